@@ -1,0 +1,1 @@
+"""Nouns that every room shares: pure, no I/O."""

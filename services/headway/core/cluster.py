@@ -1,0 +1,38 @@
+"""Machines and the workers on them."""
+
+import hashlib
+import json
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hardware:
+    """What a worker runs on.
+
+    Attributes:
+        device: 'cpu' or 'cuda'.
+        name: as the vendor names it.
+        num_threads: compute threads of the worker.
+        memory_bytes: what the worker may use for weights and KV blocks.
+        software: library and driver versions that timings depend on.
+    """
+
+    device: str
+    name: str
+    num_threads: int
+    memory_bytes: int
+    software: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def content_hash(self) -> str:
+        """Equal for workers whose timings are interchangeable; memory size does not count."""
+        text = json.dumps([self.device, self.name, self.num_threads, sorted(self.software.items())])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanWorker:
+    """A worker that a plan may use."""
+
+    worker_id: str
+    hardware: Hardware

@@ -1,0 +1,254 @@
+"""Reads a Hugging Face `config.json` into a `ModelSpec`: pure, given the parsed document.
+
+Both spellings are understood: `rope_theta`, `rope_scaling` and `torch_dtype` of older checkpoints, and the
+`rope_parameters` and `dtype` that transformers 5 writes.
+"""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.hf_rope import rope_from_config
+from headway.core.model import DTYPE_BYTES, Family, ModelSpec
+
+Config = Mapping[str, Any]
+
+_ARCHITECTURE_BY_MODEL_TYPE = {
+    "llama": "LlamaForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "smollm3": "SmolLM3ForCausalLM",
+    "opt": "OPTForCausalLM",
+    "gpt2": "GPT2LMHeadModel",
+}
+
+# Hugging Face's name -> ours; the spellings on one right-hand side compute the same function.
+_ACTIVATIONS = {
+    "silu": "silu",
+    "swish": "silu",
+    "relu": "relu",
+    "gelu": "gelu",
+    "gelu_new": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+}
+
+
+def spec_from_config(config: Config, *, dtype: str | None = None) -> ModelSpec:
+    """The spec that `config` describes.
+
+    Args:
+        config: the parsed `config.json`.
+        dtype: of weights and KV cache, one of `DTYPE_BYTES`; None takes the checkpoint's own.
+
+    Raises:
+        InvalidArgumentError: names the field whose value is missing, malformed or not supported.
+    """
+    architecture = _architecture(config)
+    if config.get("quantization_config"):
+        raise InvalidArgumentError(
+            "quantization_config is set, and quantised weights are not supported.",
+            hint="Use the unquantised checkpoint.",
+            field="quantization_config",
+        )
+    spec = _READERS[architecture](config, architecture, dtype or checkpoint_dtype(config))
+    if spec.dtype not in DTYPE_BYTES:
+        raise _unsupported("dtype", spec.dtype, DTYPE_BYTES)
+    if spec.num_heads % spec.num_kv_heads:
+        raise InvalidArgumentError(
+            f"num_key_value_heads {spec.num_kv_heads} does not divide num_attention_heads {spec.num_heads}.",
+            field="num_key_value_heads",
+        )
+    return spec
+
+
+def checkpoint_dtype(config: Config) -> str:
+    """The dtype that the checkpoint says it is stored in; 'float32' if it says nothing."""
+    name = config.get("dtype") or config.get("torch_dtype") or "float32"
+    return str(name).removeprefix("torch.")
+
+
+def token_ids(value: object) -> tuple[int, ...]:
+    """Normalises an `eos_token_id` entry: None, one id, or a list of ids."""
+    if value is None:
+        return ()
+    if isinstance(value, int):
+        return (value,)
+    if isinstance(value, list) and all(isinstance(item, int) for item in value):
+        return tuple(value)
+    raise InvalidArgumentError(
+        f"eos_token_id must be an integer or a list of integers, not {value!r}.", field="eos_token_id"
+    )
+
+
+def _architecture(config: Config) -> str:
+    named = config.get("architectures") or [_ARCHITECTURE_BY_MODEL_TYPE.get(str(config.get("model_type")))]
+    for name in named:
+        if name in _READERS:
+            return str(name)
+    field = "architectures" if config.get("architectures") else "model_type"
+    raise _unsupported(field, config.get(field), _READERS)
+
+
+def _llama(config: Config, architecture: str, dtype: str) -> ModelSpec:
+    hidden_size, num_heads = _positive(config, "hidden_size"), _positive(config, "num_attention_heads")
+    num_layers = _positive(config, "num_hidden_layers")
+    head_dim = _positive(config, "head_dim", default=hidden_size // num_heads)
+    max_position = _positive(config, "max_position_embeddings", default=2048)
+    rope, max_position = rope_from_config(config, head_dim=head_dim, max_position=max_position)
+    activation = _activation(config, "hidden_act", "silu")
+    if activation != "silu":
+        raise _unsupported("hidden_act", config["hidden_act"], ("silu", "swish"))
+    is_qwen2, is_smollm3 = architecture == "Qwen2ForCausalLM", architecture == "SmolLM3ForCausalLM"
+    sliding_window, sliding_layers = _sliding(config, architecture, num_layers)
+    return ModelSpec(
+        family=Family.LLAMA,
+        architecture=architecture,
+        vocab_size=_positive(config, "vocab_size"),
+        hidden_size=hidden_size,
+        num_layers=num_layers,
+        num_heads=num_heads,
+        num_kv_heads=_positive(config, "num_key_value_heads", default=num_heads),
+        head_dim=head_dim,
+        intermediate_size=_positive(config, "intermediate_size"),
+        max_position=max_position,
+        dtype=dtype,
+        activation=activation,
+        norm_eps=float(config.get("rms_norm_eps", 1e-6)),
+        rope=rope,
+        rope_layers=_rope_layers(config, num_layers) if is_smollm3 else (),
+        tied_embeddings=bool(config.get("tie_word_embeddings", is_smollm3)),
+        attention_bias=is_qwen2 or bool(config.get("attention_bias", False)),
+        attention_output_bias=not is_qwen2 and bool(config.get("attention_bias", False)),
+        mlp_bias=bool(config.get("mlp_bias", False)),
+        qk_norm=architecture == "Qwen3ForCausalLM",
+        sliding_window=sliding_window,
+        sliding_layers=sliding_layers,
+        eos_token_ids=token_ids(config.get("eos_token_id")),
+        bos_token_id=config.get("bos_token_id"),
+    )
+
+
+def _opt(config: Config, architecture: str, dtype: str) -> ModelSpec:
+    hidden_size, num_heads = _positive(config, "hidden_size"), _positive(config, "num_attention_heads")
+    _require(config, "layer_norm_elementwise_affine", value=True)
+    pre_norm = bool(config.get("do_layer_norm_before", True))
+    has_bias = bool(config.get("enable_bias", True))
+    return ModelSpec(
+        family=Family.OPT,
+        architecture=architecture,
+        vocab_size=_positive(config, "vocab_size"),
+        hidden_size=hidden_size,
+        num_layers=_positive(config, "num_hidden_layers"),
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=hidden_size // num_heads,
+        intermediate_size=_positive(config, "ffn_dim"),
+        max_position=_positive(config, "max_position_embeddings"),
+        dtype=dtype,
+        activation=_activation(config, "activation_function", "relu"),
+        norm_eps=1e-5,
+        tied_embeddings=bool(config.get("tie_word_embeddings", True)),
+        attention_bias=has_bias,
+        attention_output_bias=has_bias,
+        mlp_bias=has_bias,
+        pre_norm=pre_norm,
+        final_norm=pre_norm and not config.get("_remove_final_layer_norm", False),
+        embedding_dim=_positive(config, "word_embed_proj_dim", default=hidden_size),
+        eos_token_ids=token_ids(config.get("eos_token_id", 2)),
+        bos_token_id=config.get("bos_token_id", 2),
+    )
+
+
+def _gpt2(config: Config, architecture: str, dtype: str) -> ModelSpec:
+    hidden_size, num_heads = _positive(config, "n_embd"), _positive(config, "n_head")
+    _require(config, "scale_attn_weights", value=True)
+    _require(config, "scale_attn_by_inverse_layer_idx", value=False)
+    _require(config, "add_cross_attention", value=False)
+    return ModelSpec(
+        family=Family.GPT2,
+        architecture=architecture,
+        vocab_size=_positive(config, "vocab_size"),
+        hidden_size=hidden_size,
+        num_layers=_positive(config, "n_layer"),
+        num_heads=num_heads,
+        num_kv_heads=num_heads,
+        head_dim=hidden_size // num_heads,
+        intermediate_size=_positive(config, "n_inner", default=4 * hidden_size),
+        max_position=_positive(config, "n_positions"),
+        dtype=dtype,
+        activation=_activation(config, "activation_function", "gelu_new"),
+        norm_eps=float(config.get("layer_norm_epsilon", 1e-5)),
+        tied_embeddings=bool(config.get("tie_word_embeddings", True)),
+        attention_bias=True,
+        attention_output_bias=True,
+        mlp_bias=True,
+        eos_token_ids=token_ids(config.get("eos_token_id", 50256)),
+        bos_token_id=config.get("bos_token_id", 50256),
+    )
+
+
+_READERS: dict[str, Callable[[Config, str, str], ModelSpec]] = {
+    "LlamaForCausalLM": _llama,
+    "MistralForCausalLM": _llama,
+    "Qwen2ForCausalLM": _llama,
+    "Qwen3ForCausalLM": _llama,
+    "SmolLM3ForCausalLM": _llama,
+    "OPTForCausalLM": _opt,
+    "GPT2LMHeadModel": _gpt2,
+}
+
+SUPPORTED_ARCHITECTURES = tuple(_READERS)
+
+
+def _sliding(config: Config, architecture: str, num_layers: int) -> tuple[int | None, tuple[bool, ...]]:
+    """The attention window and which layers have it; an empty tuple stands for all of them."""
+    if architecture == "MistralForCausalLM":
+        window = config.get("sliding_window", 4096)
+        return (None if window is None else int(window)), ()
+    window = config.get("sliding_window", 4096)
+    if not config.get("use_sliding_window", False) or window is None:
+        return None, ()
+    if layer_types := config.get("layer_types"):
+        layers = tuple(kind == "sliding_attention" for kind in layer_types)
+    else:
+        first = int(config.get("max_window_layers", 28))
+        layers = tuple(layer >= first for layer in range(num_layers))
+    return int(window), layers
+
+
+def _rope_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
+    """Which layers rotate; SmolLM3 leaves every fourth one without positions."""
+    if flags := config.get("no_rope_layers"):
+        return tuple(bool(flag) for flag in flags[:num_layers])
+    interval = int(config.get("no_rope_layer_interval", 4))
+    return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
+
+
+def _activation(config: Config, field: str, default: str) -> str:
+    name = config.get(field) or default
+    if name not in _ACTIVATIONS:
+        raise _unsupported(field, name, _ACTIVATIONS)
+    return _ACTIVATIONS[name]
+
+
+def _positive(config: Config, field: str, *, default: int | None = None) -> int:
+    value = config.get(field)
+    if value is None:
+        value = default
+    if value is None:
+        raise InvalidArgumentError(f"{field} is missing.", field=field)
+    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
+        raise InvalidArgumentError(f"{field} must be a positive integer, not {value!r}.", field=field)
+    return value
+
+
+def _require(config: Config, field: str, *, value: bool) -> None:
+    if bool(config.get(field, value)) is not value:
+        raise _unsupported(field, config[field], (value,))
+
+
+def _unsupported(field: str, value: object, supported: object) -> InvalidArgumentError:
+    names = ", ".join(str(name) for name in supported)  # type: ignore[attr-defined]
+    return InvalidArgumentError(f"{field} {value!r} is not supported.", hint=f"Supported: {names}.", field=field)

@@ -1,0 +1,100 @@
+"""Serving plans: which worker serves which model, with how much memory, and what that should give."""
+
+from dataclasses import dataclass, field
+
+from headway.core.cluster import PlanWorker
+from headway.core.latency import LatencyModel
+from headway.core.model import ModelSpec
+from headway.core.slo import Slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelDeployment:
+    """A model as a user wants it served.
+
+    Attributes:
+        name: under which clients ask for it.
+        directory: of the checkpoint.
+        max_model_len: longest sequence in tokens; None leaves it to the planner.
+        slo: the default objective of its requests.
+    """
+
+    name: str
+    directory: str
+    spec: ModelSpec
+    max_model_len: int | None = None
+    slo: Slo = field(default_factory=Slo)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineLimits:
+    """What an operator sets for every engine; None is the planner's choice."""
+
+    block_size: int | None = None
+    max_num_seqs: int | None = None
+    max_num_batched_tokens: int | None = None
+    kv_cache_bytes: int | None = None
+    enable_prefix_cache: bool | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Expected latencies in seconds.
+
+    Attributes:
+        ttft_s: a prompt of 512 tokens (or the longest, if shorter) on an idle group.
+        tpot_s: with one running sequence of 512 tokens of context.
+        tpot_loaded_s: with as many as max_num_seqs and the blocks allow.
+        output_tokens_per_s: at that load.
+        latency: the step model that all of it rests on.
+        profile_id: of the measured profile; empty when estimated.
+    """
+
+    ttft_s: float
+    tpot_s: float
+    tpot_loaded_s: float
+    output_tokens_per_s: float
+    latency: LatencyModel
+    profile_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Assignment:
+    """One model's replica on one group.
+
+    Attributes:
+        weight_bytes: weights as the worker holds them.
+        kv_cache_bytes: num_blocks blocks of block_size tokens.
+        reserved_bytes: activations, workspace and the runtime itself.
+    """
+
+    group_id: str
+    worker_id: str
+    model: str
+    weight_bytes: int
+    kv_cache_bytes: int
+    reserved_bytes: int
+    num_blocks: int
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+    enable_prefix_cache: bool
+    prediction: Prediction
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServingPlan:
+    """The artefact that the controller makes true. `plan_id` is unique and sorts by time."""
+
+    plan_id: str
+    created_at_s: float
+    models: tuple[ModelDeployment, ...]
+    workers: tuple[PlanWorker, ...]
+    assignments: tuple[Assignment, ...]
+
+    def model(self, name: str) -> ModelDeployment | None:
+        return next((model for model in self.models if model.name == name), None)
+
+    def assignment_of(self, worker_id: str) -> Assignment | None:
+        return next((a for a in self.assignments if a.worker_id == worker_id), None)

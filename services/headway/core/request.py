@@ -1,0 +1,115 @@
+"""A generation request and what comes back for it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class FinishReason(StrEnum):
+    """Why a sequence ended."""
+
+    STOP = "stop"  # end-of-sequence token or a stop token id
+    LENGTH = "length"  # max_tokens or the model's maximum length
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingParams:
+    """How one sequence is sampled. Ranges are checked where a request enters (`check_sampling`).
+
+    Attributes:
+        max_tokens: output tokens at most, >= 1.
+        temperature: 0 is greedy.
+        top_k: keep the k most probable tokens; 0 keeps all.
+        top_p: keep the smallest set of tokens whose probability reaches top_p, in (0, 1].
+        min_p: drop tokens less probable than min_p times the most probable one, in [0, 1].
+        presence_penalty, frequency_penalty: in [-2, 2], subtracted from logits of tokens already in the output.
+        repetition_penalty: > 0, divides (multiplies if negative) logits of tokens in prompt or output.
+        seed: the random stream; a draw depends only on (seed, output position), so a resumed or preempted
+            sequence draws the same numbers again.
+        stop_token_ids: end the sequence besides the model's own end-of-sequence ids.
+        ignore_eos: do not end at the model's end-of-sequence ids.
+        min_tokens: output tokens before any stop token may be sampled.
+        num_logprobs: None for none; 0 for the sampled token only; n for the n best besides.
+        num_prompt_logprobs: the same for prompt tokens (all but the first).
+    """
+
+    max_tokens: int = 16
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    seed: int = 0
+    stop_token_ids: tuple[int, ...] = ()
+    ignore_eos: bool = False
+    min_tokens: int = 0
+    num_logprobs: int | None = None
+    num_prompt_logprobs: int | None = None
+
+    @property
+    def needs_history(self) -> bool:
+        """Whether sampling reads the tokens generated so far."""
+        return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationRequest:
+    """One sequence to generate, tokenised.
+
+    Attributes:
+        request_id: unique; appears in every log line.
+        model: served model name.
+        prompt_token_ids: at least one token.
+        output_token_ids: tokens that another worker already generated for this sequence (a resumed stream);
+            generation goes on after them, and positions, penalties and max_tokens count them.
+        sampling: how to sample.
+    """
+
+    request_id: str
+    model: str
+    prompt_token_ids: tuple[int, ...]
+    sampling: SamplingParams
+    output_token_ids: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Natural-log probabilities at one position (softmax of the raw logits, before temperature and penalties).
+
+    Attributes:
+        token_id, logprob: the token that stands at this position.
+        rank: 1-based rank of that token among the vocabulary.
+        top: (token id, logprob) of the most probable tokens, best first.
+    """
+
+    token_id: int
+    logprob: float
+    rank: int
+    top: tuple[tuple[int, float], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceOutput:
+    """What one engine step produced for one sequence.
+
+    Attributes:
+        token_ids: new tokens, in order; empty when only the end is reported.
+        logprobs: one entry per new token if asked for.
+        prompt_logprobs: for prompt tokens 1.., once, with the first output.
+        finish_reason: set on the last output only.
+        stop_token_id: the token that ended the sequence, when finish_reason is STOP (it is in token_ids).
+        num_cached_tokens: prompt tokens whose KV came from the prefix cache (first output only).
+        error: message when finish_reason is ERROR.
+    """
+
+    request_id: str
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: FinishReason | None = None
+    stop_token_id: int | None = None
+    num_cached_tokens: int = 0
+    error: str = ""

@@ -1,0 +1,97 @@
+"""Every metric that Headway exports, in one list. Names are vLLM's where the meaning is the same, under `headway:`.
+
+Dashboards are checked against this list; a process exports those that it touches.
+"""
+
+from prometheus_client import Counter, Gauge, Histogram
+
+_TTFT_BUCKETS = (
+    0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+)  # fmt: skip
+_TPOT_BUCKETS = (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5)
+_E2E_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5)
+_RPC_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
+_TOKEN_BUCKETS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
+
+# Gateway: what clients see.
+REQUEST_SUCCESS = Counter(
+    "headway:request_success", "Requests that ended, by reason.", ["model_name", "finished_reason"]
+)
+REQUEST_FAILURE = Counter(
+    "headway:request_failure", "Requests that ended in an error, by code.", ["model_name", "code"]
+)
+TTFT_SECONDS = Histogram(
+    "headway:time_to_first_token_seconds", "Arrival to first token.", ["model_name"], buckets=_TTFT_BUCKETS
+)
+ITL_SECONDS = Histogram(
+    "headway:inter_token_latency_seconds",
+    "Between a request's successive token messages.",
+    ["model_name"],
+    buckets=_TPOT_BUCKETS,
+)
+TPOT_SECONDS = Histogram(
+    "headway:request_time_per_output_token_seconds",
+    "Mean time per output token after the first.",
+    ["model_name"],
+    buckets=_TPOT_BUCKETS,
+)
+E2E_SECONDS = Histogram(
+    "headway:e2e_request_latency_seconds", "Arrival to last token.", ["model_name"], buckets=_E2E_BUCKETS
+)
+REQUEST_PROMPT_TOKENS = Histogram(
+    "headway:request_prompt_tokens", "Prompt length.", ["model_name"], buckets=_TOKEN_BUCKETS
+)
+REQUEST_GENERATION_TOKENS = Histogram(
+    "headway:request_generation_tokens", "Output length.", ["model_name"], buckets=_TOKEN_BUCKETS
+)
+SLO_REQUESTS = Counter(
+    "headway:slo_requests",
+    "Requests with an SLO, by outcome: met, missed, rejected.",
+    ["model_name", "outcome"],
+)
+SLO_ATTAINMENT = Gauge("headway:slo_attainment_ratio", "Met over all requests with an SLO.", ["model_name"])
+GATEWAY_IN_FLIGHT = Gauge("headway:gateway_in_flight_requests", "HTTP and gRPC requests being answered.")
+STREAMS_RESUMED = Counter(
+    "headway:streams_resumed", "Streams moved to another worker after theirs died.", ["model_name"]
+)
+
+# Router.
+ROUTE_DECISIONS = Counter("headway:route_decisions", "Routing decisions, by outcome.", ["model_name", "outcome"])
+ROUTE_SECONDS = Histogram("headway:route_decision_seconds", "Time to decide, queueing excluded.", buckets=_RPC_BUCKETS)
+ROUTE_IN_FLIGHT = Gauge("headway:route_in_flight_requests", "Leases given out and not ended.", ["group_id"])
+ROUTE_QUEUED = Gauge("headway:route_queued_requests", "Requests waiting for a place in a group.", ["model_name"])
+
+# Worker: the engine.
+NUM_REQUESTS_RUNNING = Gauge("headway:num_requests_running", "Sequences in the running batch.", ["model_name"])
+NUM_REQUESTS_WAITING = Gauge("headway:num_requests_waiting", "Sequences waiting to be scheduled.", ["model_name"])
+KV_CACHE_USAGE = Gauge("headway:kv_cache_usage_perc", "Share of KV blocks in use, 1 is all.", ["model_name"])
+PROMPT_TOKENS = Counter("headway:prompt_tokens", "Prefill tokens computed.", ["model_name"])
+GENERATION_TOKENS = Counter("headway:generation_tokens", "Tokens generated.", ["model_name"])
+NUM_PREEMPTIONS = Counter("headway:num_preemptions", "Sequences preempted.", ["model_name"])
+PREFIX_CACHE_QUERIES = Counter(
+    "headway:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", ["model_name"]
+)
+PREFIX_CACHE_HITS = Counter("headway:prefix_cache_hits", "Prompt tokens found in the prefix cache.", ["model_name"])
+STEP_SECONDS = Histogram(
+    "headway:engine_step_seconds", "Time of one engine step.", ["model_name"], buckets=_STEP_BUCKETS
+)
+STEP_TOKENS = Histogram(
+    "headway:engine_step_tokens",
+    "Tokens computed in one engine step.",
+    ["model_name"],
+    buckets=_TOKEN_BUCKETS,
+)
+
+# KV-cache service.
+INDEX_BLOCKS = Gauge("headway:prefix_index_blocks", "Blocks that the prefix index knows, per worker.", ["worker_id"])
+INDEX_SNAPSHOTS = Counter("headway:prefix_index_snapshots", "Times a worker's view was rebuilt.", ["worker_id"])
+
+# Controller, planner, profiler.
+PROCESS_RESTARTS = Counter("headway:process_restarts", "Processes that the controller restarted.", ["name"])
+PROCESSES_READY = Gauge("headway:processes_ready", "Processes that are up, by kind.", ["kind"])
+PLANS_MADE = Counter("headway:plans_made", "Plans made, by outcome.", ["outcome"])
+PROFILE_STEPS = Counter("headway:profile_steps", "Engine steps timed.", ["worker_id"])
+
+# Every process.
+RPC_SECONDS = Histogram("headway:rpc_seconds", "gRPC calls served.", ["method", "code"], buckets=_RPC_BUCKETS)

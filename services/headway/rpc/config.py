@@ -1,0 +1,78 @@
+"""Settings that every process has. Flags, environment (HEADWAY_*) and file derive from the fields."""
+
+import sys
+from pathlib import Path
+from typing import Any, TypeVar
+
+import yaml
+from pydantic import Field, ValidationError
+from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
+
+C = TypeVar("C", bound="ProcessConfig")
+
+
+class ProcessConfig(BaseSettings):
+    """Base of each service's configuration."""
+
+    model_config = SettingsConfigDict(
+        env_prefix="HEADWAY_",
+        extra="forbid",
+        cli_kebab_case=True,
+        cli_implicit_flags=True,
+        cli_avoid_json=True,
+        cli_hide_none_type=True,
+        use_attribute_docstrings=True,
+    )
+
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    """Where the state is: redis://host:port/db or unix:///path/to/socket."""
+    namespace: str = "headway"
+    """Prefix of every key, so that several stacks can share one Redis."""
+    member_id: str = ""
+    """Name under which this process registers; made up from kind and pid when empty."""
+    bind_host: str = "127.0.0.1"
+    """Address to listen on."""
+    advertise_host: str = ""
+    """Address that others reach this process at; bind_host when empty."""
+    port: int = Field(default=0, ge=0, le=65535)
+    """gRPC port; 0 takes a free one (it is registered in Redis)."""
+    metrics_port: int = Field(default=0, ge=0, le=65535)
+    """Port of /metrics; 0 takes a free one."""
+    auth_token: str | None = None
+    """Shared secret between the processes; calls without it are refused. None: no check."""
+    log_level: str = "info"
+    """debug, info, warning or error."""
+    log_json: bool = True
+    """JSON lines, or text for people."""
+    otlp_endpoint: str | None = None
+    """OpenTelemetry collector for traces, e.g. http://127.0.0.1:4317; None turns tracing off."""
+
+
+def parse_config(config_type: type[C], *, prog: str) -> C:
+    """Reads flags, environment and `--config FILE` (YAML); on a fault prints what is wrong and exits with 2."""
+    arguments = sys.argv[1:]
+    document: dict[str, Any] = {}
+    if "--config" in arguments[:-1]:
+        at = arguments.index("--config")
+        path = Path(arguments[at + 1])
+        del arguments[at : at + 2]
+        document = _read_file(path, prog=prog)
+    try:
+        return CliApp.run(config_type, cli_args=arguments, **document)
+    except ValidationError as error:
+        for fault in error.errors():
+            name = ".".join(str(part) for part in fault["loc"])
+            print(f"{prog}: {name}: {fault['msg']}", file=sys.stderr)
+        raise SystemExit(2) from None
+
+
+def _read_file(path: Path, *, prog: str) -> dict[str, Any]:
+    try:
+        document = yaml.safe_load(path.read_text()) or {}
+    except (OSError, yaml.YAMLError) as error:
+        print(f"{prog}: --config {path}: {error}", file=sys.stderr)
+        raise SystemExit(2) from None
+    if not isinstance(document, dict):
+        print(f"{prog}: --config {path}: the file should hold 'name: value' lines", file=sys.stderr)
+        raise SystemExit(2)
+    return document

@@ -1,0 +1,23 @@
+"""Control-plane messages: a core dataclass and its message have the same field names, so one pair of functions
+converts them all. The token path has hand-written ones (`token`), which are ten times faster."""
+
+from typing import TypeVar
+
+from google.protobuf.json_format import MessageToDict, ParseDict
+from google.protobuf.message import Message
+
+from headway.core.codec import from_document, to_document
+
+M = TypeVar("M", bound=Message)
+T = TypeVar("T")
+
+
+def to_pb(value: object, message_type: type[M]) -> M:
+    """A `message_type` with the fields of a core dataclass."""
+    return ParseDict(to_document(value), message_type())
+
+
+def from_pb(message: Message, kind: type[T]) -> T:
+    """A core `kind` with the fields of a message; InvalidArgumentError where a required field is missing."""
+    document = MessageToDict(message, preserving_proto_field_name=True, always_print_fields_with_no_presence=True)
+    return from_document(kind, document)

@@ -1,0 +1,174 @@
+"""The life of a process: logging, Redis, gRPC server with health and reflection, lease, metrics, clean stop."""
+
+import asyncio
+import logging
+import os
+import signal
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import grpc
+import uvloop
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import start_http_server
+
+from headway.core.errors import HeadwayError
+from headway.observe.logging import configure_logging
+from headway.observe.tracing import Tracing
+from headway.rpc.config import ProcessConfig
+from headway.rpc.interceptors import CallInterceptor
+from headway.rpc.peers import CHANNEL_OPTIONS, Peers
+from headway.store.membership import RENEW_EVERY_S, Member, Membership
+from headway.store.redis import Database
+
+log = logging.getLogger(__name__)
+
+_STOP_GRACE_S = 2.0
+
+
+class Host:
+    """What a service needs from its process. Made by `hosting`; add servicers, then `await host.serve()`.
+
+    Attributes:
+        server: the gRPC server to add servicers to.
+        peers: the other processes.
+        database: Redis.
+        stopping: set when the process was asked to end.
+    """
+
+    def __init__(self, kind: str, config: ProcessConfig, database: Database, peers: Peers) -> None:
+        self.kind = kind
+        self.config = config
+        self.database = database
+        self.peers = peers
+        self.tracing = Tracing(kind, otlp_endpoint=config.otlp_endpoint)
+        self.stopping = asyncio.Event()
+        self.server = grpc.aio.server(interceptors=[CallInterceptor(config.auth_token)], options=CHANNEL_OPTIONS)
+        self._membership = Membership(database)
+        self._tasks: set[asyncio.Task[None]] = set()
+        advertised = config.advertise_host or config.bind_host
+        self._advertised_host = advertised
+        self.member = Member(
+            kind=kind,
+            member_id=config.member_id or f"{kind}-{os.getpid()}",
+            endpoint="",
+            metrics_endpoint="",
+            pid=os.getpid(),
+            started_at_s=time.time(),
+        )
+
+    @property
+    def member_id(self) -> str:
+        return self.member.member_id
+
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Runs a background loop for as long as the process lives; a crash of it ends the process."""
+        task = asyncio.create_task(work, name=name)
+        self._tasks.add(task)
+        task.add_done_callback(self._on_task_done)
+
+    async def update_member(self, **changes: Any) -> None:
+        """Changes fields of the lease and writes it at once."""
+        self.member = replace(self.member, **changes)
+        await self._renew()
+
+    async def serve(self, *, on_stop: Callable[[], Awaitable[None]] | None = None) -> None:
+        """Serves until SIGTERM or SIGINT; then `on_stop`, and running calls get two seconds."""
+        port = self._bind()
+        self._add_health_and_reflection()
+        await self.server.start()
+        metrics_server, _ = start_http_server(self.config.metrics_port, addr=self.config.bind_host)
+        await self.update_member(
+            endpoint=f"{self._advertised_host}:{port}",
+            metrics_endpoint=f"{self._advertised_host}:{metrics_server.server_port}",
+        )
+        self.spawn(self._keep_lease(), name="keep-lease")
+        log.info("%s serves at %s", self.member_id, self.member.endpoint)
+        await self.stopping.wait()
+        if on_stop is not None:
+            await on_stop()
+        await self._withdraw()
+        await self.server.stop(_STOP_GRACE_S)
+        metrics_server.shutdown()
+
+    def _bind(self) -> int:
+        address = f"{self.config.bind_host}:{self.config.port}"
+        try:
+            return self.server.add_insecure_port(address)
+        except RuntimeError as error:
+            raise SystemExit(f"{self.kind}: cannot listen on {address}: {error}. Choose another --port.") from None
+
+    def _add_health_and_reflection(self) -> None:
+        servicer = health.aio.HealthServicer()
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, self.server)
+        names = [reflection.SERVICE_NAME, health.SERVICE_NAME, *_service_names(self.kind)]
+        reflection.enable_server_reflection(names, self.server)
+        self._health = servicer
+        serving = health_pb2.HealthCheckResponse.SERVING
+        for name in ("", *_service_names(self.kind)):
+            self.spawn(servicer.set(name, serving), name="health")
+
+    async def _keep_lease(self) -> None:
+        while not self.stopping.is_set():
+            await asyncio.sleep(RENEW_EVERY_S)
+            await self._renew()
+
+    async def _renew(self) -> None:
+        if not self.member.endpoint:
+            return
+        try:
+            await self._membership.renew(self.member)
+        except HeadwayError as error:
+            log.warning("lease not renewed: %s", error)
+
+    async def _withdraw(self) -> None:
+        try:
+            await self._membership.withdraw(self.member)
+        except HeadwayError as error:
+            log.warning("lease not withdrawn: %s", error)
+
+    def _on_task_done(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("background task %s crashed; stopping", task.get_name(), exc_info=error)
+            self.stopping.set()
+
+    async def close(self) -> None:
+        for task in list(self._tasks):
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self.database.close()
+
+
+@asynccontextmanager
+async def hosting(kind: str, config: ProcessConfig) -> AsyncIterator[Host]:
+    """Sets the process up and tears it down again."""
+    configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
+    database = Database.connect(config.redis_url, namespace=config.namespace)
+    peers = Peers(Membership(database), token=config.auth_token)
+    async with peers.watching():
+        host = Host(kind, config, database, peers)
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, host.stopping.set)
+        try:
+            yield host
+        finally:
+            await host.close()
+
+
+def run(main: Coroutine[Any, Any, None]) -> None:
+    """Runs a process's main coroutine on uvloop."""
+    uvloop.run(main)
+
+
+def _service_names(kind: str) -> list[str]:
+    from importlib import import_module
+
+    module = {"gateway": "inference"}.get(kind, kind)
+    descriptor = import_module(f"headway.v1.{module}_pb2").DESCRIPTOR
+    return [service.full_name for service in descriptor.services_by_name.values()]

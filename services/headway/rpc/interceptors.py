@@ -1,0 +1,126 @@
+"""What every server does around every call: errors become status, calls are timed, ids reach the logs."""
+
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+import grpc
+
+from headway.core.errors import ErrorCode, HeadwayError, UnauthenticatedError
+from headway.observe.logging import request_id_var
+from headway.observe.metrics import RPC_SECONDS
+from headway.rpc.status import ERROR_METADATA_KEY, STATUS_BY_CODE, error_to_pb
+
+REQUEST_ID_METADATA_KEY = "x-request-id"
+_AUTH_METADATA_KEY = "authorization"
+_OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+
+log = logging.getLogger(__name__)
+
+Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
+
+
+class CallInterceptor(grpc.aio.ServerInterceptor):
+    """Wraps every method: errors become status, unexpected ones are logged, calls timed, request ids set.
+
+    Args:
+        token: shared secret that callers must send as `authorization: Bearer ...`; None accepts all.
+    """
+
+    def __init__(self, token: str | None = None) -> None:
+        self._token = token
+
+    async def intercept_service(
+        self,
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Any]],
+        handler_call_details: grpc.HandlerCallDetails,
+    ) -> Any:
+        handler = await continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.startswith(_OPEN_SERVICES):
+            return handler
+        return self._wrap(handler, method)
+
+    def _wrap(self, handler: Any, method: str) -> Any:
+        if handler.response_streaming:
+            inner = handler.unary_stream or handler.stream_stream
+
+            async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
+                with self._around(method, context) as call:
+                    try:
+                        self._authorise(context)
+                        async for response in inner(request, context):
+                            yield response
+                    except HeadwayError as error:
+                        await call.abort(error)
+                    except Exception as error:  # noqa: BLE001 - root of a call
+                        await call.crash(error)
+
+            make = (
+                grpc.stream_stream_rpc_method_handler
+                if handler.request_streaming
+                else grpc.unary_stream_rpc_method_handler
+            )
+            return make(stream, handler.request_deserializer, handler.response_serializer)
+
+        inner_unary = handler.unary_unary or handler.stream_unary
+
+        async def unary(request: Any, context: Any) -> Any:
+            with self._around(method, context) as call:
+                try:
+                    self._authorise(context)
+                    return await inner_unary(request, context)
+                except HeadwayError as error:
+                    await call.abort(error)
+                except Exception as error:  # noqa: BLE001 - root of a call
+                    await call.crash(error)
+
+        make_unary = (
+            grpc.stream_unary_rpc_method_handler if handler.request_streaming else grpc.unary_unary_rpc_method_handler
+        )
+        return make_unary(unary, handler.request_deserializer, handler.response_serializer)
+
+    def _authorise(self, context: Context) -> None:
+        if self._token is None:
+            return
+        metadata = dict(context.invocation_metadata() or ())
+        if metadata.get(_AUTH_METADATA_KEY) != f"Bearer {self._token}":
+            raise UnauthenticatedError(
+                "The call carries no valid token.", hint="Send 'authorization: Bearer TOKEN' as metadata."
+            )
+
+    @contextmanager
+    def _around(self, method: str, context: Any) -> Iterator["_Call"]:
+        metadata = dict(context.invocation_metadata() or ())
+        request_id_var.set(str(metadata.get(REQUEST_ID_METADATA_KEY, "")))
+        call = _Call(method, context)
+        started = time.perf_counter()
+        try:
+            yield call
+        finally:
+            RPC_SECONDS.labels(method, call.outcome).observe(time.perf_counter() - started)
+
+
+class _Call:
+    """One call in progress; remembers how it ended for the metrics."""
+
+    def __init__(self, method: str, context: Context) -> None:
+        self._method = method
+        self._context = context
+        self.outcome = "ok"
+
+    async def abort(self, error: HeadwayError) -> None:
+        self.outcome = error.code
+        if error.code is ErrorCode.INTERNAL:
+            log.error("%s failed: %s", self._method, error)
+        metadata = ((ERROR_METADATA_KEY, error_to_pb(error).SerializeToString()),)
+        await self._context.abort(STATUS_BY_CODE[error.code], str(error), trailing_metadata=metadata)
+
+    async def crash(self, error: Exception) -> None:
+        if isinstance(error, grpc.aio.AbortError):
+            raise error
+        self.outcome = ErrorCode.INTERNAL
+        log.error("%s crashed", self._method, exc_info=error)
+        await self._context.abort(grpc.StatusCode.INTERNAL, f"{type(error).__name__}: {error}")

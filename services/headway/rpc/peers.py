@@ -1,0 +1,132 @@
+"""Finding and calling other processes: the membership in Redis, watched, and channels to its members.
+
+When Redis is away the last known members stay, so that serving goes on.
+"""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import TypeVar
+
+import grpc
+
+from headway.core.errors import HeadwayError, UnavailableError
+from headway.rpc.status import error_from_rpc
+from headway.store.membership import Member, Membership
+
+log = logging.getLogger(__name__)
+
+S = TypeVar("S")
+R = TypeVar("R")
+
+_REFRESH_EVERY_S = 0.5
+CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
+    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1000),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class Peers:
+    """Members of the stack by kind, refreshed twice a second, with one channel per endpoint.
+
+    Use as `async with Peers(membership, token=...).watching() as peers`.
+    """
+
+    def __init__(self, membership: Membership, *, token: str | None = None) -> None:
+        self._membership = membership
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
+        self._members: list[Member] = []
+        self._channels: dict[str, grpc.aio.Channel] = {}
+        self._changed = asyncio.Condition()
+
+    @asynccontextmanager
+    async def watching(self) -> AsyncIterator["Peers"]:
+        await self._refresh()
+        task = asyncio.create_task(self._watch(), name="watch-members")
+        try:
+            yield self
+        finally:
+            task.cancel()
+            for channel in self._channels.values():
+                await channel.close()
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """To send with every call; holds the token where one is set."""
+        return self._metadata
+
+    def members(self, kind: str) -> list[Member]:
+        """Live members of a kind, the newest first."""
+        return [member for member in self._members if member.kind == kind]
+
+    def channel(self, endpoint: str) -> grpc.aio.Channel:
+        if endpoint not in self._channels:
+            self._channels[endpoint] = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+        return self._channels[endpoint]
+
+    def stub(self, kind: str, stub_type: Callable[[grpc.aio.Channel], S]) -> S:
+        """A stub on the newest member of a kind; UnavailableError when there is none."""
+        members = self.members(kind)
+        if not members:
+            raise UnavailableError(
+                f"No {kind} is running.",
+                hint="It is being restarted; try again in a second.",
+                retry_after_s=1.0,
+            )
+        return stub_type(self.channel(members[0].endpoint))
+
+    async def call(
+        self,
+        kind: str,
+        stub_type: Callable[[grpc.aio.Channel], S],
+        method: Callable[[S], Awaitable[R]],
+    ) -> R:
+        """`method(stub)` on the newest member; where it is gone, once more on whoever took its place.
+
+        Raises the HeadwayError that the service raised.
+        """
+        try:
+            return await method(self.stub(kind, stub_type))
+        except grpc.aio.AioRpcError as error:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+                raise error_from_rpc(error) from None
+        await self._refresh()
+        try:
+            return await method(self.stub(kind, stub_type))
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from None
+
+    async def wait_for_change(self, *, timeout_s: float) -> None:
+        """Returns when the members changed, or after `timeout_s`."""
+        async with self._changed:
+            try:
+                await asyncio.wait_for(self._changed.wait(), timeout_s)
+            except TimeoutError:
+                return
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_EVERY_S)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        try:
+            members = await self._membership.members()
+        except HeadwayError as error:
+            log.warning("keeping the last known members: %s", error)
+            return
+        if members == self._members:
+            return
+        self._members = members
+        endpoints = {member.endpoint for member in members}
+        for endpoint in self._channels.keys() - endpoints:
+            await self._channels.pop(endpoint).close()
+        async with self._changed:
+            self._changed.notify_all()

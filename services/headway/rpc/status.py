@@ -1,0 +1,44 @@
+"""HeadwayError to gRPC status and back, with the whole error in the trailing metadata."""
+
+import grpc
+from google.protobuf.message import DecodeError
+from headway.v1 import common_pb2
+
+from headway.core.errors import ERROR_BY_CODE, ErrorCode, HeadwayError, InternalError, UnavailableError
+
+ERROR_METADATA_KEY = "headway-error-bin"
+
+STATUS_BY_CODE = {code: grpc.StatusCode[code.name] for code in ErrorCode}
+_CODE_BY_STATUS = {status: code for code, status in STATUS_BY_CODE.items()}
+
+
+def error_to_pb(error: HeadwayError) -> common_pb2.ErrorDetail:
+    return common_pb2.ErrorDetail(
+        code=error.code,
+        message=error.message,
+        hint=error.hint,
+        field=error.field,
+        retry_after_s=error.retry_after_s,
+    )
+
+
+def error_from_pb(detail: common_pb2.ErrorDetail) -> HeadwayError:
+    kind = ERROR_BY_CODE.get(ErrorCode(detail.code), InternalError)
+    retry_after_s = detail.retry_after_s if detail.HasField("retry_after_s") else None
+    return kind(detail.message, hint=detail.hint, field=detail.field, retry_after_s=retry_after_s)
+
+
+def error_from_rpc(error: grpc.RpcError) -> HeadwayError:
+    """The HeadwayError that the server raised, or one that describes the transport's own failure."""
+    assert isinstance(error, grpc.aio.AioRpcError | grpc.Call)
+    for key, value in error.trailing_metadata() or ():
+        if key == ERROR_METADATA_KEY and isinstance(value, bytes):
+            try:
+                return error_from_pb(common_pb2.ErrorDetail.FromString(value))
+            except (DecodeError, ValueError):
+                break
+    code = _CODE_BY_STATUS.get(error.code(), ErrorCode.INTERNAL)
+    details = error.details() or error.code().name
+    if code is ErrorCode.UNAVAILABLE:
+        return UnavailableError(f"The service cannot be reached ({details}).", hint="Try again in a moment.")
+    return ERROR_BY_CODE[code](details)

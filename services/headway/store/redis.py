@@ -1,0 +1,52 @@
+"""The connection to Redis, and the one place that turns its faults into ours."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+from redis.asyncio import Redis
+from redis.asyncio.retry import Retry
+from redis.backoff import NoBackoff
+from redis.exceptions import ConnectionError as RedisConnectionError
+from redis.exceptions import RedisError
+from redis.exceptions import TimeoutError as RedisTimeoutError
+
+from headway.core.errors import InternalError, UnavailableError
+
+_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Database:
+    """A Redis connection pool and the namespace of one stack."""
+
+    redis: Redis
+    namespace: str
+
+    @classmethod
+    def connect(cls, url: str, *, namespace: str) -> "Database":
+        """Connects lazily: the first command finds out whether Redis is there."""
+        redis = Redis.from_url(
+            url,
+            decode_responses=True,
+            socket_timeout=_TIMEOUT_S,
+            socket_connect_timeout=_TIMEOUT_S,
+            retry=Retry(NoBackoff(), 1),
+        )
+        return cls(redis, namespace)
+
+    async def close(self) -> None:
+        await self.redis.aclose()
+
+
+@contextmanager
+def redis_faults() -> Iterator[None]:
+    """Connection faults become UnavailableError, anything else that Redis refuses InternalError."""
+    try:
+        yield
+    except (RedisConnectionError, RedisTimeoutError, OSError) as error:
+        raise UnavailableError(
+            f"Redis cannot be reached ({error}).", hint="Serving goes on; try again when Redis is back."
+        ) from error
+    except RedisError as error:
+        raise InternalError(f"Redis refused a command: {error}") from error

@@ -1,0 +1,34 @@
+"""Fixtures that every room shares: a real Redis, and a namespace of one's own in it."""
+
+import os
+import uuid
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from headway.store.embedded import EmbeddedRedis
+from headway.store.redis import Database
+
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
+@pytest.fixture(scope="session")
+def redis_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """A real redis-server for the test session."""
+    server = EmbeddedRedis(tmp_path_factory.mktemp("redis"))
+    server.start()
+    yield server.url
+    server.stop()
+
+
+@pytest.fixture
+def namespace() -> str:
+    """A fresh key prefix: a stack of the test's own."""
+    return f"test-{uuid.uuid4().hex[:12]}"
+
+
+@pytest.fixture
+async def database(redis_url: str, namespace: str) -> AsyncIterator[Database]:
+    database = Database.connect(redis_url, namespace=namespace)
+    yield database
+    await database.close()

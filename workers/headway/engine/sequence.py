@@ -1,0 +1,84 @@
+"""A sequence: one request's tokens, how far they are computed, and the blocks that hold their keys and values."""
+
+from collections.abc import Sequence as TokenList
+from dataclasses import dataclass, field
+from enum import Enum, auto
+
+from headway.core.request import GenerationRequest, SamplingParams, TokenLogprobs
+
+
+class SequenceStatus(Enum):
+    WAITING = auto()  # not started, or preempted: holds no blocks
+    RUNNING = auto()
+    FINISHED = auto()
+
+
+@dataclass(slots=True, eq=False)
+class Sequence:
+    """Mutable state of one request inside the engine.
+
+    Attributes:
+        token_ids: prompt, then output.
+        num_prompt_tokens: where the output starts.
+        num_computed_tokens: leading tokens whose keys and values lie in the cache.
+        num_cached_tokens: of those, how many the prefix cache gave when the sequence was first scheduled.
+        block_table: physical block of each `block_size` tokens, in order.
+        block_hashes: hash of each full block of `token_ids`, computed on demand by the block manager.
+        num_published_blocks: leading blocks that the prefix cache gave or was offered.
+        num_preemptions: how often it lost its blocks.
+        prompt_logprobs: of prompt tokens 1.., as far as they are computed, where asked for.
+        num_given_tokens: prompt, and output of another worker, that it was submitted with.
+    """
+
+    request_id: str
+    token_ids: list[int]
+    num_prompt_tokens: int
+    sampling: SamplingParams
+    arrival_s: float
+    status: SequenceStatus = SequenceStatus.WAITING
+    num_computed_tokens: int = 0
+    num_cached_tokens: int = 0
+    block_table: list[int] = field(default_factory=list)
+    block_hashes: list[bytes] = field(default_factory=list)
+    num_published_blocks: int = 0
+    num_preemptions: int = 0
+    prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    num_given_tokens: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.num_given_tokens = len(self.token_ids)
+
+    @classmethod
+    def from_request(cls, request: GenerationRequest, *, arrival_s: float) -> "Sequence":
+        return cls(
+            request_id=request.request_id,
+            token_ids=[*request.prompt_token_ids, *request.output_token_ids],
+            num_prompt_tokens=len(request.prompt_token_ids),
+            sampling=request.sampling,
+            arrival_s=arrival_s,
+        )
+
+    def __len__(self) -> int:
+        return len(self.token_ids)
+
+    @property
+    def num_output_tokens(self) -> int:
+        return len(self.token_ids) - self.num_prompt_tokens
+
+    @property
+    def output_token_ids(self) -> TokenList[int]:
+        return self.token_ids[self.num_prompt_tokens :]
+
+    @property
+    def num_uncomputed_tokens(self) -> int:
+        return len(self.token_ids) - self.num_computed_tokens
+
+    @property
+    def owes_prompt_logprobs(self) -> bool:
+        """Whether logits of prompt tokens are still to be computed, so that their KV must not come from a cache."""
+        return self.sampling.num_prompt_logprobs is not None and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
+
+    def keep_prompt_logprobs(self, entries: tuple[TokenLogprobs, ...]) -> None:
+        """Keeps those of a share that starts at `num_computed_tokens`; after a preemption some are known already."""
+        num_known = max(0, len(self.prompt_logprobs) - self.num_computed_tokens)
+        self.prompt_logprobs.extend(entries[num_known:])
