@@ -1,0 +1,63 @@
+# `make help` lists the targets. Everything is set up under .venv and build/; nothing is installed system-wide.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-print-directory
+
+PYTHON ?= python3
+VENV := .venv
+PY := $(VENV)/bin/python
+BUILD := build
+export PYTHONDONTWRITEBYTECODE ?=
+
+# uv from PATH, or fetched with pip into build/uv.
+UV := $(shell command -v uv 2>/dev/null || echo $(BUILD)/uv/bin/uv)
+export UV_PYTHON_DOWNLOADS := never
+UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV))
+
+.PHONY: help install lock proto demo test lint format clean
+
+help: ## List the targets
+	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
+
+install: $(BUILD)/.installed ## Set up .venv, the protobuf code and the C++ kernels; the command is .venv/bin/headway
+	@$(PY) proto/generate.py
+	@$(PY) -m headway.kernels.build
+
+$(BUILD)/uv/bin/uv:
+	@mkdir -p $(BUILD)
+	@$(PYTHON) -m pip --version >/dev/null 2>&1 || $(PYTHON) -m ensurepip --user >/dev/null 2>&1 || \
+	  { echo "make: $(PYTHON) has no pip. Install it (Debian: apt-get install python3-pip) or put uv on PATH."; exit 1; }
+	@$(PYTHON) -m pip install --quiet --disable-pip-version-check --root-user-action=ignore --target $(BUILD)/uv uv
+
+$(BUILD)/.installed: requirements.lock pyproject.toml | $(UV)
+	@mkdir -p $(BUILD)
+	@test -x $(PY) || $(UV_RUN) venv --quiet --python 3.11 $(VENV)
+	@echo "Installing the packages of requirements.lock into $(VENV) (torch is 4.7 GB on disk) ..."
+	@$(UV_RUN) pip sync --quiet --python $(PY) requirements.lock
+	@$(UV_RUN) pip install --quiet --python $(PY) --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
+	$(UV_RUN) pip compile --quiet pyproject.toml --extra dev --generate-hashes --python-version 3.11 \
+	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
+
+demo: install ## Make a small model, serve it, ask it something, show the plan and the latencies
+	@$(PY) deploy/demo/run.py
+
+test: install ## The whole test suite
+	@$(PY) -m pytest -n 2 --dist loadgroup -q tests
+
+lint: install ## ruff, mypy --strict, buf, import graph
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/ruff format --check .
+	@$(VENV)/bin/mypy services workers kernels benchmarks deploy
+	@$(VENV)/bin/buf lint proto
+	@$(PY) -m pytest -q -n 0 tests/architecture
+
+format: install ## Format the code
+	@$(VENV)/bin/ruff check --fix --quiet .
+	@$(VENV)/bin/ruff format --quiet .
+
+clean: ## Remove what was built (the virtual environment stays)
+	rm -rf $(BUILD) proto/gen kernels/headway/kernels/*.so .pytest_cache .mypy_cache .ruff_cache

@@ -1,0 +1,74 @@
+"""The import graph: services never import each other, pure rooms stay pure, torch stays in the worker."""
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SOURCE_ROOTS = ("services", "workers", "kernels")
+
+SERVICES = {"profiler", "planner", "router", "kvcache", "controller", "gateway"}
+SHARED = {"core", "rpc", "store", "observe", "v1"}
+ALLOWED = {
+    "core": set(),
+    "observe": {"core"},
+    "store": {"core"},
+    "rpc": {"core", "observe", "store", "v1"},
+    "client": {"core", "rpc", "v1"},
+    "cli": {"core", "rpc", "store", "observe", "client", "v1"},
+    "engine": {"core"},
+    "kernels": {"core"},
+    "models": {"core", "kernels", "store"},
+    "runner": {"core", "engine", "kernels", "models", "store"},
+    "worker": {"core", "rpc", "store", "observe", "engine", "runner", "v1"},
+} | {service: SHARED for service in SERVICES}
+
+PURE = ("core", "engine", "router/policies", "planner/certify")
+IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
+TORCH_ROOMS = {"worker", "runner", "models", "kernels"}
+PROTOBUF_FILES = {"servicer.py", "__main__.py"}
+
+
+def modules() -> list[tuple[str, Path]]:
+    return [
+        (path.relative_to(ROOT / root / "headway").as_posix(), path)
+        for root in SOURCE_ROOTS
+        for path in sorted((ROOT / root / "headway").rglob("*.py"))
+    ]
+
+
+def imports_of(path: Path) -> set[str]:
+    """Dotted names of all imports, also those inside functions; a `from a import b` gives 'a' and 'a.b'."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names.add(node.module)
+            names.update(f"{node.module}.{alias.name}" for alias in node.names)
+    return names
+
+
+@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_a_room_imports_only_the_rooms_below_it(name: str, path: Path) -> None:
+    room = name.split("/")[0]
+    rooms = {imported.split(".")[1] for imported in imports_of(path) if imported.startswith("headway.")}
+    assert rooms - ALLOWED[room] - {room} == set(), f"{name} reaches into rooms it may not import"
+
+
+@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_torch_stays_in_the_worker(name: str, path: Path) -> None:
+    if name.split("/")[0] not in TORCH_ROOMS:
+        assert "torch" not in {imported.split(".")[0] for imported in imports_of(path)}
+
+
+@pytest.mark.parametrize(("name", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_pure_rooms_do_no_io(name: str, path: Path) -> None:
+    if name.startswith(PURE):
+        top_level = {imported.split(".")[0] for imported in imports_of(path)}
+        assert top_level & IMPURE_MODULES == set()
+
+
+def test_there_is_no_package_file_in_the_namespace() -> None:
+    assert [root for root in SOURCE_ROOTS if (ROOT / root / "headway" / "__init__.py").exists()] == []

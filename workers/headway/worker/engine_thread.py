@@ -1,0 +1,110 @@
+"""The engine's thread: it alone touches the engine; others hand it calls and get its outputs on their event loop."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from queue import SimpleQueue
+from typing import Protocol, TypeVar
+
+from headway.core.errors import FailedPreconditionError
+from headway.core.request import SequenceOutput
+from headway.engine.engine import Engine
+from headway.engine.stats import StepStats
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R")
+
+_MAX_FAILED_STEPS = 3
+
+
+class StepListener(Protocol):
+    """Hears on the event loop what each step brought."""
+
+    def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None: ...
+
+    def on_crash(self) -> None:
+        """The runner failed several steps in a row: the engine has stopped."""
+
+
+class EngineThread:
+    """Runs an engine while there is work and sleeps when there is none.
+
+    A step that fails ends its requests with an error; after `_MAX_FAILED_STEPS` in a row the thread gives up.
+    """
+
+    def __init__(self, engine: Engine, *, listener: StepListener, loop: asyncio.AbstractEventLoop) -> None:
+        self._engine = engine
+        self._listener = listener
+        self._loop = loop
+        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Ends the thread after the step it is in."""
+        self._inbox.put(None)
+
+    async def join(self) -> None:
+        await asyncio.to_thread(self._thread.join)
+
+    def post(self, action: Callable[[Engine], None]) -> None:
+        """Runs `action` in the engine's thread before its next step; it must not raise."""
+        self._inbox.put(lambda: action(self._engine))
+
+    async def call(self, action: Callable[[Engine], R]) -> R:
+        """Runs `action` in the engine's thread and returns or raises what it did."""
+        future: Future[R] = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(action(self._engine))
+            except Exception as error:  # noqa: BLE001 - handed to the caller
+                future.set_exception(error)
+
+        self._inbox.put(run)
+        return await asyncio.wrap_future(future)
+
+    async def call_when_idle(self, action: Callable[[], R]) -> R:
+        """Runs `action` in the engine's thread; FailedPreconditionError while requests are running."""
+
+        def run(engine: Engine) -> R:
+            if engine.has_work:
+                raise FailedPreconditionError("The worker is serving requests.", hint="Try again when it is idle.")
+            return action()
+
+        return await self.call(run)
+
+    def _run(self) -> None:
+        num_failed_steps = 0
+        while self._take_calls():
+            try:
+                outputs = self._engine.step()
+                num_failed_steps = 0
+            except Exception:
+                log.exception("an engine step failed")
+                outputs = self._engine.fail_all("The worker failed to compute this request; its log says why.")
+                num_failed_steps += 1
+            self._tell(self._listener.on_step, outputs, self._engine.stats())
+            if num_failed_steps == _MAX_FAILED_STEPS:
+                self._tell(self._listener.on_crash)
+                return
+
+    def _take_calls(self) -> bool:
+        """Runs what is in the inbox, waiting for more until there is work; False to end."""
+        while not self._inbox.empty() or not self._engine.has_work:
+            call = self._inbox.get()
+            if call is None:
+                return False
+            call()
+        return True
+
+    def _tell(self, method: Callable[..., None], *arguments: object) -> None:
+        try:
+            self._loop.call_soon_threadsafe(method, *arguments)
+        except RuntimeError:  # the loop has closed: the process is ending
+            self.stop()

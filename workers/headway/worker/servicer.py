@@ -1,0 +1,176 @@
+"""WorkerService over gRPC: convert, call, convert."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import grpc
+
+from headway.core.errors import HeadwayError
+from headway.core.request import SequenceOutput
+from headway.engine.events import BlockEvent, BlockStored
+from headway.rpc.convert import output_to_pb, request_from_pb, to_pb
+from headway.rpc.status import error_to_pb
+from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+from headway.worker.service import LoadOrder, WorkerService
+from headway.worker.sessions import Refusal, Session
+
+log = logging.getLogger(__name__)
+
+_BLOCKS_EVERY_S = 0.1
+
+
+class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
+    def __init__(self, service: WorkerService) -> None:
+        self._service = service
+
+    async def GetWorker(
+        self, request: worker_pb2.GetWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.GetWorkerResponse:
+        service, loaded = self._service, self._service.loaded
+        response = worker_pb2.GetWorkerResponse(
+            worker_id=service.worker_id,
+            hardware=to_pb(service.hardware, common_pb2.Hardware),
+            state=service.state,
+        )
+        if loaded is not None:
+            response.model = loaded.order.model
+            response.plan_id = loaded.order.plan_id
+            response.weight_bytes = loaded.runner.weight_bytes
+            response.num_blocks = loaded.order.num_blocks
+            response.block_size = loaded.order.block_size
+            response.max_model_len = loaded.order.max_model_len
+            response.num_steps = loaded.stats.num_steps
+        return response
+
+    async def LoadModel(
+        self, request: worker_pb2.LoadModelRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[worker_pb2.LoadModelResponse]:
+        loop = asyncio.get_running_loop()
+        queue: asyncio.Queue[worker_pb2.LoadModelResponse | None] = asyncio.Queue()
+
+        def progress(fraction: float, stage: str) -> None:
+            message = worker_pb2.LoadModelResponse(fraction=fraction, stage=stage)
+            loop.call_soon_threadsafe(queue.put_nowait, message)
+
+        load = asyncio.create_task(self._service.load(_order_from_pb(request), progress=progress))
+        load.add_done_callback(lambda _: queue.put_nowait(None))
+        while (message := await queue.get()) is not None:
+            yield message
+        await load
+        yield worker_pb2.LoadModelResponse(fraction=1.0, stage="ready", done=True)
+
+    async def GenerateTokens(
+        self,
+        request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest],
+        context: grpc.aio.ServicerContext[Any, Any],
+    ) -> AsyncIterator[worker_pb2.GenerateTokensResponse]:
+        session = self._service.open_session()
+        reader = asyncio.create_task(self._read(request_iterator, session))
+        try:
+            async for outputs in session.steps():
+                yield worker_pb2.GenerateTokensResponse(outputs=[_output_to_pb(output) for output in outputs])
+        finally:
+            reader.cancel()
+            session.close()
+
+    async def _read(
+        self, request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest], session: Session
+    ) -> None:
+        async for request in request_iterator:
+            if request.WhichOneof("action") == "cancel":
+                session.cancel(request.cancel.request_id)
+                continue
+            submit = request.submit
+            try:
+                self._service.submit(session, request_from_pb(submit), traceparent=submit.traceparent)
+            except HeadwayError as error:
+                session.deliver([Refusal(submit.request_id, error)])
+        session.finish()
+
+    async def WatchLoad(
+        self, request: worker_pb2.WatchLoadRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
+        interval_s = max(request.interval_ms, 1) / 1000
+        while True:
+            yield worker_pb2.WatchLoadResponse(**asdict(self._service.report()))
+            await asyncio.gather(asyncio.sleep(interval_s), self._service.wait_for_change())
+
+    async def WatchBlocks(
+        self, request: worker_pb2.WatchBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[worker_pb2.WatchBlocksResponse]:
+        loaded = self._service.require_loaded()
+        number = request.after_sequence_number if request.epoch == loaded.epoch else 0
+        must_snapshot = number == 0
+        while self._service.loaded is loaded:
+            batch = None if must_snapshot else loaded.events.since(number)
+            if batch is None:
+                snapshot = loaded.events.snapshot()
+                blocks: tuple[BlockEvent, ...] = snapshot.blocks
+                number = snapshot.last_sequence_number
+                yield _blocks_to_pb(loaded.epoch, number, blocks, snapshot=True)
+            elif batch.events:
+                number = batch.last_sequence_number
+                yield _blocks_to_pb(loaded.epoch, number, batch.events, snapshot=False)
+            must_snapshot = False
+            await asyncio.gather(asyncio.sleep(_BLOCKS_EVERY_S), self._service.wait_for_change())
+
+    async def MeasureStep(
+        self, request: worker_pb2.MeasureStepRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.MeasureStepResponse:
+        step_s = await self._service.measure_step(
+            prefill_tokens=request.prefill_tokens,
+            num_decodes=request.num_decodes,
+            context_tokens=request.context_tokens,
+        )
+        return worker_pb2.MeasureStepResponse(step_s=step_s)
+
+    async def Drain(
+        self, request: worker_pb2.DrainRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.DrainResponse:
+        num_cancelled = await self._service.drain(deadline_s=request.deadline_s)
+        return worker_pb2.DrainResponse(num_cancelled=num_cancelled)
+
+
+def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
+    return LoadOrder(
+        plan_id=request.plan_id,
+        model=request.model,
+        directory=Path(request.directory),
+        dtype=request.dtype,
+        num_blocks=request.num_blocks,
+        block_size=request.block_size,
+        max_num_seqs=request.max_num_seqs,
+        max_num_batched_tokens=request.max_num_batched_tokens,
+        max_model_len=request.max_model_len,
+        enable_prefix_cache=request.enable_prefix_cache,
+    )
+
+
+def _output_to_pb(output: SequenceOutput | Refusal) -> worker_pb2.SequenceOutput:
+    if isinstance(output, SequenceOutput):
+        return output_to_pb(output)
+    return worker_pb2.SequenceOutput(
+        request_id=output.request_id,
+        finish_reason=common_pb2.FINISH_REASON_ERROR,
+        error=error_to_pb(output.error),
+    )
+
+
+def _blocks_to_pb(
+    epoch: str, number: int, events: tuple[BlockEvent, ...], *, snapshot: bool
+) -> worker_pb2.WatchBlocksResponse:
+    response = worker_pb2.WatchBlocksResponse(epoch=epoch, sequence_number=number, snapshot=snapshot)
+    for event in events:
+        if isinstance(event, BlockStored):
+            response.events.add(
+                kind=worker_pb2.BlockEvent.KIND_STORED,
+                block_hash=event.block_hash,
+                parent_hash=event.parent_hash,
+            )
+        else:
+            response.events.add(kind=worker_pb2.BlockEvent.KIND_REMOVED, block_hash=event.block_hash)
+    return response

@@ -1,0 +1,166 @@
+"""Token streams: each caller's stream carries many sequences, and one message per engine step."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+
+from headway.core.errors import HeadwayError
+from headway.core.request import GenerationRequest, SequenceOutput
+from headway.engine.engine import Engine
+from headway.observe.tracing import Tracing
+from headway.worker.engine_thread import EngineThread
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """A sequence that was not taken."""
+
+    request_id: str
+    error: HeadwayError
+
+
+@dataclass(slots=True)
+class _Entry:
+    session: "Session"
+    traceparent: str
+    resumed_at_s: float = field(default_factory=time.time)
+
+
+class Session:
+    """One caller's stream. Its sequences are cancelled when it closes."""
+
+    def __init__(self, sessions: "Sessions") -> None:
+        self._sessions = sessions
+        self._queue: asyncio.Queue[list[SequenceOutput | Refusal]] = asyncio.Queue()
+        self._request_ids: set[str] = set()
+        self._is_finished = False  # the caller submits no more
+
+    def submit(self, request: GenerationRequest, *, traceparent: str = "") -> None:
+        self._request_ids.add(request.request_id)
+        self._sessions.submit(self, request, traceparent)
+
+    def cancel(self, request_id: str) -> None:
+        if request_id in self._request_ids:
+            self._request_ids.discard(request_id)
+            self._sessions.cancel(request_id)
+
+    def finish(self) -> None:
+        """No more submissions: `steps` ends once the last sequence has."""
+        self._is_finished = True
+        self._queue.put_nowait([])
+
+    def close(self) -> None:
+        for request_id in tuple(self._request_ids):
+            self.cancel(request_id)
+
+    async def steps(self) -> AsyncIterator[list[SequenceOutput | Refusal]]:
+        """What each step brought for this stream."""
+        while not self._is_finished or self._request_ids:
+            if outputs := await self._queue.get():
+                yield outputs
+
+    def deliver(self, outputs: list[SequenceOutput | Refusal]) -> None:
+        for output in outputs:
+            if isinstance(output, Refusal) or output.finish_reason is not None:
+                self._request_ids.discard(output.request_id)
+        self._queue.put_nowait(outputs)
+
+
+class Sessions:
+    """Which stream each running sequence belongs to."""
+
+    def __init__(self, engine_thread: EngineThread, *, loop: asyncio.AbstractEventLoop, tracing: Tracing) -> None:
+        self._engine_thread = engine_thread
+        self._loop = loop
+        self._tracing = tracing
+        self._entries: dict[str, _Entry] = {}
+        self._idle = asyncio.Event()
+        self._idle.set()
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self._entries)
+
+    async def wait_until_idle(self) -> None:
+        await self._idle.wait()
+
+    def submit(self, session: Session, request: GenerationRequest, traceparent: str) -> None:
+        if request.request_id in self._entries:
+            session.deliver([Refusal(request.request_id, _duplicate(request.request_id))])
+            return
+        self._entries[request.request_id] = _Entry(session, traceparent)
+        self._idle.clear()
+
+        def submit(engine: Engine) -> None:
+            try:
+                engine.submit(request)
+            except HeadwayError as error:
+                self._loop.call_soon_threadsafe(self._refuse, Refusal(request.request_id, error))
+
+        self._engine_thread.post(submit)
+
+    def cancel(self, request_id: str) -> None:
+        self._forget(request_id)
+        self._engine_thread.post(lambda engine: engine.cancel(request_id) and None)
+
+    def cancel_all(self) -> int:
+        """Ends every sequence as cancelled; returns how many."""
+        request_ids = tuple(self._entries)
+        for request_id in request_ids:
+            entry = self._entries[request_id]
+            self.cancel(request_id)
+            entry.session.deliver([Refusal(request_id, _drained())])
+        return len(request_ids)
+
+    def publish(self, outputs: list[SequenceOutput], *, step_s: float) -> None:
+        """Hands each output to its stream, one message per stream."""
+        messages: dict[Session, list[SequenceOutput | Refusal]] = {}
+        for output in outputs:
+            entry = self._entries.get(output.request_id)
+            if entry is None:
+                continue  # cancelled while the step ran
+            messages.setdefault(entry.session, []).append(output)
+            if entry.traceparent:
+                self._trace(entry, output, step_s)
+            if output.finish_reason is not None:
+                self._forget(output.request_id)
+        for session, message in messages.items():
+            session.deliver(message)
+
+    def _trace(self, entry: _Entry, output: SequenceOutput, step_s: float) -> None:
+        now_s = time.time()
+        self._tracing.record(
+            "worker.step",
+            traceparent=entry.traceparent,
+            start_s=max(entry.resumed_at_s, now_s - step_s),
+            end_s=now_s,
+            request_id=output.request_id,
+            num_tokens=len(output.token_ids),
+        )
+
+    def _refuse(self, refusal: Refusal) -> None:
+        entry = self._entries.get(refusal.request_id)
+        if entry is not None:
+            self._forget(refusal.request_id)
+            entry.session.deliver([refusal])
+
+    def _forget(self, request_id: str) -> None:
+        self._entries.pop(request_id, None)
+        if not self._entries:
+            self._idle.set()
+
+
+def _duplicate(request_id: str) -> HeadwayError:
+    from headway.core.errors import AlreadyExistsError
+
+    return AlreadyExistsError(f"Request {request_id} is running already.", field="request_id")
+
+
+def _drained() -> HeadwayError:
+    from headway.core.errors import UnavailableError
+
+    return UnavailableError("The worker is going away.", hint="Try again: another worker takes over.")
