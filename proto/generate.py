@@ -1,4 +1,4 @@
-"""Generates `proto/gen/headway/v1` from the .proto files: messages, gRPC stubs and, where mypy-protobuf is there, types."""
+"""Generates `proto/gen/headway/v1` from the .proto files: messages, gRPC stubs and, with mypy-protobuf, their types."""
 
 import shutil
 import sys

@@ -238,6 +238,7 @@ def _build(order: LoadOrder, hardware: Hardware, progress: Progress) -> tuple[En
         max_num_batched_tokens=order.max_num_batched_tokens,
         max_model_len=order.max_model_len,
         enable_prefix_cache=order.enable_prefix_cache,
+        vocab_size=checkpoint.spec.vocab_size,
         eos_token_ids=checkpoint.eos_token_ids,
     )
     return Engine(config, runner=runner, clock=time.perf_counter), runner

@@ -1,0 +1,32 @@
+import pytest
+
+from headway.core.errors import InvalidArgumentError
+from headway.engine.config import EngineConfig
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("num_blocks", 0),
+        ("block_size", 0),
+        ("max_num_seqs", 0),
+        ("max_model_len", 1),
+        ("max_num_batched_tokens", 63),
+        ("max_num_prefill_tokens", 0),
+        ("watermark", 1.0),
+        ("watermark", -0.1),
+        ("vocab_size", 0),
+        ("num_logged_events", 0),
+    ],
+)
+def test_a_limit_out_of_range_is_refused_by_name(field: str, value: float) -> None:
+    limits = {"num_blocks": 8, "max_model_len": 32, "max_num_seqs": 64, field: value}
+    with pytest.raises(InvalidArgumentError) as caught:
+        EngineConfig(**limits)  # type: ignore[arg-type]
+    assert caught.value.field == field
+    assert field in caught.value.message
+
+
+def test_the_pool_bounds_a_sequence_when_it_is_smaller_than_the_context() -> None:
+    assert EngineConfig(num_blocks=4, block_size=4, max_model_len=100).max_sequence_len == 17
+    assert EngineConfig(num_blocks=4, block_size=4, max_model_len=10).max_sequence_len == 10

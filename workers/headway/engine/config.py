@@ -1,0 +1,67 @@
+"""The engine's limits."""
+
+from dataclasses import dataclass
+
+from headway.core.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineConfig:
+    """Memory and batch limits of one engine; the serving plan sets them.
+
+    Attributes:
+        num_blocks: KV blocks in the pool.
+        block_size: tokens per block.
+        max_num_seqs: sequences that run at once.
+        max_num_batched_tokens: tokens per step, decodes and prefill together; at least `max_num_seqs`, so that
+            every running sequence decodes in every step.
+        max_num_prefill_tokens: prefill tokens per step at most, or None for all that the decodes leave. Smaller
+            chunks make decodes steadier and first tokens later.
+        max_model_len: prompt and output tokens of one sequence at most.
+        enable_prefix_cache: keep full blocks after their sequences end and share them by content.
+        vocab_size: token ids lie below it; one that does not would end the whole batch.
+        eos_token_ids: end a sequence, unless its request ignores them.
+        watermark: fraction of the blocks that admission leaves available to the sequences already running.
+        cache_salt: parent of every first block's hash; prompts share blocks only under one salt.
+        num_logged_events: block events kept for readers that lag behind.
+    """
+
+    num_blocks: int
+    max_model_len: int
+    block_size: int = 16
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 1024
+    max_num_prefill_tokens: int | None = None
+    enable_prefix_cache: bool = True
+    vocab_size: int = 2**31
+    eos_token_ids: tuple[int, ...] = ()
+    watermark: float = 0.01
+    cache_salt: bytes = b""
+    num_logged_events: int = 65536
+
+    def __post_init__(self) -> None:
+        for name in ("num_blocks", "block_size", "max_num_seqs", "vocab_size", "num_logged_events"):
+            _require_at_least(1, name, getattr(self, name))
+        _require_at_least(2, "max_model_len", self.max_model_len)
+        _require_at_least(self.max_num_seqs, "max_num_batched_tokens", self.max_num_batched_tokens)
+        if self.max_num_prefill_tokens is not None:
+            _require_at_least(1, "max_num_prefill_tokens", self.max_num_prefill_tokens)
+        if not 0 <= self.watermark < 1:
+            raise InvalidArgumentError(f"watermark is {self.watermark}, it must lie in [0, 1).", field="watermark")
+
+    @property
+    def max_sequence_len(self) -> int:
+        """Tokens of one sequence at most, also where the pool is too small for `max_model_len`.
+
+        A sequence that is alone can fill every block, and its last token needs no block: nothing follows it.
+        """
+        return min(self.max_model_len, self.num_blocks * self.block_size + 1)
+
+    @property
+    def num_watermark_blocks(self) -> int:
+        return int(self.num_blocks * self.watermark)
+
+
+def _require_at_least(minimum: int, name: str, value: int) -> None:
+    if value < minimum:
+        raise InvalidArgumentError(f"{name} is {value}, it must be at least {minimum}.", field=name)
