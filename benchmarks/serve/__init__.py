@@ -1,0 +1,1 @@
+"""Load generator and side-by-side comparison for OpenAI-compatible endpoints."""

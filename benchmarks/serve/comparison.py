@@ -1,0 +1,128 @@
+"""Two servers on the same model and requests, in turns."""
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from benchmarks.serve.client import LoadResult
+from benchmarks.serve.server import Server, StartTimes
+from benchmarks.serve.summary import Summary, median_figures, summarise
+from benchmarks.serve.workload import WorkloadSpec
+
+WARM_UP = WorkloadSpec(num_requests=16, seed=999_983, output_mean=32)
+MIN_REQUESTS = 16
+SETTLE_S = 2.0  # after the warm-up, before idleness is measured
+
+Progress = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scenario:
+    """One kind of load: Poisson arrivals at a rate, or a burst."""
+
+    rate_per_s: float | None
+    num_requests: int
+    output_sigma: float
+
+    @property
+    def title(self) -> str:
+        return self.spec(0).title
+
+    def spec(self, repeat: int) -> WorkloadSpec:
+        """The workload of one repeat: other prompts each time, so that no prefix cache answers for the server."""
+        rate_seed = 0 if self.rate_per_s is None else round(1000 * self.rate_per_s)
+        return WorkloadSpec(
+            num_requests=self.num_requests,
+            rate_per_s=self.rate_per_s,
+            seed=1 + 1_000_003 * repeat + rate_seed,
+            output_sigma=self.output_sigma,
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class Standing:
+    """What one server has shown so far.
+
+    Attributes:
+        start: None for a server that was running before.
+        peak_pss_bytes: largest sum of its processes' memory seen after a run.
+        runs: every run's figures, by scenario.
+    """
+
+    name: str
+    start: StartTimes | None = None
+    idle_cpu_share: float = 0.0
+    peak_pss_bytes: int = 0
+    runs: dict[Scenario, list[Summary]] = field(default_factory=dict)
+    failures: list[LoadResult] = field(default_factory=list)
+
+    def figures(self, scenario: Scenario) -> dict[str, float | None]:
+        """Each figure's median over the repeats."""
+        return median_figures(self.runs[scenario])
+
+
+def scenarios(*, rates: Sequence[float], burst: int, seconds: float, output_sigma: float) -> tuple[Scenario, ...]:
+    """The burst first, then each rate for about `seconds`."""
+    loads: list[tuple[float | None, int]] = [(None, burst)] if burst else []
+    loads += [(rate, max(MIN_REQUESTS, math.ceil(rate * seconds))) for rate in rates]
+    return tuple(
+        Scenario(rate_per_s=rate, num_requests=num_requests, output_sigma=output_sigma) for rate, num_requests in loads
+    )
+
+
+async def compare(
+    servers: Sequence[Server], loads: Sequence[Scenario], *, repeats: int, progress: Progress
+) -> list[Standing]:
+    """Start all servers, then load them in turns (A B A B ...), one at a time; ends them whatever happens."""
+    standings = [Standing(name=server.name) for server in servers]
+    try:
+        for server, standing in zip(servers, standings, strict=True):
+            progress(f"{server.name}: starting")
+            standing.start = await server.start()
+            progress(f"{server.name}: first token after {standing.start.first_token_s:.1f} s, warming up")
+            await server.client.run(WARM_UP)
+        await asyncio.sleep(SETTLE_S)
+        for server, standing in zip(servers, standings, strict=True):
+            standing.idle_cpu_share = await server.idle_cpu_share()
+        for scenario in loads:
+            for repeat in range(repeats):
+                for server, standing in zip(servers, standings, strict=True):
+                    await measure(server, standing, scenario, repeat=repeat, progress=progress)
+    finally:
+        for server in servers:
+            await server.stop()
+    return standings
+
+
+async def measure(server: Server, standing: Standing, scenario: Scenario, *, repeat: int, progress: Progress) -> None:
+    """One run of one scenario on one server."""
+    result = await server.client.run(scenario.spec(repeat))
+    summary = summarise(result)
+    standing.runs.setdefault(scenario, []).append(summary)
+    standing.peak_pss_bytes = max(standing.peak_pss_bytes, server.pss_bytes())
+    if summary.num_failures:
+        standing.failures.append(result)
+    progress(
+        f"{server.name}: {scenario.title}, run {repeat + 1}: "
+        f"{summary.output_tokens_per_s:.0f} tokens/s, {summary.num_failures} failures"
+    )
+
+
+def standing_record(standing: Standing) -> dict[str, Any]:
+    """A server's part of the result file."""
+    return {
+        "start": asdict(standing.start) if standing.start else None,
+        "idle_cpu_share": standing.idle_cpu_share,
+        "peak_pss_bytes": standing.peak_pss_bytes,
+        "scenarios": [
+            {
+                "title": scenario.title,
+                "workload": asdict(scenario),
+                "median": standing.figures(scenario),
+                "runs": [asdict(summary) for summary in runs],
+            }
+            for scenario, runs in standing.runs.items()
+        ],
+    }

@@ -1,0 +1,72 @@
+"""Server-sent events of a streamed completion, timed as they arrive."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orjson
+
+END_OF_EVENT = b"\n\n"
+DATA_PREFIX = b"data:"
+DONE = b"[DONE]"
+
+
+class CompletionStream:
+    """Reads the body of one streamed completion.
+
+    Attributes:
+        token_times_s: arrival of each event that carried text, by `clock`.
+        num_tokens: output tokens by the stream's own `usage`; None until it has come.
+        error: what went wrong according to the stream; empty if nothing.
+        done: whether the end marker has come.
+    """
+
+    __slots__ = ("_buffer", "_clock", "done", "error", "num_tokens", "token_times_s")
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.token_times_s: list[float] = []
+        self.num_tokens: int | None = None
+        self.error = ""
+        self.done = False
+        self._clock = clock
+        self._buffer = b""
+
+    def feed(self, body: bytes) -> None:
+        """Take the next bytes, however they are cut."""
+        now_s = self._clock()
+        *events, self._buffer = (self._buffer + body).replace(b"\r\n", b"\n").split(END_OF_EVENT)
+        for event in events:
+            if event.startswith(DATA_PREFIX):
+                self._read_data(event[len(DATA_PREFIX) :].strip(), now_s)
+
+    def finish(self) -> None:
+        """The body is over; what is left of it may be an error document instead of events."""
+        if self._buffer:
+            self._read_data(self._buffer.strip().removeprefix(DATA_PREFIX).strip(), self._clock())
+            self._buffer = b""
+
+    def _read_data(self, data: bytes, now_s: float) -> None:
+        if data == DONE:
+            self.done = True
+            return
+        try:
+            document = orjson.loads(data)
+        except orjson.JSONDecodeError:
+            self.error = f"not JSON: {data[:200]!r}"
+            return
+        if isinstance(document, dict):
+            self._read_document(document, now_s)
+        else:
+            self.error = f"not a JSON object: {data[:200]!r}"
+
+    def _read_document(self, document: dict[str, Any], now_s: float) -> None:
+        if "error" in document:
+            self.error = error_message(document["error"])
+        if any(choice.get("text") for choice in document.get("choices", ())):
+            self.token_times_s.append(now_s)
+        if usage := document.get("usage"):
+            self.num_tokens = usage["completion_tokens"]
+
+
+def error_message(error: object) -> str:
+    """OpenAI wraps errors in an object, some servers send a bare string."""
+    return str(error.get("message", error)) if isinstance(error, dict) else str(error)

@@ -1,0 +1,39 @@
+"""Stacks that several tests share. They run one at a time: each uses both cores."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.checkpoints import make_checkpoint
+from tests.integration.stack import RunningStack
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if "tests/integration" in item.path.as_posix():
+            item.add_marker(pytest.mark.xdist_group("stack"))
+
+
+@pytest.fixture(scope="session")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny Llama with random weights."""
+    return make_checkpoint(tmp_path_factory.mktemp("tiny"), "llama", max_position_embeddings=2048)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[RunningStack]:
+    """One model on one worker."""
+    running = RunningStack(tmp_path_factory.mktemp("stack"), {"tiny": checkpoint}, "--max-model-len", "1024").start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[RunningStack]:
+    """One model on two workers."""
+    running = RunningStack(
+        tmp_path_factory.mktemp("pair"), {"tiny": checkpoint}, "--workers", "2", "--max-model-len", "1024"
+    ).start()
+    yield running
+    running.stop()

@@ -1,0 +1,108 @@
+"""A whole stack for tests: `headway up --detach` on a private state directory and free ports."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+
+from headway.client.stack import Stack, read_stack
+
+_UP_TIMEOUT_S = 90
+
+
+class RunningStack:
+    """Started by `start`, ended by `stop`. Everything goes through the command line, as a user's hands would."""
+
+    def __init__(self, state_dir: Path, models: dict[str, Path], *options: str) -> None:
+        self.state_dir = state_dir
+        self._models = models
+        self._options = options
+
+    def start(self) -> "RunningStack":
+        models = [part for name, path in self._models.items() for part in ("--model", f"{name}={path}")]
+        result = self.headway("up", *models, "--port", "0", *self._options, "--detach", timeout_s=_UP_TIMEOUT_S)
+        assert result.returncode == 0, f"headway up failed:\n{result.stdout}\n{result.stderr}\n{self.logs()}"
+        return self
+
+    def stop(self) -> None:
+        result = self.headway("down")
+        assert result.returncode == 0, result.stderr
+        assert self.processes() == [], "headway down left processes behind"
+
+    def headway(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
+        """Runs the `headway` command on this stack."""
+        command = [sys.executable, "-m", "headway.cli", *arguments, "--state-dir", str(self.state_dir)]
+        environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
+        return subprocess.run(
+            command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment
+        )
+
+    @property
+    def stack(self) -> Stack:
+        stack = read_stack(self.state_dir)
+        assert stack is not None, "the stack is not up"
+        return stack
+
+    @property
+    def url(self) -> str:
+        return self.stack.http_url
+
+    def status(self) -> dict[str, Any]:
+        result = self.headway("status", "--json")
+        assert result.returncode == 0, result.stderr
+        document: dict[str, Any] = json.loads(result.stdout)
+        return document
+
+    def processes(self) -> list[psutil.Process]:
+        """Live processes whose command line names the state directory or whose environment does."""
+        found = []
+        for process in psutil.process_iter():
+            try:
+                arguments = " ".join(process.cmdline())
+            except (psutil.NoSuchProcess, psutil.AccessDenied, psutil.ZombieProcess):
+                continue
+            if str(self.state_dir) in arguments and process.pid != os.getpid():
+                found.append(process)
+        return found
+
+    def pid(self, name: str) -> int:
+        """Process id of a service or worker, by its name in `headway status`."""
+        for process in self.status()["controller"]["processes"]:
+            if process["name"] == name:
+                return int(process["pid"])
+        raise AssertionError(f"no process is called {name}")
+
+    def kill(self, name: str) -> int:
+        """`kill -9`; returns the pid that is gone."""
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_until_ready(self, *, timeout_s: float = 30) -> None:
+        wait_for(lambda: httpx.get(f"{self.url}/ready", timeout=5).status_code == 200, timeout_s=timeout_s)
+
+    def logs(self) -> str:
+        """The end of every log, for messages of failed tests."""
+        paths = sorted(self.state_dir.rglob("*.log"))
+        return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in paths)
+
+
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 20, every_s: float = 0.05) -> None:
+    """Returns when `condition` holds; connection faults count as not yet."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(every_s)
+    raise AssertionError(f"nothing after {timeout_s} s: {condition}")

@@ -1,0 +1,142 @@
+"""What happens when processes die, clients leave, and everybody comes at once."""
+
+import asyncio
+import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from headway.v1 import worker_pb2, worker_pb2_grpc
+from tests.integration.stack import RunningStack, wait_for
+
+
+def ask(stack: RunningStack, prompt: str = "trains run", max_tokens: int = 8, **fields: Any) -> httpx.Response:
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": max_tokens, "temperature": 0, "ignore_eos": True}
+    return httpx.post(f"{stack.url}/v1/completions", json=body | fields, timeout=60)
+
+
+def worker(stack: RunningStack, name: str = "worker-0") -> worker_pb2.GetWorkerResponse:
+    """What a worker says of itself, asked directly."""
+    endpoint = next(p["endpoint"] for p in stack.status()["controller"]["processes"] if p["name"] == name)
+    with grpc.insecure_channel(endpoint) as channel:
+        return worker_pb2_grpc.WorkerServiceStub(channel).GetWorker(worker_pb2.GetWorkerRequest(), timeout=10)
+
+
+def load(stack: RunningStack, name: str = "worker-0") -> worker_pb2.WatchLoadResponse:
+    endpoint = next(p["endpoint"] for p in stack.status()["controller"]["processes"] if p["name"] == name)
+    with grpc.insecure_channel(endpoint) as channel:
+        stream = worker_pb2_grpc.WorkerServiceStub(channel).WatchLoad(worker_pb2.WatchLoadRequest(interval_ms=50))
+        report = next(iter(stream))
+        stream.cancel()
+        return report
+
+
+async def stream_text(url: str, body: dict[str, object]) -> str:
+    """The text of one streamed completion; raises on an error event or a broken stream."""
+    text, done = "", False
+    async with (
+        httpx.AsyncClient(timeout=120) as client,
+        client.stream("POST", f"{url}/v1/completions", json=body | {"stream": True}) as response,
+    ):
+        assert response.status_code == 200, (await response.aread()).decode()
+        async for line in response.aiter_lines():
+            if line == "data: [DONE]":
+                done = True
+            elif line.startswith("data: "):
+                event = json.loads(line.removeprefix("data: "))
+                assert "error" not in event, event
+                text += event["choices"][0]["text"]
+    assert done, "the stream ended without [DONE]"
+    return text
+
+
+async def test_200_concurrent_streams_finish_and_leave_nothing_behind(stack: RunningStack) -> None:
+    body = {"model": "tiny", "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+    prompts = [f"stream number {i} runs " * (1 + i % 7) for i in range(200)]
+    texts = await asyncio.gather(*(stream_text(stack.url, body | {"prompt": prompt}) for prompt in prompts))
+    assert len(texts) == 200
+    alone = ask(stack, prompts[17], 24).json()["choices"][0]["text"]
+    assert texts[17] == alone
+    wait_for(lambda: load(stack).num_running == 0)
+    report = load(stack)
+    assert report.num_free_blocks == report.num_blocks
+    fleet = stack.status()["fleet"]
+    assert int(fleet.get("num_in_flight", 0)) == 0
+
+
+def test_a_client_that_leaves_stops_the_worker_and_frees_its_blocks(stack: RunningStack) -> None:
+    body = {"model": "tiny", "prompt": "go on", "max_tokens": 900, "temperature": 0, "ignore_eos": True, "stream": True}
+    with httpx.stream("POST", f"{stack.url}/v1/completions", json=body, timeout=30) as response:
+        lines = response.iter_lines()
+        for _ in range(6):
+            next(lines)
+        assert load(stack).num_running == 1
+    wait_for(lambda: load(stack).num_running == 0, timeout_s=5)
+    num_steps = worker(stack).num_steps
+    assert num_steps < 900
+    report = load(stack)
+    assert report.num_free_blocks == report.num_blocks
+    assert worker(stack).num_steps == num_steps
+
+
+@pytest.mark.parametrize("name", ["router", "kvcache", "gateway", "planner", "profiler", "worker-0"])
+def test_kill_9_is_survived(stack: RunningStack, name: str) -> None:
+    """The rest keep serving or refuse within a second; the process comes back; the next request succeeds."""
+    stack.wait_until_ready()
+    killed = stack.kill(name)
+    try:
+        response = ask(stack)
+        assert response.status_code in (200, 503), response.text
+        assert response.elapsed.total_seconds() < 10 if response.status_code == 200 else 1.5
+    except httpx.TransportError:
+        assert name == "gateway"
+    stack.wait_until_ready()
+    wait_for(lambda: _is_back(stack, name, killed), timeout_s=30)
+    wait_for(lambda: ask(stack).status_code == 200, timeout_s=10)
+    assert ask(stack).status_code == 200
+
+
+def _is_back(stack: RunningStack, name: str, killed: int) -> bool:
+    processes = stack.status()["controller"]["processes"]
+    return any(p["name"] == name and p["pid"] != killed and p["state"] == "ready" for p in processes)
+
+
+def test_a_dead_controller_is_replaced_and_nothing_else_notices(stack: RunningStack) -> None:
+    before = {p["name"]: p["pid"] for p in stack.status()["controller"]["processes"]}
+    controller = stack.stack.controller
+    assert controller is not None
+    import os
+    import signal
+
+    os.kill(controller.pid, signal.SIGKILL)
+    assert ask(stack).status_code == 200
+    wait_for(lambda: stack.headway("status", "--json").returncode == 0, timeout_s=20)
+    wait_for(lambda: len(stack.status()["controller"]["processes"]) == len(before))
+    after = {p["name"]: p["pid"] for p in stack.status()["controller"]["processes"]}
+    assert after == before
+
+
+async def test_a_stream_goes_on_when_its_worker_dies(pair: RunningStack) -> None:
+    """Two workers: the text is the same as if nothing had happened, for every stream that was running."""
+    body = {"model": "tiny", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+    prompts = [f"line {i} goes" for i in range(8)]
+    expected = await asyncio.gather(*(stream_text(pair.url, body | {"prompt": prompt}) for prompt in prompts))
+    streams = [asyncio.create_task(stream_text(pair.url, body | {"prompt": prompt})) for prompt in prompts]
+    await asyncio.to_thread(wait_for, lambda: load(pair, "worker-0").num_running > 0)
+    await asyncio.to_thread(pair.kill, "worker-0")
+    assert await asyncio.gather(*streams) == expected
+
+
+def test_sampled_streams_survive_too(pair: RunningStack) -> None:
+    pair.wait_until_ready()
+    fields = {"temperature": 0.9, "seed": 4, "max_tokens": 400}
+    expected = ask(pair, **fields).json()["choices"][0]["text"]
+    with ThreadPoolExecutor(4) as pool:
+        answers = [pool.submit(ask, pair, **fields) for _ in range(4)]
+        threading.Event().wait(0.3)
+        pair.kill("worker-1")
+        assert [answer.result().json()["choices"][0]["text"] for answer in answers] == [expected] * 4

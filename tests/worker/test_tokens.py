@@ -1,0 +1,140 @@
+"""The whole engine on real networks against transformers: 20 prompts in one batch, 64 greedy tokens each."""
+
+import random
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from headway.core.request import GenerationRequest, SamplingParams, SequenceOutput
+from headway.engine.config import EngineConfig
+from headway.engine.engine import Engine
+from headway.runner.model_runner import ModelRunner
+from headway.store.checkpoint import read_checkpoint
+from tests.checkpoints import make_checkpoint
+
+NUM_PROMPTS = 20
+NUM_TOKENS = 64
+
+CONFIGURATIONS: dict[str, tuple[str, dict[str, object]]] = {
+    "llama-gqa-untied": ("llama", {"num_key_value_heads": 2, "tie_word_embeddings": False}),
+    "llama-mha-tied": ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
+    "qwen2": ("qwen2", {}),
+    "opt": ("opt", {}),
+    "gpt2": ("gpt2", {}),
+}
+CONDITIONS: dict[str, dict[str, int]] = {
+    "all-at-once": {},
+    "odd-chunks": {"max_num_prefill_tokens": 13},
+    "preempted": {"num_blocks": 60},
+}
+
+
+class Case:
+    """A checkpoint, its prompts, and what transformers generates for them."""
+
+    def __init__(self, directory: Path) -> None:
+        self.checkpoint = read_checkpoint(directory)
+        random_ids = random.Random(7)
+        vocab_size = self.checkpoint.spec.vocab_size
+        self.prompts = [
+            tuple(random_ids.randrange(vocab_size) for _ in range(random_ids.choice((1, 3, 15, 16, 17, 40, 97))))
+            for _ in range(NUM_PROMPTS)
+        ]
+        model = AutoModelForCausalLM.from_pretrained(directory, dtype=torch.float32).eval()
+        self.expected = [self._generate(model, prompt) for prompt in self.prompts]
+
+    def _generate(self, model: torch.nn.Module, prompt: tuple[int, ...]) -> tuple[list[int], list[float]]:
+        with torch.inference_mode():
+            answer = model.generate(
+                torch.tensor([prompt]),
+                attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
+                do_sample=False,
+                min_new_tokens=NUM_TOKENS,
+                max_new_tokens=NUM_TOKENS,
+                eos_token_id=None,
+                pad_token_id=0,
+                return_dict_in_generate=True,
+                output_logits=True,
+            )
+        tokens = answer.sequences[0, len(prompt) :].tolist()
+        logprobs = [
+            torch.log_softmax(logits[0].double(), dim=-1)[token].item()
+            for logits, token in zip(answer.logits, tokens, strict=True)
+        ]
+        return tokens, logprobs
+
+
+@pytest.fixture(scope="module", params=CONFIGURATIONS)
+def case(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Case:
+    family, overrides = CONFIGURATIONS[request.param]
+    return Case(make_checkpoint(tmp_path_factory.mktemp(request.param), family, **overrides))
+
+
+def generate(case: Case, *, num_blocks: int = 512, **limits: int) -> tuple[Engine, dict[str, list[SequenceOutput]]]:
+    """Everything at once through the production engine; returns the outputs by request."""
+    runner = ModelRunner(case.checkpoint, num_blocks=num_blocks, block_size=16, num_threads=1)
+    config = EngineConfig(num_blocks=num_blocks, max_model_len=256, max_num_seqs=32, **limits)
+    engine = Engine(config, runner=runner, clock=time.perf_counter)
+    sampling = SamplingParams(max_tokens=NUM_TOKENS, temperature=0.0, ignore_eos=True, num_logprobs=0)
+    outputs: dict[str, list[SequenceOutput]] = {}
+    for index, prompt in enumerate(case.prompts):
+        outputs[str(index)] = []
+        engine.submit(
+            GenerationRequest(request_id=str(index), model="m", prompt_token_ids=prompt, sampling=sampling)
+        )
+    while engine.has_work:
+        for output in engine.step():
+            outputs[output.request_id].append(output)
+    engine.check_integrity()
+    return engine, outputs
+
+
+@pytest.mark.parametrize("condition", CONDITIONS)
+def test_greedy_tokens_and_logprobs_equal_transformers(case: Case, condition: str) -> None:
+    engine, outputs = generate(case, **CONDITIONS[condition])
+    for index, (tokens, logprobs) in enumerate(case.expected):
+        found = outputs[str(index)]
+        assert [token for output in found for token in output.token_ids] == tokens, f"prompt {index}"
+        measured = [entry.logprob for output in found for entry in output.logprobs]
+        assert measured == pytest.approx(logprobs, abs=1e-4)
+    if condition == "preempted":
+        assert engine.stats().num_preemptions > 0
+
+
+def test_a_resumed_sequence_goes_on_as_if_never_interrupted(case: Case) -> None:
+    """What another worker had generated is given along; greedy and sampled alike draw the same tokens again."""
+    runner = ModelRunner(case.checkpoint, num_blocks=64, block_size=16, num_threads=1)
+    config = EngineConfig(num_blocks=64, max_model_len=256)
+
+    def run(sampling: SamplingParams, given: tuple[int, ...] = ()) -> list[int]:
+        engine = Engine(config, runner=runner, clock=time.perf_counter)
+        engine.submit(
+            GenerationRequest(
+                request_id="r",
+                model="m",
+                prompt_token_ids=case.prompts[3],
+                sampling=sampling,
+                output_token_ids=given,
+            )
+        )
+        tokens: list[int] = []
+        while engine.has_work:
+            tokens += [token for output in engine.step() for token in output.token_ids]
+        return tokens
+
+    plans: list[Callable[[], SamplingParams]] = [
+        lambda: SamplingParams(max_tokens=24, temperature=0.0, ignore_eos=True),
+        lambda: SamplingParams(max_tokens=24, temperature=0.9, top_p=0.9, seed=5, ignore_eos=True),
+        lambda: SamplingParams(
+            max_tokens=24, temperature=0.7, top_k=20, seed=6, frequency_penalty=0.5, repetition_penalty=1.1,
+            ignore_eos=True,
+        ),
+    ]  # fmt: skip
+    for make in plans:
+        whole = run(make())
+        assert len(whole) == 24
+        assert run(make(), tuple(whole[:9])) == whole[9:]
