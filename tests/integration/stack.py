@@ -41,9 +41,7 @@ class RunningStack:
         """Runs the `headway` command on this stack."""
         command = [sys.executable, "-m", "headway.cli", *arguments, "--state-dir", str(self.state_dir)]
         environment = os.environ | {"COLUMNS": "200", "NO_COLOR": "1"}
-        return subprocess.run(
-            command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment
-        )
+        return subprocess.run(command, capture_output=True, text=True, timeout=timeout_s, check=False, env=environment)
 
     @property
     def stack(self) -> Stack:

@@ -83,9 +83,7 @@ def generate(case: Case, *, num_blocks: int = 512, **limits: int) -> tuple[Engin
     outputs: dict[str, list[SequenceOutput]] = {}
     for index, prompt in enumerate(case.prompts):
         outputs[str(index)] = []
-        engine.submit(
-            GenerationRequest(request_id=str(index), model="m", prompt_token_ids=prompt, sampling=sampling)
-        )
+        engine.submit(GenerationRequest(request_id=str(index), model="m", prompt_token_ids=prompt, sampling=sampling))
     while engine.has_work:
         for output in engine.step():
             outputs[output.request_id].append(output)

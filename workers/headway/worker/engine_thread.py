@@ -39,7 +39,7 @@ class EngineThread:
         self._engine = engine
         self._listener = listener
         self._loop = loop
-        self._inbox: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
+        self._inbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
     def start(self) -> None:
@@ -52,7 +52,7 @@ class EngineThread:
     async def join(self) -> None:
         await asyncio.to_thread(self._thread.join)
 
-    def post(self, action: Callable[[Engine], None]) -> None:
+    def post(self, action: Callable[[Engine], object]) -> None:
         """Runs `action` in the engine's thread before its next step; it must not raise."""
         self._inbox.put(lambda: action(self._engine))
 

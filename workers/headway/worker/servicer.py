@@ -77,9 +77,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             reader.cancel()
             session.close()
 
-    async def _read(
-        self, request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest], session: Session
-    ) -> None:
+    async def _read(self, request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest], session: Session) -> None:
         async for request in request_iterator:
             if request.WhichOneof("action") == "cancel":
                 session.cancel(request.cancel.request_id)

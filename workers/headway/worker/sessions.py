@@ -6,7 +6,7 @@ import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import AlreadyExistsError, HeadwayError, UnavailableError
 from headway.core.request import GenerationRequest, SequenceOutput
 from headway.engine.engine import Engine
 from headway.observe.tracing import Tracing
@@ -90,7 +90,8 @@ class Sessions:
 
     def submit(self, session: Session, request: GenerationRequest, traceparent: str) -> None:
         if request.request_id in self._entries:
-            session.deliver([Refusal(request.request_id, _duplicate(request.request_id))])
+            error = AlreadyExistsError(f"Request {request.request_id} is running already.", field="request_id")
+            session.deliver([Refusal(request.request_id, error)])
             return
         self._entries[request.request_id] = _Entry(session, traceparent)
         self._idle.clear()
@@ -105,16 +106,16 @@ class Sessions:
 
     def cancel(self, request_id: str) -> None:
         self._forget(request_id)
-        self._engine_thread.post(lambda engine: engine.cancel(request_id) and None)
+        self._engine_thread.post(lambda engine: engine.cancel(request_id))
 
     def cancel_all(self) -> int:
         """Ends every sequence as cancelled; returns how many."""
-        request_ids = tuple(self._entries)
-        for request_id in request_ids:
-            entry = self._entries[request_id]
+        entries = dict(self._entries)
+        for request_id, entry in entries.items():
             self.cancel(request_id)
-            entry.session.deliver([Refusal(request_id, _drained())])
-        return len(request_ids)
+            error = UnavailableError("The worker is going away.", hint="Try again: another worker takes over.")
+            entry.session.deliver([Refusal(request_id, error)])
+        return len(entries)
 
     def publish(self, outputs: list[SequenceOutput], *, step_s: float) -> None:
         """Hands each output to its stream, one message per stream."""
@@ -152,15 +153,3 @@ class Sessions:
         self._entries.pop(request_id, None)
         if not self._entries:
             self._idle.set()
-
-
-def _duplicate(request_id: str) -> HeadwayError:
-    from headway.core.errors import AlreadyExistsError
-
-    return AlreadyExistsError(f"Request {request_id} is running already.", field="request_id")
-
-
-def _drained() -> HeadwayError:
-    from headway.core.errors import UnavailableError
-
-    return UnavailableError("The worker is going away.", hint="Try again: another worker takes over.")

@@ -1,0 +1,224 @@
+"""The worker's gRPC service over a real socket."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import grpc
+import pytest
+
+from headway.core.errors import HeadwayError
+from headway.engine.batch import StepBatch, StepResult
+from headway.rpc.status import error_from_rpc
+from headway.v1 import common_pb2, worker_pb2
+from tests.worker.conftest import NUM_BLOCKS, Bench
+
+
+def submit(request_id: str, *, max_tokens: int = 8, prompt: range = range(5, 45), model: str = "tiny") -> object:
+    sampling = common_pb2.SamplingParams(max_tokens=max_tokens, ignore_eos=True)
+    return worker_pb2.GenerateTokensRequest(
+        submit=worker_pb2.SubmitSequence(request_id=request_id, model=model, prompt_token_ids=prompt, sampling=sampling)
+    )
+
+
+def cancel(request_id: str) -> object:
+    return worker_pb2.GenerateTokensRequest(cancel=worker_pb2.CancelSequence(request_id=request_id))
+
+
+async def run(bench: Bench, *requests: object) -> dict[str, list[worker_pb2.SequenceOutput]]:
+    """Sends the requests, half-closes, and collects the outputs by sequence."""
+
+    async def send() -> AsyncIterator[object]:
+        for request in requests:
+            yield request
+
+    outputs: dict[str, list[worker_pb2.SequenceOutput]] = {}
+    async for message in bench.stub.GenerateTokens(send()):
+        for output in message.outputs:
+            outputs.setdefault(output.request_id, []).append(output)
+    return outputs
+
+
+async def until_idle(bench: Bench) -> None:
+    loaded = bench.service.require_loaded()
+    await asyncio.wait_for(loaded.sessions.wait_until_idle(), 5)
+    stats = await loaded.thread.call(lambda engine: engine.stats())
+    assert stats.num_used_blocks == 0
+    await loaded.thread.call(lambda engine: engine.check_integrity())
+
+
+async def test_many_sequences_on_one_stream_end_with_their_tokens(bench: Bench) -> None:
+    outputs = await run(bench, *(submit(f"r{i}", max_tokens=4 + i) for i in range(6)))
+    for i in range(6):
+        found = outputs[f"r{i}"]
+        assert sum(len(output.token_ids) for output in found) == 4 + i
+        assert [output.finish_reason for output in found[:-1]] == [0] * (len(found) - 1)
+        assert found[-1].finish_reason == common_pb2.FINISH_REASON_LENGTH
+    await until_idle(bench)
+
+
+@pytest.mark.parametrize(
+    ("request_", "code"),
+    [
+        (submit("r", model="other"), "not_found"),
+        (submit("r", prompt=range(3, 900)), "invalid_argument"),
+        (submit("r", prompt=range(0)), "invalid_argument"),
+        (submit("r", prompt=range(10_000_000, 10_000_001)), "invalid_argument"),
+    ],
+)
+async def test_a_sequence_that_cannot_run_is_refused_and_the_stream_goes_on(
+    bench: Bench, request_: object, code: str
+) -> None:
+    outputs = await run(bench, request_, submit("good"))
+    assert outputs["r"][-1].error.code == code
+    assert outputs["r"][-1].error.message
+    assert sum(len(output.token_ids) for output in outputs["good"]) == 8
+
+
+async def test_a_duplicate_id_is_refused_while_the_first_runs(bench: Bench) -> None:
+    outputs = await run(bench, submit("r", max_tokens=64), submit("r"))
+    errors = [output for output in outputs["r"] if output.HasField("error")]
+    assert [output.error.code for output in errors] == ["already_exists"]
+
+
+async def test_a_cancelled_sequence_stops_within_a_step(bench: Bench) -> None:
+    stream = bench.stub.GenerateTokens()
+    await stream.write(submit("r", max_tokens=400))
+    for _ in range(3):
+        await stream.read()
+    before = bench.service.require_loaded().stats.num_steps
+    await stream.write(cancel("r"))
+    await until_idle(bench)
+    after = (await bench.service.require_loaded().thread.call(lambda engine: engine.stats())).num_steps
+    assert after - before < 60  # steps of a tiny model take about a millisecond: those run while the call travels
+    await stream.done_writing()
+    rest = [output async for message in stream for output in message.outputs]
+    assert all(output.finish_reason == 0 for output in rest)
+
+
+async def test_a_broken_stream_cancels_its_sequences_only(bench: Bench) -> None:
+    broken, kept = bench.stub.GenerateTokens(), bench.stub.GenerateTokens()
+    await broken.write(submit("gone", max_tokens=450))
+    await kept.write(submit("stays", max_tokens=120))
+    await broken.read()
+    broken.cancel()
+    await kept.done_writing()
+    tokens = [token async for message in kept for output in message.outputs for token in output.token_ids]
+    assert len(tokens) == 120
+    await until_idle(bench)
+
+
+async def test_drain_lets_sequences_end_and_takes_no_new_ones(bench: Bench) -> None:
+    stream = bench.stub.GenerateTokens()
+    await stream.write(submit("r", max_tokens=40))
+    await stream.read()
+    drained = asyncio.create_task(_drain(bench, 20.0))
+    while bench.service.state != "draining":
+        await bench.service.wait_for_change()
+    await stream.write(submit("late"))
+    await stream.done_writing()
+    outputs = [output async for message in stream for output in message.outputs]
+    assert (await drained) == 0
+    assert [output.error.code for output in outputs if output.request_id == "late"] == ["unavailable"]
+    assert outputs[-1].finish_reason in (common_pb2.FINISH_REASON_LENGTH, common_pb2.FINISH_REASON_ERROR)
+
+
+async def test_a_drain_deadline_cuts_sequences_off(bench: Bench) -> None:
+    stream = bench.stub.GenerateTokens()
+    await stream.write(submit("r", max_tokens=460))
+    await stream.read()
+    assert await _drain(bench, 0.02) == 1
+    await until_idle(bench)
+
+
+async def _drain(bench: Bench, deadline_s: float) -> int:
+    response = await bench.stub.Drain(worker_pb2.DrainRequest(deadline_s=deadline_s))
+    return response.num_cancelled
+
+
+async def test_block_events_start_with_a_snapshot_and_go_on_without_gaps(bench: Bench) -> None:
+    await run(bench, submit("a", prompt=range(5, 45)))
+    stream = bench.stub.WatchBlocks(worker_pb2.WatchBlocksRequest())
+    snapshot = await stream.read()
+    assert snapshot.snapshot
+    assert len(snapshot.events) == 2  # 40 prompt tokens: two full blocks
+    await run(bench, submit("b", prompt=range(105, 140)))
+    events = await stream.read()
+    assert not events.snapshot
+    assert len(events.events) == events.sequence_number - snapshot.sequence_number
+    stream.cancel()
+    resumed = bench.stub.WatchBlocks(
+        worker_pb2.WatchBlocksRequest(epoch=snapshot.epoch, after_sequence_number=snapshot.sequence_number)
+    )
+    again = await resumed.read()
+    assert (again.snapshot, again.sequence_number) == (False, events.sequence_number)
+    resumed.cancel()
+
+
+async def test_load_reports_follow_what_runs(bench: Bench) -> None:
+    reports = bench.stub.WatchLoad(worker_pb2.WatchLoadRequest(interval_ms=1))
+    idle = await reports.read()
+    assert (idle.num_running, idle.num_blocks, idle.num_free_blocks) == (0, NUM_BLOCKS, NUM_BLOCKS)
+    stream = bench.stub.GenerateTokens()
+    await stream.write(submit("r", max_tokens=200))
+    while (report := await reports.read()).num_running == 0:
+        pass
+    assert report.num_context_tokens > 0
+    stream.cancel()
+    while (await reports.read()).num_free_blocks != NUM_BLOCKS:
+        pass
+    reports.cancel()
+
+
+async def test_steps_are_measured_only_when_idle(bench: Bench) -> None:
+    request = worker_pb2.MeasureStepRequest(prefill_tokens=32, num_decodes=4, context_tokens=32)
+    response = await bench.stub.MeasureStep(request)
+    assert 0 < response.step_s < 5
+    stream = bench.stub.GenerateTokens()
+    await stream.write(submit("r", max_tokens=300))
+    await stream.read()
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await bench.stub.MeasureStep(request)
+    assert caught.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+    stream.cancel()
+
+
+async def test_calls_before_a_model_is_loaded_are_refused(unloaded: Bench) -> None:
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await run(unloaded, submit("r"))
+    error = error_from_rpc(caught.value)
+    assert isinstance(error, HeadwayError)
+    assert error.retry_after_s == 1.0
+
+
+async def test_a_checkpoint_that_does_not_load_leaves_the_worker_usable(
+    unloaded: Bench, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    order = worker_pb2.LoadModelRequest(model="m", directory=str(tmp_path_factory.mktemp("empty")), num_blocks=4)
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        [message async for message in unloaded.stub.LoadModel(order)]
+    assert "config.json" in str(error_from_rpc(caught.value))
+    assert unloaded.states[-1] == "starting"
+
+
+async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    runner = bench.service.require_loaded().runner
+    compute = runner.execute
+    num_failures = 1
+
+    def execute(batch: StepBatch) -> StepResult:
+        nonlocal num_failures
+        if num_failures:
+            num_failures -= 1
+            raise RuntimeError("out of registers")
+        return compute(batch)
+
+    monkeypatch.setattr(runner, "execute", execute)
+    outputs = await run(bench, submit("r"))
+    assert outputs["r"][-1].finish_reason == common_pb2.FINISH_REASON_ERROR
+    assert outputs["r"][-1].error.code == "internal"
+    assert len((await run(bench, submit("next")))["next"]) == 8
+    num_failures = 10
+    await run(bench, submit("a"))
+    await run(bench, submit("b"))
+    await run(bench, submit("c"))
+    assert "crashed" in bench.states
