@@ -23,7 +23,7 @@ class Bench:
     """A running service, a stub to it, and the states that it went through."""
 
     service: WorkerService
-    stub: worker_pb2_grpc.WorkerServiceAsyncStub
+    stub: "worker_pb2_grpc.WorkerServiceAsyncStub"
     states: list[str]
 
 

@@ -38,6 +38,14 @@ async def run(bench: Bench, *requests: object) -> dict[str, list[worker_pb2.Sequ
     return outputs
 
 
+async def rest_of(stream: grpc.aio.StreamStreamCall) -> list[worker_pb2.SequenceOutput]:
+    """What a stream that was read with `read` still brings."""
+    outputs: list[worker_pb2.SequenceOutput] = []
+    while (message := await stream.read()) is not grpc.aio.EOF:
+        outputs += message.outputs
+    return outputs
+
+
 async def until_idle(bench: Bench) -> None:
     loaded = bench.service.require_loaded()
     await asyncio.wait_for(loaded.sessions.wait_until_idle(), 5)
@@ -91,8 +99,7 @@ async def test_a_cancelled_sequence_stops_within_a_step(bench: Bench) -> None:
     after = (await bench.service.require_loaded().thread.call(lambda engine: engine.stats())).num_steps
     assert after - before < 60  # steps of a tiny model take about a millisecond: those run while the call travels
     await stream.done_writing()
-    rest = [output async for message in stream for output in message.outputs]
-    assert all(output.finish_reason == 0 for output in rest)
+    assert all(output.finish_reason == 0 for output in await rest_of(stream))
 
 
 async def test_a_broken_stream_cancels_its_sequences_only(bench: Bench) -> None:
@@ -113,10 +120,10 @@ async def test_drain_lets_sequences_end_and_takes_no_new_ones(bench: Bench) -> N
     await stream.read()
     drained = asyncio.create_task(_drain(bench, 20.0))
     while bench.service.state != "draining":
-        await bench.service.wait_for_change()
+        await bench.service.next_change()
     await stream.write(submit("late"))
     await stream.done_writing()
-    outputs = [output async for message in stream for output in message.outputs]
+    outputs = await rest_of(stream)
     assert (await drained) == 0
     assert [output.error.code for output in outputs if output.request_id == "late"] == ["unavailable"]
     assert outputs[-1].finish_reason in (common_pb2.FINISH_REASON_LENGTH, common_pb2.FINISH_REASON_ERROR)

@@ -25,6 +25,9 @@ class StepListener(Protocol):
 
     def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None: ...
 
+    def on_idle(self, stats: StepStats) -> None:
+        """A call, such as a cancellation, left the engine without work: no step follows that would tell."""
+
     def on_crash(self) -> None:
         """The runner failed several steps in a row: the engine has stopped."""
 
@@ -101,6 +104,8 @@ class EngineThread:
             if call is None:
                 return False
             call()
+            if not self._engine.has_work:
+                self._tell(self._listener.on_idle, self._engine.stats())
         return True
 
     def _tell(self, method: Callable[..., None], *arguments: object) -> None:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -74,6 +74,10 @@ class LoadedModel:
         self._metrics.observe(stats, before=self.stats, num_sampled=len(outputs))
         self.stats = stats
         self.sessions.publish(outputs, step_s=stats.duration_s)
+        self._on_change()
+
+    def on_idle(self, stats: StepStats) -> None:
+        self.stats = stats
         self._on_change()
 
     def on_crash(self) -> None:
@@ -202,9 +206,9 @@ class WorkerService:
             num_prefix_query_tokens=stats.num_prefix_queries,
         )
 
-    async def wait_for_change(self) -> None:
-        """Returns after the next step, load or drain."""
-        await self._changed.wait()
+    def next_change(self) -> Coroutine[None, None, object]:
+        """To await: returns after the next step, load or drain since this call. Take it before reading the state."""
+        return self._changed.wait()
 
     async def stop(self) -> None:
         if self.loaded is not None:

@@ -94,8 +94,9 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
         interval_s = max(request.interval_ms, 1) / 1000
         while True:
+            change = self._service.next_change()
             yield worker_pb2.WatchLoadResponse(**asdict(self._service.report()))
-            await asyncio.gather(asyncio.sleep(interval_s), self._service.wait_for_change())
+            await asyncio.gather(asyncio.sleep(interval_s), change)
 
     async def WatchBlocks(
         self, request: worker_pb2.WatchBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -104,6 +105,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         number = request.after_sequence_number if request.epoch == loaded.epoch else 0
         must_snapshot = number == 0
         while self._service.loaded is loaded:
+            change = self._service.next_change()
             batch = None if must_snapshot else loaded.events.since(number)
             if batch is None:
                 snapshot = loaded.events.snapshot()
@@ -114,7 +116,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 number = batch.last_sequence_number
                 yield _blocks_to_pb(loaded.epoch, number, batch.events, snapshot=False)
             must_snapshot = False
-            await asyncio.gather(asyncio.sleep(_BLOCKS_EVERY_S), self._service.wait_for_change())
+            await asyncio.gather(asyncio.sleep(_BLOCKS_EVERY_S), change)
 
     async def MeasureStep(
         self, request: worker_pb2.MeasureStepRequest, context: grpc.aio.ServicerContext[Any, Any]

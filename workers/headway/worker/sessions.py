@@ -35,7 +35,7 @@ class Session:
 
     def __init__(self, sessions: "Sessions") -> None:
         self._sessions = sessions
-        self._queue: asyncio.Queue[list[SequenceOutput | Refusal]] = asyncio.Queue()
+        self._queue: asyncio.Queue[list[SequenceOutput | Refusal] | None] = asyncio.Queue()
         self._request_ids: set[str] = set()
         self._is_finished = False  # the caller submits no more
 
@@ -47,11 +47,12 @@ class Session:
         if request_id in self._request_ids:
             self._request_ids.discard(request_id)
             self._sessions.cancel(request_id)
+            self._end_if_done()
 
     def finish(self) -> None:
         """No more submissions: `steps` ends once the last sequence has."""
         self._is_finished = True
-        self._queue.put_nowait([])
+        self._end_if_done()
 
     def close(self) -> None:
         for request_id in tuple(self._request_ids):
@@ -59,15 +60,19 @@ class Session:
 
     async def steps(self) -> AsyncIterator[list[SequenceOutput | Refusal]]:
         """What each step brought for this stream."""
-        while not self._is_finished or self._request_ids:
-            if outputs := await self._queue.get():
-                yield outputs
+        while (outputs := await self._queue.get()) is not None:
+            yield outputs
 
     def deliver(self, outputs: list[SequenceOutput | Refusal]) -> None:
         for output in outputs:
             if isinstance(output, Refusal) or output.finish_reason is not None:
                 self._request_ids.discard(output.request_id)
         self._queue.put_nowait(outputs)
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._is_finished and not self._request_ids:
+            self._queue.put_nowait(None)
 
 
 class Sessions:

@@ -1,0 +1,8 @@
+"""Kernels of the inference step: checked entry points, C++ for the CPU, a torch reference for every device."""
+
+from headway.kernels.activation import silu_mul
+from headway.kernels.attention import paged_attention
+from headway.kernels.norm import add_rms_norm, rms_norm
+from headway.kernels.rotary import rotate_and_cache
+
+__all__ = ["add_rms_norm", "paged_attention", "rms_norm", "rotate_and_cache", "silu_mul"]

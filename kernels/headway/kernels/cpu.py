@@ -1,0 +1,206 @@
+"""The kernels on the CPU: C++ called through ctypes. Operands were checked by the entry points."""
+
+from functools import cache
+from struct import Struct
+
+import torch
+from torch import Tensor
+
+from headway.kernels.library import chosen_isa, load_library
+
+_DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}  # as in csrc/cpu/abi.h
+
+# The operand structs of csrc/cpu, field by field: q an integer, P a pointer (0: none), d a double.
+_pack_norm = Struct("2q P Pq Pq P2q d").pack
+_pack_gate = Struct("2q P Pq 2q").pack
+_pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
+_pack_attention = Struct("3q Pq Pq 4q Pq Pq 2q P2q 2P 2q d").pack
+
+_ROTARY_FAULTS = {
+    1: "slot_mapping holds a slot outside the cache",
+    2: "positions holds a position outside cos_sin",
+}
+_ATTENTION_FAULTS = {
+    1: "query_start must rise from 0 to the number of rows of q",
+    2: "seq_lens holds a length below the sequence's query length or above its blocks' capacity",
+    3: "block_tables names a block outside the cache",
+}
+
+
+class CpuKernels:
+    """One variant of the library. Threads are torch's: `torch.set_num_threads` governs both."""
+
+    def __init__(self, isa: str) -> None:
+        self.isa = isa
+        library = load_library(isa)
+        self._rms_norm = library.headway_rms_norm
+        self._silu_mul = library.headway_silu_mul
+        self._rotate_and_cache = library.headway_rotate_and_cache
+        self._paged_attention = library.headway_paged_attention
+
+    def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
+        num_rows, width = x.shape
+        out = torch.empty((num_rows, width), dtype=x.dtype)
+        self._rms_norm(
+            _pack_norm(
+                torch.get_num_threads(),
+                _DTYPE_CODES[x.dtype],
+                out.data_ptr(),
+                x.data_ptr(),
+                x.stride(0),
+                0,
+                0,
+                weight.data_ptr(),
+                num_rows,
+                width,
+                eps,
+            )
+        )
+        return out
+
+    def add_rms_norm(self, x: Tensor, *, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+        num_rows, width = x.shape
+        out = torch.empty((num_rows, width), dtype=x.dtype)
+        self._rms_norm(
+            _pack_norm(
+                torch.get_num_threads(),
+                _DTYPE_CODES[x.dtype],
+                out.data_ptr(),
+                x.data_ptr(),
+                x.stride(0),
+                residual.data_ptr(),
+                residual.stride(0),
+                weight.data_ptr(),
+                num_rows,
+                width,
+                eps,
+            )
+        )
+        return out
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor:
+        num_rows, double_width = gate_up.shape
+        out = torch.empty((num_rows, double_width // 2), dtype=gate_up.dtype)
+        self._silu_mul(
+            _pack_gate(
+                torch.get_num_threads(),
+                _DTYPE_CODES[gate_up.dtype],
+                out.data_ptr(),
+                gate_up.data_ptr(),
+                gate_up.stride(0),
+                num_rows,
+                double_width // 2,
+            )
+        )
+        return out
+
+    def rotate_and_cache(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        positions: Tensor | None,
+        cos_sin: Tensor | None,
+        q_norm_weight: Tensor | None,
+        k_norm_weight: Tensor | None,
+        norm_eps: float,
+    ) -> None:
+        num_tokens, num_heads, head_dim = q.shape
+        num_blocks, num_kv_heads, block_size, _ = k_cache.shape
+        num_positions, rotary_dim = (0, 0) if cos_sin is None else cos_sin.shape
+        fault = self._rotate_and_cache(
+            _pack_rotary(
+                torch.get_num_threads(),
+                _DTYPE_CODES[q.dtype],
+                _DTYPE_CODES[k_cache.dtype],
+                q.data_ptr(),
+                q.stride(0),
+                k.data_ptr(),
+                k.stride(0),
+                v.data_ptr(),
+                v.stride(0),
+                num_tokens,
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                k_cache.data_ptr(),
+                k_cache.stride(0),
+                v_cache.data_ptr(),
+                v_cache.stride(0),
+                num_blocks,
+                block_size,
+                slot_mapping.data_ptr(),
+                slot_mapping.dtype is torch.int64,
+                0 if positions is None else positions.data_ptr(),
+                positions is not None and positions.dtype is torch.int64,
+                0 if cos_sin is None else cos_sin.data_ptr(),
+                num_positions,
+                rotary_dim,
+                0 if q_norm_weight is None else q_norm_weight.data_ptr(),
+                0 if k_norm_weight is None else k_norm_weight.data_ptr(),
+                norm_eps,
+            )
+        )
+        if fault:
+            raise ValueError(_ROTARY_FAULTS[fault])
+
+    def paged_attention(
+        self,
+        q: Tensor,
+        *,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        block_tables: Tensor,
+        seq_lens: Tensor,
+        query_start: Tensor,
+        scale: float,
+        sliding_window: int | None,
+        out: Tensor | None,
+    ) -> Tensor:
+        num_tokens, num_heads, head_dim = q.shape
+        num_blocks, num_kv_heads, block_size, _ = k_cache.shape
+        num_sequences, max_blocks = block_tables.shape
+        if out is None:
+            out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype)
+        fault = self._paged_attention(
+            _pack_attention(
+                torch.get_num_threads(),
+                _DTYPE_CODES[q.dtype],
+                _DTYPE_CODES[k_cache.dtype],
+                out.data_ptr(),
+                out.stride(0),
+                q.data_ptr(),
+                q.stride(0),
+                num_tokens,
+                num_heads,
+                num_kv_heads,
+                head_dim,
+                k_cache.data_ptr(),
+                k_cache.stride(0),
+                v_cache.data_ptr(),
+                v_cache.stride(0),
+                num_blocks,
+                block_size,
+                block_tables.data_ptr(),
+                block_tables.stride(0),
+                max_blocks,
+                seq_lens.data_ptr(),
+                query_start.data_ptr(),
+                num_sequences,
+                sliding_window or 0,
+                scale,
+            )
+        )
+        if fault:
+            raise ValueError(_ATTENTION_FAULTS[fault])
+        return out
+
+
+@cache
+def default_kernels() -> CpuKernels:
+    """The variant that this process uses, loaded at the first call."""
+    return CpuKernels(chosen_isa())

@@ -1,0 +1,83 @@
+// The operands of one paged attention call, and how its work is cut into tiles.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace headway {
+
+// Keys scored together. Tiles and partitions lie on a grid of absolute context positions, so that a row sees the
+// same sequence of roundings whether it is computed by a decode, a whole prompt or an odd chunk.
+constexpr int kTileKeys = 64;
+constexpr int kPartitionKeys = 512;  // keys whose softmax is computed apart, on any thread, and merged in order
+constexpr int kTileRows = 64;        // query rows that share each tile of keys
+
+// Filled in by cpu.py, field by field in this order, eight bytes each.
+struct AttentionProblem {
+  int64_t num_threads, activation_dtype, cache_dtype;
+  void* out;
+  int64_t out_stride;  // elements from one token to the next
+  const void* q;
+  int64_t q_stride;
+  int64_t num_tokens, num_heads, num_kv_heads, head_dim;
+  const void* k_cache;
+  int64_t k_block_stride;  // elements from one block to the next
+  const void* v_cache;
+  int64_t v_block_stride;
+  int64_t num_blocks, block_size;
+  const int32_t* block_tables;
+  int64_t block_tables_stride, max_blocks;
+  const int32_t *seq_lens, *query_start;
+  int64_t num_sequences;
+  int64_t sliding_window;  // 0: unlimited
+  double scale;
+
+  int64_t group_size() const { return num_heads / num_kv_heads; }
+  int64_t query_len(int64_t sequence) const { return query_start[sequence + 1] - query_start[sequence]; }
+  const int32_t* block_table(int64_t sequence) const { return block_tables + sequence * block_tables_stride; }
+
+  // Context position of a sequence's query token.
+  int64_t position(int64_t sequence, int64_t token) const {
+    return seq_lens[sequence] - query_len(sequence) + token;
+  }
+
+  // The first context position that a query at `position` sees; the last is its own.
+  int64_t first_visible(int64_t position) const {
+    return sliding_window > 0 ? std::max<int64_t>(0, position + 1 - sliding_window) : 0;
+  }
+};
+
+// Query rows of one sequence that read one KV head: row r is token r / group_size, head r % group_size of the group.
+// [first_key, last_key) are the context positions to attend to, for the rows that see them.
+struct RowTile {
+  int64_t sequence, kv_head;
+  int64_t first_row, num_rows;
+  int64_t first_key, last_key;
+  int64_t partial;  // offset of its result in the workspace, or -1 if it is the rows' whole result
+
+  // In units of one row that sees one key; to bring a key in costs about as much as eight.
+  int64_t cost() const { return (num_rows + 8) * (last_key - first_key); }
+};
+
+// Rows whose context was cut into partitions; the partial results lie one after the other.
+struct SplitRows {
+  RowTile tile;
+  int64_t partial, num_partials;
+};
+
+struct AttentionPlan {
+  std::vector<RowTile> tiles;
+  std::vector<int64_t> chunk_ends;  // tiles that one thread takes in a row end here
+  std::vector<SplitRows> splits;
+  int64_t workspace_floats = 0;
+  int64_t cost = 0;
+};
+
+// `floats_per_row` is the size of one row's partial result.
+AttentionPlan plan_attention(const AttentionProblem& problem, int64_t floats_per_row);
+
+// 0, or the code of the operand that holds impossible values: 1 query_start, 2 seq_lens, 3 block_tables.
+int check_attention(const AttentionProblem& problem);
+
+}  // namespace headway

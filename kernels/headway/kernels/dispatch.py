@@ -1,0 +1,53 @@
+"""Which implementation of the kernels serves a device."""
+
+from typing import Protocol
+
+from torch import Tensor
+
+from headway.kernels import reference
+from headway.kernels.cpu import default_kernels
+
+
+class Kernels(Protocol):
+    """One implementation; the entry points have checked the operands and document them."""
+
+    def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor: ...
+
+    def add_rms_norm(self, x: Tensor, *, residual: Tensor, weight: Tensor, eps: float) -> Tensor: ...
+
+    def silu_mul(self, gate_up: Tensor) -> Tensor: ...
+
+    def rotate_and_cache(
+        self,
+        q: Tensor,
+        k: Tensor,
+        v: Tensor,
+        *,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        slot_mapping: Tensor,
+        positions: Tensor | None,
+        cos_sin: Tensor | None,
+        q_norm_weight: Tensor | None,
+        k_norm_weight: Tensor | None,
+        norm_eps: float,
+    ) -> None: ...
+
+    def paged_attention(
+        self,
+        q: Tensor,
+        *,
+        k_cache: Tensor,
+        v_cache: Tensor,
+        block_tables: Tensor,
+        seq_lens: Tensor,
+        query_start: Tensor,
+        scale: float,
+        sliding_window: int | None,
+        out: Tensor | None,
+    ) -> Tensor: ...
+
+
+def kernels_for(operand: Tensor) -> Kernels:
+    """C++ on the CPU, the torch reference elsewhere."""
+    return default_kernels() if operand.is_cpu else reference

@@ -1,0 +1,84 @@
+"""Checks of the kernels' operands: the compiled code trusts what passes here. Each costs well under a microsecond.
+
+Every function raises ValueError, naming the argument, what it must be and what it is.
+"""
+
+from typing import NoReturn
+
+import torch
+from torch import Tensor
+
+FLOATS = frozenset({torch.float32, torch.bfloat16})
+INDICES = frozenset({torch.int32, torch.int64})
+MAX_HEAD_DIM = 512
+
+
+def _reject(name: str, tensor: Tensor, expected: str) -> NoReturn:
+    dtype = str(tensor.dtype).removeprefix("torch.")
+    raise ValueError(
+        f"{name} must be {expected}; it is {dtype} {list(tensor.shape)} with strides {list(tensor.stride())} "
+        f"on {tensor.device}"
+    )
+
+
+def check_matrix(name: str, tensor: Tensor) -> tuple[int, int]:
+    """[rows, columns] of float32 or bfloat16, each row contiguous; returns the shape."""
+    shape, strides = tensor.shape, tensor.stride()
+    if len(shape) != 2 or strides[1] != 1 or (strides[0] < shape[1] and shape[0] > 1):
+        _reject(name, tensor, "a matrix of contiguous rows")
+    if tensor.dtype not in FLOATS:
+        _reject(name, tensor, "float32 or bfloat16")
+    return shape[0], shape[1]
+
+
+def check_heads(name: str, tensor: Tensor) -> tuple[int, int, int]:
+    """[tokens, heads, head_dim] of float32 or bfloat16, a token's heads contiguous; returns the shape."""
+    shape, strides = tensor.shape, tensor.stride()
+    if len(shape) != 3 or strides[2] != 1 or (strides[1] != shape[2] and shape[1] > 1):
+        _reject(name, tensor, "[tokens, heads, head_dim] with a token's heads contiguous")
+    if strides[0] < shape[1] * shape[2] and shape[0] > 1:
+        _reject(name, tensor, "tokens that do not overlap")
+    if tensor.dtype not in FLOATS or shape[2] > MAX_HEAD_DIM:
+        _reject(name, tensor, f"float32 or bfloat16 with head_dim up to {MAX_HEAD_DIM}")
+    return shape[0], shape[1], shape[2]
+
+
+def check_vector(name: str, tensor: Tensor, length: int, *, dtype: torch.dtype, like: Tensor) -> None:
+    """Contiguous [length] of `dtype`, on the device of `like`."""
+    if (
+        tensor.shape != (length,)
+        or tensor.dtype is not dtype
+        or not tensor.is_contiguous()
+        or tensor.device != like.device
+    ):
+        _reject(name, tensor, f"{dtype} [{length}], contiguous, on {like.device}".removeprefix("torch."))
+
+
+def check_indices(name: str, tensor: Tensor, length: int, *, like: Tensor) -> None:
+    """Contiguous [length] of int32 or int64, on the device of `like`."""
+    if tensor.dtype not in INDICES:
+        _reject(name, tensor, "int32 or int64")
+    check_vector(name, tensor, length, dtype=tensor.dtype, like=like)
+
+
+def check_like(name: str, tensor: Tensor, like: Tensor) -> None:
+    """The dtype, shape and device of `like`."""
+    if tensor.dtype is not like.dtype or tensor.shape != like.shape or tensor.device != like.device:
+        dtype = str(like.dtype).removeprefix("torch.")
+        _reject(name, tensor, f"{dtype} {list(like.shape)} on {like.device}")
+
+
+def check_caches(k_cache: Tensor, v_cache: Tensor, *, head_dim: int, like: Tensor) -> int:
+    """Both [blocks, kv_heads, block_size, head_dim] of one dtype, each block contiguous; returns kv_heads."""
+    shape = k_cache.shape
+    if len(shape) != 4 or shape[3] != head_dim:
+        _reject("k_cache", k_cache, f"[num_blocks, num_kv_heads, block_size, {head_dim}]")
+    if k_cache.dtype not in FLOATS or k_cache.device != like.device:
+        _reject("k_cache", k_cache, f"float32 or bfloat16 on {like.device}")
+    check_like("v_cache", v_cache, k_cache)
+    within_block = (shape[2] * head_dim, head_dim, 1)
+    if k_cache.stride()[1:] != within_block:
+        _reject("k_cache", k_cache, "contiguous within a block")
+    if v_cache.stride()[1:] != within_block:
+        _reject("v_cache", v_cache, "contiguous within a block")
+    return shape[1]

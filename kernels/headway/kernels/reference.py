@@ -1,0 +1,104 @@
+"""The kernels in plain torch: what they compute, on any device. Slow, and the oracle for every other version.
+
+Arithmetic is in float32, or in float64 where the operands are.
+"""
+
+import torch
+from torch import Tensor
+
+
+def _wide(x: Tensor) -> Tensor:
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def _normalised(x: Tensor, weight: Tensor, eps: float) -> Tensor:
+    x = _wide(x)
+    return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * _wide(weight)
+
+
+def rms_norm(x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
+    return _normalised(x, weight, eps).to(x.dtype)
+
+
+def add_rms_norm(x: Tensor, *, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
+    residual.copy_(_wide(residual) + _wide(x))
+    return rms_norm(residual, weight=weight, eps=eps)
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    gate, up = _wide(gate_up).chunk(2, dim=-1)
+    return (gate * torch.sigmoid(gate) * up).to(gate_up.dtype)
+
+
+def _rotated(x: Tensor, cos_sin: Tensor) -> Tensor:
+    """`x`: [tokens, heads, head_dim], `cos_sin`: [tokens, rotary_dim]."""
+    cos, sin = cos_sin.to(x.dtype).unsqueeze(1).chunk(2, dim=-1)
+    first, second = x[..., : cos_sin.shape[1]].chunk(2, dim=-1)
+    passed = x[..., cos_sin.shape[1] :]
+    return torch.cat((first * cos - second * sin, second * cos + first * sin, passed), dim=-1)
+
+
+def rotate_and_cache(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    slot_mapping: Tensor,
+    positions: Tensor | None,
+    cos_sin: Tensor | None,
+    q_norm_weight: Tensor | None,
+    k_norm_weight: Tensor | None,
+    norm_eps: float,
+) -> None:
+    for x, weight in ((q, q_norm_weight), (k, k_norm_weight)):
+        heads = _wide(x) if weight is None else _normalised(x, weight, norm_eps)
+        if cos_sin is not None and positions is not None:
+            heads = _rotated(heads, cos_sin[positions.long()])
+        x.copy_(heads)
+    block_size = k_cache.shape[2]
+    slots = slot_mapping.long()
+    for rows, rows_cache in ((k, k_cache), (v, v_cache)):
+        rows_cache[slots // block_size, :, slots % block_size] = rows.to(rows_cache.dtype)
+
+
+def _attention(q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor, scale: float) -> Tensor:
+    """`q`: [queries, heads, head_dim], `k`, `v`: [keys, kv_heads, head_dim], `visible`: [queries, keys]."""
+    q = _wide(q)
+    group_size = q.shape[1] // k.shape[1]
+    keys, values = (x.to(q.dtype).repeat_interleave(group_size, dim=1) for x in (k, v))
+    scores = torch.einsum("qhd,khd->hqk", q, keys) * scale
+    weights = scores.masked_fill(~visible, -torch.inf).softmax(dim=-1)
+    return torch.einsum("hqk,khd->qhd", weights, values)
+
+
+def paged_attention(
+    q: Tensor,
+    *,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    seq_lens: Tensor,
+    query_start: Tensor,
+    scale: float,
+    sliding_window: int | None,
+    out: Tensor | None,
+) -> Tensor:
+    out = torch.empty_like(q) if out is None else out
+    block_size = k_cache.shape[2]
+    starts = query_start.tolist()
+    for sequence, context_len in enumerate(seq_lens.tolist()):
+        rows = slice(starts[sequence], starts[sequence + 1])
+        first_position = context_len - (rows.stop - rows.start)
+        first_key = 0 if sliding_window is None else max(0, first_position + 1 - sliding_window)
+        positions = torch.arange(first_position, context_len, device=q.device)[:, None]
+        keys = torch.arange(first_key, context_len, device=q.device)
+        visible = keys <= positions
+        if sliding_window is not None:
+            visible &= keys > positions - sliding_window
+        blocks, slots = block_tables[sequence][keys // block_size].long(), keys % block_size
+        out[rows] = _attention(
+            q[rows], k_cache[blocks, :, slots], v_cache[blocks, :, slots], visible=visible, scale=scale
+        ).to(out.dtype)
+    return out

@@ -1,0 +1,54 @@
+import numpy as np
+import pytest
+
+from headway.core.request import SamplingParams
+from headway.engine.batch import ScheduledSequence, StepBatch
+from headway.engine.sequence import Sequence
+from headway.runner.inputs import StepInput, build_step_input
+
+BLOCK_SIZE = 4
+
+
+def share(tokens: list[int], *, num_computed: int, num_new: int, blocks: list[int]) -> ScheduledSequence:
+    sequence = Sequence("request", tokens, len(tokens), SamplingParams(), arrival_s=0.0)
+    sequence.num_computed_tokens = num_computed
+    sequence.block_table = blocks
+    return ScheduledSequence(sequence, num_new, samples=num_computed + num_new == len(tokens))
+
+
+@pytest.fixture
+def step() -> StepInput:
+    """A decode at position 6, a middle chunk of positions 2 to 4, and a whole prompt."""
+    shares = [
+        share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3]),
+        share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7]),
+        share([300, 301], num_computed=0, num_new=2, blocks=[8]),
+    ]
+    return build_step_input(StepBatch(shares, num_tokens=6), block_size=BLOCK_SIZE)
+
+
+def test_tokens_and_positions_follow_each_other(step):
+    assert step.token_ids.tolist() == [106, 202, 203, 204, 300, 301]
+    assert step.positions.tolist() == [6, 2, 3, 4, 0, 1]
+
+
+def test_slots_lie_in_the_sequences_own_blocks(step):
+    assert step.slot_mapping.tolist() == [3 * 4 + 2, 5 * 4 + 2, 5 * 4 + 3, 0 * 4 + 0, 8 * 4 + 0, 8 * 4 + 1]
+
+
+def test_block_tables_hold_only_the_blocks_in_use(step):
+    assert step.block_tables.tolist() == [[9, 3], [5, 0], [8, 0]]
+
+
+def test_lengths_count_the_new_tokens(step):
+    assert step.seq_lens.tolist() == [7, 5, 2]
+    assert step.query_start.tolist() == [0, 1, 4, 6]
+
+
+def test_only_ends_of_sequences_are_sampled(step):
+    assert step.sampled_rows.tolist() == [0, 5]
+
+
+def test_types_are_those_of_the_kernels(step):
+    assert {array.dtype for array in (step.token_ids, step.positions, step.slot_mapping)} == {np.dtype("int64")}
+    assert {array.dtype for array in (step.block_tables, step.seq_lens, step.query_start)} == {np.dtype("int32")}

@@ -1,0 +1,124 @@
+import random
+from pathlib import Path
+
+import pytest
+import torch
+from transformers import AutoModelForCausalLM
+
+from headway.core.request import SamplingParams
+from headway.runner.model_runner import ModelRunner
+from headway.store.checkpoint import read_checkpoint
+from tests.checkpoints import make_checkpoint
+from tests.models.oracle import check_entries, random_prompts, reference_logprobs
+from tests.runner.stepper import Stepper
+
+NUM_BLOCKS = 256
+GREEDY = SamplingParams(max_tokens=24, temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama")
+
+
+@pytest.fixture(scope="module")
+def runner(directory: Path) -> ModelRunner:
+    return ModelRunner(read_checkpoint(directory), num_blocks=NUM_BLOCKS, num_threads=1)
+
+
+def prompts(num: int) -> list[list[int]]:
+    generator = random.Random(2)
+    return random_prompts(512, tuple(generator.randrange(1, 90) for _ in range(num)))
+
+
+def test_prefills_and_decodes_mix_in_one_step(runner):
+    alone = []
+    for prompt in prompts(6):
+        stepper = Stepper(runner, num_blocks=NUM_BLOCKS)
+        stepper.add(prompt, GREEDY)
+        alone += stepper.run()
+    together = Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=11)
+    for prompt in prompts(6):
+        together.add(prompt, GREEDY)
+        together.step()
+        together.step()
+    assert together.run() == alone
+
+
+@pytest.mark.parametrize("block_size", [4, 16, 32])
+def test_block_size_does_not_matter(directory, block_size):
+    outputs = []
+    for size in (16, block_size):
+        runner = ModelRunner(read_checkpoint(directory), num_blocks=512, block_size=size)
+        stepper = Stepper(runner, num_blocks=512, block_size=size)
+        for prompt in prompts(4):
+            stepper.add(prompt, GREEDY)
+        outputs.append(stepper.run())
+    assert outputs[0] == outputs[1]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(max_tokens=24, seed=5, top_p=0.9)])
+def test_a_preempted_sequence_goes_on_as_if_nothing_had_been(runner, sampling):
+    undisturbed, disturbed = (Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=13) for _ in range(2))
+    for prompt in prompts(3):
+        undisturbed.add(prompt, sampling)
+        disturbed.add(prompt, sampling)
+    for _ in range(12):
+        disturbed.step()
+    disturbed.preempt(disturbed.sequences[1])
+    assert disturbed.run() == undisturbed.run()
+
+
+@pytest.mark.parametrize("chunk_size", [10_000, 7])
+def test_prompt_logprobs_cover_all_but_the_first_token_once(directory, runner, chunk_size):
+    reference = AutoModelForCausalLM.from_pretrained(directory).eval()
+    stepper = Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=chunk_size)
+    sampling = SamplingParams(max_tokens=5, temperature=0.0, num_prompt_logprobs=2)
+    scored = [stepper.add(prompt, sampling) for prompt in prompts(3)]
+    plain = stepper.add([1, 2, 3], GREEDY)
+    stepper.run()
+    for sequence in scored:
+        prompt = sequence.token_ids[: sequence.num_prompt_tokens]
+        entries = stepper.prompt_logprobs[sequence.request_id]
+        check_entries(entries, reference_logprobs(reference, prompt), prompt[1:])
+        assert all(len(entry.top) == 2 for entry in entries)
+    assert stepper.prompt_logprobs[plain.request_id] == []
+
+
+def test_long_prompts_are_scored_in_chunks(runner, monkeypatch):
+    def scored() -> list[float]:
+        stepper = Stepper(runner, num_blocks=NUM_BLOCKS)
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, num_prompt_logprobs=0)
+        sequence = stepper.add(prompts(1)[0] * 3, sampling)
+        stepper.run()
+        return [entry.logprob for entry in stepper.prompt_logprobs[sequence.request_id]]
+
+    whole = scored()
+    monkeypatch.setattr("headway.runner.model_runner._MAX_LOGITS", 512 * 5)
+    assert scored() == pytest.approx(whole, abs=1e-5)
+
+
+def test_measured_step_leaves_the_pool_alone_and_takes_time(runner):
+    before = runner._pool.memory.clone()
+    assert runner.measure(prefill_tokens=40, num_decodes=3, context_tokens=50) > 0
+    assert runner.measure(prefill_tokens=0, num_decodes=1, context_tokens=10) > 0
+    assert runner.measure(prefill_tokens=16, num_decodes=0, context_tokens=0) > 0
+    assert torch.equal(runner._pool.memory.nan_to_num(), before.nan_to_num())
+
+
+def test_sizes_are_those_of_the_model(runner, directory):
+    on_disk = read_checkpoint(directory).weight_bytes
+    assert runner.weight_bytes == pytest.approx(on_disk, rel=0.1)
+    assert runner.kv_bytes_per_block == runner._pool.memory.nbytes // NUM_BLOCKS
+
+
+def test_bfloat16_stays_close_to_float32(directory, runner):
+    narrow = ModelRunner(read_checkpoint(directory, dtype="bfloat16"), num_blocks=NUM_BLOCKS)
+    scores = []
+    for candidate in (runner, narrow):
+        stepper = Stepper(candidate, num_blocks=NUM_BLOCKS, chunk_size=10)
+        sampling = SamplingParams(max_tokens=1, temperature=0.0, num_prompt_logprobs=0)
+        sequence = stepper.add(prompts(1)[0], sampling)
+        stepper.run()
+        scores.append([entry.logprob for entry in stepper.prompt_logprobs[sequence.request_id]])
+    assert scores[1] == pytest.approx(scores[0], abs=0.3)

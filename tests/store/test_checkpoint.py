@@ -1,0 +1,99 @@
+import json
+from pathlib import Path
+
+import pytest
+
+from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
+from headway.store.checkpoint import read_checkpoint
+from tests.checkpoints import CHAT_TEMPLATE, EOS, edit_json, make_checkpoint
+
+
+@pytest.fixture
+def directory(tmp_path: Path) -> Path:
+    return make_checkpoint(tmp_path / "model", "llama")
+
+
+def test_checkpoint_tells_what_serving_needs(directory):
+    checkpoint = read_checkpoint(directory)
+    assert checkpoint.weight_files == (directory / "model.safetensors",)
+    assert checkpoint.weight_bytes == (directory / "model.safetensors").stat().st_size
+    assert checkpoint.tokenizer_file == directory / "tokenizer.json"
+    assert checkpoint.chat_template == CHAT_TEMPLATE
+    assert (checkpoint.bos_token, checkpoint.eos_token) == ("<s>", "</s>")
+    assert checkpoint.eos_token_ids == checkpoint.spec.eos_token_ids == (1,)
+
+
+def test_generation_config_overrides_end_of_sequence_ids(directory):
+    edit_json(directory / "generation_config.json", eos_token_id=[1, 7])
+    assert read_checkpoint(directory).eos_token_ids == (1, 7)
+
+
+def test_sharded_weights_are_found_through_the_index(tmp_path):
+    directory = make_checkpoint(tmp_path / "model", "llama", max_shard_size="200KB")
+    files = read_checkpoint(directory).weight_files
+    assert len(files) > 1
+    assert all(file.is_file() for file in files)
+
+
+def test_chat_template_of_the_tokenizer_config_is_used_without_a_file_of_its_own(directory):
+    (directory / "chat_template.jinja").unlink()
+    assert read_checkpoint(directory).chat_template is None
+    edit_json(directory / "tokenizer_config.json", chat_template=[{"name": "default", "template": "{{ x }}"}])
+    assert read_checkpoint(directory).chat_template == "{{ x }}"
+
+
+def test_special_tokens_may_be_objects(directory):
+    edit_json(directory / "tokenizer_config.json", eos_token={"content": EOS, "lstrip": False})
+    assert read_checkpoint(directory).eos_token == EOS
+
+
+def test_float16_runs_as_bfloat16_unless_asked_for(directory):
+    edit_json(directory / "config.json", dtype="float16")
+    assert read_checkpoint(directory).spec.dtype == "bfloat16"
+    assert read_checkpoint(directory, dtype="float32").spec.dtype == "float32"
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [("config.json", "config.json"), ("model.safetensors", "save_pretrained"), ("tokenizer.json", "AutoTokenizer")],
+)
+def test_missing_file_is_named_with_a_remedy(directory, name, hint):
+    (directory / name).unlink()
+    with pytest.raises(NotFoundError) as raised:
+        read_checkpoint(directory)
+    assert str(directory) in raised.value.message
+    assert hint in raised.value.hint
+
+
+def test_missing_directory_is_named(tmp_path):
+    with pytest.raises(NotFoundError, match="nowhere"):
+        read_checkpoint(tmp_path / "nowhere")
+
+
+def test_missing_shard_is_named(tmp_path):
+    directory = make_checkpoint(tmp_path / "model", "llama", max_shard_size="200KB")
+    shard = read_checkpoint(directory).weight_files[1]
+    shard.unlink()
+    with pytest.raises(NotFoundError, match=shard.name):
+        read_checkpoint(directory)
+
+
+@pytest.mark.parametrize("text", ["{", "[]", "\udcff"])
+def test_broken_json_is_named(directory, text):
+    (directory / "config.json").write_bytes(text.encode("utf-8", "surrogateescape"))
+    with pytest.raises(InvalidArgumentError, match=r"config\.json"):
+        read_checkpoint(directory)
+
+
+def test_index_without_weight_map_is_refused(directory):
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}}))
+    with pytest.raises(InvalidArgumentError, match="weight_map"):
+        read_checkpoint(directory)
+
+
+def test_unsupported_model_is_refused_with_path_and_field(directory):
+    edit_json(directory / "config.json", architectures=["MambaForCausalLM"])
+    with pytest.raises(HeadwayError) as raised:
+        read_checkpoint(directory)
+    assert str(directory / "config.json") in raised.value.message
+    assert raised.value.field == "architectures"

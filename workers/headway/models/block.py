@@ -1,0 +1,66 @@
+"""The transformer block of OPT and GPT-2: layer norms with biases and a plain MLP."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from headway.core.model import ModelSpec
+from headway.models.attention import Attention, AttentionContext, LayerCache
+from headway.models.linear import Linear
+
+
+class LayerNorm:
+    """Normalises rows to mean 0 and variance 1, then scales and shifts."""
+
+    def __init__(self, spec: ModelSpec, *, dtype: torch.dtype, device: torch.device) -> None:
+        self._shape = (spec.hidden_size,)
+        self._eps = spec.norm_eps
+        self.weight = torch.empty(spec.hidden_size, dtype=dtype, device=device)
+        self.bias = torch.empty(spec.hidden_size, dtype=dtype, device=device)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        return functional.layer_norm(x, self._shape, self.weight, self.bias, self._eps)
+
+    def named(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        yield f"{name}.weight", self.weight
+        yield f"{name}.bias", self.bias
+
+
+class Block:
+    """Attention and an MLP, each normalised before (`spec.pre_norm`) or after it is added to the residual."""
+
+    def __init__(self, spec: ModelSpec, layer: int, *, dtype: torch.dtype, device: torch.device) -> None:
+        hidden_size, inner_size = spec.hidden_size, spec.intermediate_size
+        self.attention = Attention(spec, layer, dtype=dtype, device=device, cos_sin=None)
+        self.attention_norm = LayerNorm(spec, dtype=dtype, device=device)
+        self.mlp_norm = LayerNorm(spec, dtype=dtype, device=device)
+        self.up = Linear(
+            hidden_size, inner_size, bias=spec.mlp_bias, dtype=dtype, device=device, activation=spec.activation
+        )
+        self.down = Linear(inner_size, hidden_size, bias=spec.mlp_bias, dtype=dtype, device=device)
+        self._pre_norm = spec.pre_norm
+
+    def __call__(
+        self,
+        hidden: Tensor,
+        positions: Tensor,
+        context: AttentionContext,
+        cache: LayerCache,
+        *,
+        rows: Tensor | None,
+    ) -> Tensor:
+        """hidden [T, hidden] -> the same, or its `rows` only."""
+        x = self.attention_norm(hidden) if self._pre_norm else hidden
+        attended = self.attention(x, positions, context, cache)
+        if rows is not None:
+            attended, hidden = attended[rows], hidden[rows]
+        hidden = self.attention.output.add_to(hidden, attended)
+        if self._pre_norm:
+            return self.down.add_to(hidden, self.up(self.mlp_norm(hidden)))
+        hidden = self.attention_norm(hidden)
+        return self.mlp_norm(self.down.add_to(hidden, self.up(hidden)))
+
+    def linears(self) -> list[Linear]:
+        return [self.attention.qkv, self.attention.output, self.up, self.down]

@@ -1,0 +1,119 @@
+"""Fills a network with a checkpoint's weights."""
+
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from headway.core.errors import InvalidArgumentError
+from headway.models.linear import limit_primitive_cache
+from headway.models.model import Model
+from headway.models.registry import build_model
+from headway.store.checkpoint import Checkpoint
+
+Progress = Callable[[int, int], None]
+"""Called with (bytes loaded, bytes in all)."""
+
+# A checkpoint of the whole model has one of these before the names that one of the bare decoder has.
+_PREFIXES = ("model.decoder.", "decoder.", "model.", "transformer.")
+
+# Constants that some checkpoints carry besides the weights, and heads that are tied to the embedding.
+_IGNORED_SUFFIXES = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq", "lm_head.weight")
+
+
+def load_model(checkpoint: Checkpoint, *, device: torch.device, progress: Progress | None = None) -> Model:
+    """Builds the network, streams the weights into it and packs them.
+
+    Files are mapped and one tensor is copied at a time, so the peak is one copy of the weights, the largest layer
+    once more, and file pages that the system may drop.
+
+    Raises:
+        InvalidArgumentError: a tensor is missing, unexpected or mis-shaped, or a file cannot be read; the message
+            names both.
+    """
+    _check_dtype(checkpoint, device)
+    limit_primitive_cache()
+    model = build_model(checkpoint.spec, device=device)
+    missing = model.tensors()
+    loaded_bytes = 0
+    for file in checkpoint.weight_files:
+        for name, size_bytes in _load_file(file, missing):
+            del missing[name]
+            loaded_bytes += size_bytes
+            if progress is not None:
+                progress(min(loaded_bytes, checkpoint.weight_bytes), checkpoint.weight_bytes)
+    if missing:
+        raise InvalidArgumentError(
+            f"{checkpoint.directory} lacks {_some(list(missing))}.",
+            hint="Download the checkpoint again, or check that config.json belongs to it.",
+        )
+    del missing
+    for linear in model.linears():
+        linear.pack()
+    return model
+
+
+def _load_file(file: Path, wanted: Mapping[str, Tensor]) -> Iterator[tuple[str, int]]:
+    """Copies the file's tensors into the parameters that want them; yields the name and size of each."""
+    try:
+        for stored_name in _tensor_names(file):
+            name = _without_prefix(stored_name)
+            if name in wanted:
+                yield name, _fill(wanted[name], file, stored_name)
+            elif not name.endswith(_IGNORED_SUFFIXES):
+                raise InvalidArgumentError(
+                    f"{stored_name} in {file} is not a tensor of this model.",
+                    hint="Check that config.json belongs to the checkpoint.",
+                )
+    except SafetensorError as error:
+        raise InvalidArgumentError(f"{file} cannot be read: {error}.", hint="Download the file again.") from error
+
+
+def _tensor_names(file: Path) -> list[str]:
+    """In the order in which the tensors lie in the file."""
+    with safe_open(file, framework="pt") as shard:
+        names: list[str] = shard.offset_keys()
+        return names
+
+
+def _fill(parameter: Tensor, file: Path, name: str) -> int:
+    """Copies one tensor; returns its size in bytes.
+
+    The file is mapped anew for each, so that pages that have been copied leave the process at once.
+    """
+    with safe_open(file, framework="pt") as shard:
+        tensor = shard.get_tensor(name)
+    if parameter.shape != tensor.shape:
+        raise InvalidArgumentError(
+            f"{name} in {file} has shape {list(tensor.shape)}, not {list(parameter.shape)} as config.json says.",
+            hint="Check that config.json belongs to the checkpoint.",
+        )
+    if not tensor.is_floating_point():
+        raise InvalidArgumentError(
+            f"{name} in {file} is stored as {tensor.dtype}; quantised weights are not supported.",
+            hint="Use the unquantised checkpoint.",
+        )
+    parameter.copy_(tensor)
+    return int(tensor.nbytes)
+
+
+def _without_prefix(name: str) -> str:
+    for prefix in _PREFIXES:
+        if name.startswith(prefix):
+            return name.removeprefix(prefix)
+    return name
+
+
+def _check_dtype(checkpoint: Checkpoint, device: torch.device) -> None:
+    if device.type == "cpu" and checkpoint.spec.dtype == "float16":
+        raise InvalidArgumentError(
+            "float16 is not computed on the CPU.", hint="Choose dtype bfloat16 or float32.", field="dtype"
+        )
+
+
+def _some(names: list[str]) -> str:
+    """The first three names and how many there are besides."""
+    rest = len(names) - 3
+    return ", ".join(names[:3]) + (f" and {rest} more" if rest > 0 else "")

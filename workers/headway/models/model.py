@@ -1,0 +1,46 @@
+"""What the runner and the loader ask of a network."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from headway.core.model import ModelSpec
+from headway.models.attention import AttentionContext, LayerCache
+from headway.models.linear import Linear
+
+DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
+
+
+class Model(Protocol):
+    """A decoder-only transformer over a flat batch: T tokens of ragged sequences, no padding."""
+
+    def __init__(self, spec: ModelSpec, *, device: torch.device) -> None: ...
+
+    def forward(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        attention: AttentionContext,
+        kv_cache: Sequence[LayerCache],
+        *,
+        rows: Tensor | None = None,
+    ) -> Tensor:
+        """Hidden states after the final norm, [T, hidden].
+
+        Args:
+            token_ids, positions: [T] int64.
+            kv_cache: one entry a layer; the tokens' keys and values are written into it.
+            rows: [S] int64, the tokens whose hidden states are wanted; the result is then [S, hidden], and the last
+                layer leaves the others out once their keys and values are written.
+        """
+
+    def compute_logits(self, hidden: Tensor) -> Tensor:
+        """hidden [S, hidden] -> float32 [S, vocab_size]."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For each tensor of a checkpoint, by name, the parameter or the view into a fused one that it fills."""
+
+    def linears(self) -> list[Linear]:
+        """The layers to pack once everything is loaded."""

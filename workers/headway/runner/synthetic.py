@@ -1,0 +1,33 @@
+"""Batches without users, to measure how long a step takes."""
+
+from headway.core.model import ModelSpec
+from headway.core.request import SamplingParams
+from headway.engine.batch import ScheduledSequence, StepBatch
+from headway.engine.sequence import Sequence
+
+# Sequences share blocks beyond this: more than any processor caches, so reading them costs the same.
+_MAX_SCRATCH_BYTES = 256 << 20
+
+
+def synthetic_batch(
+    spec: ModelSpec, *, block_size: int, prefill_tokens: int, num_decodes: int, context_tokens: int
+) -> tuple[StepBatch, int]:
+    """A greedy step of decodes after `context_tokens` each and one prompt, and how many blocks it runs on."""
+    shares = [(context_tokens, 1)] * num_decodes + [(0, prefill_tokens)] * (prefill_tokens > 0)
+    lengths = [-(-(num_computed + num_new) // block_size) for num_computed, num_new in shares]
+    num_scratch = max(1, _MAX_SCRATCH_BYTES // (spec.kv_bytes_per_token * block_size))
+    num_blocks = min(sum(lengths), num_scratch)
+    scheduled, next_block = [], 0
+    for (num_computed, num_new), length in zip(shares, lengths, strict=True):
+        sequence = Sequence(
+            request_id="synthetic",
+            token_ids=[token % spec.vocab_size for token in range(num_computed + num_new)],
+            num_prompt_tokens=num_computed + num_new,
+            sampling=SamplingParams(temperature=0.0),
+            arrival_s=0.0,
+            num_computed_tokens=num_computed,
+            block_table=[block % num_blocks for block in range(next_block, next_block + length)],
+        )
+        scheduled.append(ScheduledSequence(sequence, num_new, samples=True))
+        next_block += length
+    return StepBatch(scheduled, num_tokens=sum(num_new for _, num_new in shares)), num_blocks
