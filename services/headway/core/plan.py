@@ -1,6 +1,7 @@
 """Serving plans: which worker serves which model, with how much memory, and what that should give."""
 
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 
 from headway.core.cluster import PlanWorker
 from headway.core.latency import LatencyModel
@@ -96,5 +97,14 @@ class ServingPlan:
     def model(self, name: str) -> ModelDeployment | None:
         return next((model for model in self.models if model.name == name), None)
 
+    def worker(self, worker_id: str) -> PlanWorker | None:
+        return next((worker for worker in self.workers if worker.worker_id == worker_id), None)
+
     def assignment_of(self, worker_id: str) -> Assignment | None:
         return next((a for a in self.assignments if a.worker_id == worker_id), None)
+
+
+def plan_id_at(created_at_s: float, *, nonce: str) -> str:
+    """An id that sorts by time; `nonce` keeps apart two plans of one millisecond."""
+    moment = datetime.fromtimestamp(created_at_s, UTC)
+    return f"plan-{moment:%Y%m%dT%H%M%S}.{moment.microsecond // 1000:03d}-{nonce}"

@@ -86,6 +86,9 @@ STEP_TOKENS = Histogram(
 # KV-cache service.
 INDEX_BLOCKS = Gauge("headway:prefix_index_blocks", "Blocks that the prefix index knows, per worker.", ["worker_id"])
 INDEX_SNAPSHOTS = Counter("headway:prefix_index_snapshots", "Times a worker's view was rebuilt.", ["worker_id"])
+INDEX_DRIFT = Counter(
+    "headway:prefix_index_drifted_blocks", "Blocks that snapshots proved the index wrong about.", ["worker_id"]
+)
 
 # Controller, planner, profiler.
 PROCESS_RESTARTS = Counter("headway:process_restarts", "Processes that the controller restarted.", ["name"])

@@ -40,14 +40,17 @@ class Host:
         stopping: set when the process was asked to end.
     """
 
-    def __init__(self, kind: str, config: ProcessConfig, database: Database, peers: Peers) -> None:
+    def __init__(
+        self, kind: str, config: ProcessConfig, database: Database, peers: Peers, *, is_public: bool = False
+    ) -> None:
         self.kind = kind
         self.config = config
         self.database = database
         self.peers = peers
         self.tracing = Tracing(kind, otlp_endpoint=config.otlp_endpoint)
         self.stopping = asyncio.Event()
-        self.server = grpc.aio.server(interceptors=[CallInterceptor(config.auth_token)], options=CHANNEL_OPTIONS)
+        token = None if is_public else config.auth_token
+        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=CHANNEL_OPTIONS)
         self._membership = Membership(database)
         self._tasks: set[asyncio.Task[None]] = set()
         advertised = config.advertise_host or config.bind_host
@@ -145,13 +148,16 @@ class Host:
 
 
 @asynccontextmanager
-async def hosting(kind: str, config: ProcessConfig) -> AsyncIterator[Host]:
-    """Sets the process up and tears it down again."""
+async def hosting(kind: str, config: ProcessConfig, *, is_public: bool = False) -> AsyncIterator[Host]:
+    """Sets the process up and tears it down again.
+
+    `is_public` takes calls without the stack's own token: clients do not have it, and the service checks their keys.
+    """
     configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
     database = Database.connect(config.redis_url, namespace=config.namespace)
     peers = Peers(Membership(database), token=config.auth_token)
     async with peers.watching():
-        host = Host(kind, config, database, peers)
+        host = Host(kind, config, database, peers, is_public=is_public)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, host.stopping.set)

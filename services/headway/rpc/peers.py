@@ -71,6 +71,13 @@ class Peers:
             self._channels[endpoint] = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
         return self._channels[endpoint]
 
+    @asynccontextmanager
+    async def dial(self, endpoint: str) -> AsyncIterator[grpc.aio.Channel]:
+        """A channel of the caller's own. It outlives the member's lease: a shared one is closed when that lapses,
+        which cancels the calls on it."""
+        async with grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS) as channel:
+            yield channel
+
     def stub(self, kind: str, stub_type: Callable[[grpc.aio.Channel], S]) -> S:
         """A stub on the newest member of a kind; UnavailableError when there is none."""
         members = self.members(kind)

@@ -1,0 +1,46 @@
+"""The commands by name. A command's module is imported when it runs, so that `headway --help` is quick."""
+
+from importlib import import_module
+from typing import Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command
+
+COMMANDS = {
+    "up": "Start a stack on this machine and serve models.",
+    "down": "Stop a stack.",
+    "status": "Show services, workers, load, SLO attainment and the plan.",
+    "chat": "Talk to a model.",
+    "generate": "Complete a prompt.",
+    "logs": "Show the logs of a stack, merged by time.",
+    "plan": "Show or explain the plan in use.",
+    "profile": "Show what was measured of the models.",
+    "version": "Show versions.",
+}
+
+
+class _Deferred(TyperCommand):
+    """Stands for a command in listings; `load` brings the real one."""
+
+    def load(self) -> Any:
+        return get_command(import_module(f"headway.cli.{self.name}").app)
+
+
+class _DeferredGroup(TyperGroup):
+    def __init__(self, **attributes: Any) -> None:
+        super().__init__(**attributes)
+        for name, summary in COMMANDS.items():
+            self.add_command(_Deferred(name, help=summary, callback=None))
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command.load() if isinstance(command, _Deferred) else command, rest
+
+
+app = typer.Typer(cls=_DeferredGroup, no_args_is_help=True, pretty_exceptions_enable=False)
+
+
+@app.callback()
+def headway() -> None:
+    """Serve large models from one command: plan, route, run, observe."""

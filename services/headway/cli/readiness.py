@@ -1,0 +1,77 @@
+"""Waiting until a stack serves."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from http import HTTPStatus
+from http.client import HTTPConnection, HTTPException
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from headway.cli.calls import calling
+from headway.client.stack import Stack, read_stack
+from headway.core.errors import UnavailableError
+from headway.core.plan import ServingPlan
+from headway.rpc.convert import from_pb
+from headway.rpc.status import error_from_pb
+from headway.v1 import controller_pb2, controller_pb2_grpc
+
+_POLL_EVERY_S = 0.2
+_CALL_TIMEOUT_S = 2.0
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """How far start-up is: a share in [0, 1], and what is being waited for."""
+
+    progress: float
+    waiting_for: str
+
+
+async def wait_until_ready(state_dir: Path, *, show: Callable[[Step], None]) -> tuple[Stack, ServingPlan]:
+    """Returns when every model of the stack answers over HTTP; `show` is told of each step.
+
+    Raises:
+        HeadwayError: the fault that the controller reports, e.g. a checkpoint that does not load.
+    """
+    while True:
+        stack = read_stack(state_dir)
+        step = await _look(stack)
+        show(step)
+        if stack is not None and step.progress >= 1:
+            return stack, await _plan(stack)
+        await asyncio.sleep(_POLL_EVERY_S)
+
+
+async def _look(stack: Stack | None) -> Step:
+    if stack is None:
+        return Step(0.0, "Redis")
+    if not stack.controller_endpoint:
+        return Step(0.05, "the controller")
+    try:
+        async with calling(stack.controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
+            status = await controller.GetStatus(controller_pb2.GetStatusRequest(), timeout=_CALL_TIMEOUT_S)
+    except UnavailableError:
+        return Step(0.05, "the controller")
+    if status.HasField("fault"):
+        raise error_from_pb(status.fault)
+    if not status.ready:
+        return Step(min(0.05 + 0.9 * status.progress, 0.95), status.waiting_for)
+    return Step(1.0, "") if await asyncio.to_thread(_answers, stack.http_url) else Step(0.95, "the gateway")
+
+
+def _answers(http_url: str) -> bool:
+    connection = HTTPConnection(urlsplit(http_url).netloc, timeout=_CALL_TIMEOUT_S)
+    try:
+        connection.request("GET", "/ready")
+        return connection.getresponse().status == HTTPStatus.OK
+    except (OSError, HTTPException):
+        return False
+    finally:
+        connection.close()
+
+
+async def _plan(stack: Stack) -> ServingPlan:
+    async with calling(stack.controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
+        response = await controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=_CALL_TIMEOUT_S)
+    return from_pb(response.plan, ServingPlan)

@@ -1,0 +1,110 @@
+"""The state of a stack for people."""
+
+from rich import box
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, ModelAttainment
+from headway.core.plan import ServingPlan
+from headway.core.slo import Slo
+from headway.core.units import format_bytes, format_duration
+
+_COLOURS = {"ready": "green", "stopped": "red", "restarting": "red"}
+
+
+def status_view(status: ClusterStatus, *, now_s: float) -> RenderableType:
+    """Headline, models, workers with their load, processes. `now_s` in seconds since 1970."""
+    return Group(
+        _headline(status),
+        _models(status.plan, status.fleet),
+        _workers(status.controller, status.fleet),
+        _processes(status.controller, now_s=now_s),
+    )
+
+
+def _headline(status: ClusterStatus) -> Text:
+    controller = status.controller
+    if controller.fault is not None:
+        return Text(f"faulty: {controller.fault.message} {controller.fault.hint}", style="bold red")
+    if not controller.ready:
+        return Text(f"starting, {controller.progress:.0%}: waiting for {controller.waiting_for}", style="yellow")
+    text = Text("ready", style="bold green")
+    load = f", plan {controller.plan_id}, {status.fleet.num_in_flight} in flight, {status.fleet.num_queued} queued"
+    return text.append(load, style="default")
+
+
+def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
+    table = _table("model", "replicas", "longest", "objective", "attained", "completed", "rejected")
+    attainments = {attainment.model: attainment for attainment in fleet.attainments}
+    for model in plan.models if plan is not None else ():
+        replicas = [a for a in plan.assignments if a.model == model.name] if plan is not None else []
+        attainment = attainments.get(model.name, ModelAttainment(model=model.name))
+        table.add_row(
+            model.name,
+            str(len(replicas)),
+            str(max((replica.max_model_len for replica in replicas), default="-")),
+            _objective(model.slo),
+            _attained(attainment),
+            str(attainment.num_completed),
+            str(attainment.num_rejected),
+        )
+    return table
+
+
+def _workers(controller: ControllerStatus, fleet: Fleet) -> Table:
+    table = _table("worker", "group", "model", "state", "running", "waiting", "KV in use")
+    table.add_column("hardware")
+    loads = {load.worker_id: load for load in fleet.groups}
+    for worker in controller.workers:
+        hardware = worker.hardware
+        described = "-"
+        if hardware is not None:
+            described = f"{hardware.name}, {hardware.num_threads} threads, {format_bytes(hardware.memory_bytes)}"
+        names = (worker.worker_id, worker.group_id or "-", worker.model or "-")
+        table.add_row(*names, _state(worker.state), *_load(loads.get(worker.worker_id)), described)
+    return table
+
+
+def _processes(controller: ControllerStatus, *, now_s: float) -> Table:
+    table = _table("process", "state", "pid", "gRPC", "metrics", "up for", "restarts")
+    for process in controller.processes:
+        up_for = format_duration(max(0.0, now_s - process.started_at_s)) if process.started_at_s else "-"
+        table.add_row(
+            process.name,
+            _state(process.state),
+            str(process.pid or "-"),
+            process.endpoint or "-",
+            process.metrics_endpoint or "-",
+            up_for,
+            str(process.num_restarts),
+        )
+    return table
+
+
+def _table(*columns: str) -> Table:
+    table = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False, collapse_padding=True)
+    for name in columns:
+        table.add_column(name, no_wrap=True)
+    return table
+
+
+def _load(load: GroupLoad | None) -> tuple[str, str, str]:
+    if load is None or not load.num_blocks:
+        return "-", "-", "-"
+    used = 1 - load.num_free_blocks / load.num_blocks
+    return str(load.num_running), str(load.num_waiting), f"{used:.0%} of {load.num_blocks}"
+
+
+def _objective(slo: Slo) -> str:
+    bounds = {"TTFT": slo.ttft_s, "TPOT": slo.tpot_s}
+    return ", ".join(f"{name} {format_duration(s)}" for name, s in bounds.items() if s is not None) or "-"
+
+
+def _attained(attainment: ModelAttainment) -> str:
+    share = attainment.attainment
+    return "-" if share is None else f"{share:.1%}"
+
+
+def _state(state: str) -> Text:
+    return Text(state, style=_COLOURS.get(state, "yellow"))

@@ -1,0 +1,1 @@
+"""Keeps Redis and the controller of a local stack alive, and ends everything that belongs to it."""

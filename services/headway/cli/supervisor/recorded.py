@@ -1,0 +1,23 @@
+"""The processes that a controller launched, as it recorded them in Redis."""
+
+import json
+
+from headway.client.stack import ProcessId
+from headway.core.errors import UnavailableError
+from headway.store.redis import Database, redis_faults
+from headway.store.schema import PROCESS
+
+
+async def recorded_processes(redis_url: str, *, namespace: str) -> list[ProcessId]:
+    """Ids of every recorded process, alive or not; none where Redis does not answer."""
+    database = Database.connect(redis_url, namespace=namespace)
+    try:
+        with redis_faults():
+            keys = [key async for key in database.redis.scan_iter(match=PROCESS.key(namespace, "*"))]
+            texts = await database.redis.mget(keys) if keys else []
+    except UnavailableError:
+        return []
+    finally:
+        await database.close()
+    records = [json.loads(text) for text in texts if text is not None]
+    return [ProcessId(pid=record["pid"], started_at_s=record["started_at_s"]) for record in records]

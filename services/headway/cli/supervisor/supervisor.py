@@ -1,0 +1,174 @@
+"""The life of a local stack: start, watch, end."""
+
+import asyncio
+import logging
+import os
+import sys
+from pathlib import Path
+
+from headway.cli.calls import calling
+from headway.cli.process import end_all, identify
+from headway.cli.supervisor.controller import Controller
+from headway.cli.supervisor.recorded import recorded_processes
+from headway.client.stack import Stack, remove_stack, write_stack
+from headway.core.deployment import Deployment
+from headway.core.errors import HeadwayError
+from headway.store.documents import Documents
+from headway.store.embedded import EmbeddedRedis
+from headway.store.membership import Membership
+from headway.store.redis import Database
+from headway.store.schema import DEPLOYMENT
+from headway.v1 import controller_pb2, controller_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+NAMESPACE = "headway"
+DRAIN_S = 60.0
+"""Running requests get so long after the first request to stop."""
+
+STOP_GRACE_S = 3.0
+"""Processes that were asked to end are killed after so long."""
+
+_WATCH_EVERY_S = 0.1
+_LOOK_UP_EVERY_S = 1.0
+_ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
+
+
+class Supervisor:
+    """Runs one stack: `run` returns when it was asked to stop and everything has ended.
+
+    Args:
+        state_dir: exists; holds Redis's data, logs and `stack.json`.
+        deployment: with real port numbers.
+    """
+
+    def __init__(
+        self,
+        state_dir: Path,
+        deployment: Deployment,
+        *,
+        controller_command: tuple[str, ...] = (sys.executable, "-m", "headway.controller"),
+    ) -> None:
+        self._state_dir = state_dir
+        self._deployment = deployment
+        self._supervisor_id = identify(os.getpid())
+        for name in ("redis", "logs"):
+            (state_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._redis = EmbeddedRedis(state_dir / "redis")
+        command = [
+            *controller_command,
+            *("--redis-url", self._redis.url),
+            *("--state-dir", str(state_dir)),
+            *("--log-level", deployment.log_level),
+        ]
+        self._controller = Controller(command, log_path=state_dir / "logs" / "controller.log")
+        self._endpoint = ""
+        self._published: Stack | None = None
+        self._stopping = asyncio.Event()
+        self._hurrying = asyncio.Event()
+
+    def stop(self) -> None:
+        """The first call lets running requests end, the second does not."""
+        if self._stopping.is_set():
+            self._hurrying.set()
+        self._stopping.set()
+
+    def stop_now(self) -> None:
+        self._stopping.set()
+        self._hurrying.set()
+
+    async def run(self) -> None:
+        """Raises HeadwayError where the stack cannot be started; nothing is left running then either."""
+        try:
+            await asyncio.to_thread(self._redis.start)
+            self._publish()
+            await self._write_deployment()
+            self._controller.start()
+            await self._watch()
+        finally:
+            await self._end()
+
+    async def _write_deployment(self) -> None:
+        database = Database.connect(self._redis.url, namespace=NAMESPACE)
+        try:
+            await Documents(database, DEPLOYMENT, Deployment).put(self._deployment)
+        finally:
+            await database.close()
+
+    async def _watch(self) -> None:
+        database = Database.connect(self._redis.url, namespace=NAMESPACE)
+        looked_up_at_s = 0.0
+        loop = asyncio.get_running_loop()
+        try:
+            while not self._stopping.is_set():
+                await self._keep_alive()
+                if not self._endpoint or loop.time() - looked_up_at_s > _LOOK_UP_EVERY_S:
+                    looked_up_at_s = loop.time()
+                    await self._find_controller(Membership(database))
+                self._publish()
+                await asyncio.sleep(_WATCH_EVERY_S)
+        finally:
+            await database.close()
+
+    async def _keep_alive(self) -> None:
+        if not self._redis.is_running():
+            log.warning("Redis ended; starting it again")
+            try:
+                await asyncio.to_thread(self._redis.start)
+            except HeadwayError as error:
+                log.warning("%s", error)
+        self._controller.keep_alive()
+
+    async def _find_controller(self, membership: Membership) -> None:
+        try:
+            members = await membership.members("controller")
+        except HeadwayError as error:
+            log.warning("%s", error)
+            return
+        if members and self._controller.process_id is not None and members[0].pid == self._controller.process_id.pid:
+            self._endpoint = members[0].endpoint
+            self._controller.has_served = True
+
+    def _publish(self) -> None:
+        gateway = self._deployment.gateway
+        host = _ANYWHERE.get(gateway.host, gateway.host)
+        stack = Stack(
+            redis_url=self._redis.url,
+            http_url=f"http://{host}:{gateway.port}",
+            grpc_endpoint=f"{host}:{gateway.grpc_port}",
+            supervisor=self._supervisor_id,
+            redis=identify(self._redis.pid) if self._redis.is_running() else None,
+            controller=self._controller.process_id,
+            controller_endpoint=self._endpoint,
+            api_key=next(iter(gateway.api_keys), ""),
+        )
+        if stack != self._published:
+            write_stack(self._state_dir, stack)
+            self._published = stack
+
+    async def _end(self) -> None:
+        """Drains unless in a hurry, then ends whatever is left, by pid."""
+        if self._endpoint and not self._hurrying.is_set():
+            await self._drain()
+        await asyncio.to_thread(self._controller.stop)  # first, so that it launches nothing anew
+        if self._redis.is_running():
+            left = await recorded_processes(self._redis.url, namespace=NAMESPACE)
+            await asyncio.to_thread(end_all, left, grace_s=STOP_GRACE_S)
+        await asyncio.to_thread(self._redis.stop)
+        remove_stack(self._state_dir)
+
+    async def _drain(self) -> None:
+        draining = asyncio.create_task(self._shut_controller_down())
+        hurrying = asyncio.create_task(self._hurrying.wait())
+        await asyncio.wait((draining, hurrying), return_when=asyncio.FIRST_COMPLETED)
+        for task in (draining, hurrying):
+            task.cancel()
+        await asyncio.gather(draining, hurrying, return_exceptions=True)
+
+    async def _shut_controller_down(self) -> None:
+        request = controller_pb2.ShutdownRequest(grace_s=DRAIN_S)
+        try:
+            async with calling(self._endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
+                await controller.Shutdown(request, timeout=DRAIN_S + 10)
+        except HeadwayError as error:
+            log.warning("the controller could not shut down: %s", error)

@@ -1,0 +1,112 @@
+"""`headway up`"""
+
+import asyncio
+import os
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from headway.cli import up_options as options
+from headway.cli.claim import claim
+from headway.cli.models import read_models
+from headway.cli.options import StateDir
+from headway.cli.ports import take_port
+from headway.client.stack import default_state_dir
+from headway.core.deployment import Deployment, GatewayOptions, WorkerOptions
+from headway.core.errors import InvalidArgumentError
+from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.slo import Slo
+
+app = typer.Typer(add_completion=False)
+
+
+@app.command()
+def up(
+    *,
+    model: options.Models,
+    workers: options.Workers = None,
+    threads: options.Threads = 0,
+    memory: options.Memory = None,
+    device: options.Device = "cpu",
+    dtype: options.Dtype = None,
+    kv_cache_memory: options.KvCacheMemory = None,
+    max_model_len: options.MaxModelLen = None,
+    max_num_seqs: options.MaxNumSeqs = None,
+    max_num_batched_tokens: options.MaxNumBatchedTokens = None,
+    block_size: options.BlockSize = None,
+    no_prefix_cache: options.NoPrefixCache = False,
+    host: options.Host = "127.0.0.1",
+    port: options.Port = 8000,
+    grpc_port: options.GrpcPort = 0,
+    api_key: options.ApiKeys = None,
+    slo_ttft_ms: options.SloTtftMs = None,
+    slo_tpot_ms: options.SloTpotMs = None,
+    state_dir: StateDir = None,
+    no_profile: options.NoProfile = False,
+    log_level: options.LogLevel = "info",
+    otlp_endpoint: options.OtlpEndpoint = None,
+    detach: options.Detach = False,
+) -> None:
+    """Start a stack on this machine and serve models."""
+    slo = Slo(ttft_s=_seconds(slo_ttft_ms), tpot_s=_seconds(slo_tpot_ms))
+    models = read_models(model, dtype=dtype, max_model_len=max_model_len, slo=slo)
+    worker_options = WorkerOptions(
+        count=_count_workers(workers, models), device=device, num_threads=threads, memory_bytes=memory or 0
+    )
+    limits = EngineLimits(
+        block_size=block_size,
+        max_num_seqs=max_num_seqs,
+        max_num_batched_tokens=max_num_batched_tokens,
+        kv_cache_bytes=kv_cache_memory,
+        enable_prefix_cache=False if no_prefix_cache else None,
+    )
+    directory = state_dir or default_state_dir()
+    claim(directory)
+    gateway = GatewayOptions(
+        host=host,
+        port=take_port(host, port, option="--port"),
+        grpc_port=take_port(host, grpc_port, option="--grpc-port"),
+        api_keys=tuple(api_key or _keys_from_environment()),
+    )
+    deployment = Deployment(
+        models=models,
+        workers=worker_options,
+        gateway=gateway,
+        limits=limits,
+        profile=not no_profile,
+        log_level=log_level,
+        otlp_endpoint=otlp_endpoint,
+    )
+    _launch(directory, deployment, detach=detach)
+
+
+def _launch(state_dir: Path, deployment: Deployment, *, detach: bool) -> None:
+    """Imports what the way of running needs and no more: the stack starts the sooner."""
+    console = Console()
+    if detach:
+        from headway.cli.detached import start_detached
+
+        start_detached(state_dir, deployment, console=console)
+    else:
+        from headway.cli.foreground import run_foreground
+
+        asyncio.run(run_foreground(state_dir, deployment, console=console))
+
+
+def _count_workers(wanted: int | None, models: tuple[ModelDeployment, ...]) -> int:
+    if wanted is not None and wanted < len(models):
+        raise InvalidArgumentError(
+            f"{len(models)} models need {len(models)} workers, not {wanted}: a worker serves one model.",
+            hint=f"Give --workers {len(models)} or more.",
+            field="--workers",
+        )
+    return wanted or len(models)
+
+
+def _keys_from_environment() -> list[str]:
+    return [key for key in os.environ.get("HEADWAY_API_KEYS", "").split(",") if key]
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1e3

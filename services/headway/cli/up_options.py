@@ -1,0 +1,89 @@
+"""The options of `headway up`."""
+
+from typing import Annotated, Literal, TypeAlias
+
+import typer
+
+from headway.cli.bytesize import parse_bytes
+
+_ENGINE = "Engine"
+_GATEWAY = "Gateway"
+_STACK = "Stack"
+
+Models: TypeAlias = Annotated[
+    list[str],
+    typer.Option("--model", metavar="DIR|NAME=DIR", help="A checkpoint directory in Hugging Face format. Repeatable."),
+]
+Workers: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Worker processes; each serves one model. Default: one for each model.")
+]
+Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
+Memory: TypeAlias = Annotated[
+    int | None,
+    typer.Option(parser=parse_bytes, metavar="SIZE", help="What each worker may use, e.g. 2GiB. Default: a share."),
+]
+Device: TypeAlias = Annotated[Literal["cpu", "cuda"], typer.Option(help="What workers compute on.")]
+Dtype: TypeAlias = Annotated[
+    Literal["float32", "bfloat16"] | None,
+    typer.Option(help="Of weights and KV cache. Default: the checkpoint's.", rich_help_panel=_ENGINE),
+]
+KvCacheMemory: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        parser=parse_bytes,
+        metavar="SIZE",
+        help="KV cache of each worker. Default: what the weights leave.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+MaxModelLen: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=1, help="Longest sequence in tokens. Default: the model's.", rich_help_panel=_ENGINE),
+]
+MaxNumSeqs: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Sequences in one batch, at most.", rich_help_panel=_ENGINE)
+]
+MaxNumBatchedTokens: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Tokens computed in one step, at most.", rich_help_panel=_ENGINE)
+]
+BlockSize: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Tokens in a KV block.", rich_help_panel=_ENGINE)]
+NoPrefixCache: TypeAlias = Annotated[
+    bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.", rich_help_panel=_ENGINE)
+]
+Host: TypeAlias = Annotated[str, typer.Option(help="Address to listen on.", rich_help_panel=_GATEWAY)]
+Port: TypeAlias = Annotated[
+    int, typer.Option(min=0, max=65535, help="HTTP port; 0 takes a free one.", rich_help_panel=_GATEWAY)
+]
+GrpcPort: TypeAlias = Annotated[
+    int, typer.Option(min=0, max=65535, help="gRPC port; 0 takes a free one.", rich_help_panel=_GATEWAY)
+]
+ApiKeys: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--api-key",
+        help="A key that clients must send. Repeatable; or HEADWAY_API_KEYS, separated by commas.",
+        rich_help_panel=_GATEWAY,
+    ),
+]
+SloTtftMs: TypeAlias = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="Objective: milliseconds to the first token.", rich_help_panel=_GATEWAY),
+]
+SloTpotMs: TypeAlias = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="Objective: milliseconds per token after it.", rich_help_panel=_GATEWAY),
+]
+NoProfile: TypeAlias = Annotated[
+    bool,
+    typer.Option("--no-profile", help="Don't measure models; predictions stay estimates.", rich_help_panel=_STACK),
+]
+LogLevel: TypeAlias = Annotated[
+    Literal["debug", "info", "warning", "error"], typer.Option(help="Of every process.", rich_help_panel=_STACK)
+]
+OtlpEndpoint: TypeAlias = Annotated[
+    str | None,
+    typer.Option(help="OpenTelemetry collector, e.g. http://127.0.0.1:4317.", rich_help_panel=_STACK),
+]
+Detach: TypeAlias = Annotated[
+    bool, typer.Option("--detach", "-d", help="Return once it serves; it runs on.", rich_help_panel=_STACK)
+]

@@ -1,0 +1,103 @@
+"""The asyncio client."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import grpc
+from google.protobuf.message import Message as Protobuf
+
+from headway.client.address import CHANNEL_OPTIONS, find_address
+from headway.client.chunk import Chunk, ServedModel
+from headway.client.convert import check_single, chunk_from_pb, models_from_pb, only_model, request_to_pb
+from headway.client.prompt import GenerateOptions, Prompt
+from headway.client.status import ClusterStatus
+from headway.rpc.convert import from_pb
+from headway.rpc.status import error_from_rpc
+from headway.v1 import inference_pb2, inference_pb2_grpc
+
+Q = TypeVar("Q", bound=Protobuf)
+R = TypeVar("R", bound=Protobuf)
+
+
+class AsyncClient:
+    """A connection to a running stack, for one event loop. Arguments and errors are those of `Client`.
+
+    async with AsyncClient() as client:
+        async for chunk in client.generate("Once upon a time", max_tokens=32):
+            print(chunk.text, end="", flush=True)
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        api_key: str | None = None,
+        state_dir: Path | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._address = find_address(endpoint, api_key=api_key, state_dir=state_dir)
+        self._timeout_s = timeout_s
+        self._channel = grpc.aio.insecure_channel(self._address.endpoint, options=CHANNEL_OPTIONS)
+        self._stub: inference_pb2_grpc.InferenceServiceAsyncStub = inference_pb2_grpc.InferenceServiceStub(
+            self._channel
+        )
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Ends the connection, and whatever is being generated over it."""
+        await self._channel.close()
+
+    def generate(
+        self, prompt: Prompt, *, model: str | None = None, **options: Unpack[GenerateOptions]
+    ) -> AsyncGenerator[Chunk, None]:
+        """Generates, and yields the pieces as they come; as `Client.generate`.
+
+        Closing the iterator (`aclose`, or `async with contextlib.aclosing(...)`) cancels the request at once;
+        cancelling the task that waits for it does too.
+        """
+        request = request_to_pb(prompt, model=model, options=options)
+        return self._stream(request, timeout_s=options.get("timeout_s"))
+
+    async def generate_text(
+        self, prompt: Prompt, *, model: str | None = None, **options: Unpack[GenerateOptions]
+    ) -> str:
+        """Generates one sequence and returns its whole text."""
+        check_single(options)
+        return "".join([chunk.text async for chunk in self.generate(prompt, model=model, **options)])
+
+    async def models(self) -> list[ServedModel]:
+        """The models that can be asked for."""
+        return models_from_pb(await self._call(self._stub.ListModels, inference_pb2.ListModelsRequest()))
+
+    async def status(self) -> ClusterStatus:
+        """Processes, workers, load, attainment and the plan in use."""
+        request = inference_pb2.GetClusterStatusRequest()
+        return from_pb(await self._call(self._stub.GetClusterStatus, request), ClusterStatus)
+
+    async def _stream(
+        self, request: inference_pb2.GenerateRequest, *, timeout_s: float | None
+    ) -> AsyncGenerator[Chunk, None]:
+        request.model = request.model or only_model(await self.models())
+        call = self._stub.Generate(request, timeout=timeout_s, metadata=self._address.metadata)
+        try:
+            async for message in call:
+                yield chunk_from_pb(message)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from None
+        finally:
+            call.cancel()
+
+    async def _call(self, method: Callable[..., Awaitable[R]], request: Q) -> R:
+        try:
+            return await method(request, timeout=self._timeout_s, metadata=self._address.metadata)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from None

@@ -1,0 +1,115 @@
+"""The synchronous client."""
+
+from collections.abc import Callable, Generator
+from pathlib import Path
+from types import TracebackType
+from typing import Self, TypeVar, Unpack
+
+import grpc
+from google.protobuf.message import Message as Protobuf
+
+from headway.client.address import CHANNEL_OPTIONS, find_address
+from headway.client.chunk import Chunk, ServedModel
+from headway.client.convert import check_single, chunk_from_pb, models_from_pb, only_model, request_to_pb
+from headway.client.prompt import GenerateOptions, Prompt
+from headway.client.status import ClusterStatus
+from headway.rpc.convert import from_pb
+from headway.rpc.status import error_from_rpc
+from headway.v1 import inference_pb2, inference_pb2_grpc
+
+Q = TypeVar("Q", bound=Protobuf)
+R = TypeVar("R", bound=Protobuf)
+
+
+class Client:
+    """A connection to a running stack; many threads may share it.
+
+        with Client("127.0.0.1:8001", api_key="...") as client:
+            print(client.generate_text([{"role": "user", "content": "Hello!"}], max_tokens=64))
+
+    Args:
+        endpoint: host:port of the gateway's gRPC service; None takes HEADWAY_ENDPOINT, or the stack that
+            `headway up` started on this machine.
+        api_key: None takes HEADWAY_API_KEY, or the key of that stack.
+        state_dir: of the local stack to connect to, where it is not the default one.
+        timeout_s: for every call but `generate`, which has one of its own.
+
+    Raises:
+        NotFoundError: no endpoint was given and no stack runs here.
+    """
+
+    def __init__(
+        self,
+        endpoint: str | None = None,
+        *,
+        api_key: str | None = None,
+        state_dir: Path | None = None,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._address = find_address(endpoint, api_key=api_key, state_dir=state_dir)
+        self._timeout_s = timeout_s
+        self._channel = grpc.insecure_channel(self._address.endpoint, options=CHANNEL_OPTIONS)
+        self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Ends the connection, and whatever is being generated over it."""
+        self._channel.close()
+
+    def generate(
+        self, prompt: Prompt, *, model: str | None = None, **options: Unpack[GenerateOptions]
+    ) -> Generator[Chunk, None, None]:
+        """Generates, and yields the pieces as they come. The request starts with the first `next`.
+
+        Leaving the loop, or closing the iterator, cancels the request on the server at once.
+
+        Args:
+            prompt: text, token ids or messages.
+            model: as `models` names it; may be left out when one is served.
+            options: see `GenerateOptions`.
+
+        Raises:
+            InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError, DeadlineExceededError ...:
+                what the server refused, or why it could not be reached.
+        """
+        request = request_to_pb(prompt, model=model, options=options)
+        return self._stream(request, timeout_s=options.get("timeout_s"))
+
+    def generate_text(self, prompt: Prompt, *, model: str | None = None, **options: Unpack[GenerateOptions]) -> str:
+        """Generates one sequence and returns its whole text; arguments and errors as for `generate`."""
+        check_single(options)
+        return "".join(chunk.text for chunk in self.generate(prompt, model=model, **options))
+
+    def models(self) -> list[ServedModel]:
+        """The models that can be asked for."""
+        return models_from_pb(self._call(self._stub.ListModels, inference_pb2.ListModelsRequest()))
+
+    def status(self) -> ClusterStatus:
+        """Processes, workers, load, attainment and the plan in use."""
+        return from_pb(self._call(self._stub.GetClusterStatus, inference_pb2.GetClusterStatusRequest()), ClusterStatus)
+
+    def _stream(
+        self, request: inference_pb2.GenerateRequest, *, timeout_s: float | None
+    ) -> Generator[Chunk, None, None]:
+        request.model = request.model or only_model(self.models())
+        call = self._stub.Generate(request, timeout=timeout_s, metadata=self._address.metadata)
+        try:
+            for message in call:
+                yield chunk_from_pb(message)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None
+        finally:
+            call.cancel()
+
+    def _call(self, method: "Callable[..., R]", request: Q) -> R:
+        try:
+            return method(request, timeout=self._timeout_s, metadata=self._address.metadata)
+        except grpc.RpcError as error:
+            raise error_from_rpc(error) from None

@@ -1,0 +1,96 @@
+"""Requests to protobuf and answers from it, for both clients."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
+
+from headway.client.chunk import Chunk, ServedModel, Usage
+from headway.client.prompt import GenerateOptions, Message, Prompt
+from headway.core.errors import InvalidArgumentError, NotFoundError
+from headway.rpc.convert import finish_reason_from_pb, from_pb, logprobs_from_pb
+from headway.v1 import common_pb2, inference_pb2
+
+_OWN_FIELDS = ("slo_ttft_s", "slo_tpot_s", "request_id", "timeout_s")
+
+
+def request_to_pb(prompt: Prompt, *, model: str | None, options: GenerateOptions) -> inference_pb2.GenerateRequest:
+    """The request; `timeout_s` is the call's and not part of it.
+
+    Raises:
+        TypeError: an option that does not exist.
+        InvalidArgumentError: a prompt or an option of the wrong type.
+    """
+    if unknown := options.keys() - GenerateOptions.__annotations__:
+        raise TypeError(f"generate() got an unexpected keyword argument {min(unknown)!r}")
+    with _type_faults("model or request_id"):
+        request = inference_pb2.GenerateRequest(model=model or "", request_id=options.get("request_id", ""))
+    with _type_faults("slo_ttft_s or slo_tpot_s"):
+        request.slo.CopyFrom(common_pb2.Slo(ttft_s=options.get("slo_ttft_s"), tpot_s=options.get("slo_tpot_s")))
+    for name, value in options.items():
+        if name not in _OWN_FIELDS:
+            _set_option(request.options, name, value)
+    _set_prompt(request, prompt)
+    return request
+
+
+def chunk_from_pb(message: inference_pb2.GenerateResponse) -> Chunk:
+    return Chunk(
+        request_id=message.request_id,
+        index=message.index,
+        text=message.text,
+        token_ids=tuple(message.token_ids),
+        logprobs=tuple(map(logprobs_from_pb, message.logprobs)),
+        finish_reason=finish_reason_from_pb(message.finish_reason),
+        usage=from_pb(message.usage, Usage) if message.HasField("usage") else None,
+    )
+
+
+def models_from_pb(message: inference_pb2.ListModelsResponse) -> list[ServedModel]:
+    return [from_pb(model, ServedModel) for model in message.models]
+
+
+def only_model(models: Sequence[ServedModel]) -> str:
+    """The name of the one model that is served: what a request means that names none."""
+    if not models:
+        raise NotFoundError("No model is being served yet.", hint="`headway status` shows what is being waited for.")
+    if len(models) > 1:
+        names = ", ".join(model.name for model in models)
+        raise InvalidArgumentError("Several models are served.", hint=f"Name one of {names}.", field="model")
+    return models[0].name
+
+
+def check_single(options: GenerateOptions) -> None:
+    """`generate_text` returns one text, so it generates one sequence."""
+    if options.get("n", 1) != 1:
+        raise InvalidArgumentError(
+            "generate_text returns one sequence, so n must be 1.", hint="Use generate for several.", field="n"
+        )
+
+
+def _set_option(message: inference_pb2.GenerateOptions, name: str, value: object) -> None:
+    if name == "stop" and isinstance(value, str):
+        value = [value]
+    with _type_faults(name):
+        message.MergeFrom(inference_pb2.GenerateOptions(**cast("Any", {name: value})))
+
+
+def _set_prompt(request: inference_pb2.GenerateRequest, prompt: Prompt) -> None:
+    with _type_faults("prompt"):
+        if isinstance(prompt, str):
+            request.text = prompt
+        elif prompt and isinstance(prompt[0], Mapping):
+            for message in cast("Sequence[Message]", prompt):
+                request.chat.messages.append(inference_pb2.ChatMessage(**message))
+        else:
+            request.token_ids.ids.extend(cast("Sequence[int]", prompt))
+            request.token_ids.SetInParent()
+
+
+@contextmanager
+def _type_faults(field: str) -> Iterator[None]:
+    try:
+        yield
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"{field} cannot be sent: {error}.", hint="Check its type and range.", field=field
+        ) from error

@@ -1,0 +1,53 @@
+"""What a client sends."""
+
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias, TypedDict
+
+Message: TypeAlias = Mapping[str, str]
+"""One turn of a conversation: a `role` ('system', 'user' or 'assistant') and its `content`."""
+
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Message]
+"""Text, token ids, or the messages of a conversation (rendered by the model's own chat template)."""
+
+
+class GenerateOptions(TypedDict, total=False):
+    """Options of `generate`; what is left out takes the default of the OpenAI API.
+
+    Keys:
+        max_tokens: output tokens at most, per sequence.
+        temperature: 0 is greedy.
+        top_k, top_p, min_p: keep the k most probable tokens, the smallest set that reaches probability p, those
+            at least min_p times as probable as the best.
+        presence_penalty, frequency_penalty, repetition_penalty: discourage tokens that have occurred.
+        seed: equal seeds draw equal tokens.
+        stop: strings that end a sequence; they are not part of the text.
+        stop_token_ids: tokens that end a sequence.
+        ignore_eos: go on past the end-of-sequence token.
+        min_tokens: output tokens before the sequence may end.
+        logprobs: 0 for each token's own log probability, n for the n best besides.
+        n: sequences to generate.
+        slo_ttft_s, slo_tpot_s: objectives in seconds: to the first token, and per token after it. The request is
+            refused at once (ResourceExhaustedError) when they cannot be met.
+        request_id: appears in every log line; made up when left out.
+        timeout_s: seconds for the whole answer.
+    """
+
+    max_tokens: int
+    temperature: float
+    top_k: int
+    top_p: float
+    min_p: float
+    presence_penalty: float
+    frequency_penalty: float
+    repetition_penalty: float
+    seed: int
+    stop: str | Sequence[str]
+    stop_token_ids: Sequence[int]
+    ignore_eos: bool
+    min_tokens: int
+    logprobs: int
+    n: int
+    slo_ttft_s: float
+    slo_tpot_s: float
+    request_id: str
+    timeout_s: float

@@ -1,0 +1,83 @@
+"""How a stack on this machine is found: the file `stack.json` in its state directory."""
+
+import json
+import os
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.core.codec import from_document, to_document
+from headway.core.errors import InvalidArgumentError, NotFoundError
+
+STACK_FILE = "stack.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessId:
+    """A process for sure: pids are reused, the pair is not. `started_at_s` is in seconds since 1970."""
+
+    pid: int
+    started_at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stack:
+    """A stack that `headway up` started.
+
+    Attributes:
+        supervisor, redis, controller: its first processes; the controller knows of the others.
+        http_url: where the OpenAI API is served.
+        grpc_endpoint: host:port of the inference service.
+        controller_endpoint: host:port; empty until the controller runs.
+        api_key: one that the gateway accepts; empty where it accepts every client.
+    """
+
+    redis_url: str
+    http_url: str
+    grpc_endpoint: str
+    supervisor: ProcessId
+    redis: ProcessId | None = None
+    controller: ProcessId | None = None
+    controller_endpoint: str = ""
+    api_key: str = ""
+
+
+def default_state_dir() -> Path:
+    """Where `headway up` keeps its state unless told otherwise, by the XDG rules."""
+    base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(base) / "headway" / "default"
+
+
+def read_stack(state_dir: Path) -> Stack | None:
+    """The stack whose state is there, or None; it may have crashed since."""
+    path = state_dir / STACK_FILE
+    try:
+        document = json.loads(path.read_text())
+    except FileNotFoundError:
+        return None
+    except ValueError as error:
+        raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint=f"Delete {path}.") from error
+    return from_document(Stack, document)
+
+
+def find_stack(state_dir: Path | None = None) -> Stack:
+    """The stack of a state directory (the default one when None); NotFoundError when none was started there."""
+    directory = state_dir or default_state_dir()
+    if (stack := read_stack(directory)) is None:
+        raise NotFoundError(
+            f"No Headway stack is running with its state in {directory}.",
+            hint="Start one with `headway up --model DIR`, or name another with --state-dir or --endpoint.",
+        )
+    return stack
+
+
+def write_stack(state_dir: Path, stack: Stack) -> None:
+    """Replaces the file in one step. Only its owner may read it: it holds an API key."""
+    staging = state_dir / f".{STACK_FILE}"
+    staging.unlink(missing_ok=True)
+    with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+        json.dump(to_document(stack), file, indent=2)
+    staging.replace(state_dir / STACK_FILE)
+
+
+def remove_stack(state_dir: Path) -> None:
+    (state_dir / STACK_FILE).unlink(missing_ok=True)

@@ -1,0 +1,126 @@
+"""The state of a stack, as `status` returns it. Field names are those of the protobuf messages."""
+
+from dataclasses import dataclass, field
+
+from headway.core.cluster import Hardware
+from headway.core.plan import ServingPlan
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """Something that start-up cannot get past by itself; see `headway.core.errors.HeadwayError`."""
+
+    code: str
+    message: str
+    hint: str = ""
+    field: str = ""
+    retry_after_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStatus:
+    """A process of the stack.
+
+    Attributes:
+        kind: 'router', 'worker', ...
+        state: 'starting', 'ready', 'restarting', 'draining' or 'stopped'.
+        started_at_s: seconds since 1970.
+    """
+
+    name: str
+    kind: str
+    pid: int
+    state: str
+    endpoint: str = ""
+    metrics_endpoint: str = ""
+    num_restarts: int = 0
+    started_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    """A worker; `model` is empty until it has loaded one."""
+
+    worker_id: str
+    group_id: str
+    model: str
+    state: str
+    hardware: Hardware | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ControllerStatus:
+    """Processes and workers as the controller sees them.
+
+    Attributes:
+        ready: whether everything in the plan is loaded.
+        waiting_for: what is being waited for, for people; empty when ready.
+        progress: in [0, 1].
+    """
+
+    processes: tuple[ProcessStatus, ...] = ()
+    workers: tuple[WorkerStatus, ...] = ()
+    plan_id: str = ""
+    ready: bool = False
+    waiting_for: str = ""
+    progress: float = 0.0
+    fault: Fault | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLoad:
+    """What one group is doing.
+
+    Attributes:
+        num_in_flight: requests that the router sent there and that have not ended.
+        num_running, num_waiting: sequences in the running batch, and queued for it.
+        report_age_s: seconds since the worker's last load report.
+    """
+
+    group_id: str
+    worker_id: str
+    endpoint: str
+    model: str
+    state: str
+    num_in_flight: int = 0
+    num_running: int = 0
+    num_waiting: int = 0
+    num_blocks: int = 0
+    num_free_blocks: int = 0
+    report_age_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAttainment:
+    """Requests of one model that had an objective, by outcome; rejected ones count as not attained."""
+
+    model: str
+    num_met: int = 0
+    num_missed: int = 0
+    num_rejected: int = 0
+    num_completed: int = 0
+
+    @property
+    def attainment(self) -> float | None:
+        """Met over all that had an objective; None before the first."""
+        total = self.num_met + self.num_missed + self.num_rejected
+        return self.num_met / total if total else None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fleet:
+    """The groups as the router sees them."""
+
+    groups: tuple[GroupLoad, ...] = ()
+    attainments: tuple[ModelAttainment, ...] = ()
+    num_in_flight: int = 0
+    num_queued: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterStatus:
+    """Everything that `headway status` shows."""
+
+    controller: ControllerStatus = field(default_factory=ControllerStatus)
+    fleet: Fleet = field(default_factory=Fleet)
+    plan: ServingPlan | None = None

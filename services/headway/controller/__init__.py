@@ -1,0 +1,1 @@
+"""The controller: makes processes match the deployment, and workers the plan."""

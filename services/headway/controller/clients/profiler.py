@@ -1,0 +1,20 @@
+"""Calls to the profiler."""
+
+from headway.controller.clients.call import calling, endpoint_of
+from headway.core.model import ModelSpec
+from headway.rpc.convert import to_pb
+from headway.rpc.peers import Peers
+from headway.v1 import common_pb2, profiler_pb2, profiler_pb2_grpc
+
+
+class ProfilerClient:
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def profile(self, spec: ModelSpec, *, worker_id: str) -> None:
+        """Returns when the profile of the model on the worker's hardware is stored."""
+        request = profiler_pb2.ProfileModelRequest(spec=to_pb(spec, common_pb2.ModelSpec), worker_id=worker_id)
+        endpoint = endpoint_of(self._peers, "profiler")
+        async with calling(self._peers, endpoint, profiler_pb2_grpc.ProfilerServiceStub) as stub:
+            async for _ in stub.ProfileModel(request, metadata=self._peers.metadata):
+                pass

@@ -1,0 +1,60 @@
+"""Calls to workers."""
+
+from collections.abc import Callable
+from dataclasses import asdict, dataclass
+
+from headway.controller.clients.call import calling
+from headway.controller.reconcile import Work
+from headway.core.cluster import Hardware
+from headway.core.errors import UnavailableError
+from headway.rpc.convert import from_pb
+from headway.rpc.peers import Peers
+from headway.v1 import worker_pb2, worker_pb2_grpc
+
+_CALL_TIMEOUT_S = 5.0
+_DRAIN_MARGIN_S = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerReport:
+    """What a worker says of itself; `model` and `plan_id` are empty where nothing is loaded."""
+
+    hardware: Hardware
+    state: str
+    model: str
+    plan_id: str
+
+
+class WorkerClient:
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def describe(self, endpoint: str) -> WorkerReport:
+        async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
+            response = await stub.GetWorker(
+                worker_pb2.GetWorkerRequest(), timeout=_CALL_TIMEOUT_S, metadata=self._peers.metadata
+            )
+        return WorkerReport(
+            hardware=from_pb(response.hardware, Hardware),
+            state=response.state,
+            model=response.model,
+            plan_id=response.plan_id,
+        )
+
+    async def load(self, endpoint: str, work: Work, *, plan_id: str, on_progress: Callable[[float, str], None]) -> None:
+        """Returns when the model is loaded. `on_progress` hears of fractions in [0, 1] and what is being done."""
+        request = worker_pb2.LoadModelRequest(plan_id=plan_id, **asdict(work))
+        done = False
+        async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
+            async for response in stub.LoadModel(request, metadata=self._peers.metadata):
+                on_progress(response.fraction, response.stage)
+                done = response.done
+        if not done:
+            raise UnavailableError(f"Loading {work.model} ended before it was done.", hint="It is tried again.")
+
+    async def drain(self, endpoint: str, *, deadline_s: float) -> int:
+        """Returns when the worker is idle, with the number of sequences that the deadline cut off."""
+        request = worker_pb2.DrainRequest(deadline_s=deadline_s)
+        async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
+            response = await stub.Drain(request, timeout=deadline_s + _DRAIN_MARGIN_S, metadata=self._peers.metadata)
+        return int(response.num_cancelled)

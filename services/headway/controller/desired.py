@@ -1,0 +1,84 @@
+"""The desired plan: made once, replaced by people, kept up to date with what was measured."""
+
+import logging
+import time
+import uuid
+from collections.abc import Sequence
+from dataclasses import replace
+
+from headway.controller.clients.planner import PlannerClient
+from headway.controller.reconcile import work_of
+from headway.core.cluster import PlanWorker
+from headway.core.errors import ErrorCode, HeadwayError, InvalidArgumentError
+from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
+from headway.store.plans import PlanStore
+
+log = logging.getLogger(__name__)
+
+_MAX_VIOLATIONS_SHOWN = 5
+
+
+class DesiredPlan:
+    """The plan that the controller makes true. It never becomes one that the planner does not certify.
+
+    Attributes:
+        plan: None until there is one.
+        fault: why none can be made; None while all is well or may pass by itself.
+    """
+
+    def __init__(self, store: PlanStore, *, planner: PlannerClient, limits: EngineLimits) -> None:
+        self.plan: ServingPlan | None = None
+        self.fault: HeadwayError | None = None
+        self._store = store
+        self._planner = planner
+        self._limits = limits
+
+    async def resume(self) -> None:
+        """Takes the plan that an earlier controller was making true."""
+        self.plan = await self._store.current()
+
+    async def make(self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]) -> None:
+        """Makes a plan and desires it; where that is impossible, `fault` says why."""
+        try:
+            plan = await self._planner.make(models, workers, limits=self._limits)
+        except HeadwayError as error:
+            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
+                self.fault = error
+            log.warning("no plan yet: %s", error)
+            return
+        await self.certify(plan)
+        await self.set(plan)
+        self.fault = None
+
+    async def certify(self, plan: ServingPlan) -> None:
+        """InvalidArgumentError with what is wrong with a plan."""
+        violations = await self._planner.find_violations(plan)
+        if violations:
+            shown = " ".join(violations[:_MAX_VIOLATIONS_SHOWN])
+            raise InvalidArgumentError(
+                f"The plan breaks {len(violations)} rules: {shown}", hint="Correct it and apply again.", field="plan"
+            )
+
+    async def named(self, plan: ServingPlan) -> ServingPlan:
+        """The plan under an id of its own, if it has none or says something new under the id of another."""
+        stored = await self._store.get(plan.plan_id) if plan.plan_id else None
+        if plan.plan_id and stored in (None, plan):
+            return plan
+        return replace(plan, plan_id=plan_id_at(time.time(), nonce=uuid.uuid4().hex[:6]))
+
+    async def set(self, plan: ServingPlan) -> None:
+        """Desires a certified plan; FailedPreconditionError where another one was desired meanwhile."""
+        await self._store.set_current(plan, replaces=await self._store.current_id())
+        self.plan = plan
+        log.info("the desired plan is %s", plan.plan_id)
+
+    async def refresh(self) -> None:
+        """Predicts anew, with profiles that were measured since. Only predictions change, so nothing is reloaded."""
+        plan = self.plan
+        assert plan is not None, "there is no plan to refresh"
+        fresh = await self._planner.make(plan.models, plan.workers, limits=self._limits, current=plan)
+        if work_of(fresh) != work_of(plan):
+            log.info("with what was measured the planner would plan otherwise; %s stays", plan.plan_id)
+        elif self.plan is plan:
+            await self.certify(fresh)
+            await self.set(fresh)

@@ -1,0 +1,1 @@
+"""Where processes run: on this machine, for now. A launcher is one module that implements `launcher.Launcher`."""

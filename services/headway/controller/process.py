@@ -1,0 +1,63 @@
+"""Processes as they are wanted, and as they were launched."""
+
+import hashlib
+import json
+import sys
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessSpec:
+    """A process that should run.
+
+    Attributes:
+        name: unique in the stack; also its member id and the name of its log.
+        kind: 'router', 'worker', ...
+        command: without secrets: every user of the machine can read it.
+        environment: variables that it gets besides those of the controller.
+        niceness: how far it stands back for others when the processor is busy.
+    """
+
+    name: str
+    kind: str
+    command: tuple[str, ...]
+    environment: dict[str, str] = field(default_factory=dict)
+    niceness: int = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the process would have to be started anew. It tells nothing of the environment's secrets."""
+        text = json.dumps([self.command, sorted(self.environment.items()), self.niceness])
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def module_command(kind: str, **flags: object) -> tuple[str, ...]:
+    """`python -m headway.KIND --flag value ...` with the interpreter that runs us; flags that are None are left out."""
+    pairs = ((f"--{name.replace('_', '-')}", str(value)) for name, value in flags.items() if value is not None)
+    return (sys.executable, "-m", f"headway.{kind}", *(part for pair in pairs for part in pair))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handle:
+    """One run of a process, for sure: pids are used again, but not with the same start, in seconds since 1970."""
+
+    name: str
+    pid: int
+    started_at_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessRecord:
+    """What is kept of a launched process, so that the next controller finds it."""
+
+    name: str
+    kind: str
+    pid: int
+    started_at_s: float
+    command: tuple[str, ...]
+    fingerprint: str
+    num_restarts: int = 0
+
+    @property
+    def handle(self) -> Handle:
+        return Handle(name=self.name, pid=self.pid, started_at_s=self.started_at_s)

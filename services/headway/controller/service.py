@@ -1,0 +1,229 @@
+"""The controller's work: processes as the deployment wants them, workers as the plan wants them."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from dataclasses import replace
+
+from headway.controller.clients.profiler import ProfilerClient
+from headway.controller.desired import DesiredPlan
+from headway.controller.fleet import Fleet
+from headway.controller.reconcile import reconcile, work_of
+from headway.controller.status import ProcessStatus, StackStatus, WorkerStatus, judge_readiness
+from headway.controller.supervisor import Supervisor
+from headway.core.deployment import Deployment
+from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
+from headway.core.plan import ServingPlan
+from headway.core.profile import profile_id
+from headway.rpc.peers import Peers
+from headway.store.documents import Documents
+from headway.store.membership import Member
+from headway.store.plans import PlanStore
+
+log = logging.getLogger(__name__)
+
+_STEP_EVERY_S = 0.25
+_PROFILE_AFTER_S = 2.0  # of readiness: the first requests come first
+_PROFILE_RETRY_S = 30.0
+
+
+class ControllerService:
+    """Args:
+    own_member: the controller's own lease, for the status.
+    """
+
+    def __init__(
+        self,
+        deployment: Deployment,
+        *,
+        supervisor: Supervisor,
+        fleet: Fleet,
+        desired: DesiredPlan,
+        profiler: ProfilerClient,
+        plans: PlanStore,
+        deployments: Documents[Deployment],
+        peers: Peers,
+        own_member: Callable[[], Member],
+    ) -> None:
+        self._deployment = deployment
+        self._supervisor = supervisor
+        self._fleet = fleet
+        self._desired = desired
+        self._profiler = profiler
+        self._plans = plans
+        self._deployments = deployments
+        self._peers = peers
+        self._own_member = own_member
+        self._stopping = False
+
+    async def start(self) -> None:
+        """Launches or adopts every process. A plan lives as long as the workers that it was made for: if none of
+        them is left, a new one is made."""
+        adopted = await self._supervisor.start()
+        if any(self._supervisor.processes[name].spec.kind == "worker" for name in adopted):
+            await self._desired.resume()
+
+    async def reconcile_forever(self) -> None:
+        """Brings the workers to the plan, and again whenever something changed."""
+        while not self._stopping:
+            try:
+                await self._step()
+            except HeadwayError as error:
+                log.warning("trying again: %s", error)
+            await self._peers.wait_for_change(timeout_s=_STEP_EVERY_S)
+
+    async def profile_forever(self) -> None:
+        """Has the models measured that are served on estimates, once everything serves, and predicts anew."""
+        done: set[str] = set()
+        while self._deployment.profile:
+            await asyncio.sleep(_PROFILE_AFTER_S)
+            plan = self._desired.plan
+            if plan is None or not self.status().ready:
+                continue
+            try:
+                await self._profile(plan, done)
+            except HeadwayError as error:
+                log.warning("predictions stay estimates for now: %s", error)
+                await asyncio.sleep(_PROFILE_RETRY_S)
+
+    async def apply(self, plan: ServingPlan, *, dry_run: bool) -> list[str]:
+        """Desires another plan; returns what changes, a line for each worker. The change itself goes on afterwards.
+
+        Raises:
+            InvalidArgumentError: the plan is not valid.
+            FailedPreconditionError: it needs workers that are not there, or another plan was applied meanwhile.
+        """
+        plan = await self._desired.named(plan)
+        await self._desired.certify(plan)
+        self._check_workers(plan)
+        changes = [str(action) for action in reconcile(work_of(plan), serving=self._fleet.serving())]
+        if not dry_run:
+            await self._desired.set(plan)
+            self._deployment = replace(self._deployment, models=plan.models)
+            await self._deployments.put(self._deployment)
+        return changes
+
+    async def plan(self, plan_id: str) -> ServingPlan:
+        """A plan by its id, the desired one for ''."""
+        plan = await self._plans.get(plan_id) if plan_id else self._desired.plan
+        if plan is None:
+            raise NotFoundError(
+                f"There is no plan '{plan_id}'." if plan_id else "There is no plan yet.",
+                hint="`headway status` says what is being waited for.",
+                field="plan_id",
+            )
+        return plan
+
+    async def plan_ids(self) -> list[str]:
+        """The newest first."""
+        return await self._plans.history()
+
+    def status(self) -> StackStatus:
+        plan = self._desired.plan
+        processes = tuple(self._process_status(name) for name in self._supervisor.processes)
+        readiness = judge_readiness(
+            processes, wanted=None if plan is None else work_of(plan), workers=self._fleet.workers
+        )
+        return StackStatus(
+            processes=(self._own_status(), *processes),
+            workers=tuple(
+                WorkerStatus(
+                    worker_id=worker_id,
+                    group_id=worker.member.group_id,
+                    model=worker.member.model,
+                    state=worker.member.state if worker.is_present else "lost",
+                    hardware=worker.hardware,
+                )
+                for worker_id, worker in sorted(self._fleet.workers.items())
+            ),
+            plan_id="" if plan is None else plan.plan_id,
+            ready=readiness.ready and not self._stopping,
+            waiting_for=readiness.waiting_for,
+            progress=readiness.progress,
+        )
+
+    def fault(self) -> HeadwayError | None:
+        """What start-up cannot get past by itself."""
+        return self._supervisor.fault() or self._desired.fault or self._fleet.fault()
+
+    async def shutdown(self, *, grace_s: float) -> None:
+        """Ends everything that the controller started, workers first; their requests have `grace_s` to end."""
+        self._stopping = True
+        await self._fleet.drain(deadline_s=grace_s)
+        await self._supervisor.stop()
+
+    async def close(self) -> None:
+        """Leaves everything running, for the next controller."""
+        self._stopping = True
+        await self._fleet.close()
+
+    async def _step(self) -> None:
+        await self._fleet.observe(self._peers.members("worker"))
+        if self._desired.plan is None:
+            workers = self._fleet.plan_workers()
+            if len(workers) >= self._deployment.workers.count and self._peers.members("planner"):
+                await self._desired.make(self._deployment.models, workers)
+        if (plan := self._desired.plan) is not None and not self._stopping:
+            self._fleet.pursue(work_of(plan), plan_id=plan.plan_id)
+
+    async def _profile(self, plan: ServingPlan, done: set[str]) -> None:
+        for assignment in plan.assignments:
+            model, worker = plan.model(assignment.model), plan.worker(assignment.worker_id)
+            assert model is not None, "a certified plan has its models"
+            assert worker is not None, "a certified plan has its workers"
+            profile = profile_id(model.spec, worker.hardware)
+            if assignment.prediction.profile_id or profile in done:
+                continue
+            await self._profiler.profile(model.spec, worker_id=worker.worker_id)
+            done.add(profile)
+            await self._desired.refresh()
+            return  # the plan is another one now
+
+    def _check_workers(self, plan: ServingPlan) -> None:
+        present = {worker.worker_id: worker for worker in self._fleet.plan_workers()}
+        for wanted in plan.workers:
+            worker = present.get(wanted.worker_id)
+            if worker is None:
+                raise FailedPreconditionError(
+                    f"The plan needs {wanted.worker_id}, which is not running.",
+                    hint=f"The workers are {', '.join(sorted(present)) or 'not up yet'}.",
+                    field="plan.workers",
+                )
+            if worker.hardware.memory_bytes < wanted.hardware.memory_bytes:
+                raise FailedPreconditionError(
+                    f"{wanted.worker_id} has {worker.hardware.memory_bytes} bytes of memory; the plan counts on "
+                    f"{wanted.hardware.memory_bytes}.",
+                    hint="Make the plan for the workers that there are.",
+                    field="plan.workers",
+                )
+
+    def _process_status(self, name: str) -> ProcessStatus:
+        process, member = self._supervisor.processes[name], self._supervisor.member_of(name)
+        if member is not None:
+            state = "draining" if member.state == "draining" else "ready"
+        elif self._stopping:
+            state = "stopped"
+        else:
+            state = "starting" if process.restart_at_s is None else "restarting"
+        return ProcessStatus(
+            name=name,
+            kind=process.spec.kind,
+            pid=process.handle.pid if process.handle else 0,
+            state=state,
+            endpoint=member.endpoint if member else "",
+            metrics_endpoint=member.metrics_endpoint if member else "",
+            num_restarts=process.num_restarts,
+            started_at_s=process.handle.started_at_s if process.handle else 0.0,
+        )
+
+    def _own_status(self) -> ProcessStatus:
+        member = self._own_member()
+        return ProcessStatus(
+            name=member.kind,
+            kind=member.kind,
+            pid=member.pid,
+            state="ready",
+            endpoint=member.endpoint,
+            metrics_endpoint=member.metrics_endpoint,
+            started_at_s=member.started_at_s,
+        )

@@ -1,0 +1,113 @@
+"""Which processes a deployment needs. Pure."""
+
+import json
+from dataclasses import dataclass, replace
+
+from headway.controller.machine import Machine
+from headway.controller.process import ProcessSpec, module_command
+from headway.core.deployment import Deployment, WorkerOptions
+
+SERVICE_KINDS = ("router", "planner", "kvcache", "profiler")
+
+# Gateway, router and workers share the processor. The scheduler lets a process that wakes up preempt one of lower
+# priority at once, so with this the few microseconds that a token takes through the gateway never wait for a matrix
+# product, while workers still get all the time that nobody else wants.
+_WORKER_NICENESS = 1
+_MEMORY_SHARE = 0.8
+_ALL_OF_THE_GPU_BYTES = 2**50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSettings:
+    """What every process of the stack is told. The first two may hold secrets, so they travel in the environment."""
+
+    redis_url: str
+    auth_token: str | None
+    namespace: str
+    bind_host: str
+    advertise_host: str
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Ports of the controller's own, which a child would inherit, are set back to 'any'."""
+        variables = {"HEADWAY_REDIS_URL": self.redis_url, "HEADWAY_PORT": "0", "HEADWAY_METRICS_PORT": "0"}
+        return variables if self.auth_token is None else variables | {"HEADWAY_AUTH_TOKEN": self.auth_token}
+
+
+def resolve_workers(options: WorkerOptions, *, machine: Machine) -> WorkerOptions:
+    """Options with nothing left open: what is 0 becomes an even share of the machine."""
+    memory_bytes = options.memory_bytes
+    if memory_bytes == 0 and options.device == "cpu":
+        memory_bytes = int(_MEMORY_SHARE * machine.available_bytes) // options.count
+    return replace(
+        options,
+        num_threads=options.num_threads or max(1, machine.num_cores // options.count),
+        memory_bytes=memory_bytes or _ALL_OF_THE_GPU_BYTES,
+    )
+
+
+def wanted_processes(deployment: Deployment, *, settings: ChildSettings) -> tuple[ProcessSpec, ...]:
+    """Workers first: they take longest to start. The deployment's worker options are resolved."""
+    return (
+        *(_worker(f"worker-{index}", deployment, settings) for index in range(deployment.workers.count)),
+        _gateway(deployment, settings),
+        *(_service(kind, deployment, settings) for kind in SERVICE_KINDS),
+    )
+
+
+def _worker(name: str, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
+    workers = deployment.workers
+    return ProcessSpec(
+        name=name,
+        kind="worker",
+        command=module_command(
+            "worker",
+            **_common_flags(name, deployment, settings),
+            device=workers.device,
+            num_threads=workers.num_threads,
+            memory_bytes=workers.memory_bytes,
+            group_id=name.replace("worker", "group"),
+        ),
+        environment=settings.environment | {"OMP_NUM_THREADS": str(workers.num_threads)},
+        niceness=_WORKER_NICENESS,
+    )
+
+
+def _gateway(deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
+    """Clients come to its host; the other processes know it by the address that the others have too."""
+    gateway = deployment.gateway
+    flags = _common_flags("gateway", deployment, settings) | {
+        "bind_host": gateway.host,
+        "advertise_host": settings.advertise_host or settings.bind_host,
+        "port": gateway.grpc_port,
+        "http_host": gateway.host,
+        "http_port": gateway.port,
+        "max_body_bytes": gateway.max_body_bytes,
+        "max_concurrency": gateway.max_concurrency,
+    }
+    return ProcessSpec(
+        name="gateway",
+        kind="gateway",
+        command=module_command("gateway", **flags),
+        environment=settings.environment | {"HEADWAY_API_KEYS": json.dumps(gateway.api_keys), "OMP_NUM_THREADS": "1"},
+    )
+
+
+def _service(kind: str, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
+    return ProcessSpec(
+        name=kind,
+        kind=kind,
+        command=module_command(kind, **_common_flags(kind, deployment, settings)),
+        environment=settings.environment | {"OMP_NUM_THREADS": "1"},
+    )
+
+
+def _common_flags(name: str, deployment: Deployment, settings: ChildSettings) -> dict[str, object]:
+    return {
+        "namespace": settings.namespace,
+        "member_id": name,
+        "bind_host": settings.bind_host,
+        "advertise_host": settings.advertise_host or None,
+        "log_level": deployment.log_level,
+        "otlp_endpoint": deployment.otlp_endpoint,
+    }

@@ -1,0 +1,85 @@
+"""The stack as it is. Field names are those of the messages of ControllerService."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headway.controller.reconcile import Work
+from headway.controller.worker import Worker
+from headway.core.cluster import Hardware
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProcessStatus:
+    """One process; `state` is 'starting', 'ready', 'restarting', 'draining' or 'stopped'."""
+
+    name: str
+    kind: str
+    pid: int
+    state: str
+    endpoint: str = ""
+    metrics_endpoint: str = ""
+    num_restarts: int = 0
+    started_at_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerStatus:
+    worker_id: str
+    group_id: str
+    model: str
+    state: str
+    hardware: Hardware
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """Whether everything runs and every worker has its model; else what is being waited for."""
+
+    ready: bool
+    waiting_for: str
+    progress: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackStatus:
+    processes: tuple[ProcessStatus, ...]
+    workers: tuple[WorkerStatus, ...]
+    plan_id: str
+    ready: bool
+    waiting_for: str
+    progress: float
+
+
+def judge_readiness(
+    processes: tuple[ProcessStatus, ...], *, wanted: Mapping[str, Work] | None, workers: Mapping[str, Worker]
+) -> Readiness:
+    """Half of the way is starting processes, the other half loading models.
+
+    Args:
+        wanted: the plan's work by worker; None before there is a plan.
+    """
+    pids = {process.name: process.pid for process in processes}
+    missing = [process.name for process in processes if process.state in ("starting", "restarting")]
+    started = 1 - len(missing) / max(1, len(processes))
+    if wanted is None:
+        waiting_for = f"{', '.join(missing)} to start" if missing else "a plan"
+        return Readiness(ready=False, waiting_for=waiting_for, progress=started / 2)
+    fractions = {
+        worker_id: _fraction(work, workers.get(worker_id), pid=pids.get(worker_id))
+        for worker_id, work in wanted.items()
+    }
+    loading = [
+        f"{wanted[worker_id].model} to load on {worker_id} ({fraction:.0%})"
+        for worker_id, fraction in fractions.items()
+        if fraction < 1
+    ]
+    loaded = sum(fractions.values()) / max(1, len(fractions))
+    waiting = ([f"{', '.join(missing)} to start"] if missing else []) + loading
+    return Readiness(ready=not waiting, waiting_for="; ".join(waiting), progress=(started + loaded) / 2)
+
+
+def _fraction(wanted: Work, worker: Worker | None, *, pid: int | None) -> float:
+    """How much of its work a worker has loaded. One that was restarted has not been met again yet, and has nothing."""
+    if worker is None or not worker.is_present or worker.member.pid != (pid or worker.member.pid):
+        return 0.0
+    return 1.0 if worker.work == wanted else min(worker.fraction, 0.99)

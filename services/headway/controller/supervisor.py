@@ -1,0 +1,143 @@
+"""Keeps processes running: launches them, adopts those that an earlier controller left, restarts what dies."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Iterable
+
+from headway.controller.launchers.launcher import Launcher
+from headway.controller.process import Handle, ProcessRecord, ProcessSpec
+from headway.controller.supervised import Supervised
+from headway.core.errors import HeadwayError
+from headway.observe.metrics import PROCESS_RESTARTS, PROCESSES_READY
+from headway.rpc.peers import Peers
+from headway.store.documents import Documents
+from headway.store.membership import Member, Membership
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 0.1
+_STOP_GRACE_S = 3.0
+
+
+class Supervisor:
+    """Args:
+    specs: what should run.
+    records: what runs, so that the next controller finds it.
+    membership, peers: who is ready; the lease of a process that died is withdrawn at once.
+    """
+
+    def __init__(
+        self,
+        specs: Iterable[ProcessSpec],
+        *,
+        launcher: Launcher,
+        records: Documents[ProcessRecord],
+        membership: Membership,
+        peers: Peers,
+    ) -> None:
+        self.processes = {spec.name: Supervised(spec) for spec in specs}
+        self._launcher = launcher
+        self._records = records
+        self._membership = membership
+        self._peers = peers
+        self._stopped = False
+        self._looking = asyncio.Lock()
+
+    async def start(self) -> list[str]:
+        """Adopts what runs as it should, ends what should not run, launches the rest; returns the adopted names."""
+        recorded = {record.name: record for record in await self._records.all()}
+        adopted = []
+        for name, record in recorded.items():
+            process = self.processes.get(name)
+            if process is None or process.spec.fingerprint != record.fingerprint:
+                await self._end(record)
+            elif await self._launcher.is_alive(record.handle):
+                process.num_restarts = record.num_restarts
+                process.begin(record.handle, now_s=time.monotonic())
+                adopted.append(name)
+        missing = [process for process in self.processes.values() if process.handle is None]
+        await asyncio.gather(*(self._launch(process) for process in missing))
+        log.info("launched %d processes, adopted %s", len(missing), adopted or "none")
+        return adopted
+
+    async def watch(self) -> None:
+        """Restarts what dies, until `stop`."""
+        while not self._stopped:
+            async with self._looking:
+                await asyncio.gather(*(self._check(process) for process in self.processes.values()))
+            self._count_ready()
+            await asyncio.sleep(_LOOK_EVERY_S)
+
+    def member_of(self, name: str) -> Member | None:
+        """The lease of the process's present run."""
+        process = self.processes[name]
+        if process.handle is None:
+            return None
+        members = self._peers.members(process.spec.kind)
+        return next((m for m in members if m.member_id == name and m.pid == process.handle.pid), None)
+
+    def fault(self) -> HeadwayError | None:
+        """Of the first process that cannot be started."""
+        return next((fault for process in self.processes.values() if (fault := process.fault) is not None), None)
+
+    async def stop(self) -> None:
+        """Ends everything, workers first, and forgets it."""
+        self._stopped = True
+        async with self._looking:  # what is being launched has a handle then
+            await self._end_all()
+
+    async def _end_all(self) -> None:
+        workers = [process for process in self.processes.values() if process.spec.kind == "worker"]
+        others = [process for process in self.processes.values() if process.spec.kind != "worker"]
+        for group in (workers, others):
+            await asyncio.gather(*(self._end(process.record) for process in group if process.handle is not None))
+
+    async def _check(self, process: Supervised) -> None:
+        if process.restart_at_s is not None:
+            if time.monotonic() >= process.restart_at_s and not self._stopped:
+                await self._launch(process)
+            return
+        assert process.handle is not None, "start() first"
+        if await self._launcher.is_alive(process.handle):
+            if not process.has_been_ready and self.member_of(process.spec.name) is not None:
+                process.note_ready()
+        elif not self._stopped:
+            await self._bury(process, process.handle)
+
+    async def _bury(self, process: Supervised, handle: Handle) -> None:
+        name = process.spec.name
+        last_words = await self._launcher.last_words(handle)
+        member = self.member_of(name)
+        delay_s = process.note_death(now_s=time.monotonic(), last_words=last_words)
+        PROCESS_RESTARTS.labels(name).inc()
+        log.warning("%s died; starting it again in %.1f s. %s", name, delay_s, last_words)
+        if member is not None:
+            await self._withdraw(member)
+
+    async def _launch(self, process: Supervised) -> None:
+        handle = await self._launcher.launch(process.spec)
+        process.begin(handle, now_s=time.monotonic())
+        try:
+            await self._records.put(process.record, process.spec.name)
+        except HeadwayError as error:
+            log.warning("%s is not recorded: %s", process.spec.name, error)
+
+    async def _withdraw(self, member: Member) -> None:
+        """So that nobody calls it for the seconds until its lease lapses."""
+        try:
+            await self._membership.withdraw(member)
+        except HeadwayError as error:
+            log.warning("the lease of %s is not withdrawn: %s", member.member_id, error)
+
+    async def _end(self, record: ProcessRecord) -> None:
+        await self._launcher.stop(record.handle, grace_s=_STOP_GRACE_S)
+        try:
+            await self._records.delete(record.name)
+        except HeadwayError as error:
+            log.warning("the record of %s is not deleted: %s", record.name, error)
+
+    def _count_ready(self) -> None:
+        for kind in {process.spec.kind for process in self.processes.values()}:
+            names = [name for name, process in self.processes.items() if process.spec.kind == kind]
+            PROCESSES_READY.labels(kind).set(sum(self.member_of(name) is not None for name in names))

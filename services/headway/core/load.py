@@ -1,0 +1,29 @@
+"""How busy a worker is."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadReport:
+    """What a worker says of itself, with the limits of the model that it has loaded (zeros before it has one).
+
+    Attributes:
+        model, state: what it serves; 'starting', 'loading', 'ready' or 'draining'.
+        num_running, num_waiting: sequences, those handed to it but not yet scheduled among the waiting ones.
+        num_pending_prefill_tokens: prompt tokens of all of them that are still to be computed.
+        num_context_tokens: context lengths of the running sequences, summed.
+        num_blocks, num_free_blocks: KV blocks in all; those that a new sequence could have, evictable ones included.
+    """
+
+    model: str = ""
+    state: str = "ready"
+    num_running: int = 0
+    num_waiting: int = 0
+    num_pending_prefill_tokens: int = 0
+    num_context_tokens: int = 0
+    num_blocks: int = 0
+    num_free_blocks: int = 0
+    max_num_seqs: int = 0
+    max_num_batched_tokens: int = 0
+    max_model_len: int = 0
+    block_size: int = 0

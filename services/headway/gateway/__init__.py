@@ -1,0 +1,1 @@
+"""What clients talk to: the OpenAI API over HTTP, and the inference service over gRPC."""

@@ -1,0 +1,45 @@
+"""The process `headway-gateway`."""
+
+from headway.gateway.app import make_app
+from headway.gateway.catalogue import Catalogue
+from headway.gateway.client import RouterClient, WorkerClient
+from headway.gateway.config import GatewayConfig
+from headway.gateway.generation import Generator
+from headway.gateway.http_server import HttpServer
+from headway.gateway.link import Links
+from headway.gateway.service import GatewayService
+from headway.gateway.servicer import InferenceServicer
+from headway.rpc.config import parse_config
+from headway.rpc.host import hosting, run
+from headway.store.plans import PlanStore
+from headway.v1 import inference_pb2_grpc
+
+_GRACE_S = 2
+
+
+async def main(config: GatewayConfig) -> None:
+    async with hosting("gateway", config, is_public=True) as host:
+        catalogue = Catalogue(PlanStore(host.database))
+        generator = Generator(
+            router=RouterClient(host.peers, gateway_id=host.member_id),
+            links=Links(WorkerClient(host.peers)),
+            resume_timeout_s=config.resume_timeout_s,
+        )
+        service = GatewayService(
+            config, peers=host.peers, catalogue=catalogue, generator=generator, tracing=host.tracing
+        )
+        http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=_GRACE_S)
+        servicer = InferenceServicer(service, peers=host.peers)
+        inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, host.server)
+        host.spawn(catalogue.watch(), name="watch-plan")
+        host.spawn(http.run_forever(), name="http")
+
+        async def stop() -> None:
+            await http.stop()
+            await generator.close()
+
+        await host.serve(on_stop=stop)
+
+
+if __name__ == "__main__":
+    run(main(parse_config(GatewayConfig, prog="headway-gateway")))

@@ -1,0 +1,140 @@
+"""The HTTP application."""
+
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+import orjson
+from fastapi import FastAPI, Request
+from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
+from pydantic import BaseModel
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+from starlette.types import ASGIApp
+
+from headway.core.errors import HeadwayError
+from headway.gateway.entrance import Entrance
+from headway.gateway.model import ServedModel
+from headway.gateway.openai.endpoint import Answer, prepare_chat, prepare_completion
+from headway.gateway.openai.error import error_body, error_headers, kind_of, status_body
+from headway.gateway.openai.schema import ChatRequest, CompletionRequest
+from headway.gateway.service import GatewayService
+
+_JSON = "application/json"
+
+
+def make_app(service: GatewayService) -> ASGIApp:
+    """All routes, behind the entrance."""
+    app = FastAPI(title="Headway", version=_version(), description="The OpenAI API, and what operators ask.")
+    _add_generation(app, service)
+    _add_models(app, service)
+    _add_operations(app, service)
+    app.add_exception_handler(HeadwayError, _on_headway_error)
+    app.add_exception_handler(HTTPException, _on_http_error)
+    return Entrance(app, keys=service.keys)
+
+
+def _add_generation(app: FastAPI, service: GatewayService) -> None:
+    @app.post("/v1/completions", openapi_extra=_body_of(CompletionRequest), response_model=None)
+    async def completions() -> Response:
+        """Text behind prompts."""
+        return Answer(service, CompletionRequest, prepare_completion)
+
+    @app.post("/v1/chat/completions", openapi_extra=_body_of(ChatRequest), response_model=None)
+    async def chat_completions() -> Response:
+        """The assistant's next message."""
+        return Answer(service, ChatRequest, prepare_chat)
+
+
+def _add_models(app: FastAPI, service: GatewayService) -> None:
+    @app.get("/v1/models", response_model=None)
+    async def models() -> Response:
+        """Every model that can be asked for."""
+        data = [_model_document(model) for model in service.catalogue.models.values()]
+        return _json({"object": "list", "data": data})
+
+    @app.get("/v1/models/{name:path}", response_model=None)
+    async def model(name: str) -> Response:
+        """One model."""
+        return _json(_model_document(service.catalogue.get(name)))
+
+
+def _add_operations(app: FastAPI, service: GatewayService) -> None:
+    @app.get("/health", response_model=None)
+    @app.get("/live", response_model=None)
+    async def live() -> Response:
+        """Answers while the process runs."""
+        return _json({"status": "ok"})
+
+    @app.get("/ready", response_model=None)
+    async def ready() -> Response:
+        """200 when every model of the plan has a worker that can answer, else 503 with what is missing."""
+        missing = service.waiting_for()
+        return _json({"ready": not missing, "waiting_for": missing}, status=503 if missing else 200)
+
+    @app.get("/metrics", response_model=None)
+    async def metrics() -> Response:
+        """For Prometheus."""
+        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+
+    @app.get("/version", response_model=None)
+    async def show_version() -> Response:
+        """Headway's version."""
+        return _json({"version": _version()})
+
+
+def _version() -> str:
+    """As installed; a source tree that only lies on the path has none."""
+    try:
+        return version("headway")
+    except PackageNotFoundError:
+        return "unknown"
+
+
+def _body_of(kind: type[BaseModel]) -> dict[str, Any]:
+    """The body's schema for the API's own documentation; the endpoint reads it by itself."""
+    schema = kind.model_json_schema(ref_template="#/components/schemas/{model}")
+    definitions = schema.pop("$defs", {})
+    for definition in definitions.values():
+        definition.pop("$defs", None)
+    schema = _inline(schema, definitions)
+    return {"requestBody": {"required": True, "content": {_JSON: {"schema": schema}}}}
+
+
+def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
+    """The schema with references replaced by what they refer to."""
+    if isinstance(schema, list):
+        return [_inline(item, definitions) for item in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if "$ref" in schema:
+        return _inline(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
+    return {key: _inline(value, definitions) for key, value in schema.items()}
+
+
+def _model_document(model: ServedModel) -> dict[str, Any]:
+    return {
+        "id": model.name,
+        "object": "model",
+        "created": int(model.created_at_s),
+        "owned_by": "headway",
+        "max_model_len": model.max_model_len,
+    }
+
+
+def _json(document: dict[str, Any], *, status: int = 200) -> Response:
+    return Response(orjson.dumps(document), status_code=status, media_type=_JSON)
+
+
+async def _on_headway_error(_: Request, error: Exception) -> Response:
+    assert isinstance(error, HeadwayError)
+    return Response(error_body(error), kind_of(error)[0], error_headers(error), media_type=_JSON)
+
+
+async def _on_http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    message = {
+        404: f"There is nothing at {request.url.path}. The API's paths start with /v1/.",
+        405: f"{request.url.path} does not take {request.method}.",
+    }.get(error.status_code, str(error.detail))
+    content = status_body(error.status_code, message)
+    return Response(content, error.status_code, dict(error.headers or {}), media_type=_JSON)

@@ -1,0 +1,24 @@
+"""Settings of the gateway."""
+
+from pydantic import Field
+
+from headway.rpc.config import ProcessConfig
+
+
+class GatewayConfig(ProcessConfig):
+    """Flags of `headway-gateway`. `port` is that of the gRPC inference service."""
+
+    http_host: str = "127.0.0.1"
+    """Address to answer HTTP on."""
+    http_port: int = Field(default=8000, ge=0, le=65535)
+    """HTTP port; 0 takes a free one."""
+    api_keys: list[str] = Field(default_factory=list)
+    """Bearer tokens that clients may use, over HTTP and gRPC; none accepts every client."""
+    max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
+    """Larger HTTP bodies are refused."""
+    max_concurrency: int = Field(default=1024, ge=1)
+    """Requests being answered at once; more are refused."""
+    max_request_sequences: int = Field(default=256, ge=1)
+    """Sequences that one request may generate: its prompts times n."""
+    resume_timeout_s: float = Field(default=30.0, ge=0)
+    """How long a stream whose worker died waits for another."""

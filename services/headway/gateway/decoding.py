@@ -1,0 +1,115 @@
+"""One sequence of a job on the way from tokens to text."""
+
+from dataclasses import replace
+
+from headway.core.request import FinishReason, GenerationRequest, SequenceOutput
+from headway.gateway.job import Delta
+from headway.gateway.text.detokenizer import Detokenizer
+from headway.gateway.text.stop import StopScanner
+
+
+class Decoding:
+    """Turns a worker's outputs into deltas, and knows how to go on at another worker.
+
+    Attributes:
+        index: in the job.
+        num_tokens: tokens that came.
+    """
+
+    __slots__ = (
+        "_detokenizer",
+        "_has_prompt_logprobs",
+        "_is_silent",
+        "_request",
+        "_scanner",
+        "_token_ids",
+        "_with_offsets",
+        "index",
+    )
+
+    def __init__(
+        self,
+        index: int,
+        *,
+        request: GenerationRequest,
+        detokenizer: Detokenizer,
+        stops: tuple[str, ...],
+        is_silent: bool = False,
+    ) -> None:
+        """`is_silent` drops the output: only the prompt's log probabilities are wanted."""
+        self.index = index
+        self._request = request
+        self._detokenizer = detokenizer
+        self._scanner = StopScanner(stops) if stops else None
+        self._with_offsets = request.sampling.num_logprobs is not None
+        self._is_silent = is_silent
+        self._has_prompt_logprobs = False
+        self._token_ids: list[int] = []
+
+    @property
+    def sequence_id(self) -> str:
+        return self._request.request_id
+
+    @property
+    def num_tokens(self) -> int:
+        return len(self._token_ids)
+
+    @property
+    def request(self) -> GenerationRequest:
+        """What to submit: the client's prompt, and behind it the tokens that came already."""
+        request = self._request
+        if self._has_prompt_logprobs:
+            request = replace(request, sampling=replace(request.sampling, num_prompt_logprobs=None))
+        return replace(request, output_token_ids=tuple(self._token_ids)) if self._token_ids else request
+
+    def accept(self, output: SequenceOutput) -> Delta:
+        """The delta that an output makes. Its finish reason may be set before the worker's: at a stop string."""
+        self._has_prompt_logprobs = self._has_prompt_logprobs or bool(output.prompt_logprobs)
+        # A worker that takes over reports what it found in its cache of prompt and output: that is not the client's.
+        num_cached_tokens = 0 if self._token_ids else output.num_cached_tokens
+        if self._is_silent:
+            return Delta(
+                index=self.index,
+                prompt_logprobs=output.prompt_logprobs,
+                finish_reason=output.finish_reason,
+                num_cached_tokens=num_cached_tokens,
+            )
+        text, offsets = self._detokenize(output)
+        reason = output.finish_reason
+        if self._scanner is not None:
+            text, reason = self._scan(text, self._scanner, reason)
+        return Delta(
+            index=self.index,
+            text=text,
+            token_ids=output.token_ids,
+            logprobs=output.logprobs[: len(offsets)] if output.logprobs else (),
+            text_offsets=tuple(offsets),
+            prompt_logprobs=output.prompt_logprobs,
+            finish_reason=reason,
+            num_cached_tokens=num_cached_tokens,
+        )
+
+    def _detokenize(self, output: SequenceOutput) -> tuple[str, list[int]]:
+        """New text, and the offset of each token that stands for text (the one that ended the sequence does not)."""
+        detokenizer, token_ids = self._detokenizer, output.token_ids
+        self._token_ids.extend(token_ids)
+        if output.stop_token_id is not None and token_ids:
+            token_ids = token_ids[:-1]
+        text = ""
+        offsets: list[int] = []
+        for token_id in token_ids:
+            if self._with_offsets:
+                offsets.append(detokenizer.num_chars)
+            text += detokenizer.push(token_id)
+        if output.finish_reason is not None:
+            text += detokenizer.flush()
+        return text, offsets
+
+    def _scan(self, text: str, scanner: StopScanner, reason: FinishReason | None) -> tuple[str, FinishReason | None]:
+        if len(self._token_ids) > self._request.sampling.min_tokens:
+            text, found = scanner.push(text)
+            if found:
+                return text, FinishReason.STOP
+        if reason is not None:
+            text += scanner.flush()
+        return text, reason

@@ -1,0 +1,87 @@
+"""Generation: a job in, the deltas of its sequences out. HTTP and gRPC differ only in what they make of these."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+
+from headway.gateway.job import Delta, Job
+from headway.gateway.lease import Router
+from headway.gateway.link import Links
+from headway.gateway.mailbox import Mailbox
+from headway.gateway.measure import ModelMetrics
+from headway.gateway.places import Places
+from headway.gateway.run import Run
+
+
+class Generator:
+    """Runs jobs on the workers.
+
+    Args:
+        resume_timeout_s: how long a stream whose worker died waits for another.
+    """
+
+    def __init__(self, *, router: Router, links: Links, resume_timeout_s: float) -> None:
+        self._places = Places(router)
+        self._links = links
+        self._resume_timeout_s = resume_timeout_s
+        self._metrics: dict[str, ModelMetrics] = {}
+
+    async def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
+        """What came of the job's sequences, as it comes; closing the iterator cancels what still runs.
+
+        Raises:
+            HeadwayError: no place, or no answer. Before the first deltas nothing was generated.
+        """
+        streams = [self._run(job, prompt_index).deltas() for prompt_index in range(len(job.prompts))]
+        async with aclosing(streams[0] if len(streams) == 1 else _merge(streams)) as stream:
+            async for deltas in stream:
+                yield deltas
+
+    async def close(self) -> None:
+        """Cancels what still runs, and waits until the router has heard of it."""
+        await self._links.close()
+        await self._places.close()
+
+    def _run(self, job: Job, prompt_index: int) -> Run:
+        name = job.model.name
+        if name not in self._metrics:
+            self._metrics[name] = ModelMetrics(name)
+        return Run(
+            job,
+            prompt_index,
+            places=self._places,
+            links=self._links,
+            metrics=self._metrics[name],
+            resume_timeout_s=self._resume_timeout_s,
+            clock=time.monotonic,
+        )
+
+
+async def _merge(streams: Sequence[AsyncGenerator[list[Delta], None]]) -> AsyncGenerator[list[Delta], None]:
+    """Items of all streams as they come; the first error ends them all."""
+    mailbox: Mailbox[list[Delta] | None] = Mailbox()
+
+    async def forward(stream: AsyncGenerator[list[Delta], None]) -> None:
+        async with aclosing(stream):
+            async for deltas in stream:
+                mailbox.put(deltas)
+
+    tasks = [asyncio.create_task(forward(stream)) for stream in streams]
+    for task in tasks:
+        task.add_done_callback(lambda _: mailbox.put(None))
+    num_running = len(tasks)
+    try:
+        while num_running:
+            items = await mailbox.take()
+            if deltas := [delta for item in items if item is not None for delta in item]:
+                yield deltas
+            if num_ended := items.count(None):
+                num_running -= num_ended
+                for task in tasks:
+                    if task.done():
+                        task.result()
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,74 @@
+"""uvicorn in a process that has an event loop and signal handlers already."""
+
+import asyncio
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+from starlette.types import ASGIApp
+
+_KEEP_ALIVE_S = 75
+_BACKLOG = 2048
+
+
+class HttpServer(uvicorn.Server):
+    """Serves one application.
+
+    Attributes:
+        port: the one that it listens on.
+    """
+
+    def __init__(self, app: ASGIApp, *, host: str, port: int, grace_s: int) -> None:
+        """Binds at once, so that a port in use is found out before anything else is started.
+
+        Args:
+            grace_s: how long running requests get when the server stops.
+        """
+        super().__init__(
+            uvicorn.Config(
+                app,
+                http="httptools",
+                ws="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                timeout_keep_alive=_KEEP_ALIVE_S,
+                timeout_graceful_shutdown=grace_s,
+                backlog=_BACKLOG,
+            )
+        )
+        self._socket = _bind(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        self._task: asyncio.Task[None] | None = None
+
+    async def run_forever(self) -> None:
+        """Serves until `stop`."""
+        self._task = asyncio.current_task()
+        await self.serve(sockets=[self._socket])
+
+    async def stop(self) -> None:
+        """Takes no more connections, and returns when those that there are have ended."""
+        self.should_exit = True
+        if self._task is not None:
+            await asyncio.wait({self._task})
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Signals are the process's own business."""
+        yield
+
+
+def _bind(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    listener = socket.socket(family, socket.SOCK_STREAM)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((host, port))
+    except OSError as error:
+        listener.close()
+        raise SystemExit(
+            f"gateway: cannot listen on {host}:{port}: {error.strerror}. Choose another --http-port."
+        ) from None
+    return listener

@@ -1,0 +1,146 @@
+"""A client's request, tokenised and checked, and the pieces of its answer."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.request import FinishReason, GenerationRequest, SamplingParams, TokenLogprobs
+from headway.core.slo import Slo
+from headway.gateway.model import ServedModel
+from headway.gateway.options import Options
+
+_SEED_RANGE = 2**64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prompt:
+    """One prompt. `field` is its name in the client's request, `text` what it says (None for one of token ids)."""
+
+    token_ids: tuple[int, ...]
+    field: str
+    text: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """A request to generate from prompts of one model.
+
+    Attributes:
+        request_id: unique over all gateways.
+        samplings: of each prompt's first sequence.
+        arrived_s: by the monotonic clock.
+        traceparent: W3C context of the request's span; empty when tracing is off.
+    """
+
+    request_id: str
+    model: ServedModel
+    prompts: tuple[Prompt, ...]
+    samplings: tuple[SamplingParams, ...]
+    options: Options
+    slo: Slo
+    arrived_s: float
+    traceparent: str = ""
+
+    @property
+    def num_sequences(self) -> int:
+        return len(self.prompts) * self.options.n
+
+    @property
+    def num_prompt_tokens(self) -> int:
+        return sum(len(prompt.token_ids) for prompt in self.prompts)
+
+    def requests(self, prompt_index: int) -> list[GenerationRequest]:
+        """The sequences of one prompt; those of the job count their seeds and ids up from prompt to prompt."""
+        n = self.options.n
+        sampling = self.samplings[prompt_index]
+        indices = range(prompt_index * n, (prompt_index + 1) * n)
+        return [
+            GenerationRequest(
+                request_id=f"{self.request_id}/{index}" if self.num_sequences > 1 else self.request_id,
+                model=self.model.name,
+                prompt_token_ids=self.prompts[prompt_index].token_ids,
+                sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
+            )
+            for index in indices
+        ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delta:
+    """What came of one sequence at once.
+
+    Attributes:
+        index: of the sequence in the job: prompt by prompt, n each.
+        text: new text; may be empty while a character or a stop string is incomplete.
+        logprobs: of the new tokens that stand for text, if asked for.
+        text_offsets: of each of those, the characters of output before it.
+        prompt_logprobs: of prompt tokens 1.., once, if asked for.
+        finish_reason: on a sequence's last delta.
+        num_cached_tokens: of the prompt, from a prefix cache; with the first delta.
+    """
+
+    index: int
+    text: str = ""
+    token_ids: tuple[int, ...] = ()
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    text_offsets: tuple[int, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
+    finish_reason: FinishReason | None = None
+    num_cached_tokens: int = 0
+
+
+@dataclass(slots=True)
+class Usage:
+    """Tokens of a job, counted as its deltas come."""
+
+    num_prompt_tokens: int
+    num_completion_tokens: int = 0
+    num_cached_tokens: int = 0
+
+    def count(self, deltas: Sequence[Delta], *, n: int) -> None:
+        """`n` sequences share a prompt; the others find in the cache what the first one put there."""
+        for delta in deltas:
+            self.num_completion_tokens += len(delta.token_ids)
+            if delta.index % n == 0:
+                self.num_cached_tokens += delta.num_cached_tokens
+
+
+def make_job(
+    *,
+    request_id: str,
+    model: ServedModel,
+    prompts: Sequence[Prompt],
+    options: Options,
+    slo: Slo,
+    arrived_s: float,
+    random_seed: int,
+    max_sequences: int,
+    traceparent: str = "",
+) -> Job:
+    """Checks options and lengths.
+
+    Raises:
+        InvalidArgumentError: naming the option that is out of range.
+        ContextLengthError: naming the prompt, or max_tokens, that does not fit the model.
+    """
+    options.check(vocab_size=model.spec.vocab_size)
+    if len(prompts) * options.n > max_sequences:
+        raise InvalidArgumentError(
+            f"The request asks for {len(prompts) * options.n} sequences; one request may ask for {max_sequences}.",
+            hint="Send fewer prompts at once, or a smaller n.",
+            field="n" if len(prompts) == 1 else "prompt",
+        )
+    lengths = [
+        options.max_output_tokens(len(prompt.token_ids), max_model_len=model.max_model_len, field=prompt.field)
+        for prompt in prompts
+    ]
+    return Job(
+        request_id=request_id,
+        model=model,
+        prompts=tuple(prompts),
+        samplings=tuple(options.sampling(max_tokens=length, random_seed=random_seed) for length in lengths),
+        options=options,
+        slo=slo,
+        arrived_s=arrived_s,
+        traceparent=traceparent,
+    )

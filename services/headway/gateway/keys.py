@@ -1,0 +1,27 @@
+"""API keys."""
+
+import hmac
+from collections.abc import Sequence
+
+from headway.core.errors import UnauthenticatedError
+
+_SCHEME = "bearer "
+
+
+class ApiKeys:
+    """The keys that clients may use; none lets every client in."""
+
+    def __init__(self, keys: Sequence[str]) -> None:
+        self._keys = [key.encode() for key in keys]
+
+    def check(self, authorization: str) -> None:
+        """`authorization` is the header's value; UnauthenticatedError unless it holds a known key."""
+        if not self._keys:
+            return
+        if not authorization:
+            raise UnauthenticatedError("The request carries no API key.", hint="Send 'Authorization: Bearer KEY'.")
+        scheme, key = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :].strip().encode()
+        # Every key is compared, in constant time, so that the time taken tells nothing.
+        matches = [hmac.compare_digest(key, known) for known in self._keys]
+        if scheme.lower() != _SCHEME or not any(matches):
+            raise UnauthenticatedError("The API key is not valid.", hint="Ask the operator of this server for one.")

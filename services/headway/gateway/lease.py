@@ -1,0 +1,72 @@
+"""What the gateway and the router tell each other."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Protocol
+
+from headway.core.slo import Slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlaceRequest:
+    """A request for a place for `num_sequences` sequences of one prompt.
+
+    Attributes:
+        request_id: unique; asking again ends the lease before.
+        block_hashes: of the prompt's full blocks; empty where they make no difference.
+        excluded_worker_ids: workers that failed this request.
+        resumed: its worker died under it.
+        traceparent: W3C context; empty when tracing is off.
+    """
+
+    request_id: str
+    model: str
+    num_prompt_tokens: int
+    max_output_tokens: int
+    num_sequences: int
+    slo: Slo
+    block_hashes: tuple[bytes, ...] = ()
+    excluded_worker_ids: tuple[str, ...] = ()
+    resumed: bool = False
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A place on the worker at `endpoint`; `reason` says in words why there."""
+
+    lease_id: str
+    worker_id: str
+    endpoint: str
+    reason: str
+
+
+class Outcome(StrEnum):
+    """How a lease ended."""
+
+    COMPLETE = "complete"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+    MOVED = "moved"  # the request goes on under another lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The last word on a lease, with measured latencies (None if never reached) and token counts."""
+
+    lease_id: str
+    outcome: Outcome
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    num_prompt_tokens: int = 0
+    num_output_tokens: int = 0
+    slo: Slo = field(default_factory=Slo)
+
+
+class Router(Protocol):
+    """Gives places and takes them back."""
+
+    async def route(self, request: PlaceRequest) -> Lease:
+        """Raises the router's HeadwayError where it refuses."""
+
+    async def release(self, release: Release) -> None: ...

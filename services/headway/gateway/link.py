@@ -1,0 +1,123 @@
+"""One token stream per worker, shared by every sequence that runs there."""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import TypeAlias
+
+from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.request import GenerationRequest, SequenceOutput
+from headway.gateway.client import Cancel, Failure, Submit, WorkerClient
+from headway.gateway.mailbox import Mailbox
+
+log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLost:
+    """The stream broke, and the worker cancelled what ran on it. `was_open` is False where it never came up."""
+
+    error: HeadwayError
+    was_open: bool
+
+
+Delivery: TypeAlias = SequenceOutput | Failure | LinkLost
+
+
+class WorkerLink:
+    """The stream to one worker. It opens with the first submission; once broken it is not used again.
+
+    Attributes:
+        is_broken: whether it takes no more submissions.
+    """
+
+    def __init__(self, endpoint: str, client: WorkerClient) -> None:
+        self._endpoint = endpoint
+        self._client = client
+        self._mailboxes: dict[str, Mailbox[Delivery]] = {}
+        self._actions: Mailbox[Submit | Cancel] = Mailbox()
+        self._was_open = False
+        self.is_broken = False
+
+    def submit(self, request: GenerationRequest, mailbox: Mailbox[Delivery], *, traceparent: str) -> None:
+        """The sequence's outputs come into `mailbox`; after a LinkLost there, none do."""
+        self._mailboxes[request.request_id] = mailbox
+        self._actions.put(Submit(request, traceparent))
+
+    def cancel(self, sequence_id: str) -> None:
+        """No output of the sequence is delivered from now on; the worker stops within a step."""
+        if self._mailboxes.pop(sequence_id, None) is not None and not self.is_broken:
+            self._actions.put(Cancel(sequence_id))
+
+    async def run(self) -> None:
+        """Delivers until the stream breaks."""
+        error: HeadwayError = UnavailableError(f"The worker at {self._endpoint} ended the stream.")
+        try:
+            async with aclosing(self._client.generate(self._endpoint, self._outgoing())) as steps:
+                async for outputs in steps:
+                    self._deliver(outputs)
+        except HeadwayError as fault:
+            error = fault
+        finally:
+            self._break(error)
+
+    async def _outgoing(self) -> AsyncIterator[Submit | Cancel]:
+        while True:
+            for action in await self._actions.take():
+                yield action
+                self._was_open = True  # the transport took it
+
+    def _deliver(self, outputs: list[SequenceOutput | Failure]) -> None:
+        mailboxes = self._mailboxes
+        for output in outputs:
+            if isinstance(output, Failure):
+                mailbox = mailboxes.pop(output.sequence_id, None)
+            elif output.finish_reason is not None:
+                mailbox = mailboxes.pop(output.request_id, None)
+            else:
+                mailbox = mailboxes.get(output.request_id)
+            if mailbox is not None:  # None: cancelled while the step ran
+                mailbox.put(output)
+
+    def _break(self, error: HeadwayError) -> None:
+        self.is_broken = True
+        if self._mailboxes:
+            log.warning("lost the worker at %s with %d sequences: %s", self._endpoint, len(self._mailboxes), error)
+        for mailbox in set(self._mailboxes.values()):
+            mailbox.put(LinkLost(error, self._was_open))
+        self._mailboxes.clear()
+
+
+class Links:
+    """The links to all workers, by endpoint."""
+
+    def __init__(self, client: WorkerClient) -> None:
+        self._client = client
+        self._links: dict[str, WorkerLink] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def to(self, endpoint: str) -> WorkerLink:
+        """The link to a worker, opened anew where the last one broke."""
+        link = self._links.get(endpoint)
+        if link is None or link.is_broken:
+            link = self._links[endpoint] = WorkerLink(endpoint, self._client)
+            # Not in the context of the request that happens to come first.
+            task = asyncio.create_task(link.run(), name=f"link {endpoint}", context=contextvars.Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._on_ended)
+        return link
+
+    async def close(self) -> None:
+        """Breaks every stream, which cancels its sequences at the worker."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    def _on_ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        self._links = {endpoint: link for endpoint, link in self._links.items() if not link.is_broken}
+        if not task.cancelled() and (error := task.exception()) is not None:
+            log.error("the link to a worker crashed", exc_info=error)

@@ -1,0 +1,37 @@
+"""A model as the gateway serves it."""
+
+from dataclasses import dataclass
+
+from headway.core.model import ModelSpec
+from headway.core.slo import Slo
+from headway.gateway.text.template import ChatTemplate
+from headway.gateway.text.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServedModel:
+    """What requests for one model need.
+
+    Attributes:
+        template: None where the checkpoint has no chat template.
+        max_model_len: prompt and output tokens at most.
+        num_replicas: groups that serve it.
+        block_size: tokens per block of the workers' prefix caches; 0 where they keep none.
+        slo: of requests that name none.
+        created_at_s: when it began to be served, in seconds since 1970.
+    """
+
+    name: str
+    spec: ModelSpec
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    max_model_len: int
+    num_replicas: int
+    block_size: int
+    slo: Slo
+    created_at_s: float
+
+    @property
+    def fingerprint(self) -> str:
+        """Changes when the model behind the name does."""
+        return f"fp_{self.spec.content_hash[:12]}"

@@ -1,0 +1,1 @@
+"""The OpenAI API: what it takes, what it answers."""

@@ -1,0 +1,64 @@
+"""The HTTP answer to a generation request: server-sent events, or one document."""
+
+import logging
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+
+import orjson
+from starlette.types import Send
+
+from headway.core.errors import HeadwayError
+from headway.gateway.job import Delta, Job, Usage
+from headway.gateway.openai.error import error_body
+from headway.gateway.openai.format import (
+    DONE_EVENT,
+    EVENT_END,
+    EVENT_START,
+    Format,
+    usage_document,
+    usage_event,
+)
+
+log = logging.getLogger(__name__)
+
+_EVENT_HEADERS = [
+    (b"content-type", b"text/event-stream; charset=utf-8"),
+    (b"cache-control", b"no-cache"),
+    (b"x-accel-buffering", b"no"),  # proxies: pass events on as they come
+]
+
+
+async def send_events(
+    send: Send, job: Job, deltas: AsyncGenerator[list[Delta], None], *, form: Format, with_usage: bool
+) -> None:
+    """Streams. What fails before the first delta is raised; later the stream ends with an event that tells it."""
+    usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
+    n = job.options.n
+    async with aclosing(deltas):
+        batch = await anext(deltas)
+        await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+        try:
+            while batch:
+                usage.count(batch, n=n)
+                await send({"type": "http.response.body", "body": form.events(batch), "more_body": True})
+                batch = await anext(deltas, [])
+            last = (usage_event(form.event_envelope, usage) if with_usage else b"") + DONE_EVENT
+        except HeadwayError as error:
+            log.warning("the stream breaks off: %s", error)
+            last = EVENT_START + error_body(error) + EVENT_END
+    await send({"type": "http.response.body", "body": last})
+
+
+async def send_document(send: Send, job: Job, deltas: AsyncGenerator[list[Delta], None], *, form: Format) -> None:
+    """Waits until everything is there."""
+    usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
+    collected: list[Delta] = []
+    async with aclosing(deltas):
+        async for batch in deltas:
+            usage.count(batch, n=job.options.n)
+            collected += batch
+    document = {**form.envelope, "choices": form.choices(collected), "usage": usage_document(usage)}
+    content = orjson.dumps(document)
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    await send({"type": "http.response.body", "body": content})

@@ -1,0 +1,53 @@
+"""The body of an HTTP request."""
+
+from typing import Any
+
+import orjson
+from starlette.types import Receive, Scope
+
+from headway.core.errors import InvalidArgumentError
+from headway.gateway.disconnect import ClientLeftError
+from headway.gateway.errors import BodyTooLargeError
+
+
+async def read_json(scope: Scope, receive: Receive, *, max_bytes: int) -> dict[str, Any]:
+    """The JSON object in the body.
+
+    Raises:
+        BodyTooLargeError: it is larger than `max_bytes`.
+        InvalidArgumentError: it is not a JSON object.
+        ClientLeftError: the client left while sending it.
+    """
+    content = await _read(receive, max_bytes=max_bytes, declared_bytes=_declared_bytes(scope))
+    try:
+        document = orjson.loads(content)
+    except orjson.JSONDecodeError as error:
+        raise InvalidArgumentError(
+            f"The body is not valid JSON: {error}.", hint="Send a JSON object in UTF-8."
+        ) from None
+    if not isinstance(document, dict):
+        raise InvalidArgumentError("The body is not a JSON object.", hint='Send one, such as {"model": "..."}.')
+    return document
+
+
+def _declared_bytes(scope: Scope) -> int:
+    for name, value in scope["headers"]:
+        if name == b"content-length" and value.isdigit():
+            return int(value)
+    return 0
+
+
+async def _read(receive: Receive, *, max_bytes: int, declared_bytes: int) -> bytes:
+    body = bytearray()
+    has_more = True
+    while has_more and max(declared_bytes, len(body)) <= max_bytes:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeftError
+        body += message.get("body", b"")
+        has_more = message.get("more_body", False)
+    if has_more or len(body) > max_bytes:
+        raise BodyTooLargeError(
+            f"The body is larger than {max_bytes} bytes.", hint="Send less, or raise --max-body-bytes."
+        )
+    return bytes(body)

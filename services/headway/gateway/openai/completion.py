@@ -1,0 +1,87 @@
+"""Answers of POST /v1/completions."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from headway.core.request import FinishReason
+from headway.gateway.job import Delta, Job
+from headway.gateway.openai.format import EventTemplate, envelope
+from headway.gateway.openai.logprobs import completion_logprobs, prompt_logprobs
+
+
+class CompletionFormat:
+    """Text completions.
+
+    Args:
+        echo: whether the prompt comes in front.
+    """
+
+    def __init__(self, job: Job, *, echo: bool, with_usage: bool) -> None:
+        self._job = job
+        self._echo = echo
+        self._with_logprobs = job.options.num_logprobs is not None
+        self._started: set[int] = set()
+        self.envelope = envelope(job, prefix="cmpl", kind="text_completion")
+        self.event_envelope = self.envelope
+        self._template = EventTemplate(self.envelope, with_usage=with_usage)
+
+    def events(self, deltas: Sequence[Delta]) -> bytes:
+        if not self._echo and not self._with_logprobs:
+            return b"".join([self._plain_event(delta) for delta in deltas])
+        return b"".join([self._event(delta) for delta in deltas])
+
+    def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
+        by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}
+        for delta in deltas:
+            by_index[delta.index].append(delta)
+        return [
+            {
+                "index": index,
+                "text": (self._prompt_text(index) if self._echo else "") + "".join(delta.text for delta in own),
+                "logprobs": self._logprobs(index, own, with_prompt=self._echo),
+                "finish_reason": _reason(own[-1].finish_reason),
+            }
+            for index, own in by_index.items()
+        ]
+
+    def _plain_event(self, delta: Delta) -> bytes:
+        reason = b"null" if delta.finish_reason is None else b'"%b"' % delta.finish_reason.encode()
+        rest = b',"text":%b,"logprobs":null,"finish_reason":%b' % (orjson.dumps(delta.text), reason)
+        return self._template.event(delta.index, rest)
+
+    def _event(self, delta: Delta) -> bytes:
+        with_prompt = self._echo and delta.index not in self._started
+        self._started.add(delta.index)
+        fields = {
+            "text": (self._prompt_text(delta.index) if with_prompt else "") + delta.text,
+            "logprobs": self._logprobs(delta.index, [delta], with_prompt=with_prompt),
+            "finish_reason": _reason(delta.finish_reason),
+        }
+        return self._template.event(delta.index, b"," + orjson.dumps(fields)[1:-1])
+
+    def _prompt_text(self, index: int) -> str:
+        prompt = self._job.prompts[index // self._job.options.n]
+        if prompt.text is not None:
+            return prompt.text
+        return self._job.model.tokenizer.decode(list(prompt.token_ids))
+
+    def _logprobs(self, index: int, deltas: Sequence[Delta], *, with_prompt: bool) -> dict[str, Any] | None:
+        if not self._with_logprobs:
+            return None
+        tokenizer = self._job.model.tokenizer
+        entries = [entry for delta in deltas for entry in delta.logprobs]
+        offsets = [offset for delta in deltas for offset in delta.text_offsets]
+        shift = len(self._prompt_text(index)) if self._echo else 0
+        output = completion_logprobs(tokenizer, entries, offsets, shift=shift)
+        if not with_prompt:
+            return output
+        token_ids = self._job.prompts[index // self._job.options.n].token_ids
+        known = [entry for delta in deltas for entry in delta.prompt_logprobs]
+        prompt = prompt_logprobs(tokenizer, token_ids, known)
+        return {name: prompt[name] + output[name] for name in output}
+
+
+def _reason(reason: FinishReason | None) -> str | None:
+    return None if reason is None else reason.value

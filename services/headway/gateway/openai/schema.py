@@ -1,0 +1,186 @@
+"""Bodies of the requests, as pydantic models: types are strict, and ranges are checked further in."""
+
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic_core import PydanticCustomError
+
+from headway.core.errors import InvalidArgumentError
+from headway.gateway.openai.fields import read_fields
+from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
+
+R = TypeVar("R", bound="GenerationRequest")
+
+
+def _as_list(value: Any) -> Any:
+    return [value] if isinstance(value, str) else value
+
+
+def _as_text(value: Any) -> Any:
+    """Content of several parts is their texts, line by line; null is no text."""
+    if value is None or isinstance(value, str):
+        return value or ""
+    if not isinstance(value, list):
+        raise PydanticCustomError("content", "should be a string or a list of parts of type 'text'")
+    for part in value:
+        if not isinstance(part, dict) or part.get("type") != "text" or not isinstance(part.get("text"), str):
+            raise PydanticCustomError("content", 'has a part that is not {"type": "text", "text": "..."}')
+    return "\n".join(part["text"] for part in value)
+
+
+def _as_prompts(value: Any) -> Any:
+    """A text, texts, token ids, or lists of token ids: always a list of prompts."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("prompt", "should be a text, token ids, or a list of one of these")
+    if all(type(item) is int for item in value):
+        return [value]
+    for i, item in enumerate(value):
+        is_text = isinstance(item, str)
+        is_tokens = isinstance(item, list) and all(type(token_id) is int for token_id in item)
+        if not is_text and not is_tokens:
+            raise PydanticCustomError(
+                "prompt", "has an item {index} that is neither text nor a list of token ids", {"index": i}
+            )
+    return value
+
+
+class _Strict(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+
+
+class StreamOptions(_Strict):
+    include_usage: bool = False
+    include_obfuscation: bool = False
+
+
+class GenerationRequest(_Strict):
+    """What completions and chat have in common."""
+
+    model: str
+    stream: bool = False
+    stream_options: StreamOptions = StreamOptions()
+    n: int = 1
+    stop: Annotated[list[str], BeforeValidator(_as_list)] = Field(default=[])
+    seed: int | None = None
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    repetition_penalty: float = 1.0
+    max_tokens: int | None = None
+    max_completion_tokens: int | None = None
+    min_tokens: int = 0
+    ignore_eos: bool = False
+    stop_token_ids: list[int] = Field(default=[])
+
+    @property
+    def output_limit(self) -> int | None:
+        """max_tokens by either of its names."""
+        old, new = self.max_tokens, self.max_completion_tokens
+        if old is not None and new is not None and old != new:
+            raise InvalidArgumentError(
+                f"max_tokens is {old} and max_completion_tokens is {new}; they mean the same.",
+                hint="Set one of them.",
+                field="max_tokens",
+            )
+        return new if old is None else old
+
+    def _options(self, **more: Any) -> Options:
+        return Options(
+            max_tokens=self.output_limit,
+            n=self.n,
+            stop=tuple(self.stop),
+            temperature=self.temperature,
+            top_p=self.top_p,
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            seed=self.seed,
+            top_k=self.top_k,
+            min_p=self.min_p,
+            repetition_penalty=self.repetition_penalty,
+            min_tokens=self.min_tokens,
+            ignore_eos=self.ignore_eos,
+            stop_token_ids=tuple(self.stop_token_ids),
+            **more,
+        )
+
+
+class CompletionRequest(GenerationRequest):
+    """Body of POST /v1/completions."""
+
+    prompt: Annotated[list[str | list[int]], BeforeValidator(_as_prompts)]
+    echo: bool = False
+    logprobs: int | None = None
+
+    @property
+    def options(self) -> Options:
+        return self._options(
+            default_max_tokens=DEFAULT_COMPLETION_TOKENS,
+            num_logprobs=self.logprobs,
+            num_prompt_logprobs=self.logprobs if self.echo else None,
+            prompt_only=self.echo and self.output_limit == 0,
+        )
+
+
+class ChatMessage(_Strict):
+    """One message. What an answer's message has besides text is taken where it is empty, as it comes back from us."""
+
+    role: Literal["system", "developer", "user", "assistant"]
+    content: Annotated[str, BeforeValidator(_as_text)] = ""
+    name: str | None = None
+    reasoning_content: str | None = None
+    refusal: None = None
+    audio: None = None
+    function_call: None = None
+    tool_calls: Annotated[list[None] | None, Field(max_length=0)] = None
+    annotations: Annotated[list[None] | None, Field(max_length=0)] = None
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """As templates read it; 'developer' is the newer name of 'system', which no template knows."""
+        message = {"role": "system" if self.role == "developer" else self.role, "content": self.content}
+        extras = {"name": self.name, "reasoning_content": self.reasoning_content}
+        return message | {key: value for key, value in extras.items() if value is not None}
+
+
+class ChatRequest(GenerationRequest):
+    """Body of POST /v1/chat/completions."""
+
+    messages: list[ChatMessage]
+    logprobs: bool = False
+    top_logprobs: int | None = None
+    chat_template_kwargs: dict[str, Any] = Field(default={})
+
+    @property
+    def options(self) -> Options:
+        if self.top_logprobs is not None and not self.logprobs:
+            raise InvalidArgumentError(
+                "top_logprobs is set without logprobs.", hint="Set logprobs to true.", field="top_logprobs"
+            )
+        return self._options(num_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
+
+
+def read_request(kind: type[R], body: Mapping[str, Any]) -> R:
+    """The request that a JSON object describes; InvalidArgumentError names the path of the first fault."""
+    try:
+        return kind.model_validate(read_fields(body, known=kind.model_fields))
+    except ValidationError as error:
+        raise _fault(error) from None
+
+
+def _fault(error: ValidationError) -> InvalidArgumentError:
+    fault = error.errors(include_url=False, include_input=False)[0]
+    path = ""
+    for part in fault["loc"]:
+        path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
+    message = fault["msg"]
+    if fault["type"] == "missing":
+        return InvalidArgumentError(f"{path} is missing.", hint="Add it to the request.", field=path)
+    if fault["type"] == "extra_forbidden":
+        return InvalidArgumentError(f"Unknown field '{path}'.", hint="Leave it out.", field=path)
+    return InvalidArgumentError(f"{path}: {message[0].lower()}{message[1:]}.", field=path)

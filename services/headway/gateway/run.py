@@ -1,0 +1,223 @@
+"""One prompt's sequences on their way: a lease, a worker, and another worker where that one dies."""
+
+import logging
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+
+from headway.core.block_hash import block_hashes
+from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
+from headway.core.request import SequenceOutput
+from headway.gateway.client import Failure
+from headway.gateway.decoding import Decoding
+from headway.gateway.job import Delta, Job
+from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
+from headway.gateway.link import Delivery, LinkLost, Links, WorkerLink
+from headway.gateway.mailbox import Mailbox
+from headway.gateway.measure import ModelMetrics, Stopwatch
+from headway.gateway.patience import Patience
+from headway.gateway.places import Places
+from headway.gateway.text.detokenizer import Detokenizer
+
+log = logging.getLogger(__name__)
+
+# A request that no worker has begun is better refused soon than kept waiting.
+_FRESH_TIMEOUT_S = 1.0
+# Faults of one worker that another does not share: it ends, was given another model, or still clears up after us.
+_ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS}
+
+
+class _WorkerLostError(Exception):
+    """The worker takes nothing any more; what it had of ours can go on elsewhere."""
+
+    def __init__(self, cause: HeadwayError, *, was_running: bool) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+        self.was_running = was_running
+
+
+class Run:
+    """Generates from one prompt of a job.
+
+    Args:
+        clock: monotonic seconds.
+        resume_timeout_s: how long the run looks for another worker after its own died.
+    """
+
+    def __init__(
+        self,
+        job: Job,
+        prompt_index: int,
+        *,
+        places: Places,
+        links: Links,
+        metrics: ModelMetrics,
+        resume_timeout_s: float,
+        clock: Callable[[], float],
+    ) -> None:
+        self._job = job
+        self._places = places
+        self._links = links
+        self._metrics = metrics
+        self._clock = clock
+        self._timeout_s = _FRESH_TIMEOUT_S
+        self._resume_timeout_s = resume_timeout_s
+        self._patience = Patience(clock)
+        self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.n)
+        self._running = _decodings(job, prompt_index)
+        self._wanted = _place_request(job, prompt_index)
+        self._finish_reason = ""
+
+    async def deltas(self) -> AsyncGenerator[list[Delta], None]:
+        """What came of the sequences, as it comes; closing the iterator cancels them.
+
+        Raises:
+            HeadwayError: no worker took the sequences, or theirs failed.
+        """
+        lease: Lease | None = None
+        outcome = Outcome.CANCELLED  # unless something else is known: a client leaves without a word
+        try:
+            while self._running:
+                lease = await self._place(previous=lease)
+                link, mailbox = self._submit(lease)
+                try:
+                    while self._running:
+                        if deltas := self._accept(await mailbox.take(), link, mailbox):
+                            yield deltas
+                except _WorkerLostError as lost:
+                    await self._note_loss(lease, lost)
+                finally:
+                    for decoding in self._running.values():
+                        link.cancel(decoding.sequence_id)
+            outcome = Outcome.COMPLETE
+            self._metrics.observe_success(
+                self._watch,
+                slo=self._job.slo,
+                num_prompt_tokens=self._wanted.num_prompt_tokens,
+                reason=self._finish_reason,
+                now_s=self._clock(),
+            )
+        except HeadwayError as error:
+            outcome = Outcome.ERROR
+            was_refused = lease is None and isinstance(error, ResourceExhaustedError)
+            self._metrics.observe_failure(error.code, slo=self._job.slo, was_refused=was_refused)
+            raise
+        finally:
+            if outcome is Outcome.CANCELLED:
+                self._metrics.observe_departure()
+            self._release(lease, outcome)
+
+    async def _place(self, *, previous: Lease | None) -> Lease:
+        """A lease. The router ends the one before by itself; we report on it once there is another."""
+        request = replace(self._wanted, num_sequences=len(self._running))
+        while True:
+            try:
+                lease = await self._places.take(request)
+            except UnavailableError as error:
+                if not request.resumed:
+                    raise
+                await self._patience.wait(error, timeout_s=self._timeout_s)
+            else:
+                log.debug("placed on %s: %s", lease.worker_id, lease.reason)
+                self._release(previous, Outcome.MOVED)
+                return lease
+
+    def _submit(self, lease: Lease) -> tuple[WorkerLink, Mailbox[Delivery]]:
+        """Hands the sequences over; each lease has a mailbox of its own, so that nothing old arrives late."""
+        link, mailbox = self._links.to(lease.endpoint), Mailbox[Delivery]()
+        for decoding in self._running.values():
+            link.submit(decoding.request, mailbox, traceparent=self._job.traceparent)
+        return link, mailbox
+
+    def _accept(self, deliveries: Sequence[Delivery], link: WorkerLink, mailbox: Mailbox[Delivery]) -> list[Delta]:
+        """Deltas of the outputs up to the first fault, which is put back; a fault in front is raised."""
+        deltas: list[Delta] = []
+        num_tokens = 0
+        for position, delivery in enumerate(deliveries):
+            if not isinstance(delivery, SequenceOutput):
+                if not deltas:
+                    _raise_fault(delivery)
+                mailbox.put_back(deliveries[position:])
+                break
+            delta = self._decode(delivery, link)
+            num_tokens += len(delta.token_ids)
+            deltas.append(delta)
+        if num_tokens:
+            self._patience.renew()
+            gap_s = self._watch.note(num_tokens, now_s=self._clock())
+            if gap_s is not None:
+                self._metrics.observe_gap(gap_s)
+        return deltas
+
+    def _decode(self, output: SequenceOutput, link: WorkerLink) -> Delta:
+        decoding = self._running[output.request_id]
+        delta = decoding.accept(output)
+        if delta.finish_reason is not None:
+            del self._running[output.request_id]
+            self._finish_reason = delta.finish_reason
+            if output.finish_reason is None:  # a stop string, of which the worker knows nothing
+                link.cancel(output.request_id)
+        return delta
+
+    async def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
+        is_resumed = self._wanted.resumed or lost.was_running
+        failed = (*self._wanted.excluded_worker_ids, lease.worker_id)
+        self._wanted = replace(self._wanted, resumed=is_resumed, excluded_worker_ids=tuple(dict.fromkeys(failed)))
+        if is_resumed:
+            self._timeout_s = self._resume_timeout_s
+            self._metrics.observe_resumption()
+        log.info("%s is lost after %d tokens: %s", lease.worker_id, self._watch.num_tokens, lost.cause)
+        await self._patience.wait(lost.cause, timeout_s=self._timeout_s)
+
+    def _release(self, lease: Lease | None, outcome: Outcome) -> None:
+        if lease is None:
+            return
+        self._places.release(
+            Release(
+                lease_id=lease.lease_id,
+                outcome=outcome,
+                ttft_s=self._watch.ttft_s,
+                tpot_s=self._watch.tpot_s,
+                num_prompt_tokens=self._wanted.num_prompt_tokens,
+                num_output_tokens=self._watch.num_tokens,
+                slo=self._job.slo,
+            )
+        )
+
+
+def _raise_fault(fault: Failure | LinkLost) -> None:
+    if isinstance(fault, LinkLost):
+        raise _WorkerLostError(fault.error, was_running=fault.was_open)
+    if fault.error.code in _ELSEWHERE:
+        raise _WorkerLostError(fault.error, was_running=True)
+    raise fault.error
+
+
+def _decodings(job: Job, prompt_index: int) -> dict[str, Decoding]:
+    """The sequences of one prompt by their ids."""
+    first_index = prompt_index * job.options.n
+    return {
+        request.request_id: Decoding(
+            first_index + i,
+            request=request,
+            detokenizer=Detokenizer(job.model.tokenizer),
+            stops=job.options.stop,
+            is_silent=job.options.prompt_only,
+        )
+        for i, request in enumerate(job.requests(prompt_index))
+    }
+
+
+def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
+    """Prefixes are hashed only where they can make a difference."""
+    model, prompt = job.model, job.prompts[prompt_index]
+    counts = model.block_size > 0 and (model.num_replicas > 1 or bool(job.slo))
+    return PlaceRequest(
+        request_id=f"{job.request_id}/{prompt_index}" if len(job.prompts) > 1 else job.request_id,
+        model=model.name,
+        num_prompt_tokens=len(prompt.token_ids),
+        max_output_tokens=job.samplings[prompt_index].max_tokens,
+        num_sequences=job.options.n,
+        slo=job.slo,
+        block_hashes=tuple(block_hashes(prompt.token_ids, block_size=model.block_size)) if counts else (),
+        traceparent=job.traceparent,
+    )

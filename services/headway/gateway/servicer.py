@@ -1,0 +1,169 @@
+"""InferenceService over gRPC: the same requests as over HTTP."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from typing import Any, TypeVar
+
+from headway.core.errors import InvalidArgumentError, UnavailableError
+from headway.core.slo import Slo
+from headway.gateway.job import Delta, Job, Prompt, Usage
+from headway.gateway.model import ServedModel
+from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
+from headway.gateway.request_id import check_request_id, new_request_id
+from headway.gateway.service import GatewayService
+from headway.observe.logging import request_id_var
+from headway.rpc.convert import finish_reason_to_pb, logprobs_to_pb, to_pb
+from headway.rpc.interceptors import Context
+from headway.rpc.peers import Peers
+from headway.v1 import (
+    common_pb2,
+    controller_pb2,
+    controller_pb2_grpc,
+    inference_pb2,
+    inference_pb2_grpc,
+    planner_pb2,
+    router_pb2,
+    router_pb2_grpc,
+)
+
+R = TypeVar("R")
+
+_STATUS_TIMEOUT_S = 2.0
+
+
+class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
+    """Converts, calls, converts."""
+
+    def __init__(self, service: GatewayService, *, peers: Peers) -> None:
+        self._service = service
+        self._peers = peers
+
+    async def Generate(
+        self, request: inference_pb2.GenerateRequest, context: Context
+    ) -> AsyncIterator[inference_pb2.GenerateResponse]:
+        service = self._service
+        metadata = self._admit(context)
+        request_id = check_request_id(request.request_id) if request.request_id else new_request_id()
+        request_id_var.set(request_id)
+        traceparent = metadata.get("traceparent", "")
+        with (
+            service.slots.take(),
+            service.tracing.span("gateway Generate", traceparent=traceparent, model=request.model) as own_traceparent,
+        ):
+            job = await self._job(request, own_traceparent)
+            usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
+            async with aclosing(service.generate(job)) as stream:
+                async for deltas in stream:
+                    usage.count(deltas, n=job.options.n)
+                    for delta in deltas:
+                        yield _delta_to_pb(delta, request_id)
+            yield inference_pb2.GenerateResponse(request_id=request_id, usage=_usage_to_pb(usage))
+
+    async def ListModels(
+        self, request: inference_pb2.ListModelsRequest, context: Context
+    ) -> inference_pb2.ListModelsResponse:
+        self._admit(context)
+        models = self._service.catalogue.models.values()
+        return inference_pb2.ListModelsResponse(models=[_model_to_pb(model) for model in models])
+
+    async def GetClusterStatus(
+        self, request: inference_pb2.GetClusterStatusRequest, context: Context
+    ) -> inference_pb2.GetClusterStatusResponse:
+        """What can be learnt: a service that is away just now leaves its part out."""
+        self._admit(context)
+        plan = self._service.catalogue.plan
+        return inference_pb2.GetClusterStatusResponse(
+            controller=await self._ask(
+                "controller",
+                controller_pb2_grpc.ControllerServiceStub,
+                lambda stub, **options: stub.GetStatus(controller_pb2.GetStatusRequest(), **options),
+            ),
+            fleet=await self._ask(
+                "router",
+                router_pb2_grpc.RouterServiceStub,
+                lambda stub, **options: stub.GetFleet(router_pb2.GetFleetRequest(), **options),
+            ),
+            plan=None if plan is None else to_pb(plan, planner_pb2.ServingPlan),
+        )
+
+    def _admit(self, context: Context) -> dict[str, str]:
+        """Checks the client's key; returns the call's metadata."""
+        metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
+        self._service.keys.check(metadata.get("authorization", ""))
+        return metadata
+
+    async def _ask(self, kind: str, stub_type: Callable[..., Any], method: Callable[..., Awaitable[R]]) -> R | None:
+        options = {"metadata": self._peers.metadata, "timeout": _STATUS_TIMEOUT_S}
+        try:
+            return await self._peers.call(kind, stub_type, lambda stub: method(stub, **options))
+        except UnavailableError:
+            return None
+
+    async def _job(self, request: inference_pb2.GenerateRequest, traceparent: str) -> Job:
+        model = self._service.catalogue.get(request.model)
+        is_chat = request.WhichOneof("prompt") == "chat"
+        options = _options_from_pb(request.options, default_max_tokens=None if is_chat else DEFAULT_COMPLETION_TOKENS)
+        prompt = await self._prompt(request, model)
+        slo = _slo_from_pb(request.slo)
+        return self._service.make_job(model, [prompt], options=options, slo=slo, traceparent=traceparent)
+
+    async def _prompt(self, request: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:
+        encoder = self._service.encoder
+        match request.WhichOneof("prompt"):
+            case "text":
+                return await encoder.text(model, request.text, field="text")
+            case "token_ids":
+                return encoder.token_ids(model, list(request.token_ids.ids), field="token_ids")
+            case "chat":
+                messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
+                return await encoder.chat(model, messages)
+            case _:
+                raise InvalidArgumentError(
+                    "The request has no prompt.", hint="Set text, token_ids or chat.", field="prompt"
+                )
+
+
+def _options_from_pb(message: inference_pb2.GenerateOptions, *, default_max_tokens: int | None) -> Options:
+    """Fields that are not set keep the defaults of `Options`."""
+    names = {"logprobs": "num_logprobs"}
+    given = {names.get(field.name, field.name): value for field, value in message.ListFields()}
+    for name in ("stop", "stop_token_ids"):
+        if name in given:
+            given[name] = tuple(given[name])
+    return Options(default_max_tokens=default_max_tokens, **given)
+
+
+def _slo_from_pb(message: common_pb2.Slo) -> Slo:
+    bounds = {field.name: value for field, value in message.ListFields()}
+    for name, bound_s in bounds.items():
+        if not bound_s > 0:
+            raise InvalidArgumentError(f"slo.{name} is {bound_s:g}; it must be above 0.", field=f"slo.{name}")
+    return Slo(**bounds)
+
+
+def _delta_to_pb(delta: Delta, request_id: str) -> inference_pb2.GenerateResponse:
+    return inference_pb2.GenerateResponse(
+        index=delta.index,
+        text=delta.text,
+        token_ids=delta.token_ids,
+        logprobs=[logprobs_to_pb(entry) for entry in delta.logprobs],
+        finish_reason=finish_reason_to_pb(delta.finish_reason),
+        request_id=request_id,
+    )
+
+
+def _usage_to_pb(usage: Usage) -> common_pb2.Usage:
+    return common_pb2.Usage(
+        prompt_tokens=usage.num_prompt_tokens,
+        completion_tokens=usage.num_completion_tokens,
+        cached_tokens=usage.num_cached_tokens,
+    )
+
+
+def _model_to_pb(model: ServedModel) -> inference_pb2.ServedModel:
+    return inference_pb2.ServedModel(
+        name=model.name,
+        max_model_len=model.max_model_len,
+        num_replicas=model.num_replicas,
+        spec=to_pb(model.spec, common_pb2.ModelSpec),
+    )

@@ -1,0 +1,43 @@
+"""Stop strings, wherever tokens cut them."""
+
+from collections.abc import Sequence
+
+
+class StopScanner:
+    """Lets text pass up to the first stop string, and holds back what may still become one.
+
+    However the text is cut into pieces, the result is the same: the stop string that is complete first wins, and of
+    two that end together the one that starts first.
+    """
+
+    __slots__ = ("_held", "_stops")
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        assert all(stops), "an empty stop string matches everywhere"
+        self._stops = tuple(stops)
+        self._held = ""
+
+    def push(self, text: str) -> tuple[str, bool]:
+        """The text that may go out, and whether a stop string was found behind it. Not to be called after that."""
+        text = self._held + text
+        found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
+        if found:
+            self._held = ""
+            return text[: min(found)[1]], True
+        num_held = max(_num_overlapping(text, stop) for stop in self._stops)
+        cut = len(text) - num_held
+        self._held = text[cut:]
+        return text[:cut], False
+
+    def flush(self) -> str:
+        """What was held back, when no more text comes."""
+        held, self._held = self._held, ""
+        return held
+
+
+def _num_overlapping(text: str, stop: str) -> int:
+    """Length of the longest end of `text` that `stop` starts with."""
+    for length in range(min(len(text), len(stop) - 1), 0, -1):
+        if text.endswith(stop[:length]):
+            return length
+    return 0

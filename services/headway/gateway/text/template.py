@@ -1,0 +1,98 @@
+"""Chat templates: a checkpoint's jinja2 source, run in a sandbox with what Hugging Face's templates expect."""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
+from typing import Any, NoReturn
+
+from jinja2 import Template, TemplateError, nodes
+from jinja2.ext import Extension, loopcontrols
+from jinja2.parser import Parser
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+
+Message = Mapping[str, Any]
+
+
+class _GenerationTag(Extension):
+    """`{% generation %}` marks the assistant's words for training; for us it is transparent."""
+
+    tags = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+class ChatTemplate:
+    """Messages to the text that a model was trained to answer.
+
+    Args:
+        source: jinja2.
+        bos_token, eos_token: special tokens as text; empty if the model has none.
+        now: the local time, for templates that tell the date.
+    """
+
+    def __init__(
+        self, source: str, *, bos_token: str = "", eos_token: str = "", now: Callable[[], datetime] = datetime.now
+    ) -> None:
+        self._template = _compile(source, now)
+        self._special_tokens = {"bos_token": bos_token, "eos_token": eos_token}
+
+    def render(self, messages: Sequence[Message], *, options: Mapping[str, Any] | None = None) -> str:
+        """The prompt that ends where the assistant speaks.
+
+        Args:
+            messages: each with 'role' and 'content' (text), as the template reads them.
+            options: further variables of this very template, e.g. {'enable_thinking': False}.
+
+        Raises:
+            InvalidArgumentError: the template refuses the messages; the text is its own.
+        """
+        variables = {
+            **self._special_tokens,
+            "messages": messages,
+            "tools": None,
+            "documents": None,
+            "add_generation_prompt": True,
+            **(options or {}),
+        }
+        try:
+            return self._template.render(variables)
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+            raise InvalidArgumentError(
+                f"The model's chat template refuses these messages: {error}.",
+                hint="Change roles, order or content of the messages as the model expects them.",
+                field="messages",
+            ) from error
+
+
+def _compile(source: str, now: Callable[[], datetime]) -> Template:
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
+    )
+    environment.filters["tojson"] = _to_json
+    environment.globals["raise_exception"] = _raise_exception
+    environment.globals["strftime_now"] = lambda format_: now().strftime(format_)
+    try:
+        return environment.from_string(source)
+    except TemplateError as error:
+        raise FailedPreconditionError(
+            f"The checkpoint's chat template is not valid jinja2: {error}.", hint="Correct chat_template.jinja."
+        ) from error
+
+
+def _raise_exception(message: str) -> NoReturn:
+    raise TemplateError(message)
+
+
+def _to_json(
+    value: Any,
+    ensure_ascii: bool = False,  # noqa: FBT001, FBT002 - templates pass it by position
+    indent: int | None = None,
+    separators: tuple[str, str] | None = None,
+    sort_keys: bool = False,  # noqa: FBT001, FBT002
+) -> str:
+    """As in transformers: unlike jinja2's own it does not escape HTML."""
+    return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

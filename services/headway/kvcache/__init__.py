@@ -1,0 +1,1 @@
+"""The cluster's view of KV caches: which worker holds which prefix blocks."""

@@ -1,0 +1,33 @@
+"""How full the workers' caches are."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerCapacity:
+    """One worker's blocks. Sizes are 0 until it has sent a load report.
+
+    Attributes:
+        num_indexed_blocks: what the prefix index knows of it.
+        sequence_number: of the last event applied.
+        num_snapshots: times that the view of it was rebuilt.
+        num_drifted_blocks: that snapshots proved the index wrong about.
+    """
+
+    worker_id: str
+    model: str
+    block_size: int
+    num_blocks: int
+    num_free_blocks: int
+    num_indexed_blocks: int
+    sequence_number: int
+    num_snapshots: int
+    num_drifted_blocks: int
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterCapacity:
+    """All workers, and the distinct block hashes over them."""
+
+    workers: tuple[WorkerCapacity, ...]
+    num_distinct_blocks: int

@@ -1,0 +1,1 @@
+"""The planner: makes plans, checks them and explains them. It applies nothing."""

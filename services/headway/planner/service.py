@@ -1,0 +1,56 @@
+"""The planner's work: fetch the profiles that matter, then think."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Sequence
+
+from headway.core.cluster import PlanWorker
+from headway.core.errors import HeadwayError
+from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
+from headway.core.profile import Profile, profile_id
+from headway.observe.metrics import PLANS_MADE
+from headway.planner.serving.plan import make_plan
+from headway.store.documents import Documents
+
+
+class PlannerService:
+    """Plans with the profiles in the store; UnavailableError while the store is away."""
+
+    def __init__(self, profiles: Documents[Profile]) -> None:
+        self._profiles = profiles
+
+    async def make(
+        self,
+        models: Sequence[ModelDeployment],
+        workers: Sequence[PlanWorker],
+        *,
+        limits: EngineLimits,
+        current: ServingPlan | None,
+    ) -> ServingPlan:
+        """A plan with an id of its own; see `serving.plan.make_plan` for arguments and errors."""
+        profiles = await self._find_profiles(models, workers)
+        now_s = time.time()
+        try:
+            plan = await asyncio.to_thread(
+                make_plan,
+                models,
+                workers,
+                limits=limits,
+                profiles=profiles,
+                plan_id=plan_id_at(now_s, nonce=uuid.uuid4().hex[:6]),
+                created_at_s=now_s,
+                current=current,
+            )
+        except HeadwayError as error:
+            PLANS_MADE.labels(error.code).inc()
+            raise
+        PLANS_MADE.labels("ok").inc()
+        return plan
+
+    async def _find_profiles(
+        self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]
+    ) -> dict[str, Profile]:
+        ids = {profile_id(model.spec, worker.hardware) for model in models for worker in workers}
+        found = [await self._profiles.get(profile) for profile in sorted(ids)]
+        return {profile.profile_id: profile for profile in found if profile is not None}

@@ -1,0 +1,1 @@
+"""Serving plans: replicas of models on workers, and how each worker's memory is split."""

@@ -1,0 +1,70 @@
+"""How much one engine step may compute."""
+
+from dataclasses import dataclass
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.latency import LatencyModel
+from headway.core.plan import EngineLimits
+
+_BLOCK_SIZE = 16
+_NUM_SEQS = {"cpu": 128, "cuda": 256}
+_STEP_TOKENS = {"cpu": (128, 512), "cuda": (2048, 8192)}
+_LONGEST_STEP_S = 0.4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Batching:
+    """Engine limits with nothing left open."""
+
+    block_size: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    enable_prefix_cache: bool
+
+
+def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel) -> Batching:
+    """The operator's limits, and the planner's where those are open.
+
+    Args:
+        estimate: never a measured profile, so that measuring changes a plan's predictions and not its limits: the
+            model need not be loaded again.
+
+    Raises:
+        InvalidArgumentError: a limit is not positive, or the limits exclude each other.
+    """
+    _check(limits)
+    step_tokens = limits.max_num_batched_tokens or _step_tokens(device, estimate)
+    num_seqs = limits.max_num_seqs or min(_NUM_SEQS[device], step_tokens)
+    if limits.max_num_batched_tokens is None:
+        step_tokens = max(step_tokens, num_seqs)
+    if num_seqs > step_tokens:
+        raise InvalidArgumentError(
+            f"max_num_seqs is {num_seqs} but max_num_batched_tokens only {step_tokens}.",
+            hint="Every running sequence decodes one token a step: raise the one or lower the other.",
+            field="max_num_batched_tokens",
+        )
+    return Batching(
+        block_size=limits.block_size or _BLOCK_SIZE,
+        max_num_seqs=num_seqs,
+        max_num_batched_tokens=step_tokens,
+        enable_prefix_cache=limits.enable_prefix_cache is not False,
+    )
+
+
+def _step_tokens(device: str, estimate: LatencyModel) -> int:
+    """The largest power of two whose prefill keeps a step short: decodes wait for it."""
+    least, most = _STEP_TOKENS[device]
+    num_tokens = most
+    while (
+        num_tokens > least
+        and estimate.step_s(prefill_tokens=num_tokens, num_decodes=0, context_tokens=0) > _LONGEST_STEP_S
+    ):
+        num_tokens //= 2
+    return num_tokens
+
+
+def _check(limits: EngineLimits) -> None:
+    for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes"):
+        value = getattr(limits, name)
+        if value is not None and value <= 0:
+            raise InvalidArgumentError(f"{name} is {value}, it must be positive.", field=name)

@@ -1,0 +1,21 @@
+"""`python -m headway.profiler`: the profiler process."""
+
+from headway.core.profile import Profile
+from headway.profiler.service import ProfilerService
+from headway.profiler.servicer import ProfilerServicer
+from headway.rpc.config import ProcessConfig, parse_config
+from headway.rpc.host import hosting, run
+from headway.store.documents import Documents
+from headway.store.schema import PROFILE
+from headway.v1 import profiler_pb2_grpc
+
+
+async def main(config: ProcessConfig) -> None:
+    async with hosting("profiler", config) as host:
+        service = ProfilerService(host.peers, Documents(host.database, PROFILE, Profile))
+        profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(ProfilerServicer(service), host.server)
+        await host.serve()
+
+
+if __name__ == "__main__":
+    run(main(parse_config(ProcessConfig, prog="headway-profiler")))

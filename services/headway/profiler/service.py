@@ -1,0 +1,143 @@
+"""The profiler's work: measure what is not known yet, fit, store."""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from headway.core.cluster import Hardware
+from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.core.model import ModelSpec
+from headway.core.profile import Profile, StepMeasurement, profile_id
+from headway.observe.metrics import PROFILE_STEPS
+from headway.profiler.fit import fit_latency
+from headway.profiler.grid import Grid, Point, choose_grid
+from headway.profiler.measure import measure_point
+from headway.profiler.worker import Worker, dial_worker
+from headway.rpc.peers import Peers
+from headway.store.documents import Documents
+
+log = logging.getLogger(__name__)
+
+_PATIENCE_S = 600.0
+
+_Measured = dict[Point, StepMeasurement]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Progress:
+    """How far a profile is. The last one has the profile; `reused` if it came from the store."""
+
+    num_done: int
+    num_total: int
+    profile: Profile | None = None
+    reused: bool = False
+
+
+class ProfilerService:
+    """Measures one worker at a time: two on one machine would slow each other down.
+
+    Measurements of a profile that was interrupted are kept in memory, and the next attempt goes on from there.
+    """
+
+    def __init__(self, peers: Peers, profiles: Documents[Profile], *, patience_s: float = _PATIENCE_S) -> None:
+        self._peers = peers
+        self._profiles = profiles
+        self._patience_s = patience_s
+        self._measuring = asyncio.Lock()
+        self._partial: dict[str, _Measured] = {}
+
+    async def profile(self, spec: ModelSpec, *, worker_id: str, force: bool) -> AsyncGenerator[Progress, None]:
+        """Yields after every point, and at last the profile.
+
+        Args:
+            spec: of the model that the worker has loaded.
+            force: measure anew even though a profile is stored.
+
+        Raises:
+            NotFoundError: there is no such worker.
+            FailedPreconditionError: it has no model loaded, or was given another one in between.
+            UnavailableError: it was lost, or is never idle, or Redis is away.
+        """
+        async with self._measuring, dial_worker(self._peers, worker_id) as worker:
+            loaded = await worker.describe()
+            name = profile_id(spec, loaded.hardware)
+            stored = None if force else await self._profiles.get(name)
+            if stored is not None:
+                num_points = len(stored.measurements)
+                yield Progress(num_done=num_points, num_total=num_points, profile=stored, reused=True)
+                return
+            if force:
+                self._partial.pop(name, None)
+            grid = choose_grid(await worker.limits())
+            measured = self._partial.setdefault(name, {})
+            async for num_done in self._measure(worker, grid, measured, worker_id=worker_id):
+                yield Progress(num_done=num_done, num_total=len(grid.points))
+            if await worker.describe() != loaded:
+                del self._partial[name]
+                raise FailedPreconditionError(
+                    f"Worker {worker_id} was given another model while it was measured.", hint="Profile it again."
+                )
+            profile = _build_profile(name, spec, loaded.hardware, grid, measured)
+            await self._profiles.put(profile, name)
+            del self._partial[name]
+            log.info(
+                "profiled %s on %s to within %.0f %%", loaded.model, worker_id, 100 * profile.latency.relative_error
+            )
+            yield Progress(num_done=len(grid.points), num_total=len(grid.points), profile=profile)
+
+    async def get(self, name: str) -> Profile:
+        """NotFoundError where there is none of that id."""
+        profile = await self._profiles.get(name)
+        if profile is None:
+            raise NotFoundError(
+                f"There is no profile '{name}'.", hint="ListProfiles names those that are stored.", field="profile_id"
+            )
+        return profile
+
+    async def list(self) -> list[Profile]:
+        """All that are stored, the newest first."""
+        return sorted(await self._profiles.all(), key=lambda profile: -profile.created_at_s)
+
+    async def _measure(
+        self, worker: Worker, grid: Grid, measured: _Measured, *, worker_id: str
+    ) -> AsyncGenerator[int, None]:
+        """Adds the grid's missing points to `measured`; yields how many there are after each."""
+        for num_done, point in enumerate(grid.points, start=1):
+            if point not in measured:
+                measured[point] = await self._measure_point(worker, point, worker_id, num_done - 1, len(grid.points))
+            yield num_done
+
+    async def _measure_point(
+        self, worker: Worker, point: Point, worker_id: str, num_done: int, num_total: int
+    ) -> StepMeasurement:
+        try:
+            step_s = await measure_point(worker, point, patience_s=self._patience_s)
+        except UnavailableError as error:
+            raise UnavailableError(
+                f"Profiling {worker_id} stopped after {num_done} of {num_total} points: {error.message}",
+                hint="Profile it again when it is back; it goes on from there.",
+            ) from error
+        PROFILE_STEPS.labels(worker_id).inc()
+        return StepMeasurement(
+            prefill_tokens=point.prefill_tokens,
+            num_decodes=point.num_decodes,
+            context_tokens=point.context_tokens,
+            step_s=step_s,
+        )
+
+
+def _build_profile(name: str, spec: ModelSpec, hardware: Hardware, grid: Grid, measured: _Measured) -> Profile:
+    latency = fit_latency(
+        [measured[point] for point in grid.fitted], held_out=[measured[point] for point in grid.held_out]
+    )
+    return Profile(
+        profile_id=name,
+        architecture=spec.architecture,
+        model_hash=spec.content_hash,
+        hardware=hardware,
+        measurements=tuple(measured[point] for point in grid.points),
+        latency=latency,
+        created_at_s=time.time(),
+    )

@@ -1,0 +1,47 @@
+"""ProfilerService over gRPC: convert, call, convert."""
+
+from collections.abc import AsyncIterator
+from contextlib import aclosing
+
+from headway.core.model import ModelSpec
+from headway.profiler.service import ProfilerService, Progress
+from headway.rpc.convert import from_pb, to_pb
+from headway.rpc.interceptors import Context
+from headway.v1 import profiler_pb2, profiler_pb2_grpc
+
+
+class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
+    def __init__(self, service: ProfilerService) -> None:
+        self._service = service
+
+    async def ProfileModel(
+        self, request: profiler_pb2.ProfileModelRequest, context: Context
+    ) -> AsyncIterator[profiler_pb2.ProfileModelResponse]:
+        spec = from_pb(request.spec, ModelSpec)
+        work = self._service.profile(spec, worker_id=request.worker_id, force=request.force)
+        async with aclosing(work):
+            async for progress in work:
+                yield _progress_to_pb(progress)
+
+    async def GetProfile(
+        self, request: profiler_pb2.GetProfileRequest, context: Context
+    ) -> profiler_pb2.GetProfileResponse:
+        profile = await self._service.get(request.profile_id)
+        return profiler_pb2.GetProfileResponse(profile=to_pb(profile, profiler_pb2.Profile))
+
+    async def ListProfiles(
+        self, request: profiler_pb2.ListProfilesRequest, context: Context
+    ) -> profiler_pb2.ListProfilesResponse:
+        profiles = await self._service.list()
+        return profiler_pb2.ListProfilesResponse(
+            profiles=[to_pb(profile, profiler_pb2.Profile) for profile in profiles]
+        )
+
+
+def _progress_to_pb(progress: Progress) -> profiler_pb2.ProfileModelResponse:
+    response = profiler_pb2.ProfileModelResponse(
+        num_done=progress.num_done, num_total=progress.num_total, reused=progress.reused
+    )
+    if progress.profile is not None:
+        response.profile.CopyFrom(to_pb(progress.profile, profiler_pb2.Profile))
+    return response

@@ -1,0 +1,94 @@
+"""The worker under measurement, over gRPC."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+
+import grpc
+
+from headway.core.cluster import Hardware
+from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.profiler.grid import Point, WorkerLimits
+from headway.rpc.convert import from_pb
+from headway.rpc.peers import Peers
+from headway.rpc.status import error_from_rpc
+from headway.v1 import worker_pb2, worker_pb2_grpc
+
+_CALL_TIMEOUT_S = 5.0
+_STEP_TIMEOUT_S = 120.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedWorker:
+    """What a worker has loaded; equal descriptions mean that nothing was loaded in between."""
+
+    hardware: Hardware
+    model: str
+    plan_id: str
+
+
+class Worker:
+    """Calls to one worker. Every method raises UnavailableError when the worker is lost."""
+
+    def __init__(self, channel: grpc.aio.Channel, *, peers: Peers) -> None:
+        self._stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
+        self._metadata = peers.metadata
+
+    async def describe(self) -> LoadedWorker:
+        """FailedPreconditionError where no model is loaded."""
+        request = worker_pb2.GetWorkerRequest()
+        with _rpc_faults():
+            response = await self._stub.GetWorker(request, timeout=_CALL_TIMEOUT_S, metadata=self._metadata)
+        if not response.model:
+            raise FailedPreconditionError(
+                f"Worker {response.worker_id} has no model loaded.",
+                hint="Profile it when it is ready.",
+                field="worker_id",
+            )
+        hardware = from_pb(response.hardware, Hardware)
+        return LoadedWorker(hardware=hardware, model=response.model, plan_id=response.plan_id)
+
+    async def limits(self) -> WorkerLimits:
+        request = worker_pb2.WatchLoadRequest(interval_ms=1000)
+        with _rpc_faults():
+            reports = self._stub.WatchLoad(request, timeout=_CALL_TIMEOUT_S, metadata=self._metadata)
+            async for report in reports:
+                return WorkerLimits(
+                    max_num_seqs=report.max_num_seqs,
+                    max_num_batched_tokens=report.max_num_batched_tokens,
+                    max_model_len=report.max_model_len,
+                    num_blocks=report.num_blocks,
+                    block_size=report.block_size,
+                )
+        raise UnavailableError("The worker ended its load reports before the first.", hint="Try again in a moment.")
+
+    async def measure(self, point: Point) -> float:
+        """Seconds of one step; FailedPreconditionError while requests are running."""
+        request = worker_pb2.MeasureStepRequest(
+            prefill_tokens=point.prefill_tokens,
+            num_decodes=point.num_decodes,
+            context_tokens=point.context_tokens,
+        )
+        with _rpc_faults():
+            response = await self._stub.MeasureStep(request, timeout=_STEP_TIMEOUT_S, metadata=self._metadata)
+        return response.step_s
+
+
+@asynccontextmanager
+async def dial_worker(peers: Peers, worker_id: str) -> AsyncIterator[Worker]:
+    """NotFoundError where no such worker is alive."""
+    endpoint = next((member.endpoint for member in peers.members("worker") if member.member_id == worker_id), None)
+    if endpoint is None:
+        raise NotFoundError(
+            f"No worker '{worker_id}' is running.", hint="`headway status` lists the workers.", field="worker_id"
+        )
+    async with peers.dial(endpoint) as channel:
+        yield Worker(channel, peers=peers)
+
+
+@contextmanager
+def _rpc_faults() -> Iterator[None]:
+    try:
+        yield
+    except grpc.aio.AioRpcError as error:
+        raise error_from_rpc(error) from None

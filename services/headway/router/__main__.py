@@ -1,0 +1,32 @@
+"""The process `headway-router`."""
+
+from uuid import uuid4
+
+from headway.router.attainment import Attainment
+from headway.router.config import RouterConfig
+from headway.router.service import RouterService
+from headway.router.servicer import RouterServicer
+from headway.router.upkeep import Upkeep
+from headway.rpc.config import parse_config
+from headway.rpc.followers import Followers
+from headway.rpc.host import hosting, run
+from headway.store.plans import PlanStore
+from headway.v1 import router_pb2_grpc
+
+
+async def main(config: RouterConfig) -> None:
+    async with hosting("router", config) as host:
+        attainment = Attainment(host.database)
+        service = RouterService(config, peers=host.peers, attainment=attainment, instance_id=uuid4().hex[:8])
+        upkeep = Upkeep(config, service, peers=host.peers, plans=PlanStore(host.database))
+        workers = Followers(host.peers, "worker", follow=service.follow, lose=service.lose)
+        router_pb2_grpc.add_RouterServiceServicer_to_server(RouterServicer(service), host.server)
+        host.spawn(workers.run(), name="follow-workers")
+        await upkeep.settle()
+        host.spawn(upkeep.follow_plan(), name="follow-plan")
+        host.spawn(upkeep.keep_books(), name="keep-books")
+        await host.serve(on_stop=upkeep.close)
+
+
+if __name__ == "__main__":
+    run(main(parse_config(RouterConfig, prog="headway-router")))

@@ -1,0 +1,59 @@
+"""Refuses at once what could only be late."""
+
+from collections.abc import Sequence
+
+from headway.core.errors import ResourceExhaustedError
+from headway.core.units import format_duration
+from headway.router.candidate import Candidate
+from headway.router.request import RoutingRequest
+
+_MIN_RETRY_S = 1.0
+_MAX_RETRY_S = 60.0
+
+
+def admit(request: RoutingRequest, candidates: Sequence[Candidate], *, waited_s: float) -> Sequence[Candidate]:
+    """The candidates that can keep the request's SLO as far as it can be predicted; all of them where it has none.
+
+    Args:
+        waited_s: since the request arrived.
+
+    Raises:
+        ResourceExhaustedError: none can.
+    """
+    if not request.slo or request.resumed:
+        return candidates
+    admitted = [candidate for candidate in candidates if _keeps_slo(request, candidate, waited_s)]
+    if not admitted:
+        raise _refusal(request, candidates, waited_s)
+    return admitted
+
+
+def _keeps_slo(request: RoutingRequest, candidate: Candidate, waited_s: float) -> bool:
+    if not candidate.is_predictable:
+        return True
+    tpot_s = candidate.tpot_s(request) if request.max_output_tokens > 1 else None
+    return request.slo.is_met(ttft_s=waited_s + candidate.ttft_s(request), tpot_s=tpot_s)
+
+
+def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s: float) -> ResourceExhaustedError:
+    slo = request.slo
+    ttft_s = waited_s + min(candidate.ttft_s(request) for candidate in candidates)
+    if slo.ttft_s is not None and ttft_s > slo.ttft_s:
+        return ResourceExhaustedError(
+            f"The first token would take {format_duration(ttft_s)}, its objective is {format_duration(slo.ttft_s)}.",
+            hint="Try again when fewer requests are ahead, shorten the prompt, or allow more time to the first token.",
+            field="slo.ttft_s",
+            retry_after_s=_clamp(ttft_s - slo.ttft_s),
+        )
+    least_busy = min(candidates, key=lambda candidate: candidate.tpot_s(request))
+    return ResourceExhaustedError(
+        f"A token would take {format_duration(least_busy.tpot_s(request))} beside the running requests"
+        + (f", its objective is {format_duration(slo.tpot_s)}." if slo.tpot_s is not None else "."),
+        hint="Try again when fewer requests are running, or allow more time per output token.",
+        field="slo.tpot_s",
+        retry_after_s=_clamp(least_busy.decode_s(request) / max(1, least_busy.num_sequences)),
+    )
+
+
+def _clamp(retry_after_s: float) -> float:
+    return min(max(retry_after_s, _MIN_RETRY_S), _MAX_RETRY_S)

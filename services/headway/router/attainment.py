@@ -1,0 +1,99 @@
+"""How many requests kept their SLO, counted here and added up in Redis."""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from headway.observe.metrics import SLO_ATTAINMENT, SLO_REQUESTS
+from headway.router.lease import Lease, Outcome, Release
+from headway.store.redis import Database, redis_faults
+from headway.store.schema import ATTAINMENT
+
+_MET, _MISSED, _REJECTED, _COMPLETED = "met", "missed", "rejected", "completed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelAttainment:
+    """Requests of one model since the counters began; all but the completed ones had an SLO."""
+
+    model: str
+    num_met: int
+    num_missed: int
+    num_rejected: int
+    num_completed: int
+
+
+class Attainment:
+    """Counts at once and writes in batches, so that Redis may be away for a while."""
+
+    def __init__(self, database: Database) -> None:
+        self._database = database
+        self._stored: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._unwritten: defaultdict[str, Counter[str]] = defaultdict(Counter)
+        self._is_loaded = False
+
+    @property
+    def totals(self) -> tuple[ModelAttainment, ...]:
+        """What is in Redis and what is still to be written, together."""
+        return tuple(self._total(model) for model in sorted({*self._stored, *self._unwritten}))
+
+    def count_release(self, lease: Lease, release: Release) -> None:
+        """Counts a request that ended. One that its client cancelled neither met nor missed its SLO."""
+        slo = release.slo or lease.slo
+        if release.outcome is Outcome.COMPLETE:
+            self._unwritten[lease.model][_COMPLETED] += 1
+            if slo:
+                is_met = slo.is_met(ttft_s=release.ttft_s, tpot_s=release.tpot_s)
+                self._count(lease.model, _MET if is_met else _MISSED)
+        elif release.outcome is Outcome.ERROR and slo:
+            self._count(lease.model, _MISSED)
+
+    def count_rejection(self, model: str) -> None:
+        """Counts a request with an SLO that was refused."""
+        self._count(model, _REJECTED)
+
+    async def flush(self) -> None:
+        """Writes what has been counted since the last time; UnavailableError leaves it for the next."""
+        if not self._is_loaded:
+            await self._load()
+        for model, counts in list(self._unwritten.items()):
+            if written := +counts:
+                await self._add(model, written)
+                counts.subtract(written)
+
+    async def _load(self) -> None:
+        redis, prefix = self._database.redis, ATTAINMENT.key(self._database.namespace, "")
+        with redis_faults():
+            async for key in redis.scan_iter(match=f"{prefix}*", count=1000):
+                self._keep(key.removeprefix(prefix), await redis.hgetall(key))
+        self._is_loaded = True
+
+    async def _add(self, model: str, counts: Counter[str]) -> None:
+        key = ATTAINMENT.key(self._database.namespace, model)
+        with redis_faults():
+            async with self._database.redis.pipeline(transaction=True) as pipeline:
+                for name, num in counts.items():
+                    pipeline.hincrby(key, name, num)
+                pipeline.hgetall(key)
+                *_, stored = await pipeline.execute()
+        self._keep(model, stored)
+
+    def _keep(self, model: str, stored: Mapping[Any, Any]) -> None:
+        self._stored[model] = Counter({str(name): int(num) for name, num in stored.items()})
+
+    def _count(self, model: str, outcome: str) -> None:
+        self._unwritten[model][outcome] += 1
+        SLO_REQUESTS.labels(model, outcome).inc()
+        total = self._total(model)
+        SLO_ATTAINMENT.labels(model).set(total.num_met / (total.num_met + total.num_missed + total.num_rejected))
+
+    def _total(self, model: str) -> ModelAttainment:
+        stored, unwritten = self._stored[model], self._unwritten[model]
+        return ModelAttainment(
+            model=model,
+            num_met=stored[_MET] + unwritten[_MET],
+            num_missed=stored[_MISSED] + unwritten[_MISSED],
+            num_rejected=stored[_REJECTED] + unwritten[_REJECTED],
+            num_completed=stored[_COMPLETED] + unwritten[_COMPLETED],
+        )

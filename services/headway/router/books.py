@@ -1,0 +1,102 @@
+"""The leases that were given out and have not ended."""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from headway.router.lease import Lease
+
+
+@dataclass(slots=True)
+class _Account:
+    """One group's leases, the oldest first."""
+
+    leases: dict[str, Lease] = field(default_factory=dict)
+    num_sequences: int = 0
+
+
+_EMPTY = _Account()
+
+
+class Books:
+    """Every lease once in the ledger, once with its group, once with its gateway and once with its request."""
+
+    def __init__(self) -> None:
+        self._leases: dict[str, Lease] = {}
+        self._accounts: dict[str, _Account] = {}
+        self._gateways: dict[str, dict[str, Lease]] = {}
+        self._requests: dict[tuple[str, str], str] = {}
+
+    @property
+    def num_in_flight(self) -> int:
+        return len(self._leases)
+
+    @property
+    def gateway_ids(self) -> set[str]:
+        """Gateways that hold a lease."""
+        return set(self._gateways)
+
+    def num_leases(self, group_id: str) -> int:
+        return len(self._accounts.get(group_id, _EMPTY).leases)
+
+    def num_sequences(self, group_id: str) -> int:
+        return self._accounts.get(group_id, _EMPTY).num_sequences
+
+    def open(self, lease: Lease) -> None:
+        """Enters a lease. A request holds one at a time: another that it has ends."""
+        assert lease.lease_id not in self._leases, "a lease is opened twice"
+        self.close_request(lease.gateway_id, lease.request_id)
+        self._leases[lease.lease_id] = lease
+        self._requests[lease.gateway_id, lease.request_id] = lease.lease_id
+        self._gateways.setdefault(lease.gateway_id, {})[lease.lease_id] = lease
+        account = self._accounts.setdefault(lease.group_id, _Account())
+        account.leases[lease.lease_id] = lease
+        account.num_sequences += lease.num_sequences
+
+    def close(self, lease_id: str) -> Lease | None:
+        """Ends a lease; None if it is unknown or has ended."""
+        lease = self._leases.pop(lease_id, None)
+        if lease is None:
+            return None
+        del self._requests[lease.gateway_id, lease.request_id]
+        account, of_gateway = self._accounts[lease.group_id], self._gateways[lease.gateway_id]
+        del account.leases[lease_id], of_gateway[lease_id]
+        account.num_sequences -= lease.num_sequences
+        if not account.leases:
+            del self._accounts[lease.group_id]
+        if not of_gateway:
+            del self._gateways[lease.gateway_id]
+        return lease
+
+    def close_request(self, gateway_id: str, request_id: str) -> Lease | None:
+        """Ends the lease that a request holds; None if it holds none."""
+        return self.close(self._requests.get((gateway_id, request_id), ""))
+
+    def close_gateway(self, gateway_id: str, *, before_s: float) -> list[Lease]:
+        """Ends what a gateway leased before a moment, and returns it."""
+        return self._close_before(self._gateways.get(gateway_id, {}).values(), before_s)
+
+    def expire(self, *, before_s: float) -> list[Lease]:
+        """Ends what anyone leased before a moment, and returns it."""
+        return self._close_before(self._leases.values(), before_s)
+
+    def latest(self, group_id: str) -> Iterator[Lease]:
+        """A group's leases, the newest first."""
+        return reversed(self._accounts.get(group_id, _EMPTY).leases.values())
+
+    def check_integrity(self) -> None:
+        """Asserts that what is in flight equals the sum over groups, over gateways and over requests."""
+        by_group = {key: lease for account in self._accounts.values() for key, lease in account.leases.items()}
+        by_gateway = {key: lease for leases in self._gateways.values() for key, lease in leases.items()}
+        assert by_group == self._leases, "the groups' leases are not those in flight"
+        assert by_gateway == self._leases, "the gateways' leases are not those in flight"
+        assert sorted(self._requests.values()) == sorted(self._leases)
+        for group_id, account in self._accounts.items():
+            assert account.leases, f"an empty account is kept for {group_id}"
+            assert account.num_sequences == sum(lease.num_sequences for lease in account.leases.values())
+
+    def _close_before(self, oldest_first: Iterable[Lease], before_s: float) -> list[Lease]:
+        closing = list(takewhile(lambda lease: lease.leased_at_s < before_s, oldest_first))
+        for lease in closing:
+            self.close(lease.lease_id)
+        return closing

@@ -1,0 +1,123 @@
+"""A group that could take a request, and how long it would take."""
+
+from dataclasses import dataclass
+
+from headway.core.latency import LatencyModel
+from headway.router.request import RoutingRequest
+
+# Where the plan knows no latency model, groups are compared as if all were this one; nothing is predicted from it.
+NOMINAL = LatencyModel(
+    base_s=0.005,
+    per_prefill_token_s=1e-4,
+    per_prefill_pair_s=0.0,
+    per_decode_s=1e-3,
+    per_context_token_s=1e-6,
+    origin="nominal",
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidate:
+    """One group at one moment, with all that a decision needs of it.
+
+    Attributes:
+        latency: seconds of its steps.
+        num_sequences: running, waiting, and leased without having been reported yet.
+        num_pending_tokens: prompt tokens of those that are still to be computed.
+        num_context_tokens: that those have in the cache.
+        num_cache_tokens: that the KV cache holds at most.
+        num_cached_tokens: of the request's prompt that the group holds.
+        mean_output_tokens: of a sequence of this model, as completed ones had it.
+        has_room: whether it may be given another lease.
+        last_chosen: number of the latest decision for it.
+    """
+
+    worker_id: str
+    group_id: str
+    endpoint: str
+    latency: LatencyModel
+    num_sequences: int
+    num_pending_tokens: int
+    num_context_tokens: int
+    num_cache_tokens: int
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    num_cached_tokens: int
+    mean_output_tokens: float
+    has_room: bool
+    last_chosen: int
+
+    @property
+    def is_predictable(self) -> bool:
+        """Whether its times are predictions, rather than for comparison only."""
+        return self.latency is not NOMINAL
+
+    def wait_s(self, request: RoutingRequest) -> float:
+        """Until the request's own prefill begins: its turn among the running ones, and the prompts ahead of it."""
+        if self.num_sequences == 0:
+            return 0.0
+        step_s = self._step_s()
+        wait_s = step_s / 2  # of the step that is under way
+        if self.num_pending_tokens:
+            mean_prompt = self.num_pending_tokens / self.num_sequences
+            wait_s += self.num_pending_tokens * (
+                step_s / self._chunk_tokens()
+                + self.latency.per_prefill_token_s
+                + self.latency.per_prefill_pair_s * mean_prompt / 2
+            )
+        num_slots = self._num_slots(request)
+        num_surplus = self.num_sequences + request.num_sequences - num_slots
+        if num_surplus > 0:  # the slots' sequences end one after the other
+            wait_s += num_surplus / num_slots * self.mean_output_tokens * step_s
+        return wait_s
+
+    def prefill_s(self, request: RoutingRequest) -> float:
+        """To compute what is not cached of the prompt, in chunks beside the running decodes."""
+        num_tokens = self.num_uncached_tokens(request)
+        num_chunks = -(-num_tokens // self._chunk_tokens())
+        pairs = num_tokens * (self.num_cached_tokens + num_tokens / 2)
+        return (
+            num_chunks * self._step_s()
+            + self.latency.per_prefill_token_s * num_tokens
+            + self.latency.per_prefill_pair_s * pairs
+        )
+
+    def ttft_s(self, request: RoutingRequest) -> float:
+        """Predicted time to first token."""
+        return self.wait_s(request) + self.prefill_s(request)
+
+    def tpot_s(self, request: RoutingRequest) -> float:
+        """Predicted time per output token, with the request among the running ones."""
+        num_sequences = self.num_sequences + request.num_sequences
+        num_decodes = min(num_sequences, self._num_slots(request))
+        context_tokens = self._total_context_tokens(request) * num_decodes // num_sequences
+        return self.latency.decode_s(num_decodes=num_decodes, context_tokens=context_tokens)
+
+    def decode_s(self, request: RoutingRequest) -> float:
+        """To generate as many tokens as a sequence of this model usually has."""
+        return min(request.max_output_tokens, self.mean_output_tokens) * self.tpot_s(request)
+
+    def num_uncached_tokens(self, request: RoutingRequest) -> int:
+        return max(1, request.num_prompt_tokens - self.num_cached_tokens)
+
+    def _step_s(self) -> float:
+        """A step's decodes, without any prefill."""
+        latency = self.latency
+        return (
+            latency.base_s
+            + latency.per_decode_s * min(self.num_sequences, self.max_num_seqs)
+            + latency.per_context_token_s * self.num_context_tokens
+        )
+
+    def _chunk_tokens(self) -> int:
+        """Prefill tokens that a step takes beside its decodes."""
+        return max(1, self.max_num_batched_tokens - min(self.num_sequences, self.max_num_seqs))
+
+    def _num_slots(self, request: RoutingRequest) -> int:
+        """Sequences that can run at once, as the batch and the memory allow."""
+        mean_tokens = self._total_context_tokens(request) / (self.num_sequences + request.num_sequences)
+        return max(1, min(self.max_num_seqs, int(self.num_cache_tokens / max(1.0, mean_tokens))))
+
+    def _total_context_tokens(self, request: RoutingRequest) -> int:
+        own = request.num_prompt_tokens * request.num_sequences
+        return self.num_context_tokens + self.num_pending_tokens + own

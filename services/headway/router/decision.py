@@ -1,0 +1,27 @@
+"""Which candidate it is, and why."""
+
+from collections.abc import Sequence
+
+from headway.core.units import format_duration
+from headway.router.candidate import Candidate
+from headway.router.policies.policy import Policy
+from headway.router.request import RoutingRequest
+
+
+def choose(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: Policy) -> Candidate:
+    """The candidate with the lowest score; of equal ones, the one chosen longest ago."""
+    return min(candidates, key=lambda candidate: (policy.score(request, candidate), candidate.last_chosen))
+
+
+def explain(request: RoutingRequest, candidate: Candidate, *, num_candidates: int) -> str:
+    """The choice in words."""
+    rivals = f"best of {num_candidates}" if num_candidates > 1 else "the only one"
+    times = (
+        f"{format_duration(candidate.wait_s(request))} wait, {format_duration(candidate.prefill_s(request))} prefill"
+        if candidate.is_predictable
+        else "no latency model"
+    )
+    return (
+        f"{candidate.group_id} is {rivals}: {candidate.num_sequences} sequences there, "
+        f"{candidate.num_cached_tokens} of {request.num_prompt_tokens} prompt tokens cached, {times}"
+    )

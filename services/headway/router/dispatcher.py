@@ -1,0 +1,153 @@
+"""Routing decisions: state in, a lease out. No I/O, and time comes from a clock that may be virtual."""
+
+from collections.abc import Callable, Sequence
+from enum import Enum, auto
+
+from headway.core.load import LoadReport
+from headway.router.admission import admit
+from headway.router.books import Books
+from headway.router.candidate import NOMINAL, Candidate
+from headway.router.decision import choose, explain
+from headway.router.fleet import Fleet, Group
+from headway.router.lease import Lease, Outcome, Release
+from headway.router.lengths import OutputLengths
+from headway.router.policies.policy import Policy
+from headway.router.request import RoutingRequest
+from headway.router.ticket import Ticket
+
+# A gateway submits within this after it got its lease, so a later report counts the sequence.
+_SUBMIT_S = 0.02
+
+
+class Shortage(Enum):
+    """Why a request has no place yet."""
+
+    NO_GROUP = auto()  # none serves its model just now
+    NO_ROOM = auto()  # all that could are full
+
+
+class Dispatcher:
+    """Places requests in groups.
+
+    Attributes:
+        fleet: the groups.
+        books: the leases.
+    """
+
+    def __init__(
+        self, *, policy: Policy, max_group_sequences: int, instance_id: str, clock: Callable[[], float]
+    ) -> None:
+        """`instance_id` keeps lease ids apart from those of routers before and beside this one."""
+        self.fleet = Fleet()
+        self.books = Books()
+        self._policy = policy
+        self._max_group_sequences = max_group_sequences
+        self._instance_id = instance_id
+        self._clock = clock
+        self._lengths = OutputLengths()
+        self._num_decisions = 0
+
+    def supersede(self, request: RoutingRequest) -> Lease | None:
+        """Ends the lease that a request had, since it asks for another."""
+        return self.books.close_request(request.gateway_id, request.request_id)
+
+    def has_group(self, ticket: Ticket) -> bool:
+        """Whether any group could serve the request, now or when it has room."""
+        return bool(self._candidates(ticket))
+
+    def place(self, ticket: Ticket) -> Lease | Shortage:
+        """A lease on the best group, or why there is none yet.
+
+        Raises:
+            ResourceExhaustedError: no group can keep the request's SLO.
+        """
+        request, now_s = ticket.request, self._clock()
+        candidates = self._candidates(ticket)
+        if not candidates:
+            return Shortage.NO_GROUP
+        admitted = admit(request, candidates, waited_s=now_s - ticket.arrived_s)
+        roomy = [candidate for candidate in admitted if candidate.has_room or request.resumed]
+        if not roomy:
+            return Shortage.NO_ROOM
+        best = choose(request, roomy, policy=self._policy)
+        reason = explain(request, best, num_candidates=len(candidates))
+        return self._lease(request, best, reason=reason, now_s=now_s)
+
+    def release(self, release: Release) -> Lease | None:
+        """Ends a lease; None if it is unknown or has ended."""
+        if release.lease_id:
+            lease = self.books.close(release.lease_id)
+        else:
+            lease = self.books.close_request(release.gateway_id, release.request_id)
+        if lease is not None and release.outcome is Outcome.COMPLETE and release.num_output_tokens:
+            self._lengths.note(lease.model, release.num_output_tokens / lease.num_sequences)
+        return lease
+
+    def _candidates(self, ticket: Ticket) -> Sequence[Candidate]:
+        excluded = ticket.request.excluded_worker_ids
+        return [
+            self._candidate(group, report, ticket)
+            for group, report in self.fleet.serving(ticket.request.model)
+            if group.worker_id not in excluded or group.connected_at_s > ticket.failed_at_s
+        ]
+
+    def _candidate(self, group: Group, report: LoadReport, ticket: Ticket) -> Candidate:
+        request = ticket.request
+        num_unreported, num_unreported_tokens = self._unreported(group, report)
+        num_cached_tokens = ticket.cached_blocks.get(group.worker_id, 0) * report.block_size
+        cap = max(self._max_group_sequences, 4 * report.max_num_seqs)
+        return Candidate(
+            worker_id=group.worker_id,
+            group_id=group.group_id,
+            endpoint=group.endpoint,
+            latency=group.latency or NOMINAL,
+            num_sequences=report.num_running + report.num_waiting + num_unreported,
+            num_pending_tokens=report.num_pending_prefill_tokens + num_unreported_tokens,
+            num_context_tokens=report.num_context_tokens,
+            num_cache_tokens=report.num_blocks * report.block_size,
+            max_num_seqs=report.max_num_seqs,
+            max_num_batched_tokens=report.max_num_batched_tokens,
+            num_cached_tokens=max(0, min(num_cached_tokens, request.num_prompt_tokens - 1)),
+            mean_output_tokens=self._lengths.mean(request.model),
+            has_room=self.books.num_sequences(group.group_id) < cap,
+            last_chosen=group.last_chosen,
+        )
+
+    def _unreported(self, group: Group, report: LoadReport) -> tuple[int, int]:
+        """Sequences, and prompt tokens, leased to a group that its latest report does not count yet.
+
+        Those are the newest leases: the ones given after the report, and as many as the report counts too few,
+        since sequences that came during a long step appear in the report after the next one only.
+        """
+        num_missing = self.books.num_sequences(group.group_id) - report.num_running - report.num_waiting
+        reported_until_s = group.reported_at_s - _SUBMIT_S
+        num_sequences = num_tokens = 0
+        for lease in self.books.latest(group.group_id):
+            if num_sequences >= num_missing and lease.leased_at_s <= reported_until_s:
+                break
+            num_sequences += lease.num_sequences
+            num_tokens += lease.num_prefill_tokens
+        return num_sequences, num_tokens
+
+    def _lease(self, request: RoutingRequest, best: Candidate, *, reason: str, now_s: float) -> Lease:
+        self._num_decisions += 1
+        self.fleet.choose(best.worker_id, self._num_decisions)
+        lease = Lease(
+            lease_id=f"{self._instance_id}-{self._num_decisions}",
+            request_id=request.request_id,
+            gateway_id=request.gateway_id,
+            model=request.model,
+            group_id=best.group_id,
+            worker_id=best.worker_id,
+            endpoint=best.endpoint,
+            num_sequences=request.num_sequences,
+            num_prefill_tokens=best.num_uncached_tokens(request) * request.num_sequences,
+            num_cached_tokens=best.num_cached_tokens,
+            leased_at_s=now_s,
+            slo=request.slo,
+            reason=reason,
+            ttft_s=best.ttft_s(request) if best.is_predictable else None,
+            tpot_s=best.tpot_s(request) if best.is_predictable else None,
+        )
+        self.books.open(lease)
+        return lease

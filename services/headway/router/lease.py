@@ -1,0 +1,66 @@
+"""The router's answer, and how it ends."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from headway.core.slo import Slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lease:
+    """A request's place in a group.
+
+    Attributes:
+        num_sequences: that it stands for in the group's load.
+        num_prefill_tokens: prompt tokens that the group has to compute for it.
+        num_cached_tokens: prompt tokens that the group is believed to hold.
+        leased_at_s: by the router's clock.
+        reason: why this group, in words.
+        ttft_s, tpot_s: predicted; None where no latency model is known.
+    """
+
+    lease_id: str
+    request_id: str
+    gateway_id: str
+    model: str
+    group_id: str
+    worker_id: str
+    endpoint: str
+    num_sequences: int
+    num_prefill_tokens: int
+    num_cached_tokens: int
+    leased_at_s: float
+    slo: Slo
+    reason: str
+    ttft_s: float | None
+    tpot_s: float | None
+
+
+class Outcome(StrEnum):
+    """How a lease ended."""
+
+    COMPLETE = "complete"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+    MOVED = "moved"  # the request goes on under another lease
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Release:
+    """The gateway's last word on a lease.
+
+    Attributes:
+        lease_id: empty where the gateway gave up before it learned of the lease; then request and gateway name it.
+        ttft_s, tpot_s: measured; None if never reached.
+        num_output_tokens: of all its sequences.
+        slo: what it was measured against; empty for the lease's own.
+    """
+
+    outcome: Outcome
+    lease_id: str = ""
+    gateway_id: str = ""
+    request_id: str = ""
+    ttft_s: float | None = None
+    tpot_s: float | None = None
+    num_output_tokens: int = 0
+    slo: Slo = field(default_factory=Slo)

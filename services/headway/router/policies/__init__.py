@@ -1,0 +1,1 @@
+"""How a group is chosen: one policy a file."""

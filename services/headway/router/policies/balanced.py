@@ -1,0 +1,16 @@
+"""Load and prefix affinity together."""
+
+from headway.router.candidate import Candidate
+from headway.router.policies.least_load import LeastLoad
+from headway.router.policies.prefix_affinity import PrefixAffinity
+from headway.router.request import RoutingRequest
+
+
+class Balanced:
+    """Both in seconds, so their sum is the predicted time of the whole request: no weights to tune."""
+
+    def __init__(self) -> None:
+        self._parts = (LeastLoad(), PrefixAffinity())
+
+    def score(self, request: RoutingRequest, candidate: Candidate) -> float:
+        return sum(part.score(request, candidate) for part in self._parts)

@@ -1,0 +1,61 @@
+"""Requests that wait for a place, first come first served per model."""
+
+import asyncio
+from collections import OrderedDict, defaultdict
+from collections.abc import Callable
+
+from headway.core.errors import ResourceExhaustedError
+from headway.router.dispatcher import Shortage
+from headway.router.lease import Lease
+from headway.router.ticket import Ticket
+
+_Line = OrderedDict[Ticket, "asyncio.Future[Lease]"]
+
+
+class WaitingQueue:
+    """Two lines per model: resumed streams, which no full group holds up, go before the others."""
+
+    def __init__(self) -> None:
+        self._resumed: defaultdict[str, _Line] = defaultdict(OrderedDict)
+        self._new: defaultdict[str, _Line] = defaultdict(OrderedDict)
+
+    @property
+    def num_queued(self) -> int:
+        return sum(map(self.num_waiting, {*self._resumed, *self._new}))
+
+    def num_waiting(self, model: str) -> int:
+        return len(self._resumed.get(model, ())) + len(self._new.get(model, ()))
+
+    def enter(self, ticket: Ticket) -> "asyncio.Future[Lease]":
+        """The ticket's place, once `serve` has found one."""
+        place: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._line(ticket)[ticket] = place
+        return place
+
+    def leave(self, ticket: Ticket) -> None:
+        """Gives up waiting; no change if the ticket has been served."""
+        self._line(ticket).pop(ticket, None)
+
+    def serve(self, model: str, *, place: Callable[[Ticket], Lease | Shortage]) -> None:
+        """Lets `place` find places, in order, until there is no room for the next one.
+
+        Who no group can take for now is passed over: where it may not go, others may.
+        """
+        for ticket, future in [*self._resumed[model].items(), *self._new[model].items()]:
+            if future.done():  # its caller has left and is about to say so
+                continue
+            try:
+                found = place(ticket)
+            except ResourceExhaustedError as error:
+                future.set_exception(error)
+                self.leave(ticket)
+                continue
+            if found is Shortage.NO_ROOM:
+                return
+            if isinstance(found, Lease):
+                future.set_result(found)
+                self.leave(ticket)
+
+    def _line(self, ticket: Ticket) -> _Line:
+        lines = self._resumed if ticket.request.resumed else self._new
+        return lines[ticket.request.model]

@@ -1,0 +1,32 @@
+"""A request as the router sees it."""
+
+from dataclasses import dataclass, field
+
+from headway.core.slo import Slo
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoutingRequest:
+    """What the gateway asks a place for.
+
+    Attributes:
+        request_id: unique within its gateway; a request holds one lease at a time.
+        gateway_id: member id of the gateway.
+        num_prompt_tokens: to be prefilled where nothing is cached.
+        max_output_tokens: of each sequence.
+        block_hashes: of the prompt's full blocks, in order.
+        excluded_worker_ids: workers that failed the request already.
+        resumed: its stream was cut off when its worker died, so it is neither refused nor queued behind others.
+        num_sequences: that it generates from the one prompt.
+    """
+
+    request_id: str
+    model: str
+    gateway_id: str
+    num_prompt_tokens: int
+    max_output_tokens: int
+    block_hashes: tuple[bytes, ...] = ()
+    slo: Slo = field(default_factory=Slo)
+    excluded_worker_ids: frozenset[str] = frozenset()
+    resumed: bool = False
+    num_sequences: int = 1

@@ -1,0 +1,253 @@
+"""Routing: one decision per request, made from what the workers report and the plan predicts."""
+
+import asyncio
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import aclosing, contextmanager
+from dataclasses import replace
+
+from headway.core.errors import NotFoundError, ResourceExhaustedError, UnavailableError
+from headway.core.load import LoadReport
+from headway.core.plan import ServingPlan
+from headway.observe.metrics import ROUTE_DECISIONS, ROUTE_IN_FLIGHT, ROUTE_QUEUED, ROUTE_SECONDS
+from headway.router.attainment import Attainment
+from headway.router.client import PrefixClient, WorkerClient
+from headway.router.config import RouterConfig
+from headway.router.dispatcher import Dispatcher, Shortage
+from headway.router.fleet import Group
+from headway.router.lease import Lease, Release
+from headway.router.policies.registry import make_policy
+from headway.router.queue import WaitingQueue
+from headway.router.request import RoutingRequest
+from headway.router.ticket import Ticket
+from headway.router.view import FleetView, GroupLoad
+from headway.rpc.peers import Peers
+from headway.store.membership import Member
+
+_RETRY_S = 1.0
+
+
+class RouterService:
+    """Admits requests, places them, and books their leases.
+
+    Attributes:
+        dispatcher: decides.
+        attainment: counts how requests fared.
+    """
+
+    def __init__(self, config: RouterConfig, *, peers: Peers, attainment: Attainment, instance_id: str) -> None:
+        self.dispatcher = Dispatcher(
+            policy=make_policy(config.policy),
+            max_group_sequences=config.max_group_sequences,
+            instance_id=instance_id,
+            clock=time.monotonic,
+        )
+        self.attainment = attainment
+        self._config = config
+        self._queue = WaitingQueue()
+        self._workers = WorkerClient(peers)
+        self._prefixes = PrefixClient(peers, timeout_s=config.prefix_timeout_s)
+
+    async def route(self, request: RoutingRequest) -> Lease:
+        """A lease, at once or after waiting in line for it.
+
+        Raises:
+            NotFoundError: nobody serves the model, nor is meant to.
+            ResourceExhaustedError: it would miss its SLO, or too many wait already.
+            UnavailableError: no group of the model is up, or none had room in time.
+        """
+        arrived_s = time.monotonic()
+        self._require_known(request.model)
+        request = replace(request, slo=request.slo or self.dispatcher.fleet.slo(request.model))
+        previous = self.dispatcher.supersede(request)
+        if previous:
+            self.freed([previous])
+        ticket = Ticket(
+            request=request,
+            arrived_s=arrived_s,
+            failed_at_s=previous.leased_at_s if previous else arrived_s,
+            cached_blocks=await self._prefixes.lookup(request) if self._depends_on_prefix(request) else {},
+        )
+        with self._counting(request):
+            return await self._find_place(ticket)
+
+    def release(self, release: Release) -> None:
+        """Ends a lease, once; an unknown one is ignored, since the router may have been restarted."""
+        lease = self.dispatcher.release(release)
+        if lease is not None:
+            self.attainment.count_release(lease, release)
+            self.freed([lease])
+
+    def abandon(self, lease: Lease) -> None:
+        """Takes back a lease whose caller was gone before it could learn of it."""
+        if self.dispatcher.books.close(lease.lease_id):
+            self.freed([lease])
+
+    def freed(self, leases: Iterable[Lease]) -> None:
+        """Passes the places of ended leases on to those that wait."""
+        for lease in leases:
+            self._note_in_flight(lease)
+        for model in {lease.model for lease in leases}:
+            self._serve_queue(model)
+
+    def apply(self, plan: ServingPlan) -> None:
+        """Routes by a plan's groups, latency models and objectives from now on."""
+        self.dispatcher.fleet.apply(plan)
+
+    async def follow(self, member: Member) -> None:
+        """Takes in a worker's load reports for as long as they come."""
+        fleet = self.dispatcher.fleet
+        group = fleet.join(member.member_id, endpoint=member.endpoint, group_id=member.group_id)
+        reports = self._workers.watch_load(member.endpoint, interval_ms=self._config.load_interval_ms)
+        try:
+            async with aclosing(reports):
+                async for report in reports:
+                    group.update(report, now_s=time.monotonic())
+                    self._serve_queue(report.model)
+        finally:
+            group.disconnect()
+
+    def lose(self, member: Member) -> None:
+        """Forgets a worker that is gone. Its leases end when their gateways release them or ask for others."""
+        self.dispatcher.fleet.leave(member.member_id, endpoint=member.endpoint)
+
+    def fleet_view(self) -> FleetView:
+        return FleetView(
+            groups=tuple(self._load_of(group) for group in self.dispatcher.fleet.groups),
+            attainments=self.attainment.totals,
+            num_in_flight=self.dispatcher.books.num_in_flight,
+            num_queued=self._queue.num_queued,
+        )
+
+    async def _find_place(self, ticket: Ticket) -> Lease:
+        model = ticket.request.model
+        place = self._queue.enter(ticket)
+        try:
+            self._serve_queue(model)
+            ROUTE_SECONDS.observe(time.monotonic() - ticket.arrived_s)
+            if not place.done():
+                self._check_queue(ticket)
+            async with asyncio.timeout(self._patience_s(ticket)):
+                return await place
+        except TimeoutError:
+            if place.done() and not place.cancelled():
+                return place.result()
+            raise self._no_place(ticket) from None
+        except asyncio.CancelledError:
+            if place.done() and not place.cancelled() and place.exception() is None:
+                self.abandon(place.result())
+            raise
+        finally:
+            self._queue.leave(ticket)
+            self._note_queued(model)
+
+    def _serve_queue(self, model: str) -> None:
+        self._queue.serve(model, place=self._place)
+
+    def _place(self, ticket: Ticket) -> Lease | Shortage:
+        found = self.dispatcher.place(ticket)
+        if isinstance(found, Lease):
+            self._note_in_flight(found)
+        return found
+
+    def _require_known(self, model: str) -> None:
+        models = self.dispatcher.fleet.models
+        if not models:
+            raise UnavailableError(
+                "No model is served yet.", hint="Headway is starting; try again in a moment.", retry_after_s=_RETRY_S
+            )
+        if model not in models:
+            ROUTE_DECISIONS.labels("", "unknown_model").inc()
+            raise NotFoundError(
+                f"The model '{model}' is not served here.", hint=f"Ask for one of: {', '.join(models)}.", field="model"
+            )
+
+    def _depends_on_prefix(self, request: RoutingRequest) -> bool:
+        if not request.block_hashes:
+            return False
+        return bool(request.slo) or sum(1 for _ in self.dispatcher.fleet.serving(request.model)) > 1
+
+    def _check_queue(self, ticket: Ticket) -> None:
+        """Counts the ticket in, or refuses it where the line is too long already."""
+        request = ticket.request
+        self._note_queued(request.model)
+        is_full = self._queue.num_waiting(request.model) > self._config.max_queue
+        if is_full and not request.resumed and self._patience_s(ticket) > 0:
+            raise ResourceExhaustedError(
+                f"{self._config.max_queue} requests wait for the model '{request.model}' already.",
+                hint="Try again later, or add workers.",
+                retry_after_s=_RETRY_S,
+            )
+
+    def _patience_s(self, ticket: Ticket) -> float:
+        """How long the ticket may wait: for a worker, or for room."""
+        request = ticket.request
+        if request.resumed:
+            return self._config.resume_timeout_s
+        if not self.dispatcher.has_group(ticket):
+            return self._config.absent_timeout_s
+        if request.slo.ttft_s is None:
+            return self._config.queue_timeout_s
+        return min(self._config.queue_timeout_s, request.slo.ttft_s)
+
+    def _no_place(self, ticket: Ticket) -> UnavailableError | ResourceExhaustedError:
+        request, waited_s = ticket.request, time.monotonic() - ticket.arrived_s
+        if not self.dispatcher.has_group(ticket):
+            return UnavailableError(
+                f"No worker serves the model '{request.model}' just now.",
+                hint="Workers that died are being restarted; try again in a moment.",
+                retry_after_s=_RETRY_S,
+            )
+        if request.slo.ttft_s is not None and waited_s >= request.slo.ttft_s:
+            return ResourceExhaustedError(
+                f"No group had room within {request.slo.ttft_s:g} s, the objective for the first token.",
+                hint="Try again when fewer requests are ahead, or allow more time to the first token.",
+                field="slo.ttft_s",
+                retry_after_s=_RETRY_S,
+            )
+        return UnavailableError(
+            f"No group had room within {waited_s:.0f} s.",
+            hint="Try again later, or add workers.",
+            retry_after_s=_RETRY_S,
+        )
+
+    @contextmanager
+    def _counting(self, request: RoutingRequest) -> Iterator[None]:
+        outcome = "leased"
+        try:
+            yield
+        except ResourceExhaustedError:
+            outcome = "rejected"
+            if request.slo:
+                self.attainment.count_rejection(request.model)
+            raise
+        except UnavailableError:
+            outcome = "unavailable"
+            raise
+        except asyncio.CancelledError:
+            outcome = "cancelled"
+            raise
+        finally:
+            ROUTE_DECISIONS.labels(request.model, outcome).inc()
+
+    def _note_in_flight(self, lease: Lease) -> None:
+        ROUTE_IN_FLIGHT.labels(lease.group_id).set(self.dispatcher.books.num_leases(lease.group_id))
+
+    def _note_queued(self, model: str) -> None:
+        ROUTE_QUEUED.labels(model).set(self._queue.num_waiting(model))
+
+    def _load_of(self, group: Group) -> GroupLoad:
+        report = group.report or LoadReport(state="unreachable")
+        return GroupLoad(
+            group_id=group.group_id,
+            worker_id=group.worker_id,
+            endpoint=group.endpoint,
+            model=report.model,
+            state=report.state,
+            num_in_flight=self.dispatcher.books.num_leases(group.group_id),
+            num_running=report.num_running,
+            num_waiting=report.num_waiting,
+            num_blocks=report.num_blocks,
+            num_free_blocks=report.num_free_blocks,
+            report_age_s=time.monotonic() - group.reported_at_s,
+        )

@@ -1,0 +1,82 @@
+"""RouterService over gRPC."""
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.slo import Slo
+from headway.router.lease import Lease, Outcome, Release
+from headway.router.request import RoutingRequest
+from headway.router.service import RouterService
+from headway.rpc.convert import to_pb
+from headway.rpc.interceptors import Context
+from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
+
+
+class RouterServicer(router_pb2_grpc.RouterServiceServicer):
+    """Converts, calls, converts."""
+
+    def __init__(self, service: RouterService) -> None:
+        self._service = service
+
+    async def Route(self, request: router_pb2.RouteRequest, context: Context) -> router_pb2.RouteResponse:
+        return _lease_to_pb(await self._service.route(_request_from_pb(request)))
+
+    async def Release(self, request: router_pb2.ReleaseRequest, context: Context) -> router_pb2.ReleaseResponse:
+        self._service.release(_release_from_pb(request))
+        return router_pb2.ReleaseResponse()
+
+    async def GetFleet(self, request: router_pb2.GetFleetRequest, context: Context) -> router_pb2.GetFleetResponse:
+        return to_pb(self._service.fleet_view(), router_pb2.GetFleetResponse)
+
+
+def _request_from_pb(message: router_pb2.RouteRequest) -> RoutingRequest:
+    for field in ("num_prompt_tokens", "max_output_tokens", "num_sequences"):
+        if getattr(message, field) < 0:
+            raise InvalidArgumentError(f"{field} is {getattr(message, field)}, it must not be negative.", field=field)
+    return RoutingRequest(
+        request_id=message.request_id,
+        model=message.model,
+        gateway_id=message.gateway_id,
+        num_prompt_tokens=message.num_prompt_tokens,
+        max_output_tokens=message.max_output_tokens,
+        block_hashes=tuple(message.block_hashes),
+        slo=_slo_from_pb(message.slo),
+        excluded_worker_ids=frozenset(message.excluded_worker_ids),
+        resumed=message.resumed,
+        num_sequences=message.num_sequences or 1,
+    )
+
+
+def _release_from_pb(message: router_pb2.ReleaseRequest) -> Release:
+    if message.outcome not in set(Outcome):
+        raise InvalidArgumentError(
+            f"The outcome '{message.outcome}' is unknown.", hint=f"Send one of: {', '.join(Outcome)}.", field="outcome"
+        )
+    return Release(
+        outcome=Outcome(message.outcome),
+        lease_id=message.lease_id,
+        gateway_id=message.gateway_id,
+        request_id=message.request_id,
+        ttft_s=message.ttft_s if message.HasField("ttft_s") else None,
+        tpot_s=message.tpot_s if message.HasField("tpot_s") else None,
+        num_output_tokens=message.usage.completion_tokens,
+        slo=_slo_from_pb(message.slo),
+    )
+
+
+def _slo_from_pb(message: common_pb2.Slo) -> Slo:
+    return Slo(
+        ttft_s=message.ttft_s if message.HasField("ttft_s") else None,
+        tpot_s=message.tpot_s if message.HasField("tpot_s") else None,
+    )
+
+
+def _lease_to_pb(lease: Lease) -> router_pb2.RouteResponse:
+    return router_pb2.RouteResponse(
+        lease_id=lease.lease_id,
+        worker_id=lease.worker_id,
+        group_id=lease.group_id,
+        endpoint=lease.endpoint,
+        reason=lease.reason,
+        predicted_ttft_s=lease.ttft_s,
+        predicted_tpot_s=lease.tpot_s,
+        num_cached_tokens=lease.num_cached_tokens,
+    )

@@ -1,0 +1,94 @@
+"""What the router does on the side: follow the plan, write counters, end lost leases, check its books."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Awaitable, Callable
+
+from headway.core.errors import HeadwayError
+from headway.router.config import RouterConfig
+from headway.router.lease import Lease
+from headway.router.service import RouterService
+from headway.rpc.peers import Peers
+from headway.store.plans import PlanStore
+
+log = logging.getLogger(__name__)
+
+_PLAN_EVERY_S = 0.5
+_BOOKS_EVERY_S = 1.0
+_SETTLE_S = 1.0
+
+
+class Upkeep:
+    """Background work of one `RouterService`."""
+
+    def __init__(self, config: RouterConfig, service: RouterService, *, peers: Peers, plans: PlanStore) -> None:
+        self._config = config
+        self._service = service
+        self._peers = peers
+        self._plans = plans
+        self._plan_id = ""
+        self._absent_since_s: dict[str, float] = {}
+
+    async def settle(self) -> None:
+        """Before the first request: the plan, the counters, and every worker's load if it comes within a second."""
+        await self._guard(self._refresh_plan)
+        await self._guard(self._service.attainment.flush)
+        num_workers = len(self._peers.members("worker"))
+        deadline_s = time.monotonic() + _SETTLE_S
+        while time.monotonic() < deadline_s and self._num_reporting() < num_workers:  # noqa: ASYNC110 - once
+            await asyncio.sleep(0.01)
+
+    async def follow_plan(self) -> None:
+        """Applies the current plan whenever it changes; runs until cancelled."""
+        while True:
+            await self._guard(self._refresh_plan)
+            await asyncio.sleep(_PLAN_EVERY_S)
+
+    async def keep_books(self) -> None:
+        """Once a second; runs until cancelled. Books that don't add up are a bug, and end the process."""
+        while True:
+            await asyncio.sleep(_BOOKS_EVERY_S)
+            self.end_lost_leases(time.monotonic())
+            if self._service.dispatcher.books.num_in_flight == 0:
+                self._service.dispatcher.books.check_integrity()
+            await self._guard(self._service.attainment.flush)
+
+    async def close(self) -> None:
+        """Before the end: the last counts are written."""
+        await self._guard(self._service.attainment.flush)
+
+    def end_lost_leases(self, now_s: float) -> None:
+        """Ends the leases of gateways that are gone or were started anew, and those that nobody released."""
+        books = self._service.dispatcher.books
+        started_s = {
+            gateway.member_id: now_s - (time.time() - gateway.started_at_s)
+            for gateway in self._peers.members("gateway")
+        }
+        absent = books.gateway_ids - started_s.keys()
+        self._absent_since_s = {gateway: self._absent_since_s.get(gateway, now_s) for gateway in absent}
+        lost: list[Lease] = books.expire(before_s=now_s - self._config.max_lease_s)
+        for gateway_id, since_s in started_s.items():
+            lost += books.close_gateway(gateway_id, before_s=since_s)
+        for gateway_id, absent_s in self._absent_since_s.items():
+            if now_s - absent_s >= self._config.gateway_grace_s:
+                lost += books.close_gateway(gateway_id, before_s=now_s)
+        if lost:
+            log.warning("ended %d leases that nobody will release", len(lost))
+            self._service.freed(lost)
+
+    async def _refresh_plan(self) -> None:
+        plan_id = await self._plans.current_id()
+        if plan_id != self._plan_id and (plan := await self._plans.get(plan_id)) is not None:
+            self._plan_id = plan_id
+            self._service.apply(plan)
+
+    async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
+        """Redis may be away: what is known goes on being used."""
+        try:
+            await work()
+        except HeadwayError as error:
+            log.warning("%s", error)
+
+    def _num_reporting(self) -> int:
+        return sum(group.report is not None for group in self._service.dispatcher.fleet.groups)

@@ -1,0 +1,38 @@
+"""The fleet as others may see it."""
+
+from dataclasses import dataclass
+
+from headway.router.attainment import ModelAttainment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupLoad:
+    """A group, its load as last reported, and its leases.
+
+    Attributes:
+        state: the worker's own, or 'unreachable' while no stream to it lives.
+        num_in_flight: leases given out and not ended.
+        report_age_s: seconds since the report.
+    """
+
+    group_id: str
+    worker_id: str
+    endpoint: str
+    model: str
+    state: str
+    num_in_flight: int
+    num_running: int
+    num_waiting: int
+    num_blocks: int
+    num_free_blocks: int
+    report_age_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FleetView:
+    """All groups, and how requests fare."""
+
+    groups: tuple[GroupLoad, ...]
+    attainments: tuple[ModelAttainment, ...]
+    num_in_flight: int
+    num_queued: int

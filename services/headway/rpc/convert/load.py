@@ -1,0 +1,21 @@
+"""Load reports: they come many times a second from every worker."""
+
+from headway.core.load import LoadReport
+from headway.v1 import worker_pb2
+
+
+def load_from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
+    return LoadReport(
+        model=message.model,
+        state=message.state,
+        num_running=message.num_running,
+        num_waiting=message.num_waiting,
+        num_pending_prefill_tokens=message.num_pending_prefill_tokens,
+        num_context_tokens=message.num_context_tokens,
+        num_blocks=message.num_blocks,
+        num_free_blocks=message.num_free_blocks,
+        max_num_seqs=message.max_num_seqs,
+        max_num_batched_tokens=message.max_num_batched_tokens,
+        max_model_len=message.max_model_len,
+        block_size=message.block_size,
+    )

@@ -1,0 +1,166 @@
+"""The commands on a real stack: `headway up --detach` and everything after it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TypeAlias
+
+import psutil
+import pytest
+
+from headway.client import Client
+from headway.client.stack import find_stack, read_stack
+from tests.checkpoints import make_checkpoint
+
+pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+
+Command: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
+_MODEL = "tiny"
+
+
+def run(*arguments: str, state_dir: Path, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(
+        [sys.executable, "-m", "headway.cli", *arguments, "--state-dir", str(state_dir)],
+        input=stdin,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+        env={**os.environ, "COLUMNS": "160"},
+    )
+
+
+def processes_of(state_dir: Path) -> list[psutil.Process]:
+    """Everything that names the stack's state directory or its Redis socket on its command line."""
+    found = []
+    for process in psutil.process_iter(["cmdline", "status"]):
+        is_child = any(str(state_dir) in part for part in process.info["cmdline"] or ())
+        if is_child and process.info["status"] != psutil.STATUS_ZOMBIE:
+            found.append(process)
+    return found
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("models") / _MODEL, "llama")
+
+
+@pytest.fixture(scope="module")
+def state_dir(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    directory = tmp_path_factory.mktemp("s")
+    started = run("up", "--model", str(checkpoint), "--port", "0", "--threads", "1", "--detach", state_dir=directory)
+    assert started.returncode == 0, started.stderr
+    yield directory
+    run("down", "--grace-s", "1", state_dir=directory)
+
+
+@pytest.fixture
+def headway(state_dir: Path) -> Command:
+    return lambda *arguments, stdin="": run(*arguments, state_dir=state_dir, stdin=stdin)
+
+
+def test_status_is_ready_and_lists_every_kind_of_process(headway: Command) -> None:
+    status = json.loads(headway("status", "--json").stdout)
+    assert status["controller"]["ready"]
+    kinds = {process["kind"] for process in status["controller"]["processes"]}
+    assert kinds >= {"router", "kvcache", "gateway", "planner", "profiler", "worker"}
+    assert [model["name"] for model in status["plan"]["models"]] == [_MODEL]
+    assert "ready" in headway("status").stdout
+
+
+def test_generate_is_greedy_and_repeatable(headway: Command) -> None:
+    first, second = (headway("generate", "The time", "--temperature", "0", "--max-tokens", "8") for _ in range(2))
+    assert first.returncode == 0
+    assert first.stdout == second.stdout != "\n"
+
+
+def test_json_counts_the_tokens(headway: Command) -> None:
+    arguments = ("--max-tokens", "8", "--ignore-eos", "--logprobs", "2", "--request-id", "counted", "--json")
+    answer = json.loads(headway("generate", "The time", *arguments).stdout)
+    assert answer["request_id"] == "counted"
+    assert answer["usage"]["completion_tokens"] == 8
+    assert len(answer["choices"][0]["logprobs"]) == 8
+    assert answer["choices"][0]["finish_reason"] == "length"
+
+
+def test_chat_answers_each_line(headway: Command) -> None:
+    result = headway("chat", "--max-tokens", "4", "--temperature", "0", stdin="Hello\nAgain\n")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.count("\n") >= 2
+
+
+def test_the_sdk_finds_the_stack_by_its_directory(state_dir: Path) -> None:
+    with Client(state_dir=state_dir) as client:
+        assert [model.name for model in client.models()] == [_MODEL]
+        assert client.generate_text([1, 2, 3], max_tokens=4, ignore_eos=True, temperature=0) != ""
+
+
+def test_the_plan_is_shown_and_explained(headway: Command) -> None:
+    assert _MODEL in headway("plan", "show").stdout
+    explained = headway("plan", "explain")
+    assert explained.returncode == 0, explained.stderr
+    assert _MODEL in explained.stdout
+
+
+def test_profiles_are_listed(headway: Command) -> None:
+    result = headway("profile", "list", "--json")
+    assert result.returncode == 0, result.stderr
+    assert isinstance(json.loads(result.stdout), list)
+
+
+def test_logs_of_all_processes_are_merged(headway: Command) -> None:
+    lines = [json.loads(line) for line in headway("logs", "--json").stdout.splitlines() if line.startswith("{")]
+    assert len({line["service"] for line in lines}) > 3
+    assert [line["time"] for line in lines] == sorted(line["time"] for line in lines)
+
+
+def test_a_second_stack_runs_beside_it_in_the_foreground_until_ctrl_c(
+    state_dir: Path, checkpoint: Path, tmp_path: Path
+) -> None:
+    command = [sys.executable, "-m", "headway.cli", "up", "--model", f"other={checkpoint}"]
+    options = ["--port", "0", "--threads", "1", "--no-profile", "--api-key", "secret", "--state-dir", str(tmp_path)]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as second:
+        assert second.stdout is not None
+        assert any("Ctrl-C stops it" in line for line in second.stdout)
+        with Client(state_dir=tmp_path) as client:
+            assert [model.name for model in client.models()] == ["other"]
+        second.send_signal(signal.SIGINT)
+        assert second.wait(timeout=60) == 0
+    assert processes_of(tmp_path) == []
+    assert read_stack(tmp_path) is None
+    assert json.loads(run("status", "--json", state_dir=state_dir).stdout)["controller"]["ready"]
+
+
+def test_down_ends_what_a_killed_supervisor_left(checkpoint: Path, tmp_path: Path) -> None:
+    assert run("up", "--model", str(checkpoint), "--port", "0", "--detach", state_dir=tmp_path).returncode == 0
+    os.kill(find_stack(tmp_path).supervisor.pid, signal.SIGKILL)
+    time.sleep(0.5)
+    assert run("generate", "The", "--max-tokens", "2", state_dir=tmp_path).returncode == 0
+    refused = run("up", "--model", str(checkpoint), "--port", "0", "--detach", state_dir=tmp_path)
+    assert "lost its supervisor" in refused.stderr
+    assert run("down", state_dir=tmp_path).returncode == 0
+    assert processes_of(tmp_path) == []
+
+
+def test_a_checkpoint_that_does_not_load_is_told_and_leaves_nothing(checkpoint: Path, tmp_path: Path) -> None:
+    broken = tmp_path / "broken"
+    broken.mkdir()
+    for path in checkpoint.iterdir():
+        (broken / path.name).write_bytes(path.read_bytes()[: 100 if path.suffix == ".safetensors" else None])
+    directory = tmp_path / "state"
+    result = run("up", "--model", str(broken), "--port", "0", "--detach", state_dir=directory)
+    assert result.returncode == 1
+    assert "error:" in result.stderr
+    assert processes_of(directory) == []
+    assert read_stack(directory) is None
+
+
+def test_down_ends_everything(state_dir: Path, headway: Command) -> None:
+    assert headway("down").returncode == 0
+    assert processes_of(state_dir) == []
+    assert headway("down").returncode == 1

@@ -1,0 +1,107 @@
+"""A worker that does as it is told, in this process or as one of its own.
+
+It loads whatever has a directory without 'missing' in its name, and tells a list in Redis what it was asked.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from headway.core.cluster import Hardware
+from headway.core.errors import NotFoundError, UnavailableError
+from headway.rpc.config import ProcessConfig, parse_config
+from headway.rpc.convert import to_pb
+from headway.rpc.host import hosting, run
+from headway.rpc.interceptors import Context
+from headway.store.redis import Database
+from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+
+LOAD_S = 0.4
+
+
+class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
+    def __init__(self, worker_id: str, database: Database, *, on_state: Callable[[str, str], Awaitable[None]]) -> None:
+        self.worker_id = worker_id
+        self.memory_bytes = 8 * 1024**3
+        self.num_failing_loads = 0
+        self._database = database
+        self._on_state = on_state
+        self._state = "starting"
+        self._loaded = worker_pb2.LoadModelRequest()
+
+    async def GetWorker(  # noqa: N802 - the method's name in the protocol
+        self, request: worker_pb2.GetWorkerRequest, context: Context
+    ) -> worker_pb2.GetWorkerResponse:
+        hardware = Hardware(device="cpu", name="Scripted CPU", num_threads=1, memory_bytes=self.memory_bytes)
+        return worker_pb2.GetWorkerResponse(
+            worker_id=self.worker_id,
+            hardware=to_pb(hardware, common_pb2.Hardware),
+            state=self._state,
+            model=self._loaded.model,
+            plan_id=self._loaded.plan_id,
+        )
+
+    async def LoadModel(  # noqa: N802
+        self, request: worker_pb2.LoadModelRequest, context: Context
+    ) -> AsyncIterator[worker_pb2.LoadModelResponse]:
+        await self._tell(f"load {request.model}")
+        if "missing" in request.directory:
+            raise NotFoundError(f"There is no directory {request.directory}.")
+        if self.num_failing_loads > 0:
+            self.num_failing_loads -= 1
+            raise UnavailableError("The machine has no memory left.")
+        self._loaded = worker_pb2.LoadModelRequest()
+        await self._become("loading")
+        for step in range(4):
+            yield worker_pb2.LoadModelResponse(fraction=step / 4, stage="reading weights")
+            await asyncio.sleep(LOAD_S / 4)
+        self._loaded = request
+        await self._become("ready")
+        yield worker_pb2.LoadModelResponse(fraction=1.0, done=True)
+
+    async def WatchLoad(  # noqa: N802
+        self, request: worker_pb2.WatchLoadRequest, context: Context
+    ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
+        loaded = self._loaded
+        yield worker_pb2.WatchLoadResponse(
+            model=loaded.model,
+            num_blocks=loaded.num_blocks,
+            max_num_seqs=loaded.max_num_seqs,
+            max_num_batched_tokens=loaded.max_num_batched_tokens,
+            max_model_len=loaded.max_model_len,
+            block_size=loaded.block_size,
+        )
+
+    async def MeasureStep(  # noqa: N802
+        self, request: worker_pb2.MeasureStepRequest, context: Context
+    ) -> worker_pb2.MeasureStepResponse:
+        step_s = 1e-3 + 1e-4 * request.prefill_tokens + 1e-4 * request.num_decodes
+        return worker_pb2.MeasureStepResponse(step_s=step_s)
+
+    async def Drain(  # noqa: N802
+        self, request: worker_pb2.DrainRequest, context: Context
+    ) -> worker_pb2.DrainResponse:
+        await self._tell(f"drain {self._loaded.model}")
+        await self._become("draining")
+        return worker_pb2.DrainResponse()
+
+    async def _become(self, state: str) -> None:
+        self._state = state
+        await self._on_state(state, self._loaded.model)
+
+    async def _tell(self, event: str) -> None:
+        await self._database.redis.rpush(f"{self._database.namespace}:events", f"{self.worker_id}: {event}")
+
+
+async def main(config: ProcessConfig) -> None:
+    async with hosting("worker", config) as host:
+
+        async def renew(state: str, model: str) -> None:
+            await host.update_member(state=state, model=model)
+
+        worker = ScriptedWorker(host.member_id, host.database, on_state=renew)
+        worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, host.server)
+        await host.serve()
+
+
+if __name__ == "__main__":
+    run(main(parse_config(ProcessConfig, prog="scripted-worker")))

@@ -1,0 +1,340 @@
+"""The controller over real gRPC and Redis. Where processes die they are real ones; elsewhere the planner, the profiler
+and scripted workers serve from this process, which is quicker."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator, Callable
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+import psutil
+import pytest
+
+from headway.controller.clients.planner import PlannerClient
+from headway.controller.clients.profiler import ProfilerClient
+from headway.controller.clients.worker import WorkerClient
+from headway.controller.desired import DesiredPlan
+from headway.controller.fleet import Fleet
+from headway.controller.launchers.local import LocalLauncher
+from headway.controller.process import ProcessRecord, ProcessSpec
+from headway.controller.service import ControllerService
+from headway.controller.supervisor import Supervisor
+from headway.core.deployment import Deployment, WorkerOptions
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
+from headway.core.profile import Profile
+from headway.planner.service import PlannerService
+from headway.planner.servicer import PlannerServicer
+from headway.profiler.service import ProfilerService
+from headway.profiler.servicer import ProfilerServicer
+from headway.rpc.interceptors import CallInterceptor
+from headway.rpc.peers import Peers
+from headway.store.documents import Documents
+from headway.store.membership import Member, Membership
+from headway.store.plans import PlanStore
+from headway.store.redis import Database
+from headway.store.schema import DEPLOYMENT, PROCESS, PROFILE
+from headway.v1 import planner_pb2_grpc, profiler_pb2_grpc, worker_pb2_grpc
+from tests.controller.scripted import ScriptedWorker
+
+OWN_MEMBER = Member(
+    kind="controller", member_id="controller", endpoint="127.0.0.1:1", metrics_endpoint="", pid=1, started_at_s=1.0
+)
+
+pytestmark = pytest.mark.timeout(60)
+
+
+class Stack:
+    """One controller in this process. Leaving `controlling` ends it as a crash would; `shutdown` ends everything."""
+
+    def __init__(self, database: Database, peers: Peers, deployment: Deployment, specs: list[ProcessSpec], logs: Path):
+        self.plans = PlanStore(database)
+        self.supervisor = Supervisor(
+            specs,
+            launcher=LocalLauncher(logs),
+            records=Documents(database, PROCESS, ProcessRecord),
+            membership=Membership(database),
+            peers=peers,
+        )
+        self.service = ControllerService(
+            deployment,
+            supervisor=self.supervisor,
+            fleet=Fleet(WorkerClient(peers), plans=self.plans),
+            desired=DesiredPlan(self.plans, planner=PlannerClient(peers), limits=deployment.limits),
+            profiler=ProfilerClient(peers),
+            plans=self.plans,
+            deployments=Documents(database, DEPLOYMENT, Deployment),
+            peers=peers,
+            own_member=lambda: OWN_MEMBER,
+        )
+        self._database = database
+
+    def kill(self, name: str) -> int:
+        handle = self.supervisor.processes[name].handle
+        assert handle is not None
+        os.kill(handle.pid, signal.SIGKILL)
+        return handle.pid
+
+    async def events(self) -> list[str]:
+        """What workers were asked, in order; read once."""
+        key = f"{self._database.namespace}:events"
+        found = [str(event) for event in await self._database.redis.lrange(key, 0, -1)]
+        await self._database.redis.delete(key)
+        return found
+
+
+Control = Callable[..., Any]
+Serve = Callable[..., Any]
+
+
+@pytest.fixture
+async def controlling(database: Database, tmp_path: Path, spawned: list[int]) -> AsyncIterator[Control]:
+    membership = Membership(database)
+
+    @asynccontextmanager
+    async def control(deployment: Deployment, specs: list[ProcessSpec]) -> AsyncIterator[Stack]:
+        async with Peers(membership).watching() as peers:
+            stack = Stack(database, peers, deployment, specs, tmp_path / "logs")
+            await stack.service.start()
+            loops = (stack.supervisor.watch(), stack.service.reconcile_forever(), stack.service.profile_forever())
+            tasks = [asyncio.create_task(loop) for loop in loops]
+            yield stack
+            for task in tasks:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks)
+            await stack.service.close()
+
+    yield control
+    spawned.extend(record.pid for record in await Documents(database, PROCESS, ProcessRecord).all())
+
+
+@pytest.fixture
+async def serve(database: Database) -> AsyncIterator[Serve]:
+    """Starts a gRPC server in this process and registers it; returns a function that renews its lease."""
+    async with AsyncExitStack() as stack:
+
+        async def start(kind: str, member_id: str, add: Callable[[grpc.aio.Server], None]) -> Callable[..., Any]:
+            server = grpc.aio.server(interceptors=[CallInterceptor()])
+            add(server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            stack.push_async_callback(server.stop, None)
+            member = replace(OWN_MEMBER, kind=kind, member_id=member_id, endpoint=f"127.0.0.1:{port}")
+            keeper = asyncio.create_task(keep_lease(lambda: member))
+            stack.callback(keeper.cancel)
+
+            async def renew(state: str, model: str) -> None:
+                nonlocal member
+                member = replace(member, state=state, model=model)
+                await Membership(database).renew(member)
+
+            await renew("ready", "")
+            return renew
+
+        async def keep_lease(member: Callable[[], Member]) -> None:
+            while True:
+                await asyncio.sleep(1.0)
+                await Membership(database).renew(member())
+
+        yield start
+
+
+@pytest.fixture
+async def planner(serve: Serve, database: Database) -> None:
+    """A planner in this process."""
+    service = PlannerService(Documents(database, PROFILE, Profile))
+    add = planner_pb2_grpc.add_PlannerServiceServicer_to_server
+    await serve("planner", "planner", lambda server: add(PlannerServicer(service), server))
+
+
+@pytest.fixture
+async def worker(serve: Serve, database: Database) -> ScriptedWorker:
+    """A worker in this process, named worker-0."""
+
+    async def renew(state: str, model: str) -> None:
+        await renew_lease(state, model)
+
+    worker = ScriptedWorker("worker-0", database, on_state=renew)
+    add = worker_pb2_grpc.add_WorkerServiceServicer_to_server
+    renew_lease = await serve("worker", "worker-0", lambda server: add(worker, server))
+    return worker
+
+
+@pytest.fixture
+def deployment(make_model: Any) -> Deployment:
+    return Deployment(models=(make_model("llama"),), workers=WorkerOptions(count=1), profile=False)
+
+
+async def test_from_nothing_to_serving_through_deaths_to_nothing(
+    controlling: Control, deployment: Deployment, process_of: Any, until: Any
+) -> None:
+    names = {"worker-0": "worker", "worker-1": "worker", "planner": "planner"}
+    specs = [process_of(name, kind=kind) for name, kind in names.items()]
+    deployment = replace(deployment, workers=WorkerOptions(count=2))
+    async with controlling(deployment, specs) as stack:
+        service = stack.service
+        seen = [service.status()]
+        assert not seen[0].ready
+        assert "to start" in seen[0].waiting_for
+
+        def ready() -> bool:
+            seen.append(service.status())
+            return seen[-1].ready
+
+        await until(ready, what="readiness")
+        assert any("llama to load on worker-" in status.waiting_for for status in seen)
+        assert [status.progress for status in seen] == sorted(status.progress for status in seen)
+        assert seen[-1].progress == 1.0
+        assert sorted(await stack.events()) == ["worker-0: load llama", "worker-1: load llama"]
+        plan = await service.plan("")
+        assert await service.plan_ids() == [plan.plan_id]
+        assert {process.state for process in seen[-1].processes} == {"ready"}
+
+        stack.kill("worker-0")
+        await until(lambda: not service.status().ready, what="the death")
+        assert "worker-0" in service.status().waiting_for
+        await until(ready, what="readiness again")
+        assert await stack.events() == ["worker-0: load llama"]
+        assert service.fault() is None
+        restarted = {process.name: process.num_restarts for process in service.status().processes}
+        assert restarted["worker-0"] == 1
+        assert (await service.plan("")).plan_id == plan.plan_id
+
+        await service.shutdown(grace_s=1.0)
+        assert sorted(await stack.events()) == ["worker-0: drain llama", "worker-1: drain llama"]
+        assert {process.state for process in service.status().processes[1:]} == {"stopped"}
+        pids = [process.pid for process in service.status().processes[1:]]
+        assert not any(psutil.pid_exists(pid) for pid in pids)
+
+
+async def test_the_next_controller_goes_on_where_the_last_one_died(
+    controlling: Control, deployment: Deployment, planner: None, process_of: Any, until: Any
+) -> None:
+    specs = [process_of("worker-0", kind="worker")]
+    async with controlling(deployment, specs) as first:
+        await until(lambda: first.service.status().ready, what="readiness")
+        plan = await first.service.plan("")
+        await first.events()
+
+    async with controlling(deployment, specs) as second:
+        await until(lambda: second.service.status().ready, what="adoption", timeout_s=2.0)
+        assert (await second.service.plan("")).plan_id == plan.plan_id
+        assert await second.events() == [], "a worker that serves was loaded again"
+        second.kill("worker-0")
+        await until(lambda: not second.service.status().ready, what="the death")
+        await until(lambda: second.service.status().ready, what="readiness again")
+        assert await second.events() == ["worker-0: load llama"]
+        await second.service.shutdown(grace_s=1.0)
+
+
+async def test_another_plan_is_shown_checked_and_applied(
+    controlling: Control,
+    deployment: Deployment,
+    planner: None,
+    worker: ScriptedWorker,
+    until: Any,
+    make_model: Any,
+    database: Database,
+) -> None:
+    async with controlling(deployment, []) as stack:
+        service = stack.service
+        await until(lambda: service.status().ready, what="readiness")
+        plan = await service.plan("")
+        await stack.events()
+        (assignment,) = plan.assignments
+
+        assert await service.apply(plan, dry_run=True) == []
+        qwen = replace(plan, models=(make_model("qwen"),), assignments=(replace(assignment, model="qwen"),), plan_id="")
+        changes = [f"worker-0: drain llama, load qwen ({assignment.num_blocks} blocks)"]
+        assert await service.apply(qwen, dry_run=True) == changes
+        assert service.status().plan_id == plan.plan_id
+
+        with pytest.raises(InvalidArgumentError, match=r"breaks 1 rules.*kv_cache_bytes"):
+            await service.apply(
+                replace(plan, assignments=(replace(assignment, num_blocks=assignment.num_blocks - 1),)), dry_run=True
+            )
+        missing = replace(plan.workers[0], worker_id="worker-7")
+        with pytest.raises(FailedPreconditionError, match="worker-7, which is not running"):
+            await service.apply(replace(plan, workers=(*plan.workers, missing)), dry_run=True)
+
+        assert await service.apply(qwen, dry_run=False) == changes
+        applied = await service.plan("")
+        assert applied.plan_id > plan.plan_id
+        await until(lambda: service.status().ready, what="the new model")
+        assert await stack.events() == ["worker-0: drain llama", "worker-0: load qwen"]
+        assert await service.plan_ids() == [applied.plan_id, plan.plan_id]
+        stored = await Documents(database, DEPLOYMENT, Deployment).get()
+        assert stored is not None
+        assert [model.name for model in stored.models] == ["qwen"]
+
+        assert await service.apply(plan, dry_run=False), "an old plan can be applied again"
+        assert (await service.plan("")).plan_id == plan.plan_id
+        with pytest.raises(NotFoundError, match="plan-x"):
+            await service.plan("plan-x")
+
+
+async def test_a_profile_is_measured_once_all_serves_and_nothing_is_reloaded(
+    controlling: Control,
+    deployment: Deployment,
+    planner: None,
+    worker: ScriptedWorker,
+    serve: Serve,
+    until: Any,
+    database: Database,
+) -> None:
+    async with (
+        controlling(replace(deployment, profile=True), []) as stack,
+        Peers(Membership(database)).watching() as peers,
+    ):
+        profiler = ProfilerServicer(ProfilerService(peers, Documents(database, PROFILE, Profile)))
+        add = profiler_pb2_grpc.add_ProfilerServiceServicer_to_server
+        await serve("profiler", "profiler", lambda server: add(profiler, server))
+        service = stack.service
+        await until(lambda: service.status().ready, what="readiness")
+        estimated = await service.plan("")
+        await until(lambda: service.status().plan_id != estimated.plan_id, what="measured predictions")
+        measured = await service.plan("")
+        (prediction,) = [assignment.prediction for assignment in measured.assignments]
+        assert prediction.profile_id
+        assert prediction.latency.per_prefill_token_s == pytest.approx(1e-4, rel=1e-3)
+        assert service.status().ready
+        assert await stack.events() == ["worker-0: load llama"]
+
+
+async def test_a_checkpoint_that_does_not_load_is_a_fault(
+    controlling: Control, deployment: Deployment, planner: None, worker: ScriptedWorker, until: Any, make_model: Any
+) -> None:
+    broken = replace(deployment, models=(make_model("llama", directory="/models/missing"),))
+    async with controlling(broken, []) as stack:
+        await until(lambda: stack.service.fault() is not None, what="the fault")
+        fault = stack.service.fault()
+        assert isinstance(fault, NotFoundError)
+        assert "/models/missing" in fault.message
+        assert not stack.service.status().ready
+
+
+async def test_a_model_that_fits_no_worker_is_a_fault(
+    controlling: Control, deployment: Deployment, planner: None, worker: ScriptedWorker, until: Any
+) -> None:
+    worker.memory_bytes = 2**20
+    async with controlling(deployment, []) as stack:
+        await until(lambda: stack.service.fault() is not None, what="the fault")
+        fault = stack.service.fault()
+        assert isinstance(fault, FailedPreconditionError)
+        assert "fits no worker" in fault.message
+        assert fault.hint
+
+
+async def test_loads_that_keep_breaking_are_a_fault_until_one_succeeds(
+    controlling: Control, deployment: Deployment, planner: None, worker: ScriptedWorker, until: Any
+) -> None:
+    worker.num_failing_loads = 3
+    async with controlling(deployment, []) as stack:
+        await until(lambda: stack.service.fault() is not None, what="the fault")
+        assert "lost 3 times while it loaded llama" in str(stack.service.fault())
+        await until(lambda: stack.service.status().ready, what="readiness after all")
+        assert stack.service.fault() is None

@@ -1,0 +1,94 @@
+"""The processes of a deployment."""
+
+from dataclasses import replace
+from typing import Any
+
+from headway.controller.machine import Machine, read_machine
+from headway.controller.stack import SERVICE_KINDS, ChildSettings, resolve_workers, wanted_processes
+from headway.core.deployment import Deployment, GatewayOptions, WorkerOptions
+
+MACHINE = Machine(num_cores=8, available_bytes=10_000)
+SETTINGS = ChildSettings(
+    redis_url="redis://:hunter2@host:1/0", auth_token="sesame", namespace="ns", bind_host="127.0.0.1", advertise_host=""
+)
+
+
+def make_deployment(make_model: Any, **changes: Any) -> Deployment:
+    usual = {"models": (make_model("llama"),), "workers": WorkerOptions(count=2, num_threads=3, memory_bytes=77)}
+    return Deployment(**(usual | changes))
+
+
+def test_there_is_one_process_for_each_service_and_worker(make_model: Any) -> None:
+    specs = wanted_processes(make_deployment(make_model), settings=SETTINGS)
+    assert [spec.name for spec in specs] == ["worker-0", "worker-1", "gateway", *SERVICE_KINDS]
+    assert {spec.kind for spec in specs} == {"worker", "gateway", *SERVICE_KINDS}
+
+
+def test_a_worker_is_told_its_share_and_stands_back_for_services(make_model: Any) -> None:
+    worker, *_, service = wanted_processes(make_deployment(make_model), settings=SETTINGS)
+    command = " ".join(worker.command)
+    assert "-m headway.worker --namespace ns --member-id worker-0" in command
+    assert "--device cpu --num-threads 3 --memory-bytes 77 --group-id group-0" in command
+    assert worker.environment["OMP_NUM_THREADS"] == "3"
+    assert service.environment["OMP_NUM_THREADS"] == "1"
+    assert worker.niceness > service.niceness == 0
+
+
+def test_no_secret_stands_on_a_command_line(make_model: Any) -> None:
+    deployment = make_deployment(make_model, gateway=GatewayOptions(api_keys=("swordfish",)))
+    for spec in wanted_processes(deployment, settings=SETTINGS):
+        command = " ".join(spec.command)
+        assert not any(secret in command for secret in ("hunter2", "sesame", "swordfish"))
+        assert spec.environment["HEADWAY_REDIS_URL"] == SETTINGS.redis_url
+        assert spec.environment["HEADWAY_AUTH_TOKEN"] == "sesame"
+
+
+def test_the_gateway_answers_where_the_user_said(make_model: Any) -> None:
+    options = GatewayOptions(host="0.0.0.0", port=8080, grpc_port=9090, api_keys=("swordfish",), max_concurrency=7)
+    specs = wanted_processes(make_deployment(make_model, gateway=options), settings=SETTINGS)
+    gateway = next(spec for spec in specs if spec.name == "gateway")
+    command = " ".join(gateway.command)
+    assert "--http-host 0.0.0.0 --http-port 8080" in command
+    assert "--bind-host 0.0.0.0 --advertise-host 127.0.0.1" in command
+    assert "--port 9090" in command
+    assert "--max-concurrency 7" in command
+    assert gateway.environment["HEADWAY_API_KEYS"] == '["swordfish"]'
+
+
+def test_a_new_secret_means_a_new_process(make_model: Any) -> None:
+    specs = wanted_processes(make_deployment(make_model), settings=SETTINGS)
+    others = wanted_processes(make_deployment(make_model), settings=replace(SETTINGS, auth_token="mellon"))
+    assert all(spec.command == other.command for spec, other in zip(specs, others, strict=True))
+    assert all(spec.fingerprint != other.fingerprint for spec, other in zip(specs, others, strict=True))
+
+
+def test_options_reach_every_process(make_model: Any) -> None:
+    deployment = make_deployment(make_model, log_level="debug", otlp_endpoint="http://127.0.0.1:4317")
+    settings = replace(SETTINGS, advertise_host="10.0.0.1")
+    for spec in wanted_processes(deployment, settings=settings):
+        command = " ".join(spec.command)
+        assert "--log-level debug" in command
+        assert "--otlp-endpoint http://127.0.0.1:4317" in command
+        assert "--advertise-host 10.0.0.1" in command
+
+
+def test_open_options_become_even_shares_of_the_machine() -> None:
+    resolved = resolve_workers(WorkerOptions(count=2), machine=MACHINE)
+    assert (resolved.num_threads, resolved.memory_bytes) == (4, 4000)
+    assert resolve_workers(WorkerOptions(count=20), machine=MACHINE).num_threads == 1
+
+
+def test_what_the_user_set_stays() -> None:
+    options = WorkerOptions(count=2, num_threads=7, memory_bytes=5)
+    assert resolve_workers(options, machine=MACHINE) == options
+
+
+def test_a_resolved_deployment_stays_as_it_is() -> None:
+    resolved = resolve_workers(WorkerOptions(count=3), machine=MACHINE)
+    assert resolve_workers(resolved, machine=Machine(num_cores=1, available_bytes=1)) == resolved
+
+
+def test_the_machine_has_cores_and_memory() -> None:
+    machine = read_machine()
+    assert machine.num_cores >= 1
+    assert machine.available_bytes > 2**20

@@ -1,0 +1,162 @@
+"""A real gRPC worker without a model: it repeats the prompt, one token per sequence and step.
+
+Token k of the output is token (k + shift) of the prompt, from the front again at its end; shift is 0 when sampling is
+greedy and the seed otherwise. Run as a program it prints its port, and may be killed.
+"""
+
+import asyncio
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import grpc
+
+from headway.core.errors import HeadwayError
+from headway.rpc.interceptors import CallInterceptor
+from headway.rpc.status import error_to_pb
+from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+
+EOS_ID = 1
+VOCAB_SIZE = 400
+
+
+@dataclass
+class _Sequence:
+    submit: worker_pb2.SubmitSequence
+    num_tokens: int = field(init=False)
+    is_first: bool = True
+
+    def __post_init__(self) -> None:
+        self.num_tokens = len(self.submit.output_token_ids)
+
+    def next_output(self) -> worker_pb2.SequenceOutput:
+        sampling, prompt = self.submit.sampling, self.submit.prompt_token_ids
+        shift = sampling.seed if sampling.temperature > 0 else 0
+        token_id = prompt[(self.num_tokens + shift) % len(prompt)]
+        self.num_tokens += 1
+        output = worker_pb2.SequenceOutput(request_id=self.submit.request_id, token_ids=[token_id])
+        if sampling.HasField("num_logprobs"):
+            output.logprobs.append(logprobs(token_id, num_top=sampling.num_logprobs))
+        if self.is_first:
+            output.num_cached_tokens = len(prompt) // 2
+            if sampling.HasField("num_prompt_logprobs"):
+                output.prompt_logprobs.extend(
+                    logprobs(prompt_id, num_top=sampling.num_prompt_logprobs) for prompt_id in prompt[1:]
+                )
+        self.is_first = False
+        is_eos = token_id == EOS_ID and not sampling.ignore_eos
+        if self.num_tokens > sampling.min_tokens and (is_eos or token_id in sampling.stop_token_ids):
+            output.finish_reason = common_pb2.FINISH_REASON_STOP
+            output.stop_token_id = token_id
+        elif self.num_tokens >= sampling.max_tokens:
+            output.finish_reason = common_pb2.FINISH_REASON_LENGTH
+        return output
+
+
+def logprobs(token_id: int, *, num_top: int) -> common_pb2.TokenLogprobs:
+    top = [(token_id + i) % VOCAB_SIZE for i in range(num_top)]
+    return common_pb2.TokenLogprobs(
+        token_id=token_id,
+        logprob=-0.5,
+        rank=1,
+        top_token_ids=top,
+        top_logprobs=[-0.5 - i for i in range(num_top)],
+    )
+
+
+@dataclass
+class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
+    """Attributes that begin with `fail_` make it misbehave.
+
+    Attributes:
+        step_s: time of a step.
+        submitted, cancelled: what was asked of it, in order.
+        num_steps: steps with a sequence in them.
+        fail_submit: refuses sequences.
+        fail_at: error of sequences that have so many tokens.
+    """
+
+    step_s: float = 0.001
+    submitted: list[worker_pb2.SubmitSequence] = field(default_factory=list)
+    cancelled: list[str] = field(default_factory=list)
+    num_steps: int = 0
+    num_streams: int = 0
+    fail_submit: HeadwayError | None = None
+    fail_at: tuple[int, HeadwayError] | None = None
+
+    @property
+    def last(self) -> worker_pb2.SubmitSequence:
+        return self.submitted[-1]
+
+    async def GenerateTokens(
+        self, request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest], context: Any
+    ) -> AsyncIterator[worker_pb2.GenerateTokensResponse]:
+        self.num_streams += 1
+        running: dict[str, _Sequence] = {}
+        refused: list[worker_pb2.SequenceOutput] = []
+        reader = asyncio.create_task(self._read(request_iterator, running, refused))
+        try:
+            while not reader.done():
+                if running or refused:
+                    outputs = [*refused, *self._step(running)]
+                    refused.clear()
+                    yield worker_pb2.GenerateTokensResponse(outputs=outputs)
+                await asyncio.sleep(self.step_s)
+        finally:
+            reader.cancel()
+            self.cancelled += running
+
+    def _step(self, running: dict[str, _Sequence]) -> list[worker_pb2.SequenceOutput]:
+        self.num_steps += 1
+        outputs = []
+        for request_id, sequence in list(running.items()):
+            if self.fail_at is not None and sequence.num_tokens == self.fail_at[0]:
+                output = failure(request_id, self.fail_at[1])
+            else:
+                output = sequence.next_output()
+            if output.finish_reason:
+                del running[request_id]
+            outputs.append(output)
+        return outputs
+
+    async def _read(
+        self,
+        requests: AsyncIterator[worker_pb2.GenerateTokensRequest],
+        running: dict[str, _Sequence],
+        refused: list[worker_pb2.SequenceOutput],
+    ) -> None:
+        async for request in requests:
+            if request.WhichOneof("action") == "cancel":
+                self.cancelled.append(request.cancel.request_id)
+                running.pop(request.cancel.request_id, None)
+                continue
+            self.submitted.append(request.submit)
+            if self.fail_submit is not None:
+                refused.append(failure(request.submit.request_id, self.fail_submit))
+            else:
+                running[request.submit.request_id] = _Sequence(request.submit)
+
+
+def failure(request_id: str, error: HeadwayError) -> worker_pb2.SequenceOutput:
+    return worker_pb2.SequenceOutput(
+        request_id=request_id, finish_reason=common_pb2.FINISH_REASON_ERROR, error=error_to_pb(error)
+    )
+
+
+async def start(worker: ScriptedWorker) -> tuple[grpc.aio.Server, int]:
+    server = grpc.aio.server(interceptors=[CallInterceptor()])
+    worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    return server, port
+
+
+async def _main(step_s: float) -> None:
+    server, port = await start(ScriptedWorker(step_s=step_s))
+    print(port, flush=True)
+    await server.wait_for_termination()
+
+
+if __name__ == "__main__":
+    asyncio.run(_main(float(sys.argv[1])))

@@ -1,0 +1,95 @@
+"""A gateway with keys and little room."""
+
+from collections.abc import Iterator
+
+import grpc
+import httpx
+import pytest
+
+from headway.v1 import inference_pb2, inference_pb2_grpc
+from tests.gateway.world import MODEL, Gateway, World, wait_for
+
+KEY = {"authorization": "Bearer second"}
+BODY = {"model": MODEL, "prompt": "ab", "max_tokens": 400, "stream": True}
+
+
+@pytest.fixture(scope="module")
+def running(shared_world: World) -> Iterator[Gateway]:
+    with shared_world.gateway("--api-keys", "first", "--api-keys", "second", "--max-concurrency", "2") as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def guarded(running: Gateway, world: World) -> Gateway:
+    return running
+
+
+@pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic second"}])
+def test_without_a_key_nothing_is_answered(guarded: Gateway, headers: dict[str, str]) -> None:
+    for path in ("/v1/completions", "/v1/chat/completions", "/v1/models", "/v1/nothing"):
+        response = httpx.post(guarded.url + path, json=BODY, headers=headers)
+        assert response.status_code == 401
+        assert response.json()["error"]["code"] == "invalid_api_key"
+        assert response.headers["x-request-id"]
+
+
+@pytest.mark.parametrize("key", ["first", "second"])
+def test_each_key_opens(guarded: Gateway, key: str) -> None:
+    response = httpx.get(f"{guarded.url}/v1/models", headers={"authorization": f"Bearer {key}"})
+    assert response.status_code == 200
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/version"])
+def test_operators_need_no_key(guarded: Gateway, path: str) -> None:
+    assert httpx.get(guarded.url + path).status_code == 200
+
+
+def test_grpc_asks_for_the_same_keys(guarded: Gateway) -> None:
+    with grpc.insecure_channel(guarded.grpc_endpoint) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        request = inference_pb2.GenerateRequest(model=MODEL, text="ab")
+        for call in (
+            lambda: list(stub.Generate(request)),
+            lambda: stub.ListModels(inference_pb2.ListModelsRequest()),
+            lambda: stub.GetClusterStatus(inference_pb2.GetClusterStatusRequest()),
+        ):
+            with pytest.raises(grpc.RpcError) as caught:
+                call()
+            assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
+        assert list(stub.Generate(request, metadata=tuple(KEY.items())))
+
+
+def test_more_than_fits_is_refused_with_a_hint(guarded: Gateway, world: World) -> None:
+    world.worker.step_s = 0.02
+    url = f"{guarded.url}/v1/completions"
+    with (
+        httpx.stream("POST", url, json=BODY, headers=KEY) as first,
+        httpx.stream("POST", url, json=BODY, headers=KEY) as second,
+    ):
+        next(first.iter_lines())
+        next(second.iter_lines())
+        refused = httpx.post(url, json=BODY, headers=KEY)
+        assert refused.status_code == 429
+        assert refused.headers["retry-after"] == "1"
+        assert "--max-concurrency" in refused.json()["error"]["message"]
+    wait_for(lambda: httpx.post(url, json=BODY | {"max_tokens": 1}, headers=KEY).status_code == 200)
+
+
+def test_a_stopping_gateway_ends_its_streams_and_its_leases(shared_world: World, world: World) -> None:
+    world.worker.step_s = 0.02
+    with shared_world.gateway() as gateway:
+        with httpx.stream("POST", f"{gateway.url}/v1/completions", json=BODY) as response:
+            next(response.iter_lines())
+            gateway.process.terminate()
+            with pytest.raises(httpx.HTTPError):
+                list(response.iter_lines())
+        gateway.process.wait(10)
+        assert gateway.process.returncode == 0
+    wait_for(lambda: len(world.worker.cancelled) == 1)
+
+
+def test_a_port_in_use_is_said_in_one_line(shared_world: World, guarded: Gateway) -> None:
+    port = guarded.url.rsplit(":", 1)[1]
+    with pytest.raises(AssertionError) as caught, shared_world.gateway("--http-port", port):
+        raise AssertionError("it started")
+    assert "Choose another --http-port" in str(caught.value)

@@ -1,0 +1,77 @@
+"""What operators ask of a gateway."""
+
+import json
+
+import httpx
+import openai
+import pytest
+
+from tests.gateway.world import MAX_MODEL_LEN, MODEL, PLAIN_MODEL, Gateway, World, wait_for
+
+
+@pytest.mark.parametrize("path", ["/health", "/live"])
+def test_the_process_is_up(gateway: Gateway, path: str) -> None:
+    assert httpx.get(gateway.url + path).json() == {"status": "ok"}
+
+
+def test_models_are_listed(client: openai.OpenAI) -> None:
+    assert [model.id for model in client.models.list()] == [MODEL, PLAIN_MODEL]
+    model = client.models.retrieve(MODEL)
+    assert (model.object, model.owned_by) == ("model", "headway")
+    assert model.model_dump()["max_model_len"] == MAX_MODEL_LEN
+
+
+def test_readiness_tells_what_is_missing(gateway: Gateway, world: World) -> None:
+    assert httpx.get(f"{gateway.url}/ready").json() == {"ready": True, "waiting_for": []}
+    members = world.members
+    try:
+        world.members = [each for each in members if each.model != MODEL]
+        wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 503)
+        document = httpx.get(f"{gateway.url}/ready").json()
+        assert document == {"ready": False, "waiting_for": [f"a worker that has '{MODEL}' loaded"]}
+    finally:
+        world.members = members
+        wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 200)
+
+
+def test_latencies_and_outcomes_are_measured(gateway: Gateway, client: openai.OpenAI) -> None:
+    def value(name: str, labels: str) -> float:
+        lines = httpx.get(f"{gateway.url}/metrics").text.splitlines()
+        return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{{labels}}}")), 0.0)
+
+    label = f'model_name="{PLAIN_MODEL}"'
+    before = {
+        name: value(f"headway:{name}", label)
+        for name in ("time_to_first_token_seconds_count", "request_generation_tokens_sum")
+    }
+    met = value("headway:slo_requests_total", f'{label},outcome="met"')
+    missed = value("headway:slo_requests_total", f'{label},outcome="missed"')
+    client.completions.create(model=PLAIN_MODEL, prompt="ab", max_tokens=5)
+    impossible = {"x-headway-slo-ttft-ms": "0.0001"}
+    client.completions.create(model=PLAIN_MODEL, prompt="ab", max_tokens=5, extra_headers=impossible)
+    assert value("headway:time_to_first_token_seconds_count", label) == before["time_to_first_token_seconds_count"] + 2
+    assert value("headway:request_generation_tokens_sum", label) == before["request_generation_tokens_sum"] + 10
+    assert value("headway:slo_requests_total", f'{label},outcome="met"') == met + 1
+    assert value("headway:slo_requests_total", f'{label},outcome="missed"') == missed + 1
+    assert 0 < value("headway:slo_attainment_ratio", label) < 1
+
+
+def test_the_api_is_documented(gateway: Gateway) -> None:
+    paths = httpx.get(f"{gateway.url}/openapi.json").json()["paths"]
+    schema = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
+    assert "messages" in schema["required"]
+    assert "version" in httpx.get(f"{gateway.url}/version").json()
+
+
+def test_log_lines_carry_the_request_id(gateway: Gateway, world: World) -> None:
+    body = {"model": MODEL, "prompt": "ab", "max_tokens": 400, "stream": True}
+    world.worker.step_s = 0.02
+    headers = {"x-request-id": "seen-in-logs"}
+    with httpx.stream("POST", f"{gateway.url}/v1/completions", json=body, headers=headers) as response:
+        next(response.iter_lines())
+
+    def lines() -> list[str]:
+        documents = [json.loads(line) for line in gateway.log.read_text().splitlines() if line.startswith("{")]
+        return [line["message"] for line in documents if line.get("request_id") == "seen-in-logs"]
+
+    wait_for(lambda: "the client left" in lines())

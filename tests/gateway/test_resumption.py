@@ -1,0 +1,129 @@
+"""A worker that dies in mid-stream: the stream goes on elsewhere, and no token is lost or comes twice."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import openai
+import pytest
+
+from headway.core.errors import UnavailableError
+from tests.gateway import scripted_worker
+from tests.gateway.world import MODEL, Gateway, World, wait_for
+
+PROMPT = "The quick brown fox jumps. "
+
+
+@contextmanager
+def worker_process(*, step_s: float = 0.01) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """A worker that can be killed, and its endpoint."""
+    command = [sys.executable, str(Path(scripted_worker.__file__)), str(step_s)]
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment)
+    try:
+        assert process.stdout is not None
+        yield process, f"127.0.0.1:{process.stdout.readline().strip()}"
+    finally:
+        process.kill()
+        process.wait()
+
+
+def kill(process: subprocess.Popen[str]) -> None:
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+
+
+def test_streams_of_a_killed_worker_go_on_at_another(client: openai.OpenAI, world: World) -> None:
+    options = {"model": MODEL, "prompt": PROMPT, "max_tokens": 200, "n": 3, "seed": 4, "temperature": 0.7}
+    expected = [choice.text for choice in client.completions.create(**options).choices]
+    world.reset()
+    with worker_process() as (process, endpoint):
+        world.router.workers = {"worker-9": endpoint, "worker-0": world.worker_endpoint}
+        texts, num_chunks = ["", "", ""], 0
+        for chunk in client.completions.create(**options, stream=True):
+            texts[chunk.choices[0].index] += chunk.choices[0].text
+            num_chunks += 1
+            if num_chunks == 90:
+                kill(process)
+    assert texts == expected
+    first, second = world.router.routed
+    assert not first.resumed
+    assert second.resumed
+    assert second.request_id == first.request_id
+    assert list(second.excluded_worker_ids) == ["worker-9"]
+    assert all(len(submit.output_token_ids) >= 29 for submit in world.worker.submitted)
+    wait_for(lambda: world.router.num_open == 0)
+    assert sorted(release.outcome for release in world.router.released) == ["complete", "moved"]
+
+
+def test_a_stream_waits_for_a_worker_to_come_back(client: openai.OpenAI, world: World) -> None:
+    expected = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
+    with worker_process() as (process, endpoint):
+        world.router.workers = {"worker-9": endpoint}
+        text, num_chunks = "", 0
+        for chunk in client.completions.create(
+            model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True, stop="never"
+        ):
+            text += chunk.choices[0].text
+            num_chunks += 1
+            if num_chunks == 10:
+                kill(process)
+                returned = {"worker-0": world.worker_endpoint}
+                threading.Timer(0.7, lambda: setattr(world.router, "workers", returned)).start()
+    assert text == expected
+
+
+def test_a_stream_that_finds_no_other_worker_ends_with_an_error(client: openai.OpenAI, world: World) -> None:
+    with worker_process() as (process, endpoint):
+        world.router.workers = {"worker-9": endpoint}
+        stream = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=200, stream=True)
+        next(stream)
+        kill(process)
+        with pytest.raises(openai.APIError, match="No worker serves"):
+            list(stream)
+    wait_for(lambda: world.router.num_open == 0)
+    assert [release.outcome for release in world.router.released] == ["error"]
+
+
+def test_a_request_that_no_worker_began_is_refused_within_a_second(gateway: Gateway, world: World) -> None:
+    world.router.workers = {"worker-9": "127.0.0.1:1"}
+    response = httpx.post(f"{gateway.url}/v1/completions", json={"model": MODEL, "prompt": "ab"})
+    assert response.status_code == 503
+    assert response.elapsed.total_seconds() < 1.5
+    assert response.headers["retry-after"] == "1"
+    assert not world.router.routed[-1].resumed
+    wait_for(lambda: world.router.num_open == 0)
+
+
+def test_a_request_that_meets_a_dead_worker_first_takes_another(client: openai.OpenAI, world: World) -> None:
+    world.router.workers = {"worker-9": "127.0.0.1:1", "worker-0": world.worker_endpoint}
+    answer = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=4, temperature=0)
+    assert PROMPT.startswith(answer.choices[0].text)
+
+
+def test_a_draining_worker_hands_its_sequences_on(client: openai.OpenAI, world: World) -> None:
+    world.worker.fail_at = (5, UnavailableError("The worker is draining."))
+    with worker_process() as (_, endpoint):
+        world.router.workers = {"worker-0": world.worker_endpoint, "worker-9": endpoint}
+        answer = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=30, temperature=0, n=2)
+    assert all((PROMPT * 9).startswith(choice.text) for choice in answer.choices)
+    assert answer.usage is not None
+    assert answer.usage.completion_tokens == 60
+
+
+def test_prompt_logprobs_are_asked_for_once(client: openai.OpenAI, world: World) -> None:
+    world.worker.fail_at = (5, UnavailableError("The worker is draining."))
+    with worker_process() as (_, endpoint):
+        world.router.workers = {"worker-0": world.worker_endpoint, "worker-9": endpoint}
+        answer = client.completions.create(
+            model=MODEL, prompt=[40, 41, 42], max_tokens=9, temperature=0, echo=True, logprobs=1
+        )
+    logprobs = answer.choices[0].logprobs
+    assert logprobs is not None
+    assert len(logprobs.tokens or ()) == len(logprobs.token_logprobs or ()) == 12

@@ -1,0 +1,44 @@
+"""Stop strings: the cut of the text into pieces makes no difference."""
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headway.gateway.text.stop import StopScanner
+
+ALPHABET = st.text(alphabet="ab.", max_size=30)
+STOPS = st.lists(st.text(alphabet="ab.", min_size=1, max_size=5), min_size=1, max_size=5)
+
+
+def scan(stops: list[str], pieces: list[str]) -> tuple[str, bool]:
+    scanner = StopScanner(stops)
+    out = ""
+    for piece in pieces:
+        text, found = scanner.push(piece)
+        out += text
+        if found:
+            return out, True
+    return out + scanner.flush(), False
+
+
+def expected(stops: list[str], text: str) -> tuple[str, bool]:
+    """Character by character: the first end of any stop string cuts at its start."""
+    for end in range(1, len(text) + 1):
+        starts = [end - len(stop) for stop in stops if text[:end].endswith(stop)]
+        if starts:
+            return text[: min(starts)], True
+    return text, False
+
+
+@given(stops=STOPS, pieces=st.lists(ALPHABET, max_size=8))
+def test_the_first_stop_string_ends_the_text_however_it_is_cut(stops: list[str], pieces: list[str]) -> None:
+    assert scan(stops, pieces) == expected(stops, "".join(pieces))
+
+
+@given(stops=STOPS, pieces=st.lists(ALPHABET, max_size=8))
+def test_no_more_is_held_than_may_become_a_stop_string(stops: list[str], pieces: list[str]) -> None:
+    scanner = StopScanner(stops)
+    for piece in pieces:
+        if scanner.push(piece)[1]:
+            return
+    held = scanner.flush()
+    assert not held or any(stop.startswith(held) and stop != held for stop in stops)

@@ -1,0 +1,53 @@
+"""Single tokens, as logprobs show them."""
+
+import pytest
+
+from headway.core.errors import FailedPreconditionError
+from headway.gateway.text.tokenizer import Tokenizer, TokenKind
+from tests.gateway.vocabularies import BOS, EOS, byte_level, sentencepiece
+
+
+def test_special_tokens_are_added_only_when_asked_for() -> None:
+    tokenizer = Tokenizer(sentencepiece())
+    with_bos = tokenizer.encode("fox", add_special_tokens=True)
+    assert tokenizer.token(with_bos[0]).text == BOS
+    assert tokenizer.encode("fox", add_special_tokens=False) == with_bos[1:]
+
+
+def test_a_token_keeps_its_leading_space() -> None:
+    tokenizer = Tokenizer(sentencepiece())
+    texts = [tokenizer.token(i).text for i in tokenizer.encode("the fox", add_special_tokens=False)]
+    assert "".join(texts) == " the fox"
+
+
+@pytest.mark.parametrize("make", [byte_level, sentencepiece])
+def test_the_bytes_of_tokens_make_up_the_text(make: object) -> None:
+    assert callable(make)
+    tokenizer = Tokenizer(make())
+    token_ids = tokenizer.encode("a 🚂 fährt", add_special_tokens=False)
+    raw = b"".join(tokenizer.token(i).raw for i in token_ids)
+    assert raw.decode().strip() == "a 🚂 fährt"
+
+
+def test_special_tokens_are_silent_and_have_a_name() -> None:
+    tokenizer = Tokenizer(byte_level())
+    eos = tokenizer.encode(EOS, add_special_tokens=False)[0]
+    assert tokenizer.kinds[eos] == TokenKind.SILENT
+    assert tokenizer.token(eos).text == EOS
+    assert tokenizer.decode([eos]) == ""
+
+
+def test_padding_and_truncation_of_the_file_are_not_applied() -> None:
+    base = byte_level()
+    base.enable_truncation(2)
+    base.enable_padding(length=64)
+    assert 2 < len(Tokenizer(base).encode("the quick brown fox", add_special_tokens=True)) < 64
+
+
+def test_a_broken_file_is_named(tmp_path: object) -> None:
+    from pathlib import Path
+
+    path = Path(str(tmp_path)) / "tokenizer.json"
+    path.write_text("{")
+    with pytest.raises(FailedPreconditionError, match=r"tokenizer\.json"):
+        Tokenizer.load(path)

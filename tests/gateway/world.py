@@ -1,0 +1,261 @@
+"""All that a gateway needs around it, on real sockets: Redis, a plan, leases, a router and workers; and gateways."""
+
+import asyncio
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeVar
+
+import grpc
+import httpx
+from tokenizers import Tokenizer
+
+from headway.core.latency import LatencyModel
+from headway.core.model import Family, ModelSpec
+from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.slo import Slo
+from headway.store.membership import Member, Membership
+from headway.store.plans import PlanStore
+from headway.store.redis import Database
+from tests.gateway import scripted_router, scripted_worker
+from tests.gateway.scripted_router import ScriptedRouter
+from tests.gateway.scripted_worker import VOCAB_SIZE, ScriptedWorker
+from tests.gateway.vocabularies import BOS, EOS, byte_level, sentencepiece
+
+R = TypeVar("R")
+
+MODEL, PLAIN_MODEL = "tiny", "plain"
+MAX_MODEL_LEN = 512
+CHAT_TEMPLATE = (
+    "{% for message in messages %}{% if message.role == 'system' and not loop.first %}"
+    "{{ raise_exception('system comes first') }}{% endif %}"
+    "[{{ message.role }}]{{ message.content }}{{ eos_token if mark_turns }}{% endfor %}"
+    "{% if add_generation_prompt %}[assistant]{% endif %}"
+)
+
+
+@dataclass
+class Gateway:
+    """A gateway process."""
+
+    process: subprocess.Popen[bytes]
+    url: str
+    grpc_endpoint: str
+    log: Path
+
+
+class World:
+    """Serves from a thread of its own. `worker` and `router` live here; tests look into them and bend them."""
+
+    def __init__(self, redis_url: str, *, namespace: str, directory: Path) -> None:
+        self.redis_url = redis_url
+        self.namespace = namespace
+        self.directory = directory
+        self.worker = ScriptedWorker()
+        self.router = ScriptedRouter()
+        self.members: list[Member] = []
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
+        self._servers: list[grpc.aio.Server] = []
+        self._database = Database.connect(redis_url, namespace=namespace)
+
+    def start(self) -> None:
+        self._thread.start()
+        self.run(self._start())
+
+    def stop(self) -> None:
+        self.run(self._stop())
+        self._loop.call_soon_threadsafe(self._loop.stop)
+        self._thread.join()
+        self._loop.close()
+
+    def run(self, work: Awaitable[R]) -> R:
+        """Runs something in the world's thread."""
+
+        async def wait() -> R:
+            return await work
+
+        return asyncio.run_coroutine_threadsafe(wait(), self._loop).result(30)
+
+    def reset(self) -> None:
+        """As at the start."""
+        self.router.fault, self.router.delay_s = None, 0.0
+        self.router.workers = {"worker-0": self.worker_endpoint}
+        for log in (self.router.routed, self.router.leased, self.router.released):
+            log.clear()
+        self.worker.fail_submit = self.worker.fail_at = None
+        self.worker.step_s = 0.001
+        self.worker.submitted.clear()
+        self.worker.cancelled.clear()
+
+    @contextmanager
+    def gateway(self, *flags: str) -> Iterator[Gateway]:
+        """A gateway process that is ready."""
+        http_port, grpc_port = free_port(), free_port()
+        log = self.directory / f"gateway-{http_port}.log"
+        command = [sys.executable, "-m", "headway.gateway", "--redis-url", self.redis_url]
+        command += ["--namespace", self.namespace, "--http-port", str(http_port), "--port", str(grpc_port), *flags]
+        with log.open("wb") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | {"OMP_NUM_THREADS": "1"})
+        gateway = Gateway(process, f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}", log)
+        try:
+            wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 200, log=log)
+            yield gateway
+        finally:
+            process.terminate()
+            process.wait(10)
+
+    async def _start(self) -> None:
+        worker_server, worker_port = await scripted_worker.start(self.worker)
+        router_server, router_port = await scripted_router.start(self.router)
+        self._servers = [worker_server, router_server]
+        self.worker_endpoint = f"127.0.0.1:{worker_port}"
+        self.router_endpoint = f"127.0.0.1:{router_port}"
+        self.members = [
+            member("router", "router-0", self.router_endpoint),
+            member("worker", "worker-0", self.worker_endpoint, model=MODEL),
+            member("worker", "worker-1", self.worker_endpoint, model=PLAIN_MODEL),
+        ]
+        await PlanStore(self._database).set_current(make_plan(self.directory), replaces="")
+        self._keeper = asyncio.create_task(self._keep_leases())
+
+    async def _keep_leases(self) -> None:
+        membership = Membership(self._database)
+        while True:
+            for each in self.members:
+                await membership.renew(each)
+            await asyncio.sleep(0.5)
+
+    async def _stop(self) -> None:
+        self._keeper.cancel()
+        for server in self._servers:
+            await server.stop(None)
+        await self._database.close()
+
+
+def member(kind: str, member_id: str, endpoint: str, *, model: str = "") -> Member:
+    return Member(
+        kind=kind,
+        member_id=member_id,
+        endpoint=endpoint,
+        metrics_endpoint="",
+        pid=os.getpid(),
+        started_at_s=1.0,
+        model=model,
+    )
+
+
+def make_plan(directory: Path, *, plan_id: str = "plan-1") -> ServingPlan:
+    """MODEL has a byte-level tokenizer and a chat template; PLAIN_MODEL a SentencePiece-like one with BOS, no template."""
+    spec = ModelSpec(
+        family=Family.LLAMA,
+        architecture="LlamaForCausalLM",
+        vocab_size=VOCAB_SIZE,
+        hidden_size=16,
+        num_layers=1,
+        num_heads=2,
+        num_kv_heads=2,
+        head_dim=8,
+        intermediate_size=32,
+        max_position=MAX_MODEL_LEN,
+        dtype="float32",
+        activation="silu",
+        norm_eps=1e-5,
+        eos_token_ids=(1,),
+    )
+    models = (
+        ModelDeployment(
+            name=MODEL,
+            directory=str(write_checkpoint(directory / "tiny", byte_level(), template=CHAT_TEMPLATE)),
+            spec=spec,
+        ),
+        ModelDeployment(
+            name=PLAIN_MODEL,
+            directory=str(write_checkpoint(directory / "plain", sentencepiece(), template=None)),
+            spec=spec,
+            slo=Slo(ttft_s=20.0, tpot_s=5.0),
+        ),
+    )
+    assignments = tuple(_assignment(i, model.name) for i, model in enumerate(models))
+    return ServingPlan(plan_id=plan_id, created_at_s=1.7e9, models=models, workers=(), assignments=assignments)
+
+
+def _assignment(number: int, model: str) -> Assignment:
+    latency = LatencyModel(
+        base_s=0.001,
+        per_prefill_token_s=0,
+        per_prefill_pair_s=0,
+        per_decode_s=0,
+        per_context_token_s=0,
+        relative_error=0,
+        origin="estimated",
+    )
+    return Assignment(
+        group_id=f"group-{number}",
+        worker_id=f"worker-{number}",
+        model=model,
+        weight_bytes=0,
+        kv_cache_bytes=0,
+        reserved_bytes=0,
+        num_blocks=64,
+        block_size=16,
+        max_num_seqs=64,
+        max_num_batched_tokens=256,
+        max_model_len=MAX_MODEL_LEN,
+        enable_prefix_cache=True,
+        prediction=Prediction(
+            ttft_s=0.01, tpot_s=0.01, tpot_loaded_s=0.01, output_tokens_per_s=100, latency=latency
+        ),
+    )
+
+
+def write_checkpoint(directory: Path, tokenizer: Tokenizer, *, template: str | None) -> Path:
+    """What a gateway reads of a checkpoint: everything but the weights."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": VOCAB_SIZE,
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "num_key_value_heads": 2,
+        "max_position_embeddings": MAX_MODEL_LEN,
+        "eos_token_id": 1,
+    }
+    (directory / "config.json").write_text(json.dumps(config))
+    (directory / "model.safetensors").touch()
+    (directory / "tokenizer_config.json").write_text(json.dumps({"bos_token": BOS, "eos_token": EOS}))
+    tokenizer.save(str(directory / "tokenizer.json"))
+    if template is not None:
+        (directory / "chat_template.jinja").write_text(template)
+    return directory
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 15, log: Path | None = None) -> None:
+    """Returns when `condition` holds; connection faults count as not yet."""
+    deadline = time.monotonic() + timeout_s
+    while time.monotonic() < deadline:
+        try:
+            if condition():
+                return
+        except httpx.TransportError:
+            pass
+        time.sleep(0.01)
+    raise AssertionError(f"not within {timeout_s} s\n{log.read_text()[-3000:] if log else ''}")

@@ -1,0 +1,32 @@
+"""Fixtures: every test that takes `kernels` runs once for each variant of the library that this processor runs."""
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from headway.kernels.build import build
+from headway.kernels.cpu import CpuKernels
+from headway.kernels.library import supported_isas
+from headway.kernels.variants import isa_flags
+
+
+@pytest.fixture(scope="session", autouse=True)
+def built() -> None:
+    build()
+
+
+@pytest.fixture(scope="session", params=list(isa_flags()))
+def kernels(request: pytest.FixtureRequest, built: None) -> CpuKernels:
+    if request.param not in supported_isas():
+        pytest.skip(f"this processor does not run {request.param}")
+    return CpuKernels(request.param)
+
+
+@pytest.fixture(autouse=True)
+def seeded() -> Iterator[None]:
+    num_threads = torch.get_num_threads()
+    torch.set_num_threads(2)
+    torch.manual_seed(0)
+    yield
+    torch.set_num_threads(num_threads)

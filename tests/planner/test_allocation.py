@@ -1,0 +1,92 @@
+"""Replica allocation against brute force."""
+
+import random
+from itertools import product
+
+import pytest
+
+from headway.planner.serving.allocation import allocate, unseated
+
+Rates = list[list[float]]
+
+
+def slowest_total(rates: Rates, model_of: dict[int, int]) -> float:
+    totals = [0.0] * len(rates)
+    for worker, model in model_of.items():
+        totals[model] += rates[model][worker]
+    return min(totals)
+
+
+def best_slowest_total(rates: Rates) -> float:
+    """Of all allocations; 0 where no allocation serves every model."""
+    models = range(len(rates))
+    return max(slowest_total(rates, dict(enumerate(choice))) for choice in product(models, repeat=len(rates[0])))
+
+
+def random_rates(seed: int, *, share_that_fits: float) -> Rates:
+    generator = random.Random(seed)
+    num_models, num_workers = generator.randint(1, 3), generator.randint(1, 6)
+    return [
+        [generator.uniform(1, 10) if generator.random() < share_that_fits else 0.0 for _ in range(num_workers)]
+        for _ in range(num_models)
+    ]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_on_equal_workers_the_allocation_is_optimal(seed: int) -> None:
+    generator = random.Random(seed)
+    num_models = generator.randint(1, 4)
+    num_workers = generator.randint(num_models, 6)
+    rates = [[generator.uniform(1, 10)] * num_workers for _ in range(num_models)]
+    model_of = allocate(rates, keep={})
+    assert model_of is not None
+    assert slowest_total(rates, model_of) == pytest.approx(best_slowest_total(rates))
+
+
+@pytest.mark.parametrize("share_that_fits", [0.4, 0.7, 1.0])
+def test_an_allocation_is_found_exactly_when_there_is_one_and_is_near_the_best(share_that_fits: float) -> None:
+    ratios = []
+    for seed in range(150):
+        rates = random_rates(seed, share_that_fits=share_that_fits)
+        model_of, best = allocate(rates, keep={}), best_slowest_total(rates)
+        if model_of is None:
+            assert best == 0
+            assert unseated(rates)
+            continue
+        assert unseated(rates) == []
+        assert all(rates[model][worker] > 0 for worker, model in model_of.items())
+        ratios.append(slowest_total(rates, model_of) / best)
+    assert min(ratios) > 0.75
+    assert sum(ratios) / len(ratios) > 0.99
+
+
+def test_every_worker_that_fits_a_model_is_used() -> None:
+    rates = [[1.0, 0.0, 1.0, 0.0], [1.0, 1.0, 1.0, 0.0]]
+    model_of = allocate(rates, keep={})
+    assert model_of is not None
+    assert model_of.keys() == {0, 1, 2}
+
+
+def test_spare_workers_go_where_tokens_are_dearest() -> None:
+    rates = [[35.0] * 5, [10.0] * 5]
+    model_of = allocate(rates, keep={})
+    assert model_of is not None
+    assert sorted(model_of.values()) == [0, 1, 1, 1, 1]
+
+
+def test_what_was_allocated_is_kept_and_only_new_workers_are_given_out() -> None:
+    rates = [[30.0] * 4, [10.0] * 4]
+    assert allocate(rates, keep={0: 0, 1: 1, 2: 0}) == {0: 0, 1: 1, 2: 0, 3: 1}
+
+
+def test_an_allocation_that_leaves_a_model_out_is_not_kept() -> None:
+    rates = [[5.0, 5.0], [5.0, 5.0]]
+    model_of = allocate(rates, keep={0: 0, 1: 0})
+    assert model_of is not None
+    assert sorted(model_of.values()) == [0, 1]
+
+
+def test_models_without_a_worker_are_named() -> None:
+    rates = [[1.0, 0.0], [1.0, 0.0]]
+    assert allocate(rates, keep={}) is None
+    assert unseated(rates) == [1]

@@ -1,0 +1,154 @@
+"""A worker whose steps take exactly as long as a law says, behind a real gRPC server, registered in a real Redis."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+
+from headway.core.cluster import Hardware
+from headway.core.errors import FailedPreconditionError
+from headway.core.latency import LatencyModel
+from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.profile import Profile
+from headway.profiler.service import ProfilerService
+from headway.rpc.convert import to_pb
+from headway.rpc.interceptors import CallInterceptor, Context
+from headway.rpc.peers import Peers
+from headway.store.documents import Documents
+from headway.store.membership import Member, Membership
+from headway.store.redis import Database
+from headway.store.schema import PROFILE
+from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+
+LAW = LatencyModel(
+    base_s=4e-3, per_prefill_token_s=2e-4, per_prefill_pair_s=3e-8, per_decode_s=5e-4, per_context_token_s=2e-7
+)
+
+
+class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
+    """Answers measurements by `law`; the first `num_busy` of them find it serving."""
+
+    def __init__(self, worker_id: str = "worker-0") -> None:
+        self.worker_id = worker_id
+        self.hardware = Hardware(
+            device="cpu", name="Test CPU", num_threads=2, memory_bytes=2**33, software={"torch": "1"}
+        )
+        self.model = "llama"
+        self.plan_id = "plan-1"
+        self.law: Callable[[worker_pb2.MeasureStepRequest], float] = step_by_law
+        self.num_busy = 0
+        self.asked: list[tuple[int, int, int]] = []
+        self.on_measure: Callable[[], None] = lambda: None
+        self.server: grpc.aio.Server | None = None
+
+    async def GetWorker(  # noqa: N802 - the method's name in the protocol
+        self, request: worker_pb2.GetWorkerRequest, context: Context
+    ) -> worker_pb2.GetWorkerResponse:
+        return worker_pb2.GetWorkerResponse(
+            worker_id=self.worker_id,
+            hardware=to_pb(self.hardware, common_pb2.Hardware),
+            state="ready",
+            model=self.model,
+            plan_id=self.plan_id,
+        )
+
+    async def WatchLoad(  # noqa: N802
+        self, request: worker_pb2.WatchLoadRequest, context: Context
+    ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
+        yield worker_pb2.WatchLoadResponse(
+            model=self.model,
+            num_blocks=1024,
+            max_num_seqs=32,
+            max_num_batched_tokens=256,
+            max_model_len=1024,
+            block_size=16,
+        )
+        await asyncio.sleep(60)
+
+    async def MeasureStep(  # noqa: N802
+        self, request: worker_pb2.MeasureStepRequest, context: Context
+    ) -> worker_pb2.MeasureStepResponse:
+        if self.num_busy > 0:
+            self.num_busy -= 1
+            raise FailedPreconditionError("The worker is serving requests.")
+        self.asked.append((request.prefill_tokens, request.num_decodes, request.context_tokens))
+        self.on_measure()
+        return worker_pb2.MeasureStepResponse(step_s=self.law(request))
+
+
+def step_by_law(request: worker_pb2.MeasureStepRequest) -> float:
+    return LAW.step_s(
+        prefill_tokens=request.prefill_tokens,
+        prefill_context=request.context_tokens,
+        num_decodes=request.num_decodes,
+        context_tokens=request.num_decodes * request.context_tokens,
+    )
+
+
+@asynccontextmanager
+async def serving(worker: ScriptedWorker, database: Database) -> AsyncIterator[None]:
+    worker.server = server = grpc.aio.server(interceptors=[CallInterceptor()])
+    worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    member = Member(
+        kind="worker",
+        member_id=worker.worker_id,
+        endpoint=f"127.0.0.1:{port}",
+        metrics_endpoint="",
+        pid=1,
+        started_at_s=time.time(),
+    )
+    await Membership(database).renew(member)
+    try:
+        yield
+    finally:
+        await server.stop(None)
+
+
+@pytest.fixture(scope="session")
+def law() -> LatencyModel:
+    return LAW
+
+
+@pytest.fixture(scope="session")
+def spec() -> ModelSpec:
+    return ModelSpec(
+        family=Family.LLAMA,
+        architecture="LlamaForCausalLM",
+        vocab_size=1000,
+        hidden_size=64,
+        num_layers=2,
+        num_heads=4,
+        num_kv_heads=2,
+        head_dim=16,
+        intermediate_size=128,
+        max_position=1024,
+        dtype="float32",
+        activation="silu",
+        norm_eps=1e-5,
+        rope=RopeSpec(theta=1e4, rotary_dim=16),
+    )
+
+
+@pytest.fixture
+async def worker(database: Database) -> AsyncIterator[ScriptedWorker]:
+    worker = ScriptedWorker()
+    async with serving(worker, database):
+        yield worker
+
+
+@pytest.fixture
+def profiles(database: Database) -> Documents[Profile]:
+    return Documents(database, PROFILE, Profile)
+
+
+@pytest.fixture
+async def service(
+    database: Database, worker: ScriptedWorker, profiles: Documents[Profile]
+) -> AsyncIterator[ProfilerService]:
+    async with Peers(Membership(database)).watching() as peers:
+        yield ProfilerService(peers, profiles, patience_s=2.0)

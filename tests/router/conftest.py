@@ -1,0 +1,53 @@
+"""A router over a real socket, in this process."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from headway.core.plan import ServingPlan
+from headway.router.attainment import Attainment
+from headway.router.config import RouterConfig
+from headway.router.service import RouterService
+from headway.router.servicer import RouterServicer
+from headway.router.upkeep import Upkeep
+from headway.rpc.followers import Followers
+from headway.rpc.interceptors import CallInterceptor
+from headway.rpc.peers import Peers
+from headway.store.membership import Membership
+from headway.store.plans import PlanStore
+from headway.store.redis import Database
+from headway.v1 import router_pb2_grpc
+from tests.router.harness import RunningRouter
+
+StartRouter = Callable[..., AbstractAsyncContextManager[RunningRouter]]
+
+
+@pytest.fixture
+def routing(database: Database) -> StartRouter:
+    """`async with routing(max_queue=3) as router:` serves with these settings, without upkeep in the background."""
+
+    @asynccontextmanager
+    async def start(*, plan: ServingPlan | None = None, **settings: Any) -> AsyncIterator[RunningRouter]:
+        config = RouterConfig(**settings)
+        server = grpc.aio.server(interceptors=[CallInterceptor()])
+        async with Peers(Membership(database)).watching() as peers:
+            service = RouterService(config, peers=peers, attainment=Attainment(database), instance_id="test")
+            upkeep = Upkeep(config, service, peers=peers, plans=PlanStore(database))
+            router_pb2_grpc.add_RouterServiceServicer_to_server(RouterServicer(service), server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            following = asyncio.create_task(Followers(peers, "worker", follow=service.follow, lose=service.lose).run())
+            if plan is not None:
+                service.apply(plan)
+            await upkeep.settle()
+            async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+                yield RunningRouter(service, upkeep, router_pb2_grpc.RouterServiceStub(channel))
+            await server.stop(None)
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    return start

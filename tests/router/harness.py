@@ -1,0 +1,101 @@
+"""A plan, and a router over a real socket in this process."""
+
+import asyncio
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from headway.core.latency import LatencyModel
+from headway.core.model import Family, ModelSpec
+from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.slo import Slo
+from headway.router.service import RouterService
+from headway.router.upkeep import Upkeep
+from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
+
+LATENCY = LatencyModel(
+    base_s=0.01, per_prefill_token_s=0.001, per_prefill_pair_s=0.0, per_decode_s=0.002, per_context_token_s=1e-6
+)
+SPEC = ModelSpec(
+    family=Family.LLAMA,
+    architecture="LlamaForCausalLM",
+    vocab_size=256,
+    hidden_size=64,
+    num_layers=2,
+    num_heads=4,
+    num_kv_heads=2,
+    head_dim=16,
+    intermediate_size=128,
+    max_position=4096,
+    dtype="float32",
+    activation="silu",
+    norm_eps=1e-5,
+)
+
+
+def make_plan(*worker_ids: str, plan_id: str = "plan-1", slo: Slo | None = None) -> ServingPlan:
+    """Every worker serves `llama`, at the speed of `LATENCY`."""
+    prediction = Prediction(
+        ttft_s=0.5, tpot_s=0.01, tpot_loaded_s=0.1, output_tokens_per_s=100.0, latency=LATENCY, profile_id="p"
+    )
+    return ServingPlan(
+        plan_id=plan_id,
+        created_at_s=0.0,
+        models=(ModelDeployment(name="llama", directory="/models/llama", spec=SPEC, slo=slo or Slo()),),
+        workers=(),
+        assignments=tuple(
+            Assignment(
+                group_id=f"group-of-{worker_id}",
+                worker_id=worker_id,
+                model="llama",
+                weight_bytes=1,
+                kv_cache_bytes=1,
+                reserved_bytes=1,
+                num_blocks=1024,
+                block_size=16,
+                max_num_seqs=64,
+                max_num_batched_tokens=512,
+                max_model_len=4096,
+                enable_prefix_cache=True,
+                prediction=prediction,
+            )
+            for worker_id in worker_ids
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class RunningRouter:
+    """A router that serves, and a stub on it."""
+
+    service: RouterService
+    upkeep: Upkeep
+    stub: "router_pb2_grpc.RouterServiceAsyncStub"
+
+    async def route(
+        self, request_id: str, *, timeout_s: float | None = 10.0, slo: dict[str, float] | None = None, **fields: Any
+    ) -> router_pb2.RouteResponse:
+        request: dict[str, Any] = {
+            "model": "llama",
+            "gateway_id": "gateway-0",
+            "num_prompt_tokens": 100,
+            "max_output_tokens": 32,
+        }
+        objective = common_pb2.Slo(**slo) if slo else None
+        message = router_pb2.RouteRequest(request_id=request_id, slo=objective, **(request | fields))
+        return await self.stub.Route(message, timeout=timeout_s)
+
+    async def release(self, lease_id: str, *, outcome: str = "complete", **fields: Any) -> None:
+        await self.stub.Release(router_pb2.ReleaseRequest(lease_id=lease_id, outcome=outcome, **fields))
+
+    async def fleet(self) -> router_pb2.GetFleetResponse:
+        return await self.stub.GetFleet(router_pb2.GetFleetRequest())
+
+
+async def eventually(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+    """Returns once the condition holds; fails the test if it does not in time."""
+    deadline_s = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline_s, "the condition did not come true in time"
+        await asyncio.sleep(0.005)

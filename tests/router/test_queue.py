@@ -1,0 +1,103 @@
+"""Who gets the next place."""
+
+from headway.core.errors import ResourceExhaustedError
+from headway.router.dispatcher import Shortage
+from headway.router.lease import Lease
+from headway.router.queue import WaitingQueue
+from headway.router.request import RoutingRequest
+from headway.router.ticket import Ticket
+from tests.router.test_books import make_lease
+
+
+def make_ticket(request_id: str, *, model: str = "llama", resumed: bool = False) -> Ticket:
+    request = RoutingRequest(
+        request_id=request_id,
+        model=model,
+        gateway_id="gateway-0",
+        num_prompt_tokens=1,
+        max_output_tokens=1,
+        resumed=resumed,
+    )
+    return Ticket(request=request, arrived_s=0.0, failed_at_s=0.0)
+
+
+class Places:
+    """Gives out `num` places, in the order of asking."""
+
+    def __init__(self, num: int, *, shortages: dict[str, Shortage] | None = None, refuses: str = "") -> None:
+        self.num = num
+        self.given: list[str] = []
+        self._shortages = shortages or {}
+        self._refuses = refuses
+
+    def __call__(self, ticket: Ticket) -> Lease | Shortage:
+        request_id = ticket.request.request_id
+        if request_id == self._refuses:
+            raise ResourceExhaustedError("too late")
+        if shortage := self._shortages.get(request_id):
+            return shortage
+        if len(self.given) == self.num:
+            return Shortage.NO_ROOM
+        self.given.append(request_id)
+        return make_lease(f"lease-of-{request_id}", request_id=request_id)
+
+
+async def test_places_go_to_those_who_came_first() -> None:
+    queue, places = WaitingQueue(), Places(2)
+    futures = [queue.enter(make_ticket(name)) for name in "abc"]
+    queue.serve("llama", place=places)
+    assert places.given == ["a", "b"]
+    assert [future.done() for future in futures] == [True, True, False]
+    assert queue.num_waiting("llama") == queue.num_queued == 1
+
+
+async def test_resumed_streams_go_first() -> None:
+    queue, places = WaitingQueue(), Places(1)
+    for ticket in (make_ticket("new"), make_ticket("resumed", resumed=True)):
+        queue.enter(ticket)
+    queue.serve("llama", place=places)
+    assert places.given == ["resumed"]
+
+
+async def test_one_that_no_group_can_take_holds_up_nobody() -> None:
+    queue, places = WaitingQueue(), Places(2, shortages={"a": Shortage.NO_GROUP})
+    for name in "abc":
+        queue.enter(make_ticket(name))
+    queue.serve("llama", place=places)
+    assert places.given == ["b", "c"]
+    assert queue.num_waiting("llama") == 1
+
+
+async def test_one_that_is_refused_hears_it_and_the_next_is_served() -> None:
+    queue, places = WaitingQueue(), Places(1, refuses="a")
+    first, second = (queue.enter(make_ticket(name)) for name in "ab")
+    queue.serve("llama", place=places)
+    assert isinstance(first.exception(), ResourceExhaustedError)
+    assert second.result().request_id == "b"
+
+
+async def test_one_that_left_gets_no_place() -> None:
+    queue, places = WaitingQueue(), Places(1)
+    tickets = [make_ticket(name) for name in "abc"]
+    futures = [queue.enter(ticket) for ticket in tickets]
+    queue.leave(tickets[0])
+    futures[1].cancel()  # its caller is about to leave
+    queue.serve("llama", place=places)
+    assert places.given == ["c"]
+
+
+async def test_models_have_lines_of_their_own() -> None:
+    queue, places = WaitingQueue(), Places(9)
+    queue.enter(make_ticket("a", model="llama"))
+    queue.enter(make_ticket("b", model="opt"))
+    queue.serve("opt", place=places)
+    assert places.given == ["b"]
+    assert (queue.num_waiting("llama"), queue.num_waiting("opt")) == (1, 0)
+
+
+async def test_leaving_twice_is_no_harm() -> None:
+    queue, ticket = WaitingQueue(), make_ticket("a")
+    queue.enter(ticket)
+    queue.leave(ticket)
+    queue.leave(ticket)
+    assert queue.num_queued == 0

@@ -1,0 +1,257 @@
+"""The router over real sockets: who is admitted, who waits, who is refused."""
+
+import asyncio
+import random
+import time
+from contextlib import AsyncExitStack
+from dataclasses import replace
+
+import grpc
+import pytest
+
+from headway.core.errors import HeadwayError, NotFoundError, ResourceExhaustedError, UnavailableError
+from headway.core.slo import Slo
+from headway.rpc.status import error_from_rpc
+from headway.store.redis import Database
+from headway.v1 import router_pb2
+from tests.router.conftest import StartRouter
+from tests.router.harness import RunningRouter, eventually, make_plan
+from tests.router.scripted import IDLE, ScriptedKvCache, ScriptedWorker
+
+SMALL = replace(IDLE, max_num_seqs=1)
+"""Four leases and it is full, at a cap of four times its batch."""
+HASHES = [bytes([i]) * 16 for i in range(6)]
+
+
+async def refusal(router: RunningRouter, request_id: str = "x", **fields: object) -> HeadwayError:
+    """The error that this request gets."""
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await router.route(request_id, **fields)  # type: ignore[arg-type]
+    return error_from_rpc(caught.value)
+
+
+async def fill(router: RunningRouter, *, num: int) -> list[router_pb2.RouteResponse]:
+    return [await router.route(f"filler-{i}") for i in range(num)]
+
+
+async def test_a_lease_tells_where_to_go_and_why(database: Database, routing: StartRouter) -> None:
+    async with ScriptedWorker.running(database, "worker-0") as worker, routing(plan=make_plan("worker-0")) as router:
+        lease = await router.route("a")
+        assert (lease.worker_id, lease.group_id) == ("worker-0", "group-of-worker-0")
+        assert lease.endpoint == worker.endpoint
+        assert "group-of-worker-0 is the only one" in lease.reason
+        assert lease.predicted_ttft_s == pytest.approx(0.11)
+        fleet = await router.fleet()
+        assert (fleet.num_in_flight, fleet.groups[0].num_in_flight, fleet.groups[0].state) == (1, 1, "ready")
+        await router.release(lease.lease_id)
+        await router.release(lease.lease_id)
+        await router.release("unknown")
+        fleet = await router.fleet()
+        assert (fleet.num_in_flight, fleet.groups[0].num_in_flight) == (0, 0)
+
+
+async def test_an_unknown_model_is_refused_with_the_names_of_those_served(
+    database: Database, routing: StartRouter
+) -> None:
+    async with ScriptedWorker.running(database, "worker-0"), routing() as router:
+        error = await refusal(router, model="gpt-5")
+        assert isinstance(error, NotFoundError)
+        assert "llama" in error.hint
+
+
+async def test_nothing_is_known_before_there_is_a_plan_or_a_worker(routing: StartRouter) -> None:
+    async with routing() as router:
+        error = await refusal(router)
+        assert isinstance(error, UnavailableError)
+        assert error.retry_after_s == 1.0
+
+
+async def test_a_broken_stream_removes_the_worker_at_once(database: Database, routing: StartRouter) -> None:
+    async with AsyncExitStack() as stack:
+        workers = [await stack.enter_async_context(ScriptedWorker.running(database, f"worker-{i}")) for i in range(2)]
+        router = await stack.enter_async_context(routing(plan=make_plan("worker-0", "worker-1")))
+        await workers[0].crash()
+        await eventually(lambda: len(list(router.service.dispatcher.fleet.serving("llama"))) == 1)
+        leases = [await router.route(f"r{i}") for i in range(4)]
+        assert {lease.worker_id for lease in leases} == {"worker-1"}
+        await workers[1].crash()
+        started_s = time.monotonic()
+        error = await refusal(router)
+        assert isinstance(error, UnavailableError)
+        assert error.retry_after_s is not None
+        assert time.monotonic() - started_s < 1.0
+
+
+async def test_a_worker_that_comes_later_is_found(database: Database, routing: StartRouter) -> None:
+    async with routing(plan=make_plan("worker-0"), absent_timeout_s=5.0) as router:
+        waiting = asyncio.create_task(router.route("a"))
+        await asyncio.sleep(0.05)
+        async with ScriptedWorker.running(database, "worker-0"):
+            assert (await waiting).worker_id == "worker-0"
+
+
+async def test_an_slo_out_of_reach_is_refused_at_once_and_counted(database: Database, routing: StartRouter) -> None:
+    async with ScriptedWorker.running(database, "worker-0"), routing(plan=make_plan("worker-0")) as router:
+        error = await refusal(router, slo={"ttft_s": 0.01})
+        assert isinstance(error, ResourceExhaustedError)
+        assert error.retry_after_s is not None
+        await router.route("b", slo={"ttft_s": 5.0})
+        attainment = (await router.fleet()).attainments[0]
+        assert (attainment.model, attainment.num_rejected) == ("llama", 1)
+
+
+async def test_a_models_own_slo_holds_where_the_request_brings_none(database: Database, routing: StartRouter) -> None:
+    plan = make_plan("worker-0", slo=Slo(ttft_s=0.01))
+    async with ScriptedWorker.running(database, "worker-0"), routing(plan=plan) as router:
+        assert isinstance(await refusal(router), ResourceExhaustedError)
+        lease = await router.route("b", slo={"ttft_s": 5.0})
+        await router.release(lease.lease_id, ttft_s=0.1, tpot_s=0.01)
+        attainment = (await router.fleet()).attainments[0]
+        assert (attainment.num_met, attainment.num_rejected) == (1, 1)
+
+
+async def test_a_busy_worker_is_too_slow_until_it_reports_that_it_is_not(
+    database: Database, routing: StartRouter
+) -> None:
+    async with ScriptedWorker.running(database, "worker-0") as worker, routing(plan=make_plan("worker-0")) as router:
+        worker.report(num_running=8, num_waiting=8, num_pending_prefill_tokens=8000)
+        await eventually(lambda: router.service.fleet_view().groups[0].num_waiting == 8)
+        assert isinstance(await refusal(router, slo={"ttft_s": 1.0}), ResourceExhaustedError)
+        worker.report(num_running=1, num_waiting=0, num_pending_prefill_tokens=0)
+        await eventually(lambda: router.service.fleet_view().groups[0].num_waiting == 0)
+        await router.route("b", slo={"ttft_s": 1.0})
+
+
+async def test_requests_beyond_the_cap_wait_in_line_and_the_line_is_bounded(
+    database: Database, routing: StartRouter
+) -> None:
+    settings = {"max_group_sequences": 1, "max_queue": 2}
+    async with ScriptedWorker.running(database, "worker-0", load=SMALL), routing(**settings) as router:
+        leases = await fill(router, num=4)
+        first, second = (asyncio.create_task(router.route(name)) for name in ("first", "second"))
+        await eventually(lambda: router.service.fleet_view().num_queued == 2)
+        error = await refusal(router)
+        assert isinstance(error, ResourceExhaustedError)
+        assert error.retry_after_s == 1.0
+        await router.release(leases[0].lease_id)
+        await asyncio.wait({first, second}, return_when=asyncio.FIRST_COMPLETED)
+        assert first.done()
+        assert not second.done()
+        await router.release(leases[1].lease_id)
+        await second
+        assert (await router.fleet()).num_in_flight == 4
+
+
+async def test_a_client_that_leaves_the_line_makes_way(database: Database, routing: StartRouter) -> None:
+    settings = {"max_group_sequences": 1}
+    async with ScriptedWorker.running(database, "worker-0", load=SMALL), routing(**settings) as router:
+        leases = await fill(router, num=4)
+        leaver, stayer = (asyncio.create_task(router.route(name)) for name in ("leaver", "stayer"))
+        await eventually(lambda: router.service.fleet_view().num_queued == 2)
+        leaver.cancel()
+        await eventually(lambda: router.service.fleet_view().num_queued == 1)
+        await router.release(leases[0].lease_id)
+        await stayer
+        fleet = await router.fleet()
+        assert (fleet.num_in_flight, fleet.num_queued) == (4, 0)
+
+
+async def test_waiting_ends_with_an_error_when_it_takes_too_long(database: Database, routing: StartRouter) -> None:
+    settings = {"max_group_sequences": 1, "queue_timeout_s": 0.2}
+    plan = make_plan("worker-0")
+    async with ScriptedWorker.running(database, "worker-0", load=SMALL), routing(plan=plan, **settings) as router:
+        await fill(router, num=4)
+        assert isinstance(await refusal(router), UnavailableError)
+        assert (await router.fleet()).num_queued == 0
+
+
+async def test_a_resumed_stream_waits_for_its_worker_to_be_restarted(database: Database, routing: StartRouter) -> None:
+    async with AsyncExitStack() as stack:
+        worker = await stack.enter_async_context(ScriptedWorker.running(database, "worker-0"))
+        router = await stack.enter_async_context(routing(plan=make_plan("worker-0")))
+        lease = await router.route("a")
+        await worker.crash()
+        resumed = asyncio.create_task(router.route("a", resumed=True, excluded_worker_ids=["worker-0"]))
+        await asyncio.sleep(0.1)
+        assert isinstance(await refusal(router), UnavailableError)
+        await stack.enter_async_context(ScriptedWorker.running(database, "worker-0"))
+        again = await resumed
+        assert again.worker_id == "worker-0"
+        assert again.endpoint != lease.endpoint
+        assert (await router.fleet()).num_in_flight == 1
+
+
+async def test_a_resumed_stream_passes_by_slo_and_cap(database: Database, routing: StartRouter) -> None:
+    settings = {"max_group_sequences": 1}
+    plan = make_plan("worker-0")
+    async with ScriptedWorker.running(database, "worker-0", load=SMALL), routing(plan=plan, **settings) as router:
+        await fill(router, num=4)
+        await router.route("a", resumed=True, slo={"ttft_s": 0.001})
+        assert (await router.fleet()).num_in_flight == 5
+
+
+async def test_the_holder_of_the_prefix_is_asked_for_and_chosen(database: Database, routing: StartRouter) -> None:
+    async with AsyncExitStack() as stack:
+        for i in range(3):
+            await stack.enter_async_context(ScriptedWorker.running(database, f"worker-{i}"))
+        await stack.enter_async_context(ScriptedKvCache.running(database, {"worker-2": 5}))
+        router = await stack.enter_async_context(
+            routing(plan=make_plan("worker-0", "worker-1", "worker-2"), prefix_timeout_s=1.0)
+        )
+        lease = await router.route("a", block_hashes=HASHES)
+        assert (lease.worker_id, lease.num_cached_tokens) == ("worker-2", 80)
+
+
+async def test_nobody_is_asked_where_there_is_no_choice(database: Database, routing: StartRouter) -> None:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(ScriptedWorker.running(database, "worker-0"))
+        kvcache = await stack.enter_async_context(ScriptedKvCache.running(database, {"worker-0": 5}))
+        router = await stack.enter_async_context(routing(plan=make_plan("worker-0"), prefix_timeout_s=1.0))
+        lease = await router.route("a", block_hashes=HASHES)
+        assert kvcache.num_lookups == 0
+        await router.release(lease.lease_id)
+        await router.route("b", block_hashes=HASHES, slo={"ttft_s": 0.1})  # only the cache makes it in time
+        assert kvcache.num_lookups == 1
+
+
+async def test_a_slow_prefix_service_costs_its_deadline_once(database: Database, routing: StartRouter) -> None:
+    async with AsyncExitStack() as stack:
+        for i in range(2):
+            await stack.enter_async_context(ScriptedWorker.running(database, f"worker-{i}"))
+        kvcache = await stack.enter_async_context(ScriptedKvCache.running(database, {"worker-1": 5}, delay_s=5.0))
+        router = await stack.enter_async_context(routing())
+        started_s = time.monotonic()
+        for i in range(10):
+            await router.route(f"r{i}", block_hashes=HASHES)
+        assert time.monotonic() - started_s < 1.0
+        assert kvcache.num_lookups == 1
+
+
+async def test_leases_of_clients_that_gave_up_do_not_stay(database: Database, routing: StartRouter) -> None:
+    rng = random.Random(7)
+
+    async with ScriptedWorker.running(database, "worker-0"), routing() as router:
+        routes = {f"r{i}": asyncio.create_task(router.route(f"r{i}")) for i in range(200)}
+        for task in rng.sample(list(routes.values()), 150):
+            asyncio.get_running_loop().call_later(rng.random() * 0.05, task.cancel)
+        num_served = 0
+        for request_id, task in routes.items():
+            try:
+                await router.release((await task).lease_id)
+                num_served += 1
+            except asyncio.CancelledError:  # the answer may have been on its way
+                await router.release("", outcome="cancelled", gateway_id="gateway-0", request_id=request_id)
+        assert 0 < num_served < 200
+        assert (await router.fleet()).num_in_flight == 0
+
+
+async def test_a_negative_length_is_an_invalid_argument(database: Database, routing: StartRouter) -> None:
+    async with ScriptedWorker.running(database, "worker-0"), routing() as router:
+        error = await refusal(router, num_prompt_tokens=-1)
+        assert error.field == "num_prompt_tokens"
+
+
+async def test_an_unknown_outcome_is_an_invalid_argument(database: Database, routing: StartRouter) -> None:
+    async with ScriptedWorker.running(database, "worker-0"), routing() as router:
+        with pytest.raises(grpc.aio.AioRpcError, match="complete, cancelled, error, moved"):
+            await router.release("lease", outcome="lost")
