@@ -1,5 +1,6 @@
 """Counters that survive a restart, and an absence, of Redis and of the router."""
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -72,6 +73,13 @@ async def test_counts_go_to_redis_once_and_outlive_the_router(database: Database
     second.count_rejection("llama")
     await second.flush()
     assert second.totals == (total(num_met=1, num_missed=1, num_rejected=2, num_completed=2),)
+
+
+async def test_two_flushes_at_once_write_each_count_once(database: Database) -> None:
+    attainment = Attainment(database)
+    attainment.count_rejection("llama")
+    await asyncio.gather(attainment.flush(), attainment.flush())
+    assert await database.redis.hgetall(ATTAINMENT.key(database.namespace, "llama")) == {"rejected": "1"}
 
 
 async def test_counts_wait_for_redis_to_come_back(tmp_path: Path) -> None:

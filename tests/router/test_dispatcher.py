@@ -1,6 +1,5 @@
 """Whole decisions, with a clock of their own."""
 
-import time
 from collections import Counter
 from dataclasses import replace
 
@@ -248,13 +247,3 @@ class DispatcherMachine(RuleBasedStateMachine):
 
 TestDispatcher = DispatcherMachine.TestCase
 TestDispatcher.settings = settings(max_examples=50, stateful_step_count=40, deadline=None, derandomize=True)
-
-
-def test_a_decision_among_16_workers_takes_well_under_a_millisecond() -> None:
-    stage = Stage(16)
-    times_s = []
-    for _ in range(200):
-        started_s = time.perf_counter()
-        stage.lease(cached_blocks={"worker-3": 10}, slo=Slo(ttft_s=60.0, tpot_s=1.0))
-        times_s.append(time.perf_counter() - started_s)
-    assert sorted(times_s)[100] < 0.001  # 0.2 ms on a machine that does nothing else

@@ -13,6 +13,8 @@ class LoadReport:
         num_pending_prefill_tokens: prompt tokens of all of them that are still to be computed.
         num_context_tokens: context lengths of the running sequences, summed.
         num_blocks, num_free_blocks: KV blocks in all; those that a new sequence could have, evictable ones included.
+        num_preemptions: since the model was loaded.
+        num_prefix_hit_tokens, num_prefix_query_tokens: found and looked up in the prefix cache, since then.
     """
 
     model: str = ""
@@ -27,3 +29,6 @@ class LoadReport:
     max_num_batched_tokens: int = 0
     max_model_len: int = 0
     block_size: int = 0
+    num_preemptions: int = 0
+    num_prefix_hit_tokens: int = 0
+    num_prefix_query_tokens: int = 0

@@ -1,11 +1,11 @@
 """How many requests kept their SLO, counted here and added up in Redis."""
 
+import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from headway.observe.metrics import SLO_ATTAINMENT, SLO_REQUESTS
 from headway.router.lease import Lease, Outcome, Release
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import ATTAINMENT
@@ -32,6 +32,7 @@ class Attainment:
         self._stored: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._unwritten: defaultdict[str, Counter[str]] = defaultdict(Counter)
         self._is_loaded = False
+        self._writing = asyncio.Lock()
 
     @property
     def totals(self) -> tuple[ModelAttainment, ...]:
@@ -45,22 +46,23 @@ class Attainment:
             self._unwritten[lease.model][_COMPLETED] += 1
             if slo:
                 is_met = slo.is_met(ttft_s=release.ttft_s, tpot_s=release.tpot_s)
-                self._count(lease.model, _MET if is_met else _MISSED)
+                self._unwritten[lease.model][_MET if is_met else _MISSED] += 1
         elif release.outcome is Outcome.ERROR and slo:
-            self._count(lease.model, _MISSED)
+            self._unwritten[lease.model][_MISSED] += 1
 
     def count_rejection(self, model: str) -> None:
         """Counts a request with an SLO that was refused."""
-        self._count(model, _REJECTED)
+        self._unwritten[model][_REJECTED] += 1
 
     async def flush(self) -> None:
         """Writes what has been counted since the last time; UnavailableError leaves it for the next."""
-        if not self._is_loaded:
-            await self._load()
-        for model, counts in list(self._unwritten.items()):
-            if written := +counts:
-                await self._add(model, written)
-                counts.subtract(written)
+        async with self._writing:
+            if not self._is_loaded:
+                await self._load()
+            for model, counts in list(self._unwritten.items()):
+                if written := +counts:
+                    await self._add(model, written)
+                    counts.subtract(written)
 
     async def _load(self) -> None:
         redis, prefix = self._database.redis, ATTAINMENT.key(self._database.namespace, "")
@@ -81,12 +83,6 @@ class Attainment:
 
     def _keep(self, model: str, stored: Mapping[Any, Any]) -> None:
         self._stored[model] = Counter({str(name): int(num) for name, num in stored.items()})
-
-    def _count(self, model: str, outcome: str) -> None:
-        self._unwritten[model][outcome] += 1
-        SLO_REQUESTS.labels(model, outcome).inc()
-        total = self._total(model)
-        SLO_ATTAINMENT.labels(model).set(total.num_met / (total.num_met + total.num_missed + total.num_rejected))
 
     def _total(self, model: str) -> ModelAttainment:
         stored, unwritten = self._stored[model], self._unwritten[model]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headway.core.errors import HeadwayError
 from headway.rpc.peers import Peers
+from headway.rpc.tasks import end_tasks
 from headway.store.membership import Member
 
 log = logging.getLogger(__name__)
@@ -51,10 +52,7 @@ class Followers:
                 self._match(time.monotonic())
                 await self._peers.wait_for_change(timeout_s=_CHECK_EVERY_S)
         finally:
-            tasks = [following.task for following in self._following.values()]
-            for task in tasks:
-                task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
+            await end_tasks([following.task for following in self._following.values()])
 
     def _match(self, now_s: float) -> None:
         live = {member.member_id: member for member in self._peers.members(self._kind)}

@@ -22,6 +22,7 @@ from headway.observe.tracing import Tracing
 from headway.rpc.config import ProcessConfig
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.peers import CHANNEL_OPTIONS, Peers
+from headway.rpc.tasks import end_tasks
 from headway.store.membership import RENEW_EVERY_S, Member, Membership
 from headway.store.redis import Database
 
@@ -141,9 +142,7 @@ class Host:
             self.stopping.set()
 
     async def close(self) -> None:
-        for task in list(self._tasks):
-            task.cancel()
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await end_tasks(list(self._tasks))
         await self.database.close()
 
 

@@ -6,13 +6,14 @@ When Redis is away the last known members stay, so that serving goes on.
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import TypeVar
 
 import grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
-from headway.rpc.status import error_from_rpc
+from headway.rpc.status import carries_error, error_from_rpc
+from headway.rpc.tasks import end_tasks
 from headway.store.membership import Member, Membership
 
 log = logging.getLogger(__name__)
@@ -53,7 +54,7 @@ class Peers:
         try:
             yield self
         finally:
-            task.cancel()
+            await end_tasks([task])
             for channel in self._channels.values():
                 await channel.close()
 
@@ -95,14 +96,14 @@ class Peers:
         stub_type: Callable[[grpc.aio.Channel], S],
         method: Callable[[S], Awaitable[R]],
     ) -> R:
-        """`method(stub)` on the newest member; where it is gone, once more on whoever took its place.
+        """`method(stub)` on the newest member; where that cannot be reached, once more on whoever took its place.
 
         Raises the HeadwayError that the service raised.
         """
         try:
             return await method(self.stub(kind, stub_type))
         except grpc.aio.AioRpcError as error:
-            if error.code() is not grpc.StatusCode.UNAVAILABLE:
+            if error.code() is not grpc.StatusCode.UNAVAILABLE or carries_error(error):
                 raise error_from_rpc(error) from None
         await self._refresh()
         try:
@@ -113,10 +114,9 @@ class Peers:
     async def wait_for_change(self, *, timeout_s: float) -> None:
         """Returns when the members changed, or after `timeout_s`."""
         async with self._changed:
-            try:
-                await asyncio.wait_for(self._changed.wait(), timeout_s)
-            except TimeoutError:
-                return
+            with suppress(TimeoutError):
+                async with asyncio.timeout(timeout_s):
+                    await self._changed.wait()
 
     async def _watch(self) -> None:
         while True:

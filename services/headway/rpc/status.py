@@ -2,9 +2,9 @@
 
 import grpc
 from google.protobuf.message import DecodeError
-from headway.v1 import common_pb2
 
 from headway.core.errors import ERROR_BY_CODE, ErrorCode, HeadwayError, InternalError, UnavailableError
+from headway.v1 import common_pb2
 
 ERROR_METADATA_KEY = "headway-error-bin"
 
@@ -26,6 +26,11 @@ def error_from_pb(detail: common_pb2.ErrorDetail) -> HeadwayError:
     kind = ERROR_BY_CODE.get(ErrorCode(detail.code), InternalError)
     retry_after_s = detail.retry_after_s if detail.HasField("retry_after_s") else None
     return kind(detail.message, hint=detail.hint, field=detail.field, retry_after_s=retry_after_s)
+
+
+def carries_error(error: grpc.aio.AioRpcError) -> bool:
+    """Whether the service itself raised it, rather than the transport."""
+    return any(key == ERROR_METADATA_KEY for key, _ in error.trailing_metadata() or ())
 
 
 def error_from_rpc(error: grpc.RpcError) -> HeadwayError:

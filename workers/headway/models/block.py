@@ -56,11 +56,11 @@ class Block:
         attended = self.attention(x, positions, context, cache)
         if rows is not None:
             attended, hidden = attended[rows], hidden[rows]
-        hidden = self.attention.output.add_to(hidden, attended)
+        hidden = self.attention.output(attended, residual=hidden)
         if self._pre_norm:
-            return self.down.add_to(hidden, self.up(self.mlp_norm(hidden)))
+            return self.down(self.up(self.mlp_norm(hidden)), residual=hidden)
         hidden = self.attention_norm(hidden)
-        return self.mlp_norm(self.down.add_to(hidden, self.up(hidden)))
+        return self.mlp_norm(self.down(self.up(hidden), residual=hidden))
 
     def linears(self) -> list[Linear]:
         return [self.attention.qkv, self.attention.output, self.up, self.down]

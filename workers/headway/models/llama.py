@@ -24,7 +24,13 @@ class LlamaLayer:
         self.attention = Attention(spec, layer, dtype=dtype, device=device, cos_sin=cos_sin)
         self.mlp_norm = torch.empty(spec.hidden_size, dtype=dtype, device=device)
         self.gate_up = Linear(
-            spec.hidden_size, 2 * spec.intermediate_size, bias=spec.mlp_bias, dtype=dtype, device=device
+            spec.hidden_size,
+            2 * spec.intermediate_size,
+            bias=spec.mlp_bias,
+            dtype=dtype,
+            device=device,
+            activation=spec.activation,
+            is_gated=True,
         )
         self.down = Linear(spec.intermediate_size, spec.hidden_size, bias=spec.mlp_bias, dtype=dtype, device=device)
 
@@ -79,7 +85,7 @@ class Llama:
                 attended, residual = attended[rows], residual[rows]
             hidden = layer.attention.output(attended)
             hidden = kernels.add_rms_norm(hidden, residual, layer.mlp_norm, eps=eps)
-            hidden = layer.down(kernels.silu_mul(layer.gate_up(hidden)))
+            hidden = layer.down(layer.gate_up(hidden))
             hidden = kernels.add_rms_norm(hidden, residual, next_norm, eps=eps)
         return hidden
 

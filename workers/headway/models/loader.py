@@ -8,7 +8,6 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from headway.core.errors import InvalidArgumentError
-from headway.models.linear import limit_primitive_cache
 from headway.models.model import Model
 from headway.models.registry import build_model
 from headway.store.checkpoint import Checkpoint
@@ -34,7 +33,6 @@ def load_model(checkpoint: Checkpoint, *, device: torch.device, progress: Progre
             names both.
     """
     _check_dtype(checkpoint, device)
-    limit_primitive_cache()
     model = build_model(checkpoint.spec, device=device)
     missing = model.tensors()
     loaded_bytes = 0

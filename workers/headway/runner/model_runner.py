@@ -67,8 +67,9 @@ class ModelRunner:
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds that one step takes, the median of a few.
 
-        The step has `num_decodes` sequences that each add one token to `context_tokens` others, and one prompt of
-        `prefill_tokens` if that is not 0. It runs on blocks of its own, and must not run beside `execute`.
+        The step has `num_decodes` sequences that each add one token to `context_tokens` others, and one prompt that
+        adds `prefill_tokens` to as many, if that is not 0. It runs on blocks of its own, and must not run beside
+        `execute`.
         """
         batch, num_blocks = synthetic_batch(
             self.spec,

@@ -12,8 +12,8 @@ _MAX_SCRATCH_BYTES = 256 << 20
 def synthetic_batch(
     spec: ModelSpec, *, block_size: int, prefill_tokens: int, num_decodes: int, context_tokens: int
 ) -> tuple[StepBatch, int]:
-    """A greedy step of decodes after `context_tokens` each and one prompt, and how many blocks it runs on."""
-    shares = [(context_tokens, 1)] * num_decodes + [(0, prefill_tokens)] * (prefill_tokens > 0)
+    """A greedy step of decodes and one prompt chunk, each after `context_tokens`, and how many blocks it runs on."""
+    shares = [(context_tokens, 1)] * num_decodes + [(context_tokens, prefill_tokens)] * (prefill_tokens > 0)
     lengths = [-(-(num_computed + num_new) // block_size) for num_computed, num_new in shares]
     num_scratch = max(1, _MAX_SCRATCH_BYTES // (spec.kv_bytes_per_token * block_size))
     num_blocks = min(sum(lengths), num_scratch)

@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.core.load import LoadReport
 from headway.core.request import GenerationRequest, SequenceOutput
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
@@ -19,7 +20,6 @@ from headway.observe.tracing import Tracing
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import read_checkpoint
 from headway.worker.engine_thread import EngineThread
-from headway.worker.load_report import LoadReport
 from headway.worker.metrics import StepMetrics
 from headway.worker.sessions import Session, Sessions
 
@@ -186,7 +186,7 @@ class WorkerService:
 
     def report(self) -> LoadReport:
         if self.loaded is None:
-            return LoadReport(model="", state=self.state)
+            return LoadReport(state=self.state)
         order, stats = self.loaded.order, self.loaded.stats
         return LoadReport(
             model=order.model,

@@ -3,7 +3,6 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from headway.core.errors import HeadwayError
 from headway.core.request import SequenceOutput
 from headway.engine.events import BlockEvent, BlockStored
 from headway.rpc.convert import output_to_pb, request_from_pb, to_pb
+from headway.rpc.convert.load import load_to_pb
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 from headway.worker.service import LoadOrder, WorkerService
@@ -95,7 +95,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         interval_s = max(request.interval_ms, 1) / 1000
         while True:
             change = self._service.next_change()
-            yield worker_pb2.WatchLoadResponse(**asdict(self._service.report()))
+            yield load_to_pb(self._service.report())
             await asyncio.gather(asyncio.sleep(interval_s), change)
 
     async def WatchBlocks(

@@ -1,5 +1,7 @@
 """Load reports: they come many times a second from every worker."""
 
+from dataclasses import asdict
+
 from headway.core.load import LoadReport
 from headway.v1 import worker_pb2
 
@@ -18,4 +20,11 @@ def load_from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
         max_num_batched_tokens=message.max_num_batched_tokens,
         max_model_len=message.max_model_len,
         block_size=message.block_size,
+        num_preemptions=message.num_preemptions,
+        num_prefix_hit_tokens=message.num_prefix_hit_tokens,
+        num_prefix_query_tokens=message.num_prefix_query_tokens,
     )
+
+
+def load_to_pb(report: LoadReport) -> worker_pb2.WatchLoadResponse:
+    return worker_pb2.WatchLoadResponse(**asdict(report))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from headway.v1 import common_pb2, worker_pb2
-
 from headway.core.errors import ErrorCode
 from headway.core.request import (
     FinishReason,
@@ -12,6 +10,7 @@ from headway.core.request import (
     SequenceOutput,
     TokenLogprobs,
 )
+from headway.v1 import common_pb2, worker_pb2
 
 _FINISH_TO_PB = {
     None: common_pb2.FINISH_REASON_UNSPECIFIED,

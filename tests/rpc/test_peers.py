@@ -1,0 +1,81 @@
+"""Calls to whoever is there."""
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import grpc
+import pytest
+
+from headway.core.errors import HeadwayError, UnavailableError
+from headway.rpc.interceptors import CallInterceptor
+from headway.rpc.peers import Peers
+from headway.store.membership import Member, Membership
+from headway.store.redis import Database
+from headway.v1 import router_pb2, router_pb2_grpc
+
+
+class Router(router_pb2_grpc.RouterServiceServicer):
+    """Answers, or raises `fault`."""
+
+    def __init__(self, fault: HeadwayError | None = None) -> None:
+        self.num_calls = 0
+        self._fault = fault
+
+    async def Route(self, request: Any, context: Any) -> Any:  # noqa: N802
+        raise NotImplementedError
+
+    async def Release(self, request: Any, context: Any) -> Any:  # noqa: N802
+        raise NotImplementedError
+
+    async def GetFleet(  # noqa: N802
+        self, request: router_pb2.GetFleetRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> router_pb2.GetFleetResponse:
+        self.num_calls += 1
+        if self._fault:
+            raise self._fault
+        return router_pb2.GetFleetResponse(num_in_flight=7)
+
+
+@asynccontextmanager
+async def running(database: Database, router: Router) -> AsyncIterator[grpc.aio.Server]:
+    """Serves as the only router, under one member id however often it is started."""
+    server = grpc.aio.server(interceptors=[CallInterceptor()])
+    router_pb2_grpc.add_RouterServiceServicer_to_server(router, server)
+    endpoint = f"127.0.0.1:{server.add_insecure_port('127.0.0.1:0')}"
+    await server.start()
+    member = Member(
+        kind="router", member_id="router", endpoint=endpoint, metrics_endpoint="", pid=1, started_at_s=time.time()
+    )
+    await Membership(database).renew(member)
+    yield server
+    await server.stop(None)
+
+
+async def get_fleet(peers: Peers) -> router_pb2.GetFleetResponse:
+    return await peers.call(
+        "router", router_pb2_grpc.RouterServiceStub, lambda stub: stub.GetFleet(router_pb2.GetFleetRequest())
+    )
+
+
+async def test_a_call_goes_to_the_successor_of_a_process_that_is_gone(database: Database) -> None:
+    async with running(database, Router()) as first, Peers(Membership(database)).watching() as peers:
+        await first.stop(None)
+        async with running(database, Router()):
+            assert (await get_fleet(peers)).num_in_flight == 7
+
+
+async def test_a_service_that_is_unavailable_itself_is_not_asked_twice(database: Database) -> None:
+    router = Router(UnavailableError("no worker", retry_after_s=2.0))
+    async with running(database, router), Peers(Membership(database)).watching() as peers:
+        with pytest.raises(UnavailableError, match="no worker") as caught:
+            await get_fleet(peers)
+        assert caught.value.retry_after_s == 2.0
+        assert router.num_calls == 1
+
+
+async def test_nobody_to_call_is_unavailable(database: Database) -> None:
+    async with Peers(Membership(database)).watching() as peers:
+        with pytest.raises(UnavailableError, match="No router is running"):
+            await get_fleet(peers)
