@@ -7,6 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
@@ -36,12 +37,13 @@ def run(*arguments: str, state_dir: Path, stdin: str = "") -> "subprocess.Comple
 
 
 def processes_of(state_dir: Path) -> list[psutil.Process]:
-    """Everything that names the stack's state directory or its Redis socket on its command line."""
+    """Everything that was told of the stack's state directory or of the Redis in it."""
     found = []
-    for process in psutil.process_iter(["cmdline", "status"]):
-        is_child = any(str(state_dir) in part for part in process.info["cmdline"] or ())
-        if is_child and process.info["status"] != psutil.STATUS_ZOMBIE:
-            found.append(process)
+    for process in psutil.process_iter():
+        with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+            told = [*process.cmdline(), process.environ().get("HEADWAY_REDIS_URL", "")]
+            if any(str(state_dir) in part for part in told):
+                found.append(process)
     return found
 
 

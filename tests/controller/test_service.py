@@ -4,6 +4,7 @@ and scripted workers serve from this process, which is quicker."""
 import asyncio
 import os
 import signal
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
@@ -22,6 +23,7 @@ from headway.controller.fleet import Fleet
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.process import ProcessRecord, ProcessSpec
 from headway.controller.service import ControllerService
+from headway.controller.servicer import ControllerServicer
 from headway.controller.supervisor import Supervisor
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
@@ -37,7 +39,7 @@ from headway.store.membership import Member, Membership
 from headway.store.plans import PlanStore
 from headway.store.redis import Database
 from headway.store.schema import DEPLOYMENT, PROCESS, PROFILE
-from headway.v1 import planner_pb2_grpc, profiler_pb2_grpc, worker_pb2_grpc
+from headway.v1 import controller_pb2, controller_pb2_grpc, planner_pb2_grpc, profiler_pb2_grpc, worker_pb2_grpc
 from tests.controller.scripted import ScriptedWorker
 
 OWN_MEMBER = Member(
@@ -51,12 +53,13 @@ class Stack:
     """One controller in this process. Leaving `controlling` ends it as a crash would; `shutdown` ends everything."""
 
     def __init__(self, database: Database, peers: Peers, deployment: Deployment, specs: list[ProcessSpec], logs: Path):
+        self.membership = Membership(database)
         self.plans = PlanStore(database)
         self.supervisor = Supervisor(
             specs,
             launcher=LocalLauncher(logs),
             records=Documents(database, PROCESS, ProcessRecord),
-            membership=Membership(database),
+            membership=self.membership,
             peers=peers,
         )
         self.service = ControllerService(
@@ -275,6 +278,50 @@ async def test_another_plan_is_shown_checked_and_applied(
         assert (await service.plan("")).plan_id == plan.plan_id
         with pytest.raises(NotFoundError, match="plan-x"):
             await service.plan("plan-x")
+
+
+async def test_plans_and_status_travel_over_grpc(
+    controlling: Control, deployment: Deployment, planner: None, worker: ScriptedWorker, serve: Serve, until: Any
+) -> None:
+    ended: list[bool] = []
+    async with controlling(deployment, []) as stack:
+        servicer = ControllerServicer(stack.service, on_shutdown=lambda: ended.append(True))
+        add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
+        await serve("controller", "controller", lambda server: add(servicer, server))
+        await until(lambda: stack.service.status().ready, what="readiness")
+        (member,) = await stack.membership.members("controller")
+        async with grpc.aio.insecure_channel(member.endpoint) as channel:
+            stub = controller_pb2_grpc.ControllerServiceStub(channel)
+            status = await stub.GetStatus(controller_pb2.GetStatusRequest())
+            assert status.ready
+            assert not status.HasField("fault")
+            assert [(w.worker_id, w.state) for w in status.workers] == [("worker-0", "ready")]
+            assert [process.name for process in status.processes] == ["controller"]
+
+            shown = await stub.GetPlan(controller_pb2.GetPlanRequest())
+            assert shown.plan.plan_id == status.plan_id
+            assert list(shown.plan_ids) == [status.plan_id]
+            request = controller_pb2.ApplyPlanRequest(plan=shown.plan, dry_run=True)
+            request.plan.assignments[0].num_blocks = 64
+            request.plan.assignments[0].kv_cache_bytes = 64 * 16 * 512
+            request.plan.assignments[0].max_model_len = 1024
+            changes = (await stub.ApplyPlan(request)).changes
+            assert [change.split(",")[0] for change in changes] == ["worker-0: reload llama (64 blocks"]
+
+            await stub.Shutdown(controller_pb2.ShutdownRequest(grace_s=1.0))
+            assert ended == [True]
+            assert (await stack.events())[-1] == "worker-0: drain llama"
+
+
+async def test_without_a_deployment_the_controller_says_so(redis_url: str, namespace: str, tmp_path: Path) -> None:
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "headway.controller", "--redis-url", redis_url, "--namespace", namespace),
+        *("--state-dir", str(tmp_path)),
+        stderr=asyncio.subprocess.PIPE,
+    )
+    _, errors = await process.communicate()
+    assert process.returncode == 1
+    assert b"Redis holds no deployment. `headway up` writes one." in errors
 
 
 async def test_a_profile_is_measured_once_all_serves_and_nothing_is_reloaded(

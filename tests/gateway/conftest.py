@@ -44,6 +44,21 @@ def gateway(running_gateway: Gateway, world: World) -> Gateway:
     return running_gateway
 
 
+@pytest.fixture(scope="session")
+def running_guarded_gateway(shared_world: World) -> Iterator[Gateway]:
+    keys = ("--api-keys", "first", "--api-keys", "second")
+    with shared_world.gateway(
+        *keys, "--max-concurrency", "2", "--otlp-endpoint", shared_world.collector_url
+    ) as gateway:
+        yield gateway
+
+
+@pytest.fixture
+def guarded(running_guarded_gateway: Gateway, world: World) -> Gateway:
+    """Asks for a key, answers two requests at once, and tells a collector of its spans."""
+    return running_guarded_gateway
+
+
 @pytest.fixture
 def client(gateway: Gateway) -> openai.OpenAI:
     return openai.OpenAI(base_url=f"{gateway.url}/v1", api_key="none", max_retries=0)

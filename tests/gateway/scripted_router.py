@@ -38,7 +38,9 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     def num_open(self) -> int:
         return len(self.leased) - len(self.released)
 
-    async def Route(self, request: router_pb2.RouteRequest, context: Any) -> router_pb2.RouteResponse:
+    async def Route(  # noqa: N802 - the method's name in the protocol
+        self, request: router_pb2.RouteRequest, context: Any
+    ) -> router_pb2.RouteResponse:
         self.routed.append(request)
         self.metadata = dict(context.invocation_metadata())
         if self.delay_s:
@@ -54,11 +56,15 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
                 )
         raise UnavailableError("No worker serves the model just now.", retry_after_s=1.0)
 
-    async def Release(self, request: router_pb2.ReleaseRequest, context: Any) -> router_pb2.ReleaseResponse:
+    async def Release(  # noqa: N802
+        self, request: router_pb2.ReleaseRequest, context: Any
+    ) -> router_pb2.ReleaseResponse:
         self.released.append(request)
         return router_pb2.ReleaseResponse()
 
-    async def GetFleet(self, request: router_pb2.GetFleetRequest, context: Any) -> router_pb2.GetFleetResponse:
+    async def GetFleet(  # noqa: N802
+        self, request: router_pb2.GetFleetRequest, context: Any
+    ) -> router_pb2.GetFleetResponse:
         return router_pb2.GetFleetResponse(num_in_flight=self.num_open)
 
 

@@ -89,7 +89,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     def last(self) -> worker_pb2.SubmitSequence:
         return self.submitted[-1]
 
-    async def GenerateTokens(
+    async def GenerateTokens(  # noqa: N802 - the method's name in the protocol
         self, request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest], context: Any
     ) -> AsyncIterator[worker_pb2.GenerateTokensResponse]:
         self.num_streams += 1

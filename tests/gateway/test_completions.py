@@ -6,7 +6,7 @@ from tokenizers import Tokenizer
 
 from tests.gateway.scripted_worker import EOS_ID
 from tests.gateway.vocabularies import sentencepiece
-from tests.gateway.world import MODEL, PLAIN_MODEL, World
+from tests.gateway.world import MODEL, PLAIN_MODEL, World, wait_for
 
 PROMPT = "The quick brown fox. "
 
@@ -40,7 +40,9 @@ def test_a_stream_adds_up_and_ends_with_usage(client: openai.OpenAI) -> None:
         )
     )
     *texts, last = chunks
-    assert "".join(chunk.choices[0].text for chunk in texts) == (PROMPT * 3)[: sum(len(c.choices[0].text) for c in texts)]
+    assert (
+        "".join(chunk.choices[0].text for chunk in texts) == (PROMPT * 3)[: sum(len(c.choices[0].text) for c in texts)]
+    )
     assert [chunk.choices[0].finish_reason for chunk in texts] == [None] * 8 + ["length"]
     assert all(chunk.usage is None for chunk in texts)
     assert last.choices == []
@@ -85,9 +87,7 @@ def test_several_prompts_are_answered_in_order(client: openai.OpenAI, world: Wor
 def test_several_prompts_stream_side_by_side(client: openai.OpenAI) -> None:
     texts = {0: "", 1: ""}
     finished = []
-    for chunk in client.completions.create(
-        model=MODEL, prompt=["ab", "cd"], max_tokens=40, temperature=0, stream=True
-    ):
+    for chunk in client.completions.create(model=MODEL, prompt=["ab", "cd"], max_tokens=40, temperature=0, stream=True):
         texts[chunk.choices[0].index] += chunk.choices[0].text
         if chunk.choices[0].finish_reason:
             finished.append(chunk.choices[0].index)
@@ -193,7 +193,7 @@ def test_a_stop_string_ends_the_text_before_it(
 
 def test_the_worker_is_told_when_a_stop_string_came(client: openai.OpenAI, world: World) -> None:
     client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=400, temperature=0, stop="brown")
-    assert world.worker.cancelled == [world.worker.last.request_id]
+    wait_for(lambda: world.worker.cancelled == [world.worker.last.request_id])
 
 
 def test_stop_strings_wait_for_min_tokens(client: openai.OpenAI) -> None:

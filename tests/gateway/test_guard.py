@@ -1,7 +1,5 @@
 """A gateway with keys and little room."""
 
-from collections.abc import Iterator
-
 import grpc
 import httpx
 import pytest
@@ -11,17 +9,6 @@ from tests.gateway.world import MODEL, Gateway, World, wait_for
 
 KEY = {"authorization": "Bearer second"}
 BODY = {"model": MODEL, "prompt": "ab", "max_tokens": 400, "stream": True}
-
-
-@pytest.fixture(scope="module")
-def running(shared_world: World) -> Iterator[Gateway]:
-    with shared_world.gateway("--api-keys", "first", "--api-keys", "second", "--max-concurrency", "2") as gateway:
-        yield gateway
-
-
-@pytest.fixture
-def guarded(running: Gateway, world: World) -> Gateway:
-    return running
 
 
 @pytest.mark.parametrize("headers", [{}, {"authorization": "Bearer wrong"}, {"authorization": "Basic second"}])
@@ -66,8 +53,8 @@ def test_more_than_fits_is_refused_with_a_hint(guarded: Gateway, world: World) -
         httpx.stream("POST", url, json=BODY, headers=KEY) as first,
         httpx.stream("POST", url, json=BODY, headers=KEY) as second,
     ):
-        next(first.iter_lines())
-        next(second.iter_lines())
+        streams = [first.iter_lines(), second.iter_lines()]
+        assert all(next(lines) for lines in streams)
         refused = httpx.post(url, json=BODY, headers=KEY)
         assert refused.status_code == 429
         assert refused.headers["retry-after"] == "1"
@@ -79,10 +66,11 @@ def test_a_stopping_gateway_ends_its_streams_and_its_leases(shared_world: World,
     world.worker.step_s = 0.02
     with shared_world.gateway() as gateway:
         with httpx.stream("POST", f"{gateway.url}/v1/completions", json=BODY) as response:
-            next(response.iter_lines())
+            lines = response.iter_lines()
+            next(lines)
             gateway.process.terminate()
             with pytest.raises(httpx.HTTPError):
-                list(response.iter_lines())
+                list(lines)
         gateway.process.wait(10)
         assert gateway.process.returncode == 0
     wait_for(lambda: len(world.worker.cancelled) == 1)

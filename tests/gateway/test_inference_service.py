@@ -38,9 +38,7 @@ def fault(stub: inference_pb2_grpc.InferenceServiceStub, asked: inference_pb2.Ge
     return error_from_rpc(caught.value)
 
 
-def test_text_streams_and_ends_with_usage(
-    stub: inference_pb2_grpc.InferenceServiceStub, tokenizer: Tokenizer
-) -> None:
+def test_text_streams_and_ends_with_usage(stub: inference_pb2_grpc.InferenceServiceStub, tokenizer: Tokenizer) -> None:
     token_ids = tokenizer.encode(PROMPT).ids
     *deltas, last = stub.Generate(request(options={"max_tokens": len(token_ids), "logprobs": 1}, request_id="mine"))
     assert "".join(delta.text for delta in deltas) == PROMPT
@@ -108,9 +106,7 @@ def test_a_refusal_keeps_its_delay(stub: inference_pb2_grpc.InferenceServiceStub
     assert error.retry_after_s == 1.5
 
 
-def test_a_cancelled_call_cancels_its_sequences(
-    stub: inference_pb2_grpc.InferenceServiceStub, world: World
-) -> None:
+def test_a_cancelled_call_cancels_its_sequences(stub: inference_pb2_grpc.InferenceServiceStub, world: World) -> None:
     world.worker.step_s = 0.02
     call = stub.Generate(request(options={"max_tokens": 400, "n": 2}))
     next(call)

@@ -23,15 +23,11 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
 
 def test_readiness_tells_what_is_missing(gateway: Gateway, world: World) -> None:
     assert httpx.get(f"{gateway.url}/ready").json() == {"ready": True, "waiting_for": []}
-    members = world.members
-    try:
-        world.members = [each for each in members if each.model != MODEL]
+    with world.without(lambda each: each.model == MODEL):
         wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 503)
         document = httpx.get(f"{gateway.url}/ready").json()
         assert document == {"ready": False, "waiting_for": [f"a worker that has '{MODEL}' loaded"]}
-    finally:
-        world.members = members
-        wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 200)
+    wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 200)
 
 
 def test_latencies_and_outcomes_are_measured(gateway: Gateway, client: openai.OpenAI) -> None:

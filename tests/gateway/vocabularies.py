@@ -29,7 +29,7 @@ def byte_level() -> Tokenizer:
 def sentencepiece() -> Tokenizer:
     """As Llama 2 and Mistral: spaces are pieces, unknown characters become byte tokens, BOS goes in front."""
     words = sorted({piece for word in _TEXT.split() for piece in (word, f"▁{word}", *word)} - set("列车时刻表"))
-    tokens = ["<unk>", BOS, EOS, *(f"<0x{value:02X}>" for value in range(256)), "▁", "\ufffd", *words]
+    tokens = ["<unk>", EOS, BOS, *(f"<0x{value:02X}>" for value in range(256)), "▁", "\ufffd", *words]
     vocabulary = {token: i for i, token in enumerate(dict.fromkeys(tokens))}
     tokenizer = Tokenizer(models.BPE(vocab=vocabulary, merges=[], unk_token="<unk>", byte_fallback=True))
     tokenizer.add_special_tokens([AddedToken(token, special=True) for token in ("<unk>", BOS, EOS)])

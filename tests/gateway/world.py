@@ -25,7 +25,8 @@ from headway.core.slo import Slo
 from headway.store.membership import Member, Membership
 from headway.store.plans import PlanStore
 from headway.store.redis import Database
-from tests.gateway import scripted_router, scripted_worker
+from tests.gateway import collector, scripted_router, scripted_worker
+from tests.gateway.collector import Collector
 from tests.gateway.scripted_router import ScriptedRouter
 from tests.gateway.scripted_worker import VOCAB_SIZE, ScriptedWorker
 from tests.gateway.vocabularies import BOS, EOS, byte_level, sentencepiece
@@ -61,11 +62,13 @@ class World:
         self.directory = directory
         self.worker = ScriptedWorker()
         self.router = ScriptedRouter()
+        self.collector = Collector()
         self.members: list[Member] = []
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="world", daemon=True)
         self._servers: list[grpc.aio.Server] = []
         self._database = Database.connect(redis_url, namespace=namespace)
+        self._membership = Membership(self._database)
 
     def start(self) -> None:
         self._thread.start()
@@ -86,7 +89,8 @@ class World:
         return asyncio.run_coroutine_threadsafe(wait(), self._loop).result(30)
 
     def reset(self) -> None:
-        """As at the start."""
+        """As at the start, once what was asked before is over."""
+        wait_for(lambda: self.router.num_open == 0)
         self.router.fault, self.router.delay_s = None, 0.0
         self.router.workers = {"worker-0": self.worker_endpoint}
         for log in (self.router.routed, self.router.leased, self.router.released):
@@ -107,32 +111,50 @@ class World:
             process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | {"OMP_NUM_THREADS": "1"})
         gateway = Gateway(process, f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}", log)
         try:
-            wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 200, log=log)
+            wait_for(lambda: process.poll() is not None or _is_ready(gateway), log=log)
+            assert process.poll() is None, log.read_text()
             yield gateway
         finally:
             process.terminate()
-            process.wait(10)
+            process.wait(20)
 
     async def _start(self) -> None:
         worker_server, worker_port = await scripted_worker.start(self.worker)
         router_server, router_port = await scripted_router.start(self.router)
-        self._servers = [worker_server, router_server]
+        collector_server, collector_port = await collector.start(self.collector)
+        self._servers = [worker_server, router_server, collector_server]
+        self.collector_url = f"http://127.0.0.1:{collector_port}"
         self.worker_endpoint = f"127.0.0.1:{worker_port}"
-        self.router_endpoint = f"127.0.0.1:{router_port}"
         self.members = [
-            member("router", "router-0", self.router_endpoint),
+            member("router", "router-0", f"127.0.0.1:{router_port}"),
             member("worker", "worker-0", self.worker_endpoint, model=MODEL),
             member("worker", "worker-1", self.worker_endpoint, model=PLAIN_MODEL),
         ]
         await PlanStore(self._database).set_current(make_plan(self.directory), replaces="")
         self._keeper = asyncio.create_task(self._keep_leases())
 
+    @contextmanager
+    def without(self, leaving: Callable[[Member], bool]) -> Iterator[None]:
+        """These members are not there meanwhile."""
+        everyone = self.members
+        self.members = [each for each in everyone if not leaving(each)]
+        for each in everyone:
+            if leaving(each):
+                self.run(self._membership.withdraw(each))
+        try:
+            yield
+        finally:
+            self.members = everyone
+            self.run(self._renew())
+
     async def _keep_leases(self) -> None:
-        membership = Membership(self._database)
         while True:
-            for each in self.members:
-                await membership.renew(each)
+            await self._renew()
             await asyncio.sleep(0.5)
+
+    async def _renew(self) -> None:
+        for each in self.members:
+            await self._membership.renew(each)
 
     async def _stop(self) -> None:
         self._keeper.cancel()
@@ -211,9 +233,7 @@ def _assignment(number: int, model: str) -> Assignment:
         max_num_batched_tokens=256,
         max_model_len=MAX_MODEL_LEN,
         enable_prefix_cache=True,
-        prediction=Prediction(
-            ttft_s=0.01, tpot_s=0.01, tpot_loaded_s=0.01, output_tokens_per_s=100, latency=latency
-        ),
+        prediction=Prediction(ttft_s=0.01, tpot_s=0.01, tpot_loaded_s=0.01, output_tokens_per_s=100, latency=latency),
     )
 
 
@@ -239,6 +259,10 @@ def write_checkpoint(directory: Path, tokenizer: Tokenizer, *, template: str | N
     if template is not None:
         (directory / "chat_template.jinja").write_text(template)
     return directory
+
+
+def _is_ready(gateway: Gateway) -> bool:
+    return httpx.get(f"{gateway.url}/ready").status_code == 200
 
 
 def free_port() -> int:

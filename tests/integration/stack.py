@@ -78,6 +78,13 @@ class RunningStack:
                 return int(process["pid"])
         raise AssertionError(f"no process is called {name}")
 
+    def endpoint(self, name: str) -> str:
+        """host:port of a process's gRPC server."""
+        if name == "controller":
+            return self.stack.controller_endpoint
+        processes = self.status()["controller"]["processes"]
+        return str(next(process["endpoint"] for process in processes if process["name"] == name))
+
     def kill(self, name: str) -> int:
         """`kill -9`; returns the pid that is gone."""
         pid = self.pid(name)

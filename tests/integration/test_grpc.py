@@ -22,16 +22,9 @@ SERVICES = {
 }
 
 
-def endpoint(stack: RunningStack, name: str) -> str:
-    if name == "controller":
-        return stack.stack.controller_endpoint
-    processes = stack.status()["controller"]["processes"]
-    return str(next(process["endpoint"] for process in processes if process["name"] == name))
-
-
 @pytest.mark.parametrize("name", SERVICES)
 def test_every_service_answers_health_and_reflection(stack: RunningStack, name: str) -> None:
-    with grpc.insecure_channel(endpoint(stack, name)) as channel:
+    with grpc.insecure_channel(stack.endpoint(name)) as channel:
         health = health_pb2_grpc.HealthStub(channel).Check(
             health_pb2.HealthCheckRequest(service=SERVICES[name]), timeout=5
         )

@@ -141,4 +141,4 @@ def test_an_slo_that_cannot_be_met_is_refused_with_a_hint(stack: RunningStack) -
     response = httpx.post(f"{stack.url}/v1/completions", json=body, headers={"x-headway-slo-ttft-ms": "0.001"})
     assert response.status_code == 429, response.text
     assert int(response.headers["retry-after"]) >= 1
-    assert "ttft" in response.json()["error"]["message"].lower()
+    assert "first token" in response.json()["error"]["message"]

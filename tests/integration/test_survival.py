@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-import threading
+import os
+import signal
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -19,15 +20,14 @@ def ask(stack: RunningStack, prompt: str = "trains run", max_tokens: int = 8, **
     return httpx.post(f"{stack.url}/v1/completions", json=body | fields, timeout=60)
 
 
-def worker(stack: RunningStack, name: str = "worker-0") -> worker_pb2.GetWorkerResponse:
+def worker(endpoint: str) -> worker_pb2.GetWorkerResponse:
     """What a worker says of itself, asked directly."""
-    endpoint = next(p["endpoint"] for p in stack.status()["controller"]["processes"] if p["name"] == name)
     with grpc.insecure_channel(endpoint) as channel:
         return worker_pb2_grpc.WorkerServiceStub(channel).GetWorker(worker_pb2.GetWorkerRequest(), timeout=10)
 
 
-def load(stack: RunningStack, name: str = "worker-0") -> worker_pb2.WatchLoadResponse:
-    endpoint = next(p["endpoint"] for p in stack.status()["controller"]["processes"] if p["name"] == name)
+def load(endpoint: str) -> worker_pb2.WatchLoadResponse:
+    """A worker's load at this moment."""
     with grpc.insecure_channel(endpoint) as channel:
         stream = worker_pb2_grpc.WorkerServiceStub(channel).WatchLoad(worker_pb2.WatchLoadRequest(interval_ms=50))
         report = next(iter(stream))
@@ -61,26 +61,29 @@ async def test_200_concurrent_streams_finish_and_leave_nothing_behind(stack: Run
     assert len(texts) == 200
     alone = ask(stack, prompts[17], 24).json()["choices"][0]["text"]
     assert texts[17] == alone
-    wait_for(lambda: load(stack).num_running == 0)
-    report = load(stack)
+    endpoint = stack.endpoint("worker-0")
+    wait_for(lambda: load(endpoint).num_running == 0)
+    report = load(endpoint)
     assert report.num_free_blocks == report.num_blocks
     fleet = stack.status()["fleet"]
     assert int(fleet.get("num_in_flight", 0)) == 0
 
 
 def test_a_client_that_leaves_stops_the_worker_and_frees_its_blocks(stack: RunningStack) -> None:
+    endpoint = stack.endpoint("worker-0")
+    num_before = worker(endpoint).num_steps
     body = {"model": "tiny", "prompt": "go on", "max_tokens": 900, "temperature": 0, "ignore_eos": True, "stream": True}
     with httpx.stream("POST", f"{stack.url}/v1/completions", json=body, timeout=30) as response:
         lines = response.iter_lines()
         for _ in range(6):
             next(lines)
-        assert load(stack).num_running == 1
-    wait_for(lambda: load(stack).num_running == 0, timeout_s=5)
-    num_steps = worker(stack).num_steps
-    assert num_steps < 900
-    report = load(stack)
+        assert load(endpoint).num_running == 1
+    wait_for(lambda: load(endpoint).num_running == 0, timeout_s=5)
+    num_steps = worker(endpoint).num_steps
+    assert num_steps - num_before < 900
+    report = load(endpoint)
     assert report.num_free_blocks == report.num_blocks
-    assert worker(stack).num_steps == num_steps
+    assert worker(endpoint).num_steps == num_steps
 
 
 @pytest.mark.parametrize("name", ["router", "kvcache", "gateway", "planner", "profiler", "worker-0"])
@@ -106,18 +109,19 @@ def _is_back(stack: RunningStack, name: str, killed: int) -> bool:
 
 
 def test_a_dead_controller_is_replaced_and_nothing_else_notices(stack: RunningStack) -> None:
-    before = {p["name"]: p["pid"] for p in stack.status()["controller"]["processes"]}
+    before = _pids_of_others(stack)
     controller = stack.stack.controller
     assert controller is not None
-    import os
-    import signal
-
     os.kill(controller.pid, signal.SIGKILL)
     assert ask(stack).status_code == 200
     wait_for(lambda: stack.headway("status", "--json").returncode == 0, timeout_s=20)
-    wait_for(lambda: len(stack.status()["controller"]["processes"]) == len(before))
-    after = {p["name"]: p["pid"] for p in stack.status()["controller"]["processes"]}
-    assert after == before
+    wait_for(lambda: len(_pids_of_others(stack)) == len(before))
+    assert _pids_of_others(stack) == before
+
+
+def _pids_of_others(stack: RunningStack) -> dict[str, int]:
+    processes = stack.status()["controller"]["processes"]
+    return {process["name"]: process["pid"] for process in processes if process["name"] != "controller"}
 
 
 async def test_a_stream_goes_on_when_its_worker_dies(pair: RunningStack) -> None:
@@ -125,9 +129,10 @@ async def test_a_stream_goes_on_when_its_worker_dies(pair: RunningStack) -> None
     body = {"model": "tiny", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
     prompts = [f"line {i} goes" for i in range(8)]
     expected = await asyncio.gather(*(stream_text(pair.url, body | {"prompt": prompt}) for prompt in prompts))
+    endpoint, pid = pair.endpoint("worker-0"), pair.pid("worker-0")
     streams = [asyncio.create_task(stream_text(pair.url, body | {"prompt": prompt})) for prompt in prompts]
-    await asyncio.to_thread(wait_for, lambda: load(pair, "worker-0").num_running > 0)
-    await asyncio.to_thread(pair.kill, "worker-0")
+    await asyncio.to_thread(wait_for, lambda: load(endpoint).num_running > 0)
+    os.kill(pid, signal.SIGKILL)
     assert await asyncio.gather(*streams) == expected
 
 
@@ -135,8 +140,9 @@ def test_sampled_streams_survive_too(pair: RunningStack) -> None:
     pair.wait_until_ready()
     fields = {"temperature": 0.9, "seed": 4, "max_tokens": 400}
     expected = ask(pair, **fields).json()["choices"][0]["text"]
+    endpoint, pid = pair.endpoint("worker-1"), pair.pid("worker-1")
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(ask, pair, **fields) for _ in range(4)]
-        threading.Event().wait(0.3)
-        pair.kill("worker-1")
+        wait_for(lambda: load(endpoint).num_running > 0)
+        os.kill(pid, signal.SIGKILL)
         assert [answer.result().json()["choices"][0]["text"] for answer in answers] == [expected] * 4

@@ -15,8 +15,8 @@ REFERENCES = {
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 3e-2}
 
 
-def make_linear(*, dtype: torch.dtype, bias: bool = True, activation: str = "none") -> Linear:
-    linear = Linear(48, 80, bias=bias, dtype=dtype, device=CPU, activation=activation)
+def make_linear(*, dtype: torch.dtype, activation: str = "none", is_gated: bool = False) -> Linear:
+    linear = Linear(48, 80, bias=True, dtype=dtype, device=CPU, activation=activation, is_gated=is_gated)
     generator = torch.Generator().manual_seed(1)
     linear.weight.copy_(torch.randn(80, 48, generator=generator) / 7)
     if linear.bias is not None:
@@ -47,8 +47,22 @@ def test_adding_to_a_residual_leaves_it_unchanged(is_packed):
     before, expected = residual.clone(), residual + x @ linear.weight.T + linear.bias
     if is_packed:
         linear.pack()
-    torch.testing.assert_close(linear.add_to(residual, x), expected, atol=1e-5, rtol=1e-5)
+    torch.testing.assert_close(linear(x, residual=residual), expected, atol=1e-5, rtol=1e-5)
     torch.testing.assert_close(residual, before, atol=0, rtol=0)
+
+
+@pytest.mark.parametrize("is_packed", [False, True])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@torch.inference_mode()
+def test_first_half_gates_the_second(dtype, is_packed):
+    linear = make_linear(dtype=dtype, activation="silu", is_gated=True)
+    weight, bias = linear.weight.float(), linear.bias.float()
+    if is_packed:
+        linear.pack()
+    x = torch.randn(7, 48).to(dtype)
+    gate, value = (x.float() @ weight.T + bias).chunk(2, dim=1)
+    expected = functional.silu(gate) * value
+    torch.testing.assert_close(linear(x).float(), expected, atol=5 * TOLERANCES[dtype], rtol=TOLERANCES[dtype])
 
 
 def test_packing_leaves_a_shared_weight_as_it_is():

@@ -29,6 +29,7 @@ def make_limits(**changes: int) -> WorkerLimits:
 )
 def test_every_point_fits_and_none_is_measured_twice(limits: WorkerLimits) -> None:
     grid = choose_grid(limits)
+    assert grid.fitted
     assert all(fits(point, limits) for point in grid.points)
     assert len(set(grid.points)) == len(grid.points)
     assert all(point.prefill_tokens or point.num_decodes for point in grid.points)

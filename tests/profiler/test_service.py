@@ -2,6 +2,7 @@
 
 import asyncio
 import math
+import random
 from typing import Any
 
 import pytest
@@ -130,6 +131,24 @@ async def test_an_unknown_worker_or_profile_is_not_found(service: ProfilerServic
         await anext(service.profile(spec, worker_id="worker-9", force=False))
     with pytest.raises(NotFoundError, match="cafe"):
         await service.get("cafe")
+
+
+async def test_what_a_busy_machine_slowed_down_is_measured_again(
+    service: ProfilerService, worker: Any, spec: ModelSpec, law: LatencyModel
+) -> None:
+    generator, quiet = random.Random(1), worker.law
+
+    def disturbed(request: Any) -> float:
+        slowdown = generator.uniform(1, 10) if len(worker.asked) < 54 else 1.0
+        return float(slowdown * quiet(request))
+
+    worker.law = disturbed
+    steps = await run_profile(service, spec)
+    profile = steps[-1].profile
+    assert profile is not None
+    assert profile.latency.per_prefill_token_s == pytest.approx(law.per_prefill_token_s, rel=1e-3)
+    assert profile.latency.relative_error < 0.01
+    assert steps[-1].num_done == steps[-1].num_total == 2 * len(profile.measurements)
 
 
 async def test_two_callers_measure_once(service: ProfilerService, worker: Any, spec: ModelSpec) -> None:

@@ -228,4 +228,6 @@ async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monk
     await run(bench, submit("a"))
     await run(bench, submit("b"))
     await run(bench, submit("c"))
+    await bench.service.require_loaded().thread.join()
+    await asyncio.sleep(0)  # what the thread said last is delivered
     assert "crashed" in bench.states

@@ -2,7 +2,17 @@
 
 from headway.kernels.activation import silu_mul
 from headway.kernels.attention import paged_attention
+from headway.kernels.linear import PackedLinear, linear, pack_linear
 from headway.kernels.norm import add_rms_norm, rms_norm
 from headway.kernels.rotary import rotate_and_cache
 
-__all__ = ["add_rms_norm", "paged_attention", "rms_norm", "rotate_and_cache", "silu_mul"]
+__all__ = [
+    "PackedLinear",
+    "add_rms_norm",
+    "linear",
+    "pack_linear",
+    "paged_attention",
+    "rms_norm",
+    "rotate_and_cache",
+    "silu_mul",
+]

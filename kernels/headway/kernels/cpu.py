@@ -14,7 +14,11 @@ _DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}  # as in csrc/cpu/abi.h
 _pack_norm = Struct("2q P Pq Pq P2q d").pack
 _pack_gate = Struct("2q P Pq 2q").pack
 _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
+_pack_packing = Struct("q2P4q").pack
+_pack_linear = Struct("q P Pq P P Pq 5q").pack
 _pack_attention = Struct("3q Pq Pq 4q Pq Pq 2q P2q 2P 2q d").pack
+
+_ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # as in csrc/cpu/activate.h
 
 _ROTARY_FAULTS = {
     1: "slot_mapping holds a slot outside the cache",
@@ -37,6 +41,9 @@ class CpuKernels:
         self._silu_mul = library.headway_silu_mul
         self._rotate_and_cache = library.headway_rotate_and_cache
         self._paged_attention = library.headway_paged_attention
+        self._packed_size = library.headway_packed_size
+        self._pack = library.headway_pack_linear
+        self._linear = library.headway_linear
 
     def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
         num_rows, width = x.shape
@@ -197,6 +204,54 @@ class CpuKernels:
         )
         if fault:
             raise ValueError(_ATTENTION_FAULTS[fault])
+        return out
+
+    def pack_linear(self, weight: Tensor, *, is_gated: bool) -> Tensor:
+        out_features, in_features = weight.shape
+        panels = torch.empty(self._packed_size(in_features, out_features, is_gated))
+        self._pack(
+            _pack_packing(
+                torch.get_num_threads(),
+                panels.data_ptr(),
+                weight.data_ptr(),
+                weight.stride(0),
+                in_features,
+                out_features,
+                is_gated,
+            )
+        )
+        return panels
+
+    def linear(
+        self,
+        x: Tensor,
+        *,
+        panels: Tensor,
+        out_features: int,
+        is_gated: bool,
+        bias: Tensor | None,
+        activation: str,
+        residual: Tensor | None,
+    ) -> Tensor:
+        num_rows, in_features = x.shape
+        out = torch.empty((num_rows, out_features // 2 if is_gated else out_features))
+        self._linear(
+            _pack_linear(
+                torch.get_num_threads(),
+                out.data_ptr(),
+                x.data_ptr(),
+                x.stride(0),
+                panels.data_ptr(),
+                0 if bias is None else bias.data_ptr(),
+                0 if residual is None else residual.data_ptr(),
+                0 if residual is None else residual.stride(0),
+                num_rows,
+                in_features,
+                out_features,
+                is_gated,
+                _ACTIVATION_CODES[activation],
+            )
+        )
         return out
 
 

@@ -1,7 +1,7 @@
 """The compiled CPU kernels behind ctypes: which variant to load. Every kernel takes one packed struct of operands."""
 
 import os
-from ctypes import CDLL, c_char_p
+from ctypes import CDLL, c_char_p, c_int64
 
 import torch  # noqa: F401  loaded first, so that its OpenMP runtime is the one that the library finds
 
@@ -11,7 +11,14 @@ from headway.kernels.variants import build_stamp, isa_flags, library_path
 ISA_VARIABLE = "HEADWAY_CPU_ISA"
 _BUILD_HINT = "Run `python -m headway.kernels.build`."
 
-_KERNELS = ("headway_rms_norm", "headway_silu_mul", "headway_rotate_and_cache", "headway_paged_attention")
+_KERNELS = (
+    "headway_rms_norm",
+    "headway_silu_mul",
+    "headway_rotate_and_cache",
+    "headway_paged_attention",
+    "headway_pack_linear",
+    "headway_linear",
+)
 
 
 def load_library(isa: str) -> CDLL:
@@ -29,6 +36,8 @@ def load_library(isa: str) -> CDLL:
         raise FailedPreconditionError(f"{path.name} was built from other sources.", hint=_BUILD_HINT)
     for name in _KERNELS:
         getattr(library, name).argtypes = (c_char_p,)
+    library.headway_packed_size.argtypes = (c_int64, c_int64, c_int64)
+    library.headway_packed_size.restype = c_int64
     return library
 
 

@@ -3,8 +3,11 @@
 Arithmetic is in float32, or in float64 where the operands are.
 """
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
+from torch.nn import functional
 
 
 def _wide(x: Tensor) -> Tensor:
@@ -28,6 +31,32 @@ def add_rms_norm(x: Tensor, *, residual: Tensor, weight: Tensor, eps: float) -> 
 def silu_mul(gate_up: Tensor) -> Tensor:
     gate, up = _wide(gate_up).chunk(2, dim=-1)
     return (gate * torch.sigmoid(gate) * up).to(gate_up.dtype)
+
+
+_ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "none": lambda x: x,
+    "relu": functional.relu,
+    "silu": functional.silu,
+    "gelu": functional.gelu,
+    "gelu_tanh": lambda x: functional.gelu(x, approximate="tanh"),
+}
+
+
+def linear(
+    x: Tensor,
+    *,
+    weight: Tensor,
+    is_gated: bool,
+    bias: Tensor | None,
+    activation: str,
+    residual: Tensor | None,
+) -> Tensor:
+    out = functional.linear(x, weight, bias)
+    if is_gated:
+        gate, value = out.chunk(2, dim=1)
+        return _ACTIVATIONS[activation](gate) * value
+    out = _ACTIVATIONS[activation](out)
+    return out if residual is None else out + residual
 
 
 def _rotated(x: Tensor, cos_sin: Tensor) -> Tensor:

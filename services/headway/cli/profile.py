@@ -35,7 +35,9 @@ def list_profiles(*, state_dir: StateDir = None, as_json: AsJson = False) -> Non
     if as_json:
         typer.echo(json.dumps(to_document(profiles), indent=2))
         return
-    table = Table("profile", "model", "hardware", "threads", "points", "error", "made at", box=box.SIMPLE_HEAD)
+    table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
+    for name in ("profile", "model", "hardware", "threads", "points", "error", "made at"):
+        table.add_column(name, no_wrap=name != "model", overflow="fold")
     for profile in profiles:
         hardware = profile.hardware
         table.add_row(

@@ -1,6 +1,7 @@
 """Waiting until a stack serves."""
 
 import asyncio
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -10,7 +11,7 @@ from urllib.parse import urlsplit
 
 from headway.cli.calls import calling
 from headway.client.stack import Stack, read_stack
-from headway.core.errors import UnavailableError
+from headway.core.errors import DeadlineExceededError, UnavailableError
 from headway.core.plan import ServingPlan
 from headway.rpc.convert import from_pb
 from headway.rpc.status import error_from_pb
@@ -18,14 +19,16 @@ from headway.v1 import controller_pb2, controller_pb2_grpc
 
 _POLL_EVERY_S = 0.2
 _CALL_TIMEOUT_S = 2.0
+_GATEWAY_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far start-up is: a share in [0, 1], and what is being waited for."""
+    """How far start-up is: a share in [0, 1], what is being waited for, and whether the controller is done."""
 
     progress: float
     waiting_for: str
+    is_loaded: bool = False
 
 
 async def wait_until_ready(state_dir: Path, *, show: Callable[[Step], None]) -> tuple[Stack, ServingPlan]:
@@ -33,13 +36,22 @@ async def wait_until_ready(state_dir: Path, *, show: Callable[[Step], None]) -> 
 
     Raises:
         HeadwayError: the fault that the controller reports, e.g. a checkpoint that does not load.
+        UnavailableError: everything is loaded but the gateway does not answer.
     """
+    gateway_deadline_s: float | None = None
     while True:
         stack = read_stack(state_dir)
         step = await _look(stack)
         show(step)
-        if stack is not None and step.progress >= 1:
-            return stack, await _plan(stack)
+        if stack is not None and step.is_loaded:
+            if await asyncio.to_thread(_answers, stack.http_url):
+                return stack, await _plan(stack)
+            gateway_deadline_s = gateway_deadline_s or time.monotonic() + _GATEWAY_TIMEOUT_S
+            if time.monotonic() > gateway_deadline_s:
+                raise UnavailableError(
+                    f"Everything is loaded, but {stack.http_url}/ready does not answer.",
+                    hint=f"See {state_dir}/logs/gateway.log.",
+                )
         await asyncio.sleep(_POLL_EVERY_S)
 
 
@@ -51,13 +63,13 @@ async def _look(stack: Stack | None) -> Step:
     try:
         async with calling(stack.controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
             status = await controller.GetStatus(controller_pb2.GetStatusRequest(), timeout=_CALL_TIMEOUT_S)
-    except UnavailableError:
+    except (UnavailableError, DeadlineExceededError):
         return Step(0.05, "the controller")
     if status.HasField("fault"):
         raise error_from_pb(status.fault)
     if not status.ready:
         return Step(min(0.05 + 0.9 * status.progress, 0.95), status.waiting_for)
-    return Step(1.0, "") if await asyncio.to_thread(_answers, stack.http_url) else Step(0.95, "the gateway")
+    return Step(0.97, "the gateway", is_loaded=True)
 
 
 def _answers(http_url: str) -> bool:

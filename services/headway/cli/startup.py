@@ -48,10 +48,10 @@ class _Lines:
         self._last = ""
 
     def __call__(self, step: Step, /) -> None:
-        if step.waiting_for != self._last and step.waiting_for:
+        if step.waiting_for != self._last:
             self._last = step.waiting_for
             self._console.print(f"{step.progress:4.0%} {_describe(step)}", highlight=False)
 
 
 def _describe(step: Step) -> str:
-    return f"waiting for {step.waiting_for}" if step.waiting_for else "ready"
+    return f"waiting for {step.waiting_for}"

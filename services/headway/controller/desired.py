@@ -32,21 +32,24 @@ class DesiredPlan:
         self._store = store
         self._planner = planner
         self._limits = limits
+        self._refused: Sequence[PlanWorker] = ()
 
     async def resume(self) -> None:
         """Takes the plan that an earlier controller was making true."""
         self.plan = await self._store.current()
 
     async def make(self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]) -> None:
-        """Makes a plan and desires it; where that is impossible, `fault` says why."""
+        """Makes a plan and desires it; where these workers make that impossible, `fault` says why."""
+        if self.fault is not None and workers == self._refused:
+            return
         try:
             plan = await self._planner.make(models, workers, limits=self._limits)
+            await self.certify(plan)
         except HeadwayError as error:
-            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
-                self.fault = error
             log.warning("no plan yet: %s", error)
+            if error.code not in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
+                self.fault, self._refused = error, workers
             return
-        await self.certify(plan)
         await self.set(plan)
         self.fault = None
 

@@ -28,8 +28,10 @@ _PROFILE_RETRY_S = 30.0
 
 
 class ControllerService:
-    """Args:
-    own_member: the controller's own lease, for the status.
+    """Drives a supervisor of processes and a fleet of workers towards a deployment and a desired plan.
+
+    Args:
+        own_member: gives the controller's own lease, for the status.
     """
 
     def __init__(

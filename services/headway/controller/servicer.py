@@ -11,7 +11,7 @@ from headway.v1 import controller_pb2, controller_pb2_grpc, planner_pb2
 
 
 class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
-    """Args: on_shutdown: called when everything else has ended."""
+    """Calls `on_shutdown` when a shutdown has ended everything else."""
 
     def __init__(self, service: ControllerService, *, on_shutdown: Callable[[], None]) -> None:
         self._service = service

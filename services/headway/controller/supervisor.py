@@ -21,10 +21,13 @@ _STOP_GRACE_S = 3.0
 
 
 class Supervisor:
-    """Args:
-    specs: what should run.
-    records: what runs, so that the next controller finds it.
-    membership, peers: who is ready; the lease of a process that died is withdrawn at once.
+    """Supervises the processes of a stack.
+
+    Args:
+        specs: what should run.
+        records: what runs, so that the next controller finds it.
+        membership: the lease of a process that died is withdrawn from it at once.
+        peers: who is ready.
     """
 
     def __init__(

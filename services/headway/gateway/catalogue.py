@@ -119,4 +119,5 @@ def _serve(
         block_size=block_sizes.pop() if len(block_sizes) == 1 else 0,
         slo=deployment.slo,
         created_at_s=plan.created_at_s,
+        fingerprint=f"fp_{deployment.spec.content_hash[:12]}",
     )

@@ -19,6 +19,7 @@ class ServedModel:
         block_size: tokens per block of the workers' prefix caches; 0 where they keep none.
         slo: of requests that name none.
         created_at_s: when it began to be served, in seconds since 1970.
+        fingerprint: changes when the model behind the name does.
     """
 
     name: str
@@ -30,8 +31,4 @@ class ServedModel:
     block_size: int
     slo: Slo
     created_at_s: float
-
-    @property
-    def fingerprint(self) -> str:
-        """Changes when the model behind the name does."""
-        return f"fp_{self.spec.content_hash[:12]}"
+    fingerprint: str

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
 from headway.core.profile import Profile, StepMeasurement, profile_id
 from headway.observe.metrics import PROFILE_STEPS
@@ -21,6 +22,8 @@ from headway.store.documents import Documents
 log = logging.getLogger(__name__)
 
 _PATIENCE_S = 600.0
+_MAX_ROUNDS = 3
+_GOOD_ERROR = 0.2
 
 _Measured = dict[Point, StepMeasurement]
 
@@ -72,8 +75,8 @@ class ProfilerService:
                 self._partial.pop(name, None)
             grid = choose_grid(await worker.limits())
             measured = self._partial.setdefault(name, {})
-            async for num_done in self._measure(worker, grid, measured, worker_id=worker_id):
-                yield Progress(num_done=num_done, num_total=len(grid.points))
+            async for num_done, num_total in self._measure(worker, grid, measured, worker_id=worker_id):
+                yield Progress(num_done=num_done, num_total=num_total)
             if await worker.describe() != loaded:
                 del self._partial[name]
                 raise FailedPreconditionError(
@@ -85,7 +88,7 @@ class ProfilerService:
             log.info(
                 "profiled %s on %s to within %.0f %%", loaded.model, worker_id, 100 * profile.latency.relative_error
             )
-            yield Progress(num_done=len(grid.points), num_total=len(grid.points), profile=profile)
+            yield Progress(num_done=num_done, num_total=num_total, profile=profile)
 
     async def get(self, name: str) -> Profile:
         """NotFoundError where there is none of that id."""
@@ -102,12 +105,22 @@ class ProfilerService:
 
     async def _measure(
         self, worker: Worker, grid: Grid, measured: _Measured, *, worker_id: str
-    ) -> AsyncGenerator[int, None]:
-        """Adds the grid's missing points to `measured`; yields how many there are after each."""
-        for num_done, point in enumerate(grid.points, start=1):
-            if point not in measured:
-                measured[point] = await self._measure_point(worker, point, worker_id, num_done - 1, len(grid.points))
-            yield num_done
+    ) -> AsyncGenerator[tuple[int, int], None]:
+        """Fills `measured` with the grid's points; yields how many are done, of how many, after each.
+
+        Where the fit is poor something else kept the machine busy. That only ever makes steps slower, so all points
+        are measured again and each keeps its quickest time.
+        """
+        num_points = len(grid.points)
+        for num_rounds in range(1, _MAX_ROUNDS + 1):
+            for number, point in enumerate(grid.points, start=(num_rounds - 1) * num_points + 1):
+                known = measured.get(point)
+                if known is None or num_rounds > 1:
+                    again = await self._measure_point(worker, point, worker_id, number - 1, num_rounds * num_points)
+                    measured[point] = min(known or again, again, key=lambda measurement: measurement.step_s)
+                yield number, num_rounds * num_points
+            if _fit(grid, measured).relative_error <= _GOOD_ERROR:
+                return
 
     async def _measure_point(
         self, worker: Worker, point: Point, worker_id: str, num_done: int, num_total: int
@@ -129,15 +142,18 @@ class ProfilerService:
 
 
 def _build_profile(name: str, spec: ModelSpec, hardware: Hardware, grid: Grid, measured: _Measured) -> Profile:
-    latency = fit_latency(
-        [measured[point] for point in grid.fitted], held_out=[measured[point] for point in grid.held_out]
-    )
     return Profile(
         profile_id=name,
         architecture=spec.architecture,
         model_hash=spec.content_hash,
         hardware=hardware,
         measurements=tuple(measured[point] for point in grid.points),
-        latency=latency,
+        latency=_fit(grid, measured),
         created_at_s=time.time(),
+    )
+
+
+def _fit(grid: Grid, measured: _Measured) -> LatencyModel:
+    return fit_latency(
+        [measured[point] for point in grid.fitted], held_out=[measured[point] for point in grid.held_out]
     )

@@ -24,7 +24,7 @@ _LAST_WORDS_BYTES = 4096
 
 
 class LocalLauncher:
-    """Args: log_directory: holds the logs; made if it is missing."""
+    """Launches processes here; their logs are in `log_directory`, which is made if it is missing."""
 
     def __init__(self, log_directory: Path) -> None:
         log_directory.mkdir(parents=True, exist_ok=True)

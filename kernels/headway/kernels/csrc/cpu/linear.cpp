@@ -1,0 +1,142 @@
+// Linear layers in float32, over weights that are packed once into the panels of linear_tile.h.
+#include <algorithm>
+
+#include "abi.h"
+#include "activate.h"
+#include "linear_tile.h"
+
+namespace headway {
+
+// A gated layer has two halves of output features. A panel holds gates in the first half of its registers, and the
+// features that they gate in the second.
+inline int64_t output_width(int64_t out_features, int64_t is_gated) {
+  return is_gated ? out_features / 2 : out_features;
+}
+
+inline int64_t panel_columns(int64_t is_gated) { return is_gated ? kPanel / 2 : kPanel; }
+
+inline int64_t count_panels(int64_t out_features, int64_t is_gated) {
+  const int64_t columns = panel_columns(is_gated);
+  return (output_width(out_features, is_gated) + columns - 1) / columns;
+}
+
+struct PackProblem {
+  int64_t num_threads;
+  float* panels;
+  const float* weight;  // [out_features, in_features]
+  int64_t stride;       // elements from one row to the next
+  int64_t in_features, out_features, is_gated;
+};
+
+struct LinearProblem {
+  int64_t num_threads;
+  float* out;  // [num_rows, output_width]
+  const float* x;
+  int64_t x_stride;
+  const float* panels;
+  const float* bias;      // [out_features], or null
+  const float* residual;  // as out, or null; not with a gate
+  int64_t residual_stride;
+  int64_t num_rows, in_features, out_features, is_gated;
+  int64_t activation;  // of the output, or of the gates
+};
+
+// Multiply-adds below which a second thread costs more than it saves.
+constexpr int64_t kParallelProducts = 1 << 17;
+
+// Rows whose inputs stay in a core's own cache while one panel after the other is multiplied with them.
+constexpr int64_t kBlockRows = 20 * kTileRows;
+
+// Threads take tasks as they get free, so that one which the system holds up does not hold up the others: there are
+// several for each, of a few panels.
+constexpr int64_t kTasksPerThread = 16, kMaxTaskPanels = 8;
+
+// write(Full), or write(Partial) where a row has less than a register of columns left, or nothing.
+template <class Write>
+inline void write_columns(int64_t num_left, Write write) {
+  if (num_left >= kLanes)
+    write(Full{});
+  else if (num_left > 0)
+    write(Partial{static_cast<int>(num_left)});
+}
+
+inline void finish_plain(const LinearProblem& p, int64_t row, int64_t column, const Vec (&sums)[kPanelVecs]) {
+  for (int c = 0; c < kPanelVecs; ++c, column += kLanes)
+    write_columns(p.out_features - column, [&](auto lanes) {
+      Vec y = activate(p.activation, p.bias ? sums[c] + load(p.bias + column, lanes) : sums[c]);
+      if (p.residual) y += load(p.residual + row * p.residual_stride + column, lanes);
+      store(p.out + row * p.out_features + column, y, lanes);
+    });
+}
+
+inline void finish_gated(const LinearProblem& p, int64_t row, int64_t column, const Vec (&sums)[kPanelVecs]) {
+  const int64_t width = p.out_features / 2;
+  for (int c = 0; c < kPanelVecs / 2; ++c, column += kLanes)
+    write_columns(width - column, [&](auto lanes) {
+      Vec gate = sums[c], value = sums[c + kPanelVecs / 2];
+      if (p.bias) {
+        gate += load(p.bias + column, lanes);
+        value += load(p.bias + width + column, lanes);
+      }
+      store(p.out + row * width + column, activate(p.activation, gate) * value, lanes);
+    });
+}
+
+// Rows [first_row, last_row) times one panel, in tiles of about equal height.
+inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_row, int64_t last_row) {
+  const int64_t num_rows = last_row - first_row, num_tiles = (num_rows + kTileRows - 1) / kTileRows;
+  const float* weights = p.panels + panel * kPanel * p.in_features;
+  const int64_t column = panel * panel_columns(p.is_gated);
+  for (int64_t tile = 0; tile < num_tiles; ++tile) {
+    const int64_t top = first_row + num_rows * tile / num_tiles, end = first_row + num_rows * (tile + 1) / num_tiles;
+    multiply_rows(end - top, p.x + top * p.x_stride, p.x_stride, weights, p.in_features,
+                  [&](int64_t r, const Vec(&sums)[kPanelVecs]) {
+                    if (p.is_gated)
+                      finish_gated(p, top + r, column, sums);
+                    else
+                      finish_plain(p, top + r, column, sums);
+                  });
+  }
+}
+
+}  // namespace headway
+
+// Floats that the packed weight takes.
+HEADWAY_API int64_t headway_packed_size(int64_t in_features, int64_t out_features, int64_t is_gated) {
+  return headway::count_panels(out_features, is_gated) * headway::kPanel * in_features;
+}
+
+HEADWAY_API void headway_pack_linear(const headway::PackProblem* problem) {
+  using namespace headway;
+  const PackProblem& p = *problem;
+  const int64_t width = output_width(p.out_features, p.is_gated), columns = panel_columns(p.is_gated);
+  const int64_t num_panels = count_panels(p.out_features, p.is_gated);
+  parallel_for(num_panels, kPanel * p.in_features, p.num_threads, [&](int64_t panel) {
+    float* out = p.panels + panel * kPanel * p.in_features;
+    for (int64_t i = 0; i < kPanel; ++i) {
+      const int64_t column = panel * columns + i % columns;
+      const float* row = p.weight + (i < columns ? column : width + column) * p.stride;
+      for (int64_t k = 0; k < p.in_features; ++k) out[k * kPanel + i] = column < width ? row[k] : 0.0f;
+    }
+  });
+}
+
+// y = x weight^T + bias. out = activation(y) + residual; gated, with y in halves: out = activation(gate) * value.
+HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
+  using namespace headway;
+  const LinearProblem& p = *problem;
+  const int64_t num_panels = count_panels(p.out_features, p.is_gated);
+  const int64_t num_blocks = (p.num_rows + kBlockRows - 1) / kBlockRows;
+  const int64_t even_share = num_panels * num_blocks / (p.num_threads * kTasksPerThread);
+  const int64_t task_panels = std::clamp<int64_t>(even_share, 1, kMaxTaskPanels);
+  const int64_t num_groups = (num_panels + task_panels - 1) / task_panels;
+#pragma omp parallel for schedule(dynamic) num_threads(p.num_threads) \
+    if (p.num_rows * p.in_features * p.out_features >= kParallelProducts)
+  for (int64_t task = 0; task < num_groups * num_blocks; ++task) {
+    // Tasks that follow each other share panels, which are then read from memory once.
+    const int64_t group = task / num_blocks, block = task % num_blocks;
+    const int64_t first_row = p.num_rows * block / num_blocks, last_row = p.num_rows * (block + 1) / num_blocks;
+    const int64_t end = std::min(num_panels, (group + 1) * task_panels);
+    for (int64_t panel = group * task_panels; panel < end; ++panel) multiply_panel(p, panel, first_row, last_row);
+  }
+}

@@ -1,0 +1,93 @@
+"""Linear layers in float32 on the CPU, over weights that are packed once."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from headway.kernels.cpu import default_kernels
+from headway.kernels.operands import check_matrix, check_vector
+
+ACTIVATIONS = frozenset({"none", "relu", "silu", "gelu", "gelu_tanh"})
+
+
+@dataclass(frozen=True, slots=True)
+class PackedLinear:
+    """A weight in the layout of this process's kernels; `pack_linear` makes it.
+
+    Attributes:
+        panels: the weights, in an order that a product streams through once.
+        is_gated: whether the first half of the output features gates the second.
+    """
+
+    panels: Tensor
+    in_features: int
+    out_features: int
+    is_gated: bool
+
+
+def pack_linear(weight: Tensor, *, is_gated: bool = False) -> PackedLinear:
+    """Packs a weight; the original is not needed any more.
+
+    Args:
+        weight: [out_features, in_features] float32 on the CPU, rows contiguous.
+        is_gated: the rows hold the gates, then as many features that they gate.
+
+    Raises:
+        ValueError: the weight has another shape, dtype, layout or device.
+    """
+    out_features, in_features = check_matrix("weight", weight)
+    if not weight.is_cpu or weight.dtype is not torch.float32:
+        raise ValueError(f"weight must be float32 on the CPU; it is {weight.dtype} on {weight.device}")
+    if is_gated and out_features % 2:
+        raise ValueError(f"weight must have an even number of rows to be gated; it has {out_features}")
+    panels = default_kernels().pack_linear(weight, is_gated=is_gated)
+    return PackedLinear(panels, in_features, out_features, is_gated)
+
+
+def linear(
+    x: Tensor,
+    layer: PackedLinear,
+    *,
+    bias: Tensor | None = None,
+    activation: str = "none",
+    residual: Tensor | None = None,
+) -> Tensor:
+    """`activation(y) + residual` with `y = x @ weight.T + bias`; gated, `activation(gate) * value`, the halves of y.
+
+    A row's result does not depend on the rows beside it, bit for bit, nor on the number of threads.
+
+    Args:
+        x: [tokens, in_features] float32, rows contiguous.
+        bias: [out_features] float32.
+        activation: one of `ACTIVATIONS`.
+        residual: as the result, rows contiguous; not with a gated layer.
+
+    Returns:
+        A new [tokens, out_features], half as wide if gated.
+
+    Raises:
+        ValueError: an operand has another shape, dtype, layout or device, or the activation is not known.
+    """
+    num_rows, width = check_matrix("x", x)
+    if width != layer.in_features or x.dtype is not torch.float32 or not x.is_cpu:
+        raise ValueError(
+            f"x must be float32 [tokens, {layer.in_features}] on the CPU; it is {x.dtype} {list(x.shape)} on {x.device}"
+        )
+    if bias is not None:
+        check_vector("bias", bias, layer.out_features, dtype=torch.float32, like=x)
+    if activation not in ACTIVATIONS:
+        raise ValueError(f"activation must be one of {', '.join(sorted(ACTIVATIONS))}; it is {activation!r}")
+    if residual is not None:
+        check_matrix("residual", residual)
+        if layer.is_gated or residual.shape != (num_rows, layer.out_features) or residual.dtype is not torch.float32:
+            raise ValueError(f"residual must be float32 [{num_rows}, {layer.out_features}], of a layer without gate")
+    return default_kernels().linear(
+        x,
+        panels=layer.panels,
+        out_features=layer.out_features,
+        is_gated=layer.is_gated,
+        bias=bias,
+        activation=activation,
+        residual=residual,
+    )

@@ -1,0 +1,128 @@
+"""The linear layer over packed weights."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from headway.kernels import linear, pack_linear, reference
+from headway.kernels.cpu import CpuKernels
+
+ACTIVATIONS = ("none", "relu", "silu", "gelu", "gelu_tanh")
+SHAPES = [(1, 1), (7, 3), (64, 16), (65, 40), (130, 512), (96, 1408)]
+
+
+def run(
+    kernels: CpuKernels,
+    x: Tensor,
+    weight: Tensor,
+    *,
+    is_gated: bool = False,
+    bias: Tensor | None = None,
+    activation: str = "none",
+    residual: Tensor | None = None,
+) -> Tensor:
+    return kernels.linear(
+        x,
+        panels=kernels.pack_linear(weight, is_gated=is_gated),
+        out_features=len(weight),
+        is_gated=is_gated,
+        bias=bias,
+        activation=activation,
+        residual=residual,
+    )
+
+
+def check(kernels: CpuKernels, x: Tensor, weight: Tensor, **options) -> None:
+    plain = {"is_gated": False, "bias": None, "activation": "none", "residual": None, **options}
+    wide = {name: value.double() if isinstance(value, Tensor) else value for name, value in plain.items()}
+    expected = reference.linear(x.double(), weight=weight.double(), **wide)
+    torch.testing.assert_close(run(kernels, x, weight, **options).double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize(("out_features", "in_features"), SHAPES)
+@pytest.mark.parametrize("num_rows", [0, 1, 2, 6, 7, 13, 121, 300])
+def test_equals_the_reference(kernels: CpuKernels, num_rows: int, out_features: int, in_features: int) -> None:
+    weight = torch.randn(out_features, in_features) / in_features**0.5
+    check(kernels, torch.randn(num_rows, in_features), weight)
+
+
+@pytest.mark.parametrize("activation", ACTIVATIONS)
+def test_bias_activation_and_residual_follow_the_product(kernels: CpuKernels, activation: str) -> None:
+    x, weight = 2 * torch.randn(9, 48), torch.randn(70, 48) / 4
+    check(kernels, x, weight, bias=torch.randn(70), activation=activation, residual=torch.randn(9, 70))
+
+
+@pytest.mark.parametrize("width", [1, 8, 32, 50, 176])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_gates_multiply_the_other_half(kernels: CpuKernels, width: int, has_bias: bool) -> None:
+    bias = torch.randn(2 * width) if has_bias else None
+    weight = torch.randn(2 * width, 40) / 6
+    check(kernels, torch.randn(11, 40), weight, is_gated=True, bias=bias, activation="silu")
+
+
+def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(kernels: CpuKernels) -> None:
+    x, weight = torch.randn(150, 512), torch.randn(400, 512)
+    together = run(kernels, x, weight)
+    torch.set_num_threads(1)
+    for first, last in ((0, 1), (3, 10), (20, 150)):
+        assert torch.equal(run(kernels, x[first:last], weight), together[first:last])
+
+
+def test_rows_may_be_strided(kernels: CpuKernels) -> None:
+    wide, weight = torch.randn(20, 100), torch.randn(30, 40)
+    check(kernels, wide[:, 10:50], weight, residual=torch.randn(20, 90)[:, 7:37])
+
+
+def test_neighbouring_memory_is_left_alone(kernels: CpuKernels) -> None:
+    residual = torch.randn(5, 33)
+    before = residual.clone()
+    run(kernels, torch.randn(5, 20), torch.randn(33, 20), residual=residual)
+    assert torch.equal(residual, before)
+
+
+def test_activations_are_accurate_over_a_wide_range(kernels: CpuKernels) -> None:
+    x = torch.linspace(-30, 30, 10_001)[:, None]
+    for activation in ACTIVATIONS:
+        out = run(kernels, x, torch.ones(1, 1), activation=activation)
+        expected = reference.linear(
+            x.double(),
+            weight=torch.ones(1, 1, dtype=torch.float64),
+            is_gated=False,
+            bias=None,
+            activation=activation,
+            residual=None,
+        )
+        torch.testing.assert_close(out.double(), expected, rtol=1e-6, atol=1e-6)
+
+
+def test_nan_stays_in_its_row(kernels: CpuKernels) -> None:
+    x = torch.randn(8, 20)
+    x[3, 5] = torch.nan
+    for activation in ACTIVATIONS:
+        is_nan = run(kernels, x, torch.randn(40, 20), activation=activation).isnan()
+        assert is_nan[3].all()
+        assert is_nan.sum() == 40
+
+
+@pytest.mark.parametrize(
+    ("weight", "is_gated"),
+    [(torch.zeros(3), False), (torch.zeros(3, 4, dtype=torch.bfloat16), False), (torch.zeros(3, 4), True)],
+)
+def test_a_bad_weight_is_named(weight: Tensor, is_gated: bool) -> None:
+    with pytest.raises(ValueError, match=r"^weight must"):
+        pack_linear(weight, is_gated=is_gated)
+
+
+@pytest.mark.parametrize(
+    ("name", "operands"),
+    [
+        ("x", {"x": torch.zeros(2, 5)}),
+        ("x", {"x": torch.zeros(2, 4).bfloat16()}),
+        ("bias", {"bias": torch.zeros(4)}),
+        ("activation", {"activation": "mish"}),
+        ("residual", {"residual": torch.zeros(2, 4)}),
+    ],
+)
+def test_a_bad_operand_is_named(name: str, operands: dict[str, Tensor]) -> None:
+    with pytest.raises(ValueError, match=f"^{name} must"):
+        linear(**{"x": torch.zeros(2, 4), "layer": pack_linear(torch.zeros(3, 4)), **operands})
