@@ -16,6 +16,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from headway.client.stack import find_stack
+from headway.core.errors import HeadwayError
 from headway.core.units import format_duration
 
 MODEL = Path("build/demo-model")
@@ -37,7 +38,9 @@ def main() -> None:
     try:
         with tempfile.TemporaryDirectory(prefix="headway-demo-") as directory:
             run_demo(Path(directory))
-    except (subprocess.CalledProcessError, DemoError, OSError) as error:
+    except subprocess.CalledProcessError as error:
+        sys.exit(f"demo: this failed: {' '.join(error.cmd[1:])}")  # it has said why
+    except (DemoError, HeadwayError, OSError) as error:
         sys.exit(f"demo: {error}")
     except KeyboardInterrupt:
         sys.exit(130)

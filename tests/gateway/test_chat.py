@@ -98,9 +98,8 @@ def test_logprobs_tell_bytes_and_alternatives(client: openai.OpenAI) -> None:
     logprobs = answer.choices[0].logprobs
     assert logprobs is not None
     assert logprobs.content is not None
-    assert (
-        bytes(b for entry in logprobs.content for b in entry.bytes or ()).decode() == answer.choices[0].message.content
-    )
+    raw = bytes(value for entry in logprobs.content for value in entry.bytes or ())
+    assert raw.decode() == answer.choices[0].message.content
     assert [len(entry.top_logprobs) for entry in logprobs.content] == [2, 2, 2]
     streamed = []
     for chunk in client.chat.completions.create(

@@ -67,6 +67,7 @@ def check_error(response: httpx.Response, *, status: int, param: str | None, cod
         (COMPLETIONS, completion(stop=["a"] * 17), "stop", "number of stop strings"),
         (COMPLETIONS, completion(stop_token_ids=[400]), "stop_token_ids[0]", "between 0 and 399"),
         (COMPLETIONS, completion(min_tokens=3), "min_tokens", "between 0 and 2"),
+        (COMPLETIONS, completion(max_tokens=None, min_tokens=10**12), "min_tokens", "between 0 and 16"),
         (COMPLETIONS, completion(logprobs=21), "logprobs", "between 0 and 20"),
         (COMPLETIONS, completion(logprobs=True), "logprobs", "valid integer"),
         (COMPLETIONS, completion(seed="x"), "seed", "valid integer"),
@@ -179,7 +180,7 @@ def test_a_bad_request_id_is_refused(gateway: Gateway) -> None:
 def test_a_refusal_of_the_router_reaches_the_client(client: openai.OpenAI, world: World) -> None:
     world.router.fault = ResourceExhaustedError("It would take 9 s.", hint="Allow more time.", retry_after_s=2.2)
     for stream in (False, True):
-        with pytest.raises(openai.RateLimitError, match="It would take 9 s. Allow more time.") as caught:
+        with pytest.raises(openai.RateLimitError, match=r"It would take 9 s\. Allow more time\.") as caught:
             client.completions.create(model=MODEL, prompt="ab", stream=stream)
         assert caught.value.response.headers["retry-after"] == "3"
         assert caught.value.code == "rate_limit_exceeded"

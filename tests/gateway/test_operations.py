@@ -71,3 +71,12 @@ def test_log_lines_carry_the_request_id(gateway: Gateway, world: World) -> None:
         return [line["message"] for line in documents if line.get("request_id") == "seen-in-logs"]
 
     wait_for(lambda: "the client left" in lines())
+
+
+def test_nothing_but_json_lines_is_logged(gateway: Gateway, client: openai.OpenAI, world: World) -> None:
+    """Broken links leave no tasks behind that the event loop would complain of."""
+    world.router.workers = {"worker-9": "127.0.0.1:1", "worker-0": world.worker_endpoint}
+    for _ in range(3):
+        client.completions.create(model=MODEL, prompt="ab", max_tokens=2)
+    lines = [json.loads(line) for line in gateway.log.read_text().splitlines()]
+    assert [line for line in lines if line["level"] == "error"] == []

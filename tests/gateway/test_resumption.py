@@ -45,11 +45,10 @@ def test_streams_of_a_killed_worker_go_on_at_another(client: openai.OpenAI, worl
     world.reset()
     with worker_process() as (process, endpoint):
         world.router.workers = {"worker-9": endpoint, "worker-0": world.worker_endpoint}
-        texts, num_chunks = ["", "", ""], 0
-        for chunk in client.completions.create(**options, stream=True):
+        texts = ["", "", ""]
+        for number, chunk in enumerate(client.completions.create(**options, stream=True)):
             texts[chunk.choices[0].index] += chunk.choices[0].text
-            num_chunks += 1
-            if num_chunks == 90:
+            if number == 90:
                 kill(process)
     assert texts == expected
     first, second = world.router.routed
@@ -66,16 +65,15 @@ def test_a_stream_waits_for_a_worker_to_come_back(client: openai.OpenAI, world: 
     expected = client.completions.create(model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0).choices[0].text
     with worker_process() as (process, endpoint):
         world.router.workers = {"worker-9": endpoint}
-        text, num_chunks = "", 0
-        for chunk in client.completions.create(
+        text = ""
+        stream = client.completions.create(
             model=MODEL, prompt=PROMPT, max_tokens=80, temperature=0, stream=True, stop="never"
-        ):
+        )
+        for number, chunk in enumerate(stream):
             text += chunk.choices[0].text
-            num_chunks += 1
-            if num_chunks == 10:
+            if number == 10:
                 kill(process)
-                returned = {"worker-0": world.worker_endpoint}
-                threading.Timer(0.7, lambda: setattr(world.router, "workers", returned)).start()
+                threading.Timer(0.7, world.router.workers.update, [{"worker-0": world.worker_endpoint}]).start()
     assert text == expected
 
 

@@ -111,7 +111,7 @@ class World:
             process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | {"OMP_NUM_THREADS": "1"})
         gateway = Gateway(process, f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}", log)
         try:
-            wait_for(lambda: process.poll() is not None or _is_ready(gateway), log=log)
+            wait_for(lambda: process.poll() is not None or _is_ready(gateway), timeout_s=60, log=log)
             assert process.poll() is None, log.read_text()
             yield gateway
         finally:
@@ -158,6 +158,7 @@ class World:
 
     async def _stop(self) -> None:
         self._keeper.cancel()
+        await asyncio.wait({self._keeper})
         for server in self._servers:
             await server.stop(None)
         await self._database.close()
@@ -176,7 +177,7 @@ def member(kind: str, member_id: str, endpoint: str, *, model: str = "") -> Memb
 
 
 def make_plan(directory: Path, *, plan_id: str = "plan-1") -> ServingPlan:
-    """MODEL has a byte-level tokenizer and a chat template; PLAIN_MODEL a SentencePiece-like one with BOS, no template."""
+    """MODEL has a byte-level tokenizer and a chat template; PLAIN_MODEL a SentencePiece-like one and no template."""
     spec = ModelSpec(
         family=Family.LLAMA,
         architecture="LlamaForCausalLM",

@@ -9,12 +9,6 @@ from tests.checkpoints import make_checkpoint
 from tests.integration.stack import RunningStack
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        if "tests/integration" in item.path.as_posix():
-            item.add_marker(pytest.mark.xdist_group("stack"))
-
-
 @pytest.fixture(scope="session")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny Llama with random weights."""

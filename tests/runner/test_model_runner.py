@@ -45,6 +45,23 @@ def test_prefills_and_decodes_mix_in_one_step(runner):
     assert together.run() == alone
 
 
+@pytest.mark.parametrize("family", ["qwen3", "opt", "gpt2"])
+def test_float32_results_do_not_depend_on_the_batch_bit_for_bit(tmp_path, family):
+    runner = ModelRunner(read_checkpoint(make_checkpoint(tmp_path, family)), num_blocks=NUM_BLOCKS, num_threads=1)
+    sampling = SamplingParams(max_tokens=8, temperature=0.0, num_logprobs=4, num_prompt_logprobs=0)
+    together = Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=11)
+    for prompt in prompts(5):
+        together.add(prompt, sampling)
+        together.step()
+    together.run()
+    for sequence in together.sequences:
+        alone = Stepper(runner, num_blocks=NUM_BLOCKS)
+        name = alone.add(sequence.token_ids[: sequence.num_prompt_tokens], sampling).request_id
+        alone.run()
+        assert alone.logprobs[name] == together.logprobs[sequence.request_id]
+        assert alone.prompt_logprobs[name] == together.prompt_logprobs[sequence.request_id]
+
+
 @pytest.mark.parametrize("block_size", [4, 16, 32])
 def test_block_size_does_not_matter(directory, block_size):
     outputs = []

@@ -1,9 +1,16 @@
 """TCP ports of this machine."""
 
 import errno
+import random
 import socket
+from contextlib import suppress
 
 from headway.core.errors import AlreadyExistsError, InvalidArgumentError
+
+# Below the ports that Linux gives to whoever binds 0, as every other process of a stack does: one from there could be
+# taken again before the gateway binds it.
+_FIRST_PORT, _LAST_PORT = 16384, 32767
+_NUM_TRIES = 100
 
 
 def take_port(host: str, port: int, *, option: str) -> int:
@@ -13,6 +20,10 @@ def take_port(host: str, port: int, *, option: str) -> int:
         AlreadyExistsError: something listens there already.
         InvalidArgumentError: `host` is not an address of this machine, or the port needs privileges.
     """
+    if port == 0:
+        for _ in range(_NUM_TRIES):
+            with suppress(AlreadyExistsError):
+                return take_port(host, random.randint(_FIRST_PORT, _LAST_PORT), option=option)
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

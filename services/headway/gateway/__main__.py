@@ -1,5 +1,7 @@
 """The process `headway-gateway`."""
 
+import asyncio
+
 from headway.gateway.app import make_app
 from headway.gateway.catalogue import Catalogue
 from headway.gateway.client import RouterClient, WorkerClient
@@ -35,7 +37,7 @@ async def main(config: GatewayConfig) -> None:
         host.spawn(http.run_forever(), name="http")
 
         async def stop() -> None:
-            await http.stop()
+            await asyncio.gather(http.stop(), host.server.stop(_GRACE_S))
             await generator.close()
 
         await host.serve(on_stop=stop)

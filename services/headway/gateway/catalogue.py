@@ -43,8 +43,10 @@ class Catalogue:
             raise UnavailableError(
                 "No model is served yet.", hint="Headway is starting; try again in a moment.", retry_after_s=_RETRY_S
             )
-        if (fault := self.faults.get(name)) is not None:
-            raise UnavailableError(f"The model '{name}' cannot be served: {fault}", hint="Correct its checkpoint.")
+        if name in self.faults:
+            raise UnavailableError(
+                f"The checkpoint of the model '{name}' cannot be read.", hint="The gateway's log and /ready say why."
+            )
         names = ", ".join(model.name for model in self.plan.models)
         raise NotFoundError(f"The model '{name}' does not exist.", hint=f"Ask for one of: {names}.", field="model")
 
@@ -78,6 +80,8 @@ class Catalogue:
             else:
                 models[deployment.name] = _serve(deployment, plan, tokenizer=tokenizer, template=template)
         self.plan, self.models, self.faults = plan, models, faults
+        directories = {deployment.directory for deployment in plan.models}
+        self._texts = {directory: text for directory, text in self._texts.items() if directory in directories}
         log.info("plan %s serves %s", plan.plan_id, ", ".join(models) or "nothing")
 
     async def _text_of(self, deployment: ModelDeployment) -> tuple[Tokenizer, ChatTemplate | None]:

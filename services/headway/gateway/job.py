@@ -22,6 +22,21 @@ class Prompt:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Arrival:
+    """What came with a request besides its body.
+
+    Attributes:
+        at_s: by the monotonic clock.
+        slo: the client's own; empty for the model's.
+        traceparent: W3C context of the request's span; empty when tracing is off.
+    """
+
+    at_s: float
+    slo: Slo
+    traceparent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """A request to generate from prompts of one model.
 
@@ -111,11 +126,9 @@ def make_job(
     model: ServedModel,
     prompts: Sequence[Prompt],
     options: Options,
-    slo: Slo,
-    arrived_s: float,
+    arrival: Arrival,
     random_seed: int,
     max_sequences: int,
-    traceparent: str = "",
 ) -> Job:
     """Checks options and lengths.
 
@@ -138,9 +151,20 @@ def make_job(
         request_id=request_id,
         model=model,
         prompts=tuple(prompts),
-        samplings=tuple(options.sampling(max_tokens=length, random_seed=random_seed) for length in lengths),
+        samplings=tuple(
+            options.sampling(max_tokens=length, vocab_size=model.spec.vocab_size, random_seed=random_seed)
+            for length in lengths
+        ),
         options=options,
-        slo=slo,
-        arrived_s=arrived_s,
-        traceparent=traceparent,
+        slo=_merge(arrival.slo, model.slo),
+        arrived_s=arrival.at_s,
+        traceparent=arrival.traceparent,
+    )
+
+
+def _merge(slo: Slo, default: Slo) -> Slo:
+    """Bounds that the client does not name are the model's."""
+    return Slo(
+        ttft_s=default.ttft_s if slo.ttft_s is None else slo.ttft_s,
+        tpot_s=default.tpot_s if slo.tpot_s is None else slo.tpot_s,
     )

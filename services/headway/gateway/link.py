@@ -38,7 +38,7 @@ class WorkerLink:
         self._endpoint = endpoint
         self._client = client
         self._mailboxes: dict[str, Mailbox[Delivery]] = {}
-        self._actions: Mailbox[Submit | Cancel] = Mailbox()
+        self._actions: Mailbox[Submit | Cancel | None] = Mailbox()  # None: no more
         self._was_open = False
         self.is_broken = False
 
@@ -67,6 +67,8 @@ class WorkerLink:
     async def _outgoing(self) -> AsyncIterator[Submit | Cancel]:
         while True:
             for action in await self._actions.take():
+                if action is None:
+                    return
                 yield action
                 self._was_open = True  # the transport took it
 
@@ -89,6 +91,7 @@ class WorkerLink:
         for mailbox in set(self._mailboxes.values()):
             mailbox.put(LinkLost(error, self._was_open))
         self._mailboxes.clear()
+        self._actions.put(None)
 
 
 class Links:

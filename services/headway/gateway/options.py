@@ -1,5 +1,6 @@
 """What clients may ask for, over HTTP and gRPC alike, and the checks that it passes."""
 
+import math
 from dataclasses import dataclass
 
 from headway.core.errors import InvalidArgumentError
@@ -55,15 +56,14 @@ class Options:
         _check_range("top_k", self.top_k, -1, None)
         _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
         _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
-        if self.repetition_penalty <= 0:
+        if not 0 < self.repetition_penalty < math.inf:
             raise InvalidArgumentError(
-                f"repetition_penalty is {self.repetition_penalty:g}; it must be above 0.",
+                f"repetition_penalty is {self.repetition_penalty:g}; it must be above 0, and finite.",
                 hint="1 is no penalty.",
                 field="repetition_penalty",
             )
         if not self.prompt_only:
             _check_range("max_tokens", self.max_tokens, 1, None)
-        _check_range("min_tokens", self.min_tokens, 0, self.max_tokens)
         _check_range("logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
         self._check_stops(vocab_size)
 
@@ -75,12 +75,13 @@ class Options:
         for i, token_id in enumerate(self.stop_token_ids):
             _check_range(f"stop_token_ids[{i}]", token_id, 0, vocab_size - 1)
 
-    def sampling(self, *, max_tokens: int, random_seed: int) -> SamplingParams:
+    def sampling(self, *, max_tokens: int, vocab_size: int, random_seed: int) -> SamplingParams:
         """Of the request's first sequence; `random_seed` is taken where the client gave none."""
+        _check_range("min_tokens", self.min_tokens, 0, max_tokens)
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=self.temperature,
-            top_k=max(self.top_k, 0),  # -1 is another name for "all"
+            top_k=min(max(self.top_k, 0), vocab_size),  # -1 is another name for "all"
             top_p=self.top_p,
             min_p=self.min_p,
             presence_penalty=self.presence_penalty,

@@ -12,6 +12,7 @@ log = logging.getLogger(__name__)
 
 # A place may be given at the very moment its client leaves: we wait this long to learn of it and hand it back.
 _LATE_LEASE_S = 0.2
+_CLOSE_TIMEOUT_S = 2.0
 
 
 class Places:
@@ -35,8 +36,9 @@ class Places:
         self._spawn(self._release(release))
 
     async def close(self) -> None:
-        """Waits until the router has heard of everything."""
-        await asyncio.gather(*self._tasks, return_exceptions=True)
+        """Waits until the router has heard of everything, or two seconds; it drops the leases of who is gone."""
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT_S)
 
     async def _return_late(self, routing: asyncio.Task[Lease]) -> None:
         await asyncio.wait({routing}, timeout=_LATE_LEASE_S)

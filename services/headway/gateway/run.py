@@ -1,5 +1,6 @@
 """One prompt's sequences on their way: a lease, a worker, and another worker where that one dies."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
@@ -65,6 +66,7 @@ class Run:
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.n)
         self._running = _decodings(job, prompt_index)
         self._wanted = _place_request(job, prompt_index)
+        self._loss: HeadwayError | None = None
         self._finish_reason = ""
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
@@ -74,7 +76,7 @@ class Run:
             HeadwayError: no worker took the sequences, or theirs failed.
         """
         lease: Lease | None = None
-        outcome = Outcome.CANCELLED  # unless something else is known: a client leaves without a word
+        outcome = Outcome.ERROR
         try:
             while self._running:
                 lease = await self._place(previous=lease)
@@ -84,7 +86,7 @@ class Run:
                         if deltas := self._accept(await mailbox.take(), link, mailbox):
                             yield deltas
                 except _WorkerLostError as lost:
-                    await self._note_loss(lease, lost)
+                    self._note_loss(lease, lost)
                 finally:
                     for decoding in self._running.values():
                         link.cancel(decoding.sequence_id)
@@ -97,17 +99,20 @@ class Run:
                 now_s=self._clock(),
             )
         except HeadwayError as error:
-            outcome = Outcome.ERROR
             was_refused = lease is None and isinstance(error, ResourceExhaustedError)
             self._metrics.observe_failure(error.code, slo=self._job.slo, was_refused=was_refused)
             raise
+        except (asyncio.CancelledError, GeneratorExit):
+            outcome = Outcome.CANCELLED
+            self._metrics.observe_departure()
+            raise
         finally:
-            if outcome is Outcome.CANCELLED:
-                self._metrics.observe_departure()
             self._release(lease, outcome)
 
     async def _place(self, *, previous: Lease | None) -> Lease:
         """A lease. The router ends the one before by itself; we report on it once there is another."""
+        if self._loss is not None:
+            await self._patience.wait(self._loss, timeout_s=self._timeout_s)
         request = replace(self._wanted, num_sequences=len(self._running))
         while True:
             try:
@@ -158,15 +163,15 @@ class Run:
                 link.cancel(output.request_id)
         return delta
 
-    async def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
+    def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
         is_resumed = self._wanted.resumed or lost.was_running
         failed = (*self._wanted.excluded_worker_ids, lease.worker_id)
         self._wanted = replace(self._wanted, resumed=is_resumed, excluded_worker_ids=tuple(dict.fromkeys(failed)))
         if is_resumed:
             self._timeout_s = self._resume_timeout_s
             self._metrics.observe_resumption()
+        self._loss = lost.cause
         log.info("%s is lost after %d tokens: %s", lease.worker_id, self._watch.num_tokens, lost.cause)
-        await self._patience.wait(lost.cause, timeout_s=self._timeout_s)
 
     def _release(self, lease: Lease | None, outcome: Outcome) -> None:
         if lease is None:

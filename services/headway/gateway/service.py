@@ -1,15 +1,13 @@
 """What both protocols share: models, keys, slots, and the way from a request to its deltas."""
 
 import random
-import time
 from collections.abc import AsyncGenerator, Sequence
 
-from headway.core.slo import Slo
 from headway.gateway.catalogue import Catalogue
 from headway.gateway.config import GatewayConfig
 from headway.gateway.encoder import Encoder
 from headway.gateway.generation import Generator
-from headway.gateway.job import Delta, Job, Prompt, make_job
+from headway.gateway.job import Arrival, Delta, Job, Prompt, make_job
 from headway.gateway.keys import ApiKeys
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
@@ -41,13 +39,8 @@ class GatewayService:
         self._peers = peers
         self._generator = generator
 
-    def make_job(
-        self, model: ServedModel, prompts: Sequence[Prompt], *, options: Options, slo: Slo, traceparent: str
-    ) -> Job:
+    def make_job(self, model: ServedModel, prompts: Sequence[Prompt], *, options: Options, arrival: Arrival) -> Job:
         """A checked job under the current request id.
-
-        Args:
-            slo: the client's; where it names no bound, the model's holds.
 
         Raises:
             InvalidArgumentError: an option, or a length, that the model or this gateway does not take.
@@ -57,11 +50,9 @@ class GatewayService:
             model=model,
             prompts=prompts,
             options=options,
-            slo=_merge(slo, model.slo),
-            arrived_s=time.monotonic(),
+            arrival=arrival,
             random_seed=random.getrandbits(63),
             max_sequences=self._max_sequences,
-            traceparent=traceparent,
         )
 
     def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
@@ -71,10 +62,3 @@ class GatewayService:
     def waiting_for(self) -> list[str]:
         """What keeps the stack from answering for every model; empty when ready."""
         return waiting_for(self.catalogue, self._peers)
-
-
-def _merge(slo: Slo, default: Slo) -> Slo:
-    return Slo(
-        ttft_s=default.ttft_s if slo.ttft_s is None else slo.ttft_s,
-        tpot_s=default.tpot_s if slo.tpot_s is None else slo.tpot_s,
-    )

@@ -1,19 +1,20 @@
 """InferenceService over gRPC: the same requests as over HTTP."""
 
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from typing import Any, TypeVar
 
-from headway.core.errors import InvalidArgumentError, UnavailableError
+from headway.core.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from headway.core.slo import Slo
-from headway.gateway.job import Delta, Job, Prompt, Usage
+from headway.gateway.job import Arrival, Delta, Job, Prompt, Usage
 from headway.gateway.model import ServedModel
 from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
 from headway.gateway.request_id import check_request_id, new_request_id
 from headway.gateway.service import GatewayService
 from headway.observe.logging import request_id_var
 from headway.rpc.convert import finish_reason_to_pb, logprobs_to_pb, to_pb
-from headway.rpc.interceptors import Context
+from headway.rpc.interceptors import REQUEST_ID_METADATA_KEY, Context
 from headway.rpc.peers import Peers
 from headway.v1 import (
     common_pb2,
@@ -42,15 +43,18 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.GenerateRequest, context: Context
     ) -> AsyncIterator[inference_pb2.GenerateResponse]:
         service = self._service
+        arrived_s = time.monotonic()
         metadata = self._admit(context)
-        request_id = check_request_id(request.request_id) if request.request_id else new_request_id()
+        given_id = request.request_id or metadata.get(REQUEST_ID_METADATA_KEY)
+        request_id = check_request_id(given_id) if given_id else new_request_id()
         request_id_var.set(request_id)
-        traceparent = metadata.get("traceparent", "")
+        caller = metadata.get("traceparent", "")
         with (
             service.slots.take(),
-            service.tracing.span("gateway Generate", traceparent=traceparent, model=request.model) as own_traceparent,
+            service.tracing.span("gateway Generate", traceparent=caller, model=request.model) as traceparent,
         ):
-            job = await self._job(request, own_traceparent)
+            slo = _slo_from_pb(request.slo)
+            job = await self._job(request, Arrival(at_s=arrived_s, slo=slo, traceparent=traceparent))
             usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
             async with aclosing(service.generate(job)) as stream:
                 async for deltas in stream:
@@ -96,16 +100,15 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         options = {"metadata": self._peers.metadata, "timeout": _STATUS_TIMEOUT_S}
         try:
             return await self._peers.call(kind, stub_type, lambda stub: method(stub, **options))
-        except UnavailableError:
+        except (UnavailableError, DeadlineExceededError):
             return None
 
-    async def _job(self, request: inference_pb2.GenerateRequest, traceparent: str) -> Job:
+    async def _job(self, request: inference_pb2.GenerateRequest, arrival: Arrival) -> Job:
         model = self._service.catalogue.get(request.model)
         is_chat = request.WhichOneof("prompt") == "chat"
         options = _options_from_pb(request.options, default_max_tokens=None if is_chat else DEFAULT_COMPLETION_TOKENS)
         prompt = await self._prompt(request, model)
-        slo = _slo_from_pb(request.slo)
-        return self._service.make_job(model, [prompt], options=options, slo=slo, traceparent=traceparent)
+        return self._service.make_job(model, [prompt], options=options, arrival=arrival)
 
     async def _prompt(self, request: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:
         encoder = self._service.encoder

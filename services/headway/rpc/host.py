@@ -28,7 +28,15 @@ from headway.store.redis import Database
 
 log = logging.getLogger(__name__)
 
-_STOP_GRACE_S = 2.0
+_STOP_GRACE_S = 0.5
+
+# Peers ping every 10 s (CHANNEL_OPTIONS), also between messages.
+_SERVER_OPTIONS = (
+    *CHANNEL_OPTIONS,
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
+    ("grpc.http2.max_ping_strikes", 0),
+)
 
 
 class Host:
@@ -51,7 +59,7 @@ class Host:
         self.tracing = Tracing(kind, otlp_endpoint=config.otlp_endpoint)
         self.stopping = asyncio.Event()
         token = None if is_public else config.auth_token
-        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=CHANNEL_OPTIONS)
+        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=_SERVER_OPTIONS)
         self._membership = Membership(database)
         self._tasks: set[asyncio.Task[None]] = set()
         advertised = config.advertise_host or config.bind_host
@@ -81,7 +89,7 @@ class Host:
         await self._renew()
 
     async def serve(self, *, on_stop: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Serves until SIGTERM or SIGINT; then `on_stop`, and running calls get two seconds."""
+        """Serves until SIGTERM or SIGINT; then `on_stop`, and running calls get half a second."""
         port = self._bind()
         self._add_health_and_reflection()
         await self.server.start()

@@ -21,7 +21,9 @@ class KeyFamily:
 
 
 MEMBER = KeyFamily("member:{}:{}", "string (JSON)", 3.0, "each process", "lease of a live process, by kind and id")
-DEPLOYMENT = KeyFamily("deployment", "string (JSON)", None, "headway up, controller", "models and workers that the user wants")
+DEPLOYMENT = KeyFamily(
+    "deployment", "string (JSON)", None, "headway up, controller", "models and workers that the user wants"
+)
 PLAN = KeyFamily("plan:{}", "string (JSON)", None, "controller", "a plan, by id")
 PLAN_CURRENT = KeyFamily("plan-current", "string", None, "controller (compare-and-set)", "id of the desired plan")
 PLAN_HISTORY = KeyFamily("plan-history", "list", None, "controller", "plan ids, newest first, 100 at most")

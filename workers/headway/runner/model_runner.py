@@ -92,7 +92,7 @@ class ModelRunner:
     @torch.inference_mode()
     def _execute(self, batch: StepBatch, pool: KvPool) -> StepResult:
         step = build_step_input(batch, block_size=pool.block_size)
-        if any(share.sequence.sampling.num_prompt_logprobs is not None for share in batch.sequences):
+        if any(_scores_prompt(share) for share in batch.sequences):
             hidden = self._forward(step, pool)
             prompt_logprobs = self._score_prompts(batch, step, hidden)
             hidden = hidden[self._tensor(step.sampled_rows)]
@@ -140,10 +140,10 @@ class ModelRunner:
 
     def _score_prompt(self, share: ScheduledSequence, hidden: Tensor) -> tuple[TokenLogprobs, ...]:
         """Log probabilities of the prompt tokens that follow the share's own, from its hidden states."""
-        sequence = share.sequence
-        num_top = sequence.sampling.num_prompt_logprobs
-        if num_top is None:
+        if not _scores_prompt(share):
             return ()
+        sequence = share.sequence
+        num_top = sequence.sampling.num_prompt_logprobs or 0
         first = sequence.num_computed_tokens + 1
         targets = sequence.token_ids[first : min(first + share.num_new_tokens, sequence.num_prompt_tokens)]
         entries: list[TokenLogprobs] = []
@@ -156,3 +156,10 @@ class ModelRunner:
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
         return torch.from_numpy(values).to(self._device)
+
+
+def _scores_prompt(share: ScheduledSequence) -> bool:
+    """Whether the share's tokens precede prompt tokens whose log probabilities are asked for."""
+    sequence = share.sequence
+    is_asked = sequence.sampling.num_prompt_logprobs is not None
+    return is_asked and sequence.num_computed_tokens + 1 < sequence.num_prompt_tokens

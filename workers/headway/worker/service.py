@@ -110,6 +110,7 @@ class WorkerService:
         self.hardware = hardware
         self.state = "starting"
         self.loaded: LoadedModel | None = None
+        self.is_stopped = False
         self._on_state = on_state
         self._on_crash = on_crash
         self._tracing = tracing
@@ -211,6 +212,9 @@ class WorkerService:
         return self._changed.wait()
 
     async def stop(self) -> None:
+        """Cancels what runs; watchers end."""
+        self.is_stopped = True
+        self._notify()
         if self.loaded is not None:
             await self.loaded.stop()
 

@@ -93,7 +93,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.WatchLoadRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
         interval_s = max(request.interval_ms, 1) / 1000
-        while True:
+        while not self._service.is_stopped:
             change = self._service.next_change()
             yield load_to_pb(self._service.report())
             await asyncio.gather(asyncio.sleep(interval_s), change)
@@ -104,7 +104,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         loaded = self._service.require_loaded()
         number = request.after_sequence_number if request.epoch == loaded.epoch else 0
         must_snapshot = number == 0
-        while self._service.loaded is loaded:
+        while self._service.loaded is loaded and not self._service.is_stopped:
             change = self._service.next_change()
             batch = None if must_snapshot else loaded.events.since(number)
             if batch is None:

@@ -1,5 +1,6 @@
 """The HTTP answer to a generation request: server-sent events, or one document."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
@@ -8,6 +9,7 @@ import orjson
 from starlette.types import Send
 
 from headway.core.errors import HeadwayError
+from headway.gateway.disconnect import stopping
 from headway.gateway.job import Delta, Job, Usage
 from headway.gateway.openai.error import error_body
 from headway.gateway.openai.format import (
@@ -31,7 +33,8 @@ _EVENT_HEADERS = [
 async def send_events(
     send: Send, job: Job, deltas: AsyncGenerator[list[Delta], None], *, form: Format, with_usage: bool
 ) -> None:
-    """Streams. What fails before the first delta is raised; later the stream ends with an event that tells it."""
+    """Streams. What fails before the first delta is raised; later the stream ends with an event that tells it,
+    also when the server stops."""
     usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
     n = job.options.n
     async with aclosing(deltas):
@@ -45,8 +48,14 @@ async def send_events(
             last = (usage_event(form.event_envelope, usage) if with_usage else b"") + DONE_EVENT
         except HeadwayError as error:
             log.warning("the stream breaks off: %s", error)
-            last = EVENT_START + error_body(error) + EVENT_END
+            last = _error_event(error)
+        except asyncio.CancelledError:  # a client that has left does not hear this
+            last = _error_event(stopping())
     await send({"type": "http.response.body", "body": last})
+
+
+def _error_event(error: HeadwayError) -> bytes:
+    return EVENT_START + error_body(error) + EVENT_END
 
 
 async def send_document(send: Send, job: Job, deltas: AsyncGenerator[list[Delta], None], *, form: Format) -> None:

@@ -2,6 +2,7 @@
 
 import logging
 import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -12,7 +13,7 @@ from starlette.types import Receive, Scope, Send
 from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
 from headway.gateway.disconnect import ClientLeftError, while_connected
-from headway.gateway.job import Job
+from headway.gateway.job import Arrival, Job
 from headway.gateway.openai.answer import send_document, send_events
 from headway.gateway.openai.body import read_json
 from headway.gateway.openai.chat import ChatFormat
@@ -25,7 +26,7 @@ log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=GenerationRequest)
 
-Prepare: TypeAlias = Callable[[GatewayService, R, Slo, str], Awaitable[tuple[Job, Format]]]
+Prepare: TypeAlias = Callable[[GatewayService, R, Arrival], Awaitable[tuple[Job, Format]]]
 
 
 class Answer(Response, Generic[R]):
@@ -43,21 +44,24 @@ class Answer(Response, Generic[R]):
         self._prepare = prepare
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived_s = time.monotonic()
         try:
             with self._service.slots.take():
                 body = await read_json(scope, receive, max_bytes=self._service.max_body_bytes)
                 async with while_connected(receive):
-                    await self._answer(body, Headers(scope=scope), send)
+                    await self._answer(body, Headers(scope=scope), send, arrived_s=arrived_s)
         except ClientLeftError:
             log.info("the client left")
 
-    async def _answer(self, body: dict[str, Any], headers: Headers, send: Send) -> None:
+    async def _answer(self, body: dict[str, Any], headers: Headers, send: Send, *, arrived_s: float) -> None:
         service = self._service
+        slo = slo_from_headers(headers)
         request = read_request(self._kind, body)
         with service.tracing.span(
             f"gateway {self._kind.__name__}", traceparent=headers.get("traceparent", ""), model=request.model
         ) as traceparent:
-            job, form = await self._prepare(service, request, slo_from_headers(headers), traceparent)
+            arrival = Arrival(at_s=arrived_s, slo=slo, traceparent=traceparent)
+            job, form = await self._prepare(service, request, arrival)
             deltas = service.generate(job)
             if request.stream:
                 with_usage = request.stream_options.include_usage
@@ -67,7 +71,7 @@ class Answer(Response, Generic[R]):
 
 
 async def prepare_completion(
-    service: GatewayService, request: CompletionRequest, slo: Slo, traceparent: str
+    service: GatewayService, request: CompletionRequest, arrival: Arrival
 ) -> tuple[Job, Format]:
     model = service.catalogue.get(request.model)
     prompts = []
@@ -77,15 +81,15 @@ async def prepare_completion(
             prompts.append(await service.encoder.text(model, prompt, field=field))
         else:
             prompts.append(service.encoder.token_ids(model, prompt, field=field))
-    job = service.make_job(model, prompts, options=request.options, slo=slo, traceparent=traceparent)
+    job = service.make_job(model, prompts, options=request.options, arrival=arrival)
     return job, CompletionFormat(job, echo=request.echo, with_usage=request.stream_options.include_usage)
 
 
-async def prepare_chat(service: GatewayService, request: ChatRequest, slo: Slo, traceparent: str) -> tuple[Job, Format]:
+async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: Arrival) -> tuple[Job, Format]:
     model = service.catalogue.get(request.model)
     messages = [message.document for message in request.messages]
     prompt = await service.encoder.chat(model, messages, options=request.chat_template_kwargs)
-    job = service.make_job(model, [prompt], options=request.options, slo=slo, traceparent=traceparent)
+    job = service.make_job(model, [prompt], options=request.options, arrival=arrival)
     return job, ChatFormat(job, with_usage=request.stream_options.include_usage)
 
 

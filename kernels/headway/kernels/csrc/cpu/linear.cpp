@@ -44,12 +44,9 @@ struct LinearProblem {
 // Multiply-adds below which a second thread costs more than it saves.
 constexpr int64_t kParallelProducts = 1 << 17;
 
-// Rows whose inputs stay in a core's own cache while one panel after the other is multiplied with them.
-constexpr int64_t kBlockRows = 20 * kTileRows;
-
 // Threads take tasks as they get free, so that one which the system holds up does not hold up the others: there are
-// several for each, of a few panels.
-constexpr int64_t kTasksPerThread = 16, kMaxTaskPanels = 8;
+// several for each. A task's rows, and the panels that it shares with the next tasks, stay in a core's own cache.
+constexpr int64_t kTasksPerThread = 8, kTaskRows = 12 * kTileRows, kTaskFloats = 1 << 17;
 
 // write(Full), or write(Partial) where a row has less than a register of columns left, or nothing.
 template <class Write>
@@ -126,9 +123,10 @@ HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
   using namespace headway;
   const LinearProblem& p = *problem;
   const int64_t num_panels = count_panels(p.out_features, p.is_gated);
-  const int64_t num_blocks = (p.num_rows + kBlockRows - 1) / kBlockRows;
+  const int64_t num_blocks = (p.num_rows + kTaskRows - 1) / kTaskRows;
   const int64_t even_share = num_panels * num_blocks / (p.num_threads * kTasksPerThread);
-  const int64_t task_panels = std::clamp<int64_t>(even_share, 1, kMaxTaskPanels);
+  const int64_t most_panels = std::max<int64_t>(1, kTaskFloats / (kPanel * p.in_features));
+  const int64_t task_panels = std::clamp<int64_t>(even_share, 1, most_panels);
   const int64_t num_groups = (num_panels + task_panels - 1) / task_panels;
 #pragma omp parallel for schedule(dynamic) num_threads(p.num_threads) \
     if (p.num_rows * p.in_features * p.out_features >= kParallelProducts)
