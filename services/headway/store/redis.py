@@ -1,5 +1,6 @@
 """The connection to Redis, and the one place that turns its faults into ours."""
 
+import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -41,12 +42,26 @@ class Database:
 
 @contextmanager
 def redis_faults() -> Iterator[None]:
-    """Connection faults become UnavailableError, anything else that Redis refuses InternalError."""
+    """Connection faults become UnavailableError, anything else that Redis refuses InternalError.
+
+    A cancellation stays one: the client waits with `asyncio.wait_for`, which before Python 3.12 drops a cancellation
+    that comes together with the result, and a loop around a command would then never end.
+    """
+    num_cancellations = _num_cancellations()
     try:
-        yield
+        try:
+            yield
+        finally:
+            if _num_cancellations() > num_cancellations:
+                raise asyncio.CancelledError
     except (RedisConnectionError, RedisTimeoutError, OSError) as error:
         raise UnavailableError(
             f"Redis cannot be reached ({error}).", hint="Serving goes on; try again when Redis is back."
         ) from error
     except RedisError as error:
         raise InternalError(f"Redis refused a command: {error}") from error
+
+
+def _num_cancellations() -> int:
+    task = asyncio.current_task()
+    return 0 if task is None else task.cancelling()
