@@ -15,7 +15,7 @@ class FinishReason(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one sequence is sampled. Ranges are checked where a request enters (`check_sampling`).
+    """How one sequence is sampled. Ranges are checked where a request enters, in the gateway.
 
     Attributes:
         max_tokens: output tokens at most, >= 1.

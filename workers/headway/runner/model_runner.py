@@ -1,6 +1,5 @@
 """Executes the engine's batches on a network."""
 
-import statistics
 import time
 from typing import Any
 
@@ -22,8 +21,6 @@ from headway.store.checkpoint import Checkpoint
 
 # Prompt log probabilities are computed for so many logits at a time: 32 MiB.
 _MAX_LOGITS = 1 << 23
-
-_NUM_MEASUREMENTS = 3
 
 
 class ModelRunner:
@@ -65,7 +62,7 @@ class ModelRunner:
         return self._execute(batch, self._pool)
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
-        """Seconds that one step takes, the median of a few.
+        """Seconds that one step takes, once the same step has run before.
 
         The step has `num_decodes` sequences that each add one token to `context_tokens` others, and one prompt that
         adds `prefill_tokens` to as many, if that is not 0. It runs on blocks of its own, and must not run beside
@@ -82,12 +79,9 @@ class ModelRunner:
         # Untouched pages are all one page of zeros, and too quick to read.
         scratch.memory.zero_()
         self._execute(batch, scratch)
-        durations_s = []
-        for _ in range(_NUM_MEASUREMENTS):
-            started_s = time.perf_counter()
-            self._execute(batch, scratch)
-            durations_s.append(time.perf_counter() - started_s)
-        return statistics.median(durations_s)
+        started_s = time.perf_counter()
+        self._execute(batch, scratch)
+        return time.perf_counter() - started_s
 
     @torch.inference_mode()
     def _execute(self, batch: StepBatch, pool: KvPool) -> StepResult:

@@ -25,6 +25,8 @@ from headway.worker.sessions import Session, Sessions
 
 log = logging.getLogger(__name__)
 
+_QUIET_S = 5.0
+
 Progress = Callable[[float, str], None]
 
 
@@ -84,7 +86,7 @@ class LoadedModel:
         self._on_crash()
 
     async def stop(self) -> None:
-        self.sessions.cancel_all()
+        self.sessions.close()
         self.thread.stop()
         await self.thread.join()
 
@@ -164,10 +166,15 @@ class WorkerService:
         session.submit(request, traceparent=traceparent)
 
     async def measure_step(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
-        """Seconds of one synthetic step; FailedPreconditionError while requests run."""
+        """Seconds of one synthetic step; FailedPreconditionError while requests run, or did a moment ago.
+
+        A request that arrives meanwhile waits for the step, so steps are measured only where none is likely.
+        """
         loaded = self.require_loaded()
-        if loaded.sessions.num_sequences:
-            raise FailedPreconditionError("The worker is serving requests.", hint="Try again when it is idle.")
+        if loaded.sessions.idle_s() < _QUIET_S:
+            raise FailedPreconditionError(
+                f"The worker served requests within the last {_QUIET_S:.0f} s.", hint="Try again when it is idle."
+            )
         return await loaded.thread.call_when_idle(
             lambda: loaded.runner.measure(
                 prefill_tokens=prefill_tokens, num_decodes=num_decodes, context_tokens=context_tokens

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -38,6 +39,7 @@ class Session:
         self._queue: asyncio.Queue[list[SequenceOutput | Refusal] | None] = asyncio.Queue()
         self._request_ids: set[str] = set()
         self._is_finished = False  # the caller submits no more
+        sessions.opened.add(self)
 
     def submit(self, request: GenerationRequest, *, traceparent: str = "") -> None:
         self._request_ids.add(request.request_id)
@@ -55,6 +57,7 @@ class Session:
         self._end_if_done()
 
     def close(self) -> None:
+        self._sessions.opened.discard(self)
         for request_id in tuple(self._request_ids):
             self.cancel(request_id)
 
@@ -70,25 +73,35 @@ class Session:
         self._queue.put_nowait(outputs)
         self._end_if_done()
 
+    def end(self) -> None:
+        """Ends the stream after what was delivered, whatever the caller still wants."""
+        self._queue.put_nowait(None)
+
     def _end_if_done(self) -> None:
         if self._is_finished and not self._request_ids:
-            self._queue.put_nowait(None)
+            self.end()
 
 
 class Sessions:
-    """Which stream each running sequence belongs to."""
+    """Which stream each running sequence belongs to.
+
+    Attributes:
+        opened: the streams.
+    """
 
     def __init__(self, engine_thread: EngineThread, *, loop: asyncio.AbstractEventLoop, tracing: Tracing) -> None:
         self._engine_thread = engine_thread
         self._loop = loop
         self._tracing = tracing
         self._entries: dict[str, _Entry] = {}
+        self.opened: set[Session] = set()
         self._idle = asyncio.Event()
         self._idle.set()
+        self._idle_since_s = -math.inf  # monotonic; never used yet
 
-    @property
-    def num_sequences(self) -> int:
-        return len(self._entries)
+    def idle_s(self) -> float:
+        """Seconds since the last sequence ended; 0 while one runs."""
+        return 0.0 if self._entries else time.monotonic() - self._idle_since_s
 
     async def wait_until_idle(self) -> None:
         await self._idle.wait()
@@ -121,6 +134,12 @@ class Sessions:
             error = UnavailableError("The worker is going away.", hint="Try again: another worker takes over.")
             entry.session.deliver([Refusal(request_id, error)])
         return len(entries)
+
+    def close(self) -> None:
+        """Cancels every sequence and ends every stream: the model goes away, callers open new ones."""
+        self.cancel_all()
+        for session in tuple(self.opened):
+            session.end()
 
     def publish(self, outputs: list[SequenceOutput], *, step_s: float) -> None:
         """Hands each output to its stream, one message per stream."""
@@ -156,5 +175,6 @@ class Sessions:
 
     def _forget(self, request_id: str) -> None:
         self._entries.pop(request_id, None)
-        if not self._entries:
+        if not self._entries and not self._idle.is_set():
             self._idle.set()
+            self._idle_since_s = time.monotonic()
