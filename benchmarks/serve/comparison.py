@@ -2,18 +2,22 @@
 
 import asyncio
 import math
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.serve.client import LoadResult
-from benchmarks.serve.server import Server, StartTimes
+from benchmarks.serve.server import Server, ServerError, StartTimes
 from benchmarks.serve.summary import Summary, median_figures, summarise
 from benchmarks.serve.workload import WorkloadSpec
 
 WARM_UP = WorkloadSpec(num_requests=16, seed=999_983, output_mean=32)
 MIN_REQUESTS = 16
 SETTLE_S = 2.0  # after the warm-up, before idleness is measured
+# Before each run, lest one server's afterglow (threads that spin, a log written late) slows the other one's start.
+QUIET_CPU_SHARE = 0.1
+QUIET_LIMIT_S = 30.0
 
 Progress = Callable[[str], None]
 
@@ -89,11 +93,21 @@ async def compare(
         for scenario in loads:
             for repeat in range(repeats):
                 for server, standing in zip(servers, standings, strict=True):
+                    await wait_until_quiet(servers)
                     await measure(server, standing, scenario, repeat=repeat, progress=progress)
     finally:
         for server in servers:
             await server.stop()
     return standings
+
+
+async def wait_until_quiet(servers: Sequence[Server]) -> None:
+    """Return once no server uses the processor; raise ServerError if one does not stop."""
+    give_up_s = time.monotonic() + QUIET_LIMIT_S
+    for server in servers:
+        while await server.idle_cpu_share(seconds=1.0) > QUIET_CPU_SHARE:
+            if time.monotonic() > give_up_s:
+                raise ServerError(f"{server.name} was still computing {QUIET_LIMIT_S:.0f} s after its last request")
 
 
 async def measure(server: Server, standing: Standing, scenario: Scenario, *, repeat: int, progress: Progress) -> None:
