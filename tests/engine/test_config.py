@@ -17,6 +17,10 @@ from headway.engine.config import EngineConfig
         ("watermark", -0.1),
         ("vocab_size", 0),
         ("num_logged_events", 0),
+        ("host_blocks", -1),
+        ("preemption", "never"),
+        ("num_draft_tokens", -1),
+        ("draft_ngram", 0),
     ],
 )
 def test_a_limit_out_of_range_is_refused_by_name(field: str, value: float) -> None:

@@ -1,20 +1,23 @@
-"""Random arrivals, cancels and failures in a pool that is too small for them."""
+"""Random groups, beams, cancels and failures in a pool that is too small for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.request import GenerationRequest
+from headway.core.errors import InvalidArgumentError
+from headway.core.request import BeamSearch, EarlyStopping, GenerationRequest
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Bench
 
 MakeBench = Callable[..., "Bench"]
-MakeRequest = Callable[..., GenerationRequest]
+MakeGroup = Callable[..., list[GenerationRequest]]
 
 LIMITS = st.fixed_dictionaries(
     {
@@ -27,6 +30,9 @@ LIMITS = st.fixed_dictionaries(
         "enable_prefix_cache": st.booleans(),
         "watermark": st.sampled_from([0.0, 0.01, 0.3]),
         "eos_token_ids": st.sampled_from([(), (1, 2, 3, 4)]),
+        "host_blocks": st.sampled_from([0, 3, 30]),
+        "preemption": st.sampled_from(["auto", "recompute", "swap"]),
+        "num_draft_tokens": st.sampled_from([0, 1, 4]),
     }
 )
 FAMILIES = [tuple(start * position % 7 for position in range(12)) for start in range(3)]
@@ -37,57 +43,107 @@ SAMPLING = st.fixed_dictionaries(
         "min_tokens": st.integers(0, 3),
         "ignore_eos": st.booleans(),
         "num_prompt_logprobs": st.sampled_from([None, None, 0]),
+        "temperature": st.sampled_from([0.0, 1.0]),
     }
 )
-ARRIVAL = st.tuples(st.just("arrive"), PROMPT, SAMPLING)
-CANCEL = st.tuples(st.just("cancel"), st.integers(0, 15))
-STEPS = st.tuples(st.just("step"), st.integers(1, 6))
-FAILURE = st.tuples(st.just("fail"))
-ACTIONS = st.lists(st.one_of(ARRIVAL, ARRIVAL, ARRIVAL, CANCEL, STEPS, FAILURE), min_size=12, max_size=40)
+BEAM = st.builds(
+    BeamSearch,
+    width=st.integers(2, 4),
+    num_hypotheses=st.integers(1, 2),
+    length_penalty=st.sampled_from([-1.0, 0.0, 1.0]),
+    early_stopping=st.sampled_from(EarlyStopping),
+)
+MEMBERS = st.sampled_from([1, 1, 2, 3, 5])
+GIVEN = st.lists(st.integers(0, 9), min_size=1, max_size=4)
+ACTIONS = st.one_of(
+    st.tuples(st.just("sample"), PROMPT, SAMPLING, MEMBERS),
+    st.tuples(st.just("sample"), PROMPT, SAMPLING, MEMBERS),
+    st.tuples(st.just("sample"), PROMPT, SAMPLING, MEMBERS),
+    st.tuples(st.just("resume"), PROMPT, SAMPLING, GIVEN),
+    st.tuples(st.just("search"), PROMPT, SAMPLING, BEAM),
+    st.tuples(st.just("cancel"), st.integers(0, 15), st.integers(0, 3)),
+    st.tuples(st.just("step"), st.integers(1, 6)),
+    st.tuples(st.just("fail")),
+)
 
 
-@settings(derandomize=True, deadline=None, max_examples=400)
-@given(limits=LIMITS, actions=ACTIONS)
-def test_everything_ends_right_and_in_order(
-    make_bench: MakeBench, make_request: MakeRequest, limits: dict[str, Any], actions: list[tuple[Any, ...]]
-) -> None:
-    bench = make_bench(**limits)
-    requests: dict[str, GenerationRequest] = {}
-    cancelled: set[str] = set()
-    for action in actions:
-        match action:
-            case ("arrive", prompt, sampling) if len(prompt) < bench.config.max_sequence_len:
-                request = make_request(f"r{len(requests)}", prompt, **sampling)
-                requests[request.request_id] = request
-                bench.engine.submit(request)
-            case ("cancel", number):
-                if bench.engine.cancel(f"r{number}"):
-                    cancelled.add(f"r{number}")
-                bench.engine.check_integrity()
-            case ("step", num_steps):
-                for _ in range(num_steps):
-                    bench.step()
-            case ("fail",) if bench.engine.stats().num_running:
-                bench.runner.failures.append(RuntimeError("the device is gone"))
-                _expect_failure(bench)
-    bench.run(max_steps=2000)
+class Episode:
+    """What happens to an engine, and what must come of it."""
 
-    for request in requests.values():
-        if request.request_id in cancelled:
-            expected, _ = bench.model.generate(request, bench.config)
-            received = bench.tokens.get(request.request_id, [])
-            assert received == expected[: len(received)]
-            assert request.request_id not in bench.reasons
+    def __init__(self, bench: Bench, make_group: MakeGroup) -> None:
+        self.bench = bench
+        self.make_group = make_group
+        self.groups: list[list[GenerationRequest]] = []
+        self.cancelled: set[str] = set()
+
+    def sample(self, prompt: tuple[int, ...], sampling: dict[str, Any], n: int) -> None:
+        self._submit(self.make_group(self._name(), n, prompt, **sampling))
+
+    def resume(self, prompt: tuple[int, ...], sampling: dict[str, Any], num_given: list[int]) -> None:
+        """Each sample goes on after so many of its tokens, or is complete."""
+        group = self.make_group(self._name(), len(num_given), prompt, **sampling)
+        outputs = [self.bench.model.generate(request, self.bench.config)[0] for request in group]
+        resumed = zip(group, outputs, num_given, strict=True)
+        self._submit([replace(request, output_token_ids=tuple(output[:num])) for request, output, num in resumed])
+
+    def search(self, prompt: tuple[int, ...], sampling: dict[str, Any], beam: BeamSearch) -> None:
+        self._submit(self.make_group(self._name(), 1, prompt, **sampling, beam=beam))
+
+    def cancel(self, number: int, member: int) -> None:
+        if self.bench.engine.cancel(f"r{number}-{member}"):
+            self.cancelled.add(f"r{number}-{member}")
+        self.bench.engine.check_integrity()
+
+    def step(self, num_steps: int) -> None:
+        for _ in range(num_steps):
+            self.bench.step()
+
+    def fail(self) -> None:
+        if self.bench.running:
+            self.bench.runner.failures.append(RuntimeError("the device is gone"))
+            with pytest.raises(RuntimeError):
+                self.bench.engine.step()
+            self.bench.engine.check_integrity()
+
+    def finish(self) -> None:
+        self.bench.run(max_steps=3000)
+        for request in [request for group in self.groups for request in group]:
+            if request.request_id in self.cancelled:
+                self._check_cancelled(request)
+            else:
+                self.bench.check_output(request)
+        told = [request_id for request_id in self.bench.first_outputs if self.bench.tokens[request_id]]
+        arrivals = [int(request_id[1:].split("-")[0]) for request_id in told]
+        assert arrivals == sorted(arrivals), "first tokens do not come in the order of arrival"
+
+    def _name(self) -> str:
+        return f"r{len(self.groups)}"
+
+    def _submit(self, group: list[GenerationRequest]) -> None:
+        """One that can never run here is refused at once."""
+        try:
+            self.bench.engine.submit_group(group)
+        except InvalidArgumentError:
+            assert self.bench.engine.request_ids().count(group[0].request_id) == 0
         else:
-            bench.check_output(request)
-    arrivals = [int(request_id[1:]) for request_id in bench.first_outputs]
-    assert arrivals == sorted(arrivals), "first tokens do not come in the order of arrival"
+            self.groups.append(group)
+        self.bench.engine.check_integrity()
+
+    def _check_cancelled(self, request: GenerationRequest) -> None:
+        """What came before the cancel is right, and nothing came after it."""
+        assert request.request_id not in self.bench.reasons
+        if request.sampling.beam is None:
+            expected, _ = self.bench.model.generate(request, self.bench.config)
+            received = self.bench.tokens.get(request.request_id, [])
+            assert received == expected[len(request.output_token_ids) :][: len(received)]
 
 
-def _expect_failure(bench: Bench) -> None:
-    try:
-        bench.engine.step()
-    except RuntimeError:
-        bench.engine.check_integrity()
-    else:
-        raise AssertionError("the runner's exception was swallowed")
+@settings(derandomize=True, deadline=None, max_examples=250)
+@given(limits=LIMITS, actions=st.lists(ACTIONS, min_size=12, max_size=40))
+def test_everything_ends_right_and_in_order(
+    make_bench: MakeBench, make_group: MakeGroup, limits: dict[str, Any], actions: list[tuple[Any, ...]]
+) -> None:
+    episode = Episode(make_bench(**limits), make_group)
+    for name, *arguments in actions:
+        getattr(episode, name)(*arguments)
+    episode.finish()

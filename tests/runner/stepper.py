@@ -1,6 +1,7 @@
 """Drives a runner with hand-made batches, standing in for the engine's scheduler."""
 
 import random
+from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from headway.core.request import SamplingParams, TokenLogprobs
@@ -11,15 +12,26 @@ from headway.engine.sequence import Sequence
 class Stepper:
     """Runs every unfinished sequence in each step, at most `chunk_size` tokens of each.
 
-    Blocks are given out in random order, so that a sequence's blocks are never neighbours by luck.
+    Blocks are given out in random order, so that a sequence's blocks are never neighbours by luck. `drafter` guesses
+    what follows a sequence that decodes.
     """
 
-    def __init__(self, runner: Runner, *, num_blocks: int, block_size: int = 16, chunk_size: int = 10_000) -> None:
+    def __init__(
+        self,
+        runner: Runner,
+        *,
+        num_blocks: int,
+        block_size: int = 16,
+        chunk_size: int = 10_000,
+        drafter: Callable[[Sequence], tuple[int, ...]] = lambda sequence: (),
+    ) -> None:
         self._runner = runner
         self._block_size = block_size
         self._chunk_size = chunk_size
+        self._drafter = drafter
         self._free_blocks = list(range(num_blocks))
         random.Random(0).shuffle(self._free_blocks)
+        self.num_steps = 0
         self.sequences: list[Sequence] = []
         self.logprobs: dict[str, list[TokenLogprobs]] = {}
         self.prompt_logprobs: dict[str, list[TokenLogprobs]] = {}
@@ -35,22 +47,25 @@ class Stepper:
         shares = [self._share(sequence) for sequence in self.sequences if not is_done(sequence)]
         num_tokens = sum(share.num_new_tokens for share in shares)
         result = self._runner.execute(StepBatch(shares, num_tokens))
-        results = zip(shares, result.token_ids, result.logprobs, result.prompt_logprobs, strict=True)
-        for share, token_id, logprob, prompt_logprobs in results:
+        self.num_steps += 1
+        for share, samples, entries in zip(shares, result.samples, result.prompt_logprobs, strict=True):
             sequence = share.sequence
-            sequence.num_computed_tokens += share.num_new_tokens
-            self.prompt_logprobs[sequence.request_id] += prompt_logprobs
-            assert (token_id is not None) == share.samples
-            if token_id is not None:
-                sequence.token_ids.append(token_id)
-            if logprob is not None:
-                self.logprobs[sequence.request_id].append(logprob)
+            self.prompt_logprobs[sequence.request_id] += entries
+            sequence.num_computed_tokens += share.num_new_tokens - len(share.draft_token_ids)
+            assert len(samples) == share.samples
+            for sample in samples:
+                sequence.token_ids += sample.token_ids
+                sequence.num_computed_tokens += len(sample.token_ids) - 1
+                self.logprobs[sequence.request_id] += sample.logprobs
 
     def run(self) -> list[list[int]]:
-        """Steps until all are done; the output tokens of each sequence."""
+        """Steps until all are done; the output tokens of each sequence, without those that drafts gave too many."""
         while not all(is_done(sequence) for sequence in self.sequences):
             self.step()
-        return [list(sequence.output_token_ids) for sequence in self.sequences]
+        return [list(sequence.output_token_ids)[: sequence.sampling.max_tokens] for sequence in self.sequences]
+
+    def take_block(self) -> int:
+        return self._free_blocks.pop()
 
     def preempt(self, sequence: Sequence) -> None:
         """Takes the sequence's blocks away; what it had computed is computed again."""
@@ -59,11 +74,13 @@ class Stepper:
         sequence.num_computed_tokens = 0
 
     def _share(self, sequence: Sequence) -> ScheduledSequence:
-        num_new = min(sequence.num_uncomputed_tokens, self._chunk_size)
+        drafts = self._drafter(sequence) if sequence.num_uncomputed_tokens == 1 else ()
+        num_new = min(sequence.num_uncomputed_tokens, self._chunk_size) + len(drafts)
         num_blocks = -(-(sequence.num_computed_tokens + num_new) // self._block_size)
         while len(sequence.block_table) < num_blocks:
-            sequence.block_table.append(self._free_blocks.pop())
-        return ScheduledSequence(sequence, num_new, samples=num_new == sequence.num_uncomputed_tokens)
+            sequence.block_table.append(self.take_block())
+        samples = num_new - len(drafts) == sequence.num_uncomputed_tokens
+        return ScheduledSequence(sequence, num_new, samples=samples, draft_token_ids=drafts)
 
 
 def is_done(sequence: Sequence) -> bool:

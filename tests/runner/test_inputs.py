@@ -52,3 +52,15 @@ def test_only_ends_of_sequences_are_sampled(step):
 def test_types_are_those_of_the_kernels(step):
     assert {array.dtype for array in (step.token_ids, step.positions, step.slot_mapping)} == {np.dtype("int64")}
     assert {array.dtype for array in (step.block_tables, step.seq_lens, step.query_start)} == {np.dtype("int32")}
+
+
+def test_drafts_follow_the_last_known_token_and_are_sampled_too():
+    decode = share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
+    decode.draft_token_ids, decode.num_new_tokens = (7, 8), 3
+    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0])
+    step = build_step_input(StepBatch([decode, chunk, decode], num_tokens=9), block_size=BLOCK_SIZE)
+    assert step.token_ids.tolist() == [106, 7, 8, 202, 203, 204, 106, 7, 8]
+    assert step.positions.tolist() == [6, 7, 8, 2, 3, 4, 6, 7, 8]
+    assert step.slot_mapping.tolist()[:3] == [3 * 4 + 2, 3 * 4 + 3, 4 * 4 + 0]
+    assert step.seq_lens.tolist() == [9, 5, 9]
+    assert step.sampled_rows.tolist() == [0, 1, 2, 6, 7, 8]

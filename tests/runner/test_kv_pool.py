@@ -1,4 +1,5 @@
 import psutil
+import pytest
 import torch
 
 from headway.core.model import Family, ModelSpec
@@ -35,3 +36,31 @@ def test_layers_are_views_of_keys_and_values():
     assert keys.shape == values.shape == (4, 4, 16, 64)
     values.fill_(5.0)
     assert (pool.memory[3, 1] == 5.0).all()
+
+
+@pytest.fixture
+def pool() -> KvPool:
+    """Every block full of its own number, blocks of the host of 100 more."""
+    pool = KvPool(SPEC, num_blocks=6, block_size=2, device=torch.device("cpu"), num_host_blocks=4)
+    pool.memory[:] = torch.arange(6)[:, None, None, None]
+    pool.host_memory[:] = 100 + torch.arange(4)[:, None, None, None, None, None]
+    return pool
+
+
+def contents(memory: torch.Tensor, *, dim: int) -> list[float]:
+    """What each block is full of, in all layers, keys and values."""
+    blocks = memory.movedim(dim, 0).flatten(1)
+    assert (blocks == blocks[:, :1]).all()
+    return blocks[:, 0].tolist()
+
+
+def test_blocks_go_out_and_come_back_whole(pool):
+    pool.copy_out([(4, 0), (1, 3)])
+    assert contents(pool.host_memory, dim=0) == [4, 101, 102, 1]
+    pool.copy_in([(3, 5), (2, 1)])
+    assert contents(pool.memory, dim=2) == [0, 102, 2, 3, 4, 1]
+
+
+def test_a_block_is_copied_to_as_many_as_ask_for_it(pool):
+    pool.copy_within([(2, 0), (2, 5), (3, 4)])
+    assert contents(pool.memory, dim=2) == [2, 1, 2, 3, 3, 2]

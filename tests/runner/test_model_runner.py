@@ -6,6 +6,8 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from headway.core.request import SamplingParams
+from headway.engine.batch import StepBatch
+from headway.engine.sequence import Sequence
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
@@ -139,3 +141,50 @@ def test_bfloat16_stays_close_to_float32(directory, runner):
         stepper.run()
         scores.append([entry.logprob for entry in stepper.prompt_logprobs[sequence.request_id]])
     assert scores[1] == pytest.approx(scores[0], abs=0.3)
+
+
+def plain_output(runner: ModelRunner, prompt: list[int], sampling: SamplingParams) -> list[int]:
+    stepper = Stepper(runner, num_blocks=NUM_BLOCKS)
+    stepper.add(prompt, sampling)
+    return stepper.run()[0]
+
+
+@pytest.mark.parametrize("sampling", [GREEDY, SamplingParams(max_tokens=24, seed=5, top_p=0.9)])
+def test_drafts_right_and_wrong_leave_the_output_as_it_is_in_fewer_steps(runner, sampling):
+    outputs = {tuple(prompt): plain_output(runner, prompt, sampling) for prompt in prompts(4)}
+
+    def mostly_right(sequence: Sequence) -> tuple[int, ...]:
+        output = outputs[tuple(sequence.token_ids[: sequence.num_prompt_tokens])]
+        drafts = output[sequence.num_output_tokens :][:5]
+        return tuple(token if token % 5 else (token + 1) % 512 for token in drafts)
+
+    stepper = Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=11, drafter=mostly_right)
+    for prompt in outputs:
+        stepper.add(list(prompt), sampling)
+    assert stepper.run() == list(outputs.values())
+    assert stepper.num_steps < 24
+
+
+def test_a_batch_may_hold_copies_only(directory):
+    runner = ModelRunner(read_checkpoint(directory), num_blocks=8, num_host_blocks=4)
+    result = runner.execute(StepBatch([], 0, swap_out=[(1, 2)], swap_in=[(2, 3)], block_copies=[(3, 4)]))
+    assert result.samples == []
+    assert result.copy_s > 0
+    assert runner.execute(StepBatch([], 0)).copy_s == 0
+
+
+def test_a_sequence_that_moves_through_the_host_goes_on_as_before(directory):
+    runner = ModelRunner(read_checkpoint(directory), num_blocks=NUM_BLOCKS, num_host_blocks=8)
+    stepper = Stepper(runner, num_blocks=NUM_BLOCKS)
+    sequence = stepper.add(prompts(3)[2], GREEDY)
+    for _ in range(10):
+        stepper.step()
+    blocks = sequence.block_table
+    host_blocks = list(range(len(blocks)))
+    sequence.block_table = [stepper.take_block() for _ in blocks]
+    out = list(zip(blocks, host_blocks, strict=True))
+    back = list(zip(host_blocks, sequence.block_table, strict=True))
+    # Other content takes the old blocks in the same step.
+    others = [(stepper.take_block(), block) for block in blocks]
+    runner.execute(StepBatch([], 0, swap_out=out, swap_in=back, block_copies=others))
+    assert stepper.run()[0] == plain_output(runner, prompts(3)[2], GREEDY)

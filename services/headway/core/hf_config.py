@@ -4,43 +4,47 @@ Both spellings are understood: `rope_theta`, `rope_scaling` and `torch_dtype` of
 `rope_parameters` and `dtype` that transformers 5 writes.
 """
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TypeAlias
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.hf_encoder import read_bert, read_distilbert, read_roberta
+from headway.core.hf_experts import experts_from_config
+from headway.core.hf_fields import Config, activation, positive, require, unsupported
 from headway.core.hf_rope import rope_from_config
-from headway.core.model import DTYPE_BYTES, Family, ModelSpec
+from headway.core.model import DTYPE_BYTES, QUANTIZATION_BYTES, Family, ModelSpec
 
-Config = Mapping[str, Any]
+_Reader: TypeAlias = Callable[[Config, str, str], ModelSpec]
 
 _ARCHITECTURE_BY_MODEL_TYPE = {
     "llama": "LlamaForCausalLM",
     "mistral": "MistralForCausalLM",
+    "mixtral": "MixtralForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
+    "qwen2_moe": "Qwen2MoeForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
     "smollm3": "SmolLM3ForCausalLM",
     "opt": "OPTForCausalLM",
     "gpt2": "GPT2LMHeadModel",
+    "bert": "BertModel",
+    "roberta": "RobertaModel",
+    "xlm-roberta": "XLMRobertaModel",
+    "camembert": "CamembertModel",
+    "distilbert": "DistilBertModel",
 }
 
-# Hugging Face's name -> ours; the spellings on one right-hand side compute the same function.
-_ACTIVATIONS = {
-    "silu": "silu",
-    "swish": "silu",
-    "relu": "relu",
-    "gelu": "gelu",
-    "gelu_new": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-}
+_QWEN2 = ("Qwen2ForCausalLM", "Qwen2MoeForCausalLM")
 
 
-def spec_from_config(config: Config, *, dtype: str | None = None) -> ModelSpec:
+def spec_from_config(config: Config, *, dtype: str | None = None, quantization: str | None = None) -> ModelSpec:
     """The spec that `config` describes.
 
     Args:
         config: the parsed `config.json`.
         dtype: of weights and KV cache, one of `DTYPE_BYTES`; None takes the checkpoint's own.
+        quantization: of the matrices, one of `QUANTIZATION_BYTES`, or None.
 
     Raises:
         InvalidArgumentError: names the field whose value is missing, malformed or not supported.
@@ -54,13 +58,15 @@ def spec_from_config(config: Config, *, dtype: str | None = None) -> ModelSpec:
         )
     spec = _READERS[architecture](config, architecture, dtype or checkpoint_dtype(config))
     if spec.dtype not in DTYPE_BYTES:
-        raise _unsupported("dtype", spec.dtype, DTYPE_BYTES)
+        raise unsupported("dtype", spec.dtype, DTYPE_BYTES)
+    if quantization is not None and quantization not in QUANTIZATION_BYTES:
+        raise unsupported("quantization", quantization, QUANTIZATION_BYTES)
     if spec.num_heads % spec.num_kv_heads:
         raise InvalidArgumentError(
             f"num_key_value_heads {spec.num_kv_heads} does not divide num_attention_heads {spec.num_heads}.",
             field="num_key_value_heads",
         )
-    return spec
+    return replace(spec, quantization=quantization)
 
 
 def checkpoint_dtype(config: Config) -> str:
@@ -88,41 +94,41 @@ def _architecture(config: Config) -> str:
         if name in _READERS:
             return str(name)
     field = "architectures" if config.get("architectures") else "model_type"
-    raise _unsupported(field, config.get(field), _READERS)
+    raise unsupported(field, config.get(field), _READERS)
 
 
 def _llama(config: Config, architecture: str, dtype: str) -> ModelSpec:
-    hidden_size, num_heads = _positive(config, "hidden_size"), _positive(config, "num_attention_heads")
-    num_layers = _positive(config, "num_hidden_layers")
-    head_dim = _positive(config, "head_dim", default=hidden_size // num_heads)
-    max_position = _positive(config, "max_position_embeddings", default=2048)
+    hidden_size, num_heads = positive(config, "hidden_size"), positive(config, "num_attention_heads")
+    num_layers = positive(config, "num_hidden_layers")
+    head_dim = positive(config, "head_dim", default=hidden_size // num_heads)
+    max_position = positive(config, "max_position_embeddings", default=2048)
     rope, max_position = rope_from_config(config, head_dim=head_dim, max_position=max_position)
-    activation = _activation(config, "hidden_act", "silu")
-    if activation != "silu":
-        raise _unsupported("hidden_act", config["hidden_act"], ("silu", "swish"))
-    is_qwen2, is_smollm3 = architecture == "Qwen2ForCausalLM", architecture == "SmolLM3ForCausalLM"
+    if activation(config, "hidden_act", "silu") != "silu":
+        raise unsupported("hidden_act", config["hidden_act"], ("silu", "swish"))
+    is_qwen2, is_smollm3 = architecture in _QWEN2, architecture == "SmolLM3ForCausalLM"
     sliding_window, sliding_layers = _sliding(config, architecture, num_layers)
     return ModelSpec(
         family=Family.LLAMA,
         architecture=architecture,
-        vocab_size=_positive(config, "vocab_size"),
+        vocab_size=positive(config, "vocab_size"),
         hidden_size=hidden_size,
         num_layers=num_layers,
         num_heads=num_heads,
-        num_kv_heads=_positive(config, "num_key_value_heads", default=num_heads),
+        num_kv_heads=positive(config, "num_key_value_heads", default=num_heads),
         head_dim=head_dim,
-        intermediate_size=_positive(config, "intermediate_size"),
+        intermediate_size=positive(config, "intermediate_size"),
+        experts=experts_from_config(config, architecture, num_layers=num_layers),
         max_position=max_position,
         dtype=dtype,
-        activation=activation,
+        activation="silu",
         norm_eps=float(config.get("rms_norm_eps", 1e-6)),
         rope=rope,
         rope_layers=_rope_layers(config, num_layers) if is_smollm3 else (),
         tied_embeddings=bool(config.get("tie_word_embeddings", is_smollm3)),
-        attention_bias=is_qwen2 or bool(config.get("attention_bias", False)),
+        attention_bias=bool(config.get("qkv_bias" if is_qwen2 else "attention_bias", is_qwen2)),
         attention_output_bias=not is_qwen2 and bool(config.get("attention_bias", False)),
         mlp_bias=bool(config.get("mlp_bias", False)),
-        qk_norm=architecture == "Qwen3ForCausalLM",
+        qk_norm=architecture in ("Qwen3ForCausalLM", "Qwen3MoeForCausalLM"),
         sliding_window=sliding_window,
         sliding_layers=sliding_layers,
         eos_token_ids=token_ids(config.get("eos_token_id")),
@@ -131,23 +137,23 @@ def _llama(config: Config, architecture: str, dtype: str) -> ModelSpec:
 
 
 def _opt(config: Config, architecture: str, dtype: str) -> ModelSpec:
-    hidden_size, num_heads = _positive(config, "hidden_size"), _positive(config, "num_attention_heads")
-    _require(config, "layer_norm_elementwise_affine", value=True)
+    hidden_size, num_heads = positive(config, "hidden_size"), positive(config, "num_attention_heads")
+    require(config, "layer_norm_elementwise_affine", value=True)
     pre_norm = bool(config.get("do_layer_norm_before", True))
     has_bias = bool(config.get("enable_bias", True))
     return ModelSpec(
         family=Family.OPT,
         architecture=architecture,
-        vocab_size=_positive(config, "vocab_size"),
+        vocab_size=positive(config, "vocab_size"),
         hidden_size=hidden_size,
-        num_layers=_positive(config, "num_hidden_layers"),
+        num_layers=positive(config, "num_hidden_layers"),
         num_heads=num_heads,
         num_kv_heads=num_heads,
         head_dim=hidden_size // num_heads,
-        intermediate_size=_positive(config, "ffn_dim"),
-        max_position=_positive(config, "max_position_embeddings"),
+        intermediate_size=positive(config, "ffn_dim"),
+        max_position=positive(config, "max_position_embeddings"),
         dtype=dtype,
-        activation=_activation(config, "activation_function", "relu"),
+        activation=activation(config, "activation_function", "relu"),
         norm_eps=1e-5,
         tied_embeddings=bool(config.get("tie_word_embeddings", True)),
         attention_bias=has_bias,
@@ -155,30 +161,30 @@ def _opt(config: Config, architecture: str, dtype: str) -> ModelSpec:
         mlp_bias=has_bias,
         pre_norm=pre_norm,
         final_norm=pre_norm and not config.get("_remove_final_layer_norm", False),
-        embedding_dim=_positive(config, "word_embed_proj_dim", default=hidden_size),
+        embedding_dim=positive(config, "word_embed_proj_dim", default=hidden_size),
         eos_token_ids=token_ids(config.get("eos_token_id", 2)),
         bos_token_id=config.get("bos_token_id", 2),
     )
 
 
 def _gpt2(config: Config, architecture: str, dtype: str) -> ModelSpec:
-    hidden_size, num_heads = _positive(config, "n_embd"), _positive(config, "n_head")
-    _require(config, "scale_attn_weights", value=True)
-    _require(config, "scale_attn_by_inverse_layer_idx", value=False)
-    _require(config, "add_cross_attention", value=False)
+    hidden_size, num_heads = positive(config, "n_embd"), positive(config, "n_head")
+    require(config, "scale_attn_weights", value=True)
+    require(config, "scale_attn_by_inverse_layer_idx", value=False)
+    require(config, "add_cross_attention", value=False)
     return ModelSpec(
         family=Family.GPT2,
         architecture=architecture,
-        vocab_size=_positive(config, "vocab_size"),
+        vocab_size=positive(config, "vocab_size"),
         hidden_size=hidden_size,
-        num_layers=_positive(config, "n_layer"),
+        num_layers=positive(config, "n_layer"),
         num_heads=num_heads,
         num_kv_heads=num_heads,
         head_dim=hidden_size // num_heads,
-        intermediate_size=_positive(config, "n_inner", default=4 * hidden_size),
-        max_position=_positive(config, "n_positions"),
+        intermediate_size=positive(config, "n_inner", default=4 * hidden_size),
+        max_position=positive(config, "n_positions"),
         dtype=dtype,
-        activation=_activation(config, "activation_function", "gelu_new"),
+        activation=activation(config, "activation_function", "gelu_new"),
         norm_eps=float(config.get("layer_norm_epsilon", 1e-5)),
         tied_embeddings=bool(config.get("tie_word_embeddings", True)),
         attention_bias=True,
@@ -189,14 +195,27 @@ def _gpt2(config: Config, architecture: str, dtype: str) -> ModelSpec:
     )
 
 
-_READERS: dict[str, Callable[[Config, str, str], ModelSpec]] = {
+def _with_heads(name: str, read: _Reader) -> dict[str, _Reader]:
+    """The architectures of one family of encoders; a language model's head is left unused."""
+    return dict.fromkeys((f"{name}Model", f"{name}ForSequenceClassification", f"{name}ForMaskedLM"), read)
+
+
+_READERS: dict[str, _Reader] = {
     "LlamaForCausalLM": _llama,
     "MistralForCausalLM": _llama,
+    "MixtralForCausalLM": _llama,
     "Qwen2ForCausalLM": _llama,
+    "Qwen2MoeForCausalLM": _llama,
     "Qwen3ForCausalLM": _llama,
+    "Qwen3MoeForCausalLM": _llama,
     "SmolLM3ForCausalLM": _llama,
     "OPTForCausalLM": _opt,
     "GPT2LMHeadModel": _gpt2,
+    **_with_heads("Bert", read_bert),
+    **_with_heads("Roberta", read_roberta),
+    **_with_heads("XLMRoberta", read_roberta),
+    **_with_heads("Camembert", read_roberta),
+    **_with_heads("DistilBert", read_distilbert),
 }
 
 SUPPORTED_ARCHITECTURES = tuple(_READERS)
@@ -204,17 +223,22 @@ SUPPORTED_ARCHITECTURES = tuple(_READERS)
 
 def _sliding(config: Config, architecture: str, num_layers: int) -> tuple[int | None, tuple[bool, ...]]:
     """The attention window and which layers have it; an empty tuple stands for all of them."""
-    if architecture == "MistralForCausalLM":
-        window = config.get("sliding_window", 4096)
+    if architecture in ("MistralForCausalLM", "MixtralForCausalLM"):
+        window = config.get("sliding_window", 4096 if architecture == "MistralForCausalLM" else None)
         return (None if window is None else int(window)), ()
     window = config.get("sliding_window", 4096)
     if not config.get("use_sliding_window", False) or window is None:
         return None, ()
     if layer_types := config.get("layer_types"):
         layers = tuple(kind == "sliding_attention" for kind in layer_types)
+    elif architecture == "Qwen3MoeForCausalLM":
+        layers = ()
     else:
         first = int(config.get("max_window_layers", 28))
-        layers = tuple(layer >= first for layer in range(num_layers))
+        if architecture == "Qwen2MoeForCausalLM":
+            layers = tuple(layer < first and layer % 2 == 0 for layer in range(num_layers))
+        else:
+            layers = tuple(layer >= first for layer in range(num_layers))
     return int(window), layers
 
 
@@ -224,31 +248,3 @@ def _rope_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
         return tuple(bool(flag) for flag in flags[:num_layers])
     interval = int(config.get("no_rope_layer_interval", 4))
     return tuple((layer + 1) % interval != 0 for layer in range(num_layers))
-
-
-def _activation(config: Config, field: str, default: str) -> str:
-    name = config.get(field) or default
-    if name not in _ACTIVATIONS:
-        raise _unsupported(field, name, _ACTIVATIONS)
-    return _ACTIVATIONS[name]
-
-
-def _positive(config: Config, field: str, *, default: int | None = None) -> int:
-    value = config.get(field)
-    if value is None:
-        value = default
-    if value is None:
-        raise InvalidArgumentError(f"{field} is missing.", field=field)
-    if isinstance(value, bool) or not isinstance(value, int) or value <= 0:
-        raise InvalidArgumentError(f"{field} must be a positive integer, not {value!r}.", field=field)
-    return value
-
-
-def _require(config: Config, field: str, *, value: bool) -> None:
-    if bool(config.get(field, value)) is not value:
-        raise _unsupported(field, config[field], (value,))
-
-
-def _unsupported(field: str, value: object, supported: object) -> InvalidArgumentError:
-    names = ", ".join(str(name) for name in supported)  # type: ignore[attr-defined]
-    return InvalidArgumentError(f"{field} {value!r} is not supported.", hint=f"Supported: {names}.", field=field)

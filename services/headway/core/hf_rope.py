@@ -8,7 +8,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.model import RopeSpec
 
 ROPE_KINDS = ("default", "linear", "dynamic", "llama3", "yarn")
-_DEFAULT_THETA = {"smollm3": 2_000_000.0}
+_DEFAULT_THETA = {"smollm3": 2_000_000.0, "mixtral": 1_000_000.0}
 
 
 def rope_from_config(config: Mapping[str, Any], *, head_dim: int, max_position: int) -> tuple[RopeSpec, int]:

@@ -1,7 +1,7 @@
 """The shape of a model, read from a Hugging Face `config.json`: pure, no torch, no file access.
 
-One `ModelSpec` describes every decoder family that Headway runs; families differ by its fields, not by code that
-asks for names. The planner sizes memory from it, the worker builds the network from it.
+One `ModelSpec` describes every family that Headway runs; families differ by its fields, not by code that asks for
+names. The planner sizes memory from it, the worker builds the network from it.
 """
 
 import hashlib
@@ -9,7 +9,10 @@ import json
 from dataclasses import asdict, dataclass
 from enum import StrEnum
 
+from headway.core.encoder import EncoderSpec
+
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
+QUANTIZATION_BYTES = {"int8": 1}
 
 
 class Family(StrEnum):
@@ -18,6 +21,17 @@ class Family(StrEnum):
     LLAMA = "llama"
     OPT = "opt"
     GPT2 = "gpt2"
+    BERT = "bert"
+    ROBERTA = "roberta"
+    DISTILBERT = "distilbert"
+
+
+class Task(StrEnum):
+    """What a model is asked for."""
+
+    GENERATE = "generate"
+    EMBED = "embed"
+    CLASSIFY = "classify"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,13 +60,37 @@ class RopeSpec:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ExpertsSpec:
+    """A mixture of experts in place of some layers' MLP: a router sends each token to a few of many small MLPs.
+
+    Attributes:
+        num_experts_per_tok: experts that a token is sent to.
+        intermediate_size: of one expert.
+        shared_intermediate_size: of the expert that every token goes through besides; 0 for none.
+        is_normalized: whether the weights of a token's experts are scaled to sum to 1.
+        sparse_layers: which layers have experts; empty for all. The others have a dense MLP.
+    """
+
+    num_experts: int
+    num_experts_per_tok: int
+    intermediate_size: int
+    shared_intermediate_size: int = 0
+    is_normalized: bool = True
+    sparse_layers: tuple[bool, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ModelSpec:
-    """Dimensions and options of a decoder-only transformer.
+    """Dimensions and options of a transformer: a decoder that generates, or an encoder.
 
     Attributes:
         architecture: the checkpoint's own class name, e.g. 'Qwen2ForCausalLM'.
         max_position: longest sequence the model was built for, in tokens.
+        intermediate_size: of a dense MLP.
         dtype: of the weights and the KV cache.
+        quantization: what the matrices are rounded to when they are loaded ('int8'), or None to keep them in `dtype`,
+            as embeddings, positions and routers always are.
+        experts: of a sparse model, or None.
         activation: 'silu', 'relu', 'gelu' or 'gelu_tanh'.
         rope_layers: which layers rotate queries and keys; empty for all.
         pre_norm: whether a block normalises its input (True) or its output (OPT-350m).
@@ -60,6 +98,8 @@ class ModelSpec:
         sliding_layers: which layers have the window; empty for all.
         eos_token_ids: end the sequence.
         embedding_dim: width of the token embedding (OPT-350m's differs from hidden_size).
+        encoder: of a model that does not generate: it turns a sequence into a vector in one pass and keeps no keys and
+            values. None for a decoder.
     """
 
     family: Family
@@ -87,8 +127,17 @@ class ModelSpec:
     embedding_dim: int = 0
     sliding_window: int | None = None
     sliding_layers: tuple[bool, ...] = ()
+    quantization: str | None = None
+    experts: ExpertsSpec | None = None
     eos_token_ids: tuple[int, ...] = ()
     bos_token_id: int | None = None
+    encoder: EncoderSpec | None = None
+
+    @property
+    def task(self) -> Task:
+        if self.encoder is None:
+            return Task.GENERATE
+        return Task.CLASSIFY if self.encoder.labels else Task.EMBED
 
     @property
     def dtype_bytes(self) -> int:
@@ -96,34 +145,79 @@ class ModelSpec:
 
     @property
     def kv_bytes_per_token(self) -> int:
-        """Bytes of keys and values that one token keeps over all layers."""
+        """Bytes of keys and values that one token keeps over all layers; an encoder keeps none."""
+        if self.encoder is not None:
+            return 0
         return 2 * self.num_layers * self.num_kv_heads * self.head_dim * self.dtype_bytes
 
     @property
     def num_parameters(self) -> int:
         """Parameters of matrices and embeddings; norms and biases are left out (well under 0.1 %)."""
-        attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
-        num_mlp_matrices = 3 if self.family is Family.LLAMA else 2
-        mlp = num_mlp_matrices * self.hidden_size * self.intermediate_size
-        embedding = self.vocab_size * (self.embedding_dim or self.hidden_size)
-        positions = 0 if self.rope else self.max_position * self.hidden_size
-        head = 0 if self.tied_embeddings else embedding
-        return self.num_layers * (attention + mlp) + embedding + positions + head
+        head = 0 if self.tied_embeddings else self._num_head_weights
+        layers = self._num_layer_weights(is_active=False) + self._num_router_weights
+        return layers + self._num_embedding_weights + self._num_position_weights + head
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights as the worker holds them (a tied head is packed apart from the embedding)."""
-        embedding = self.vocab_size * (self.embedding_dim or self.hidden_size)
-        tied_copy = embedding if self.tied_embeddings else 0
-        return (self.num_parameters + tied_copy) * self.dtype_bytes
+        """Bytes of the weights as the worker holds them (a tied head is packed apart from the embedding).
+
+        The scales of quantised weights are left out: 4 bytes for a row of a matrix.
+        """
+        matrix_bytes = QUANTIZATION_BYTES[self.quantization] if self.quantization else self.dtype_bytes
+        matrices = self._num_layer_weights(is_active=False) + self._num_head_weights
+        unquantized = self._num_embedding_weights + self._num_position_weights + self._num_router_weights
+        return matrices * matrix_bytes + unquantized * self.dtype_bytes
 
     @property
     def flops_per_token(self) -> int:
         """Multiply-adds times two of the matrix products for one token, attention scores excluded."""
-        embedding = self.vocab_size * (self.embedding_dim or self.hidden_size)
-        positions = 0 if self.rope else self.max_position * self.hidden_size
-        untied = 0 if self.tied_embeddings else embedding
-        return 2 * (self.num_parameters - positions - untied)
+        layers = self._num_layer_weights(is_active=True) + self._num_router_weights
+        return 2 * (layers + (0 if self.encoder else self._num_head_weights))
+
+    @property
+    def _num_embedding_weights(self) -> int:
+        return self.vocab_size * (self.embedding_dim or self.hidden_size)
+
+    @property
+    def _num_head_weights(self) -> int:
+        """Of what gives logits: as large as the token embedding; in an encoder two small matrices at most."""
+        if self.encoder is None:
+            return self._num_embedding_weights
+        return self.hidden_size * (self.hidden_size + len(self.encoder.labels)) if self.encoder.labels else 0
+
+    @property
+    def _num_position_weights(self) -> int:
+        if self.encoder is not None:
+            return (self.encoder.num_positions + self.encoder.num_token_types) * self.hidden_size
+        return 0 if self.rope else self.max_position * self.hidden_size
+
+    @property
+    def _num_router_weights(self) -> int:
+        """Of the routers, and of the gates of shared experts."""
+        if self.experts is None:
+            return 0
+        num_outputs = self.experts.num_experts + (self.experts.shared_intermediate_size > 0)
+        return self._num_sparse_layers * num_outputs * self.hidden_size
+
+    @property
+    def _num_sparse_layers(self) -> int:
+        return sum(self.is_sparse(layer) for layer in range(self.num_layers))
+
+    def _num_layer_weights(self, *, is_active: bool) -> int:
+        """Of the layers' matrices but the routers; `is_active` counts only those that one token goes through."""
+        attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
+        widths = (self.num_layers - self._num_sparse_layers) * self.intermediate_size
+        if (experts := self.experts) is not None:
+            num_experts = experts.num_experts_per_tok if is_active else experts.num_experts
+            width = num_experts * experts.intermediate_size + experts.shared_intermediate_size
+            widths += self._num_sparse_layers * width
+        num_mlp_matrices = 3 if self.family is Family.LLAMA else 2
+        return self.num_layers * attention + num_mlp_matrices * self.hidden_size * widths
+
+    def is_sparse(self, layer: int) -> bool:
+        """Whether one layer has a mixture of experts in place of a dense MLP."""
+        experts = self.experts
+        return experts is not None and (not experts.sparse_layers or experts.sparse_layers[layer])
 
     def window(self, layer: int) -> int | None:
         """Attention span of one layer in tokens, or None for full attention."""

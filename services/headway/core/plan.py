@@ -29,13 +29,24 @@ class ModelDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """What an operator sets for every engine; None is the planner's choice."""
+    """What an operator sets for every engine; None is the planner's choice.
+
+    Attributes:
+        max_num_prefill_tokens: of one step.
+        host_cache_bytes: host memory of each worker for swapped sequences and evicted prefixes.
+        preemption: 'auto', 'recompute' or 'swap'.
+        num_draft_tokens: per step of speculative decoding; 0 turns it off.
+    """
 
     block_size: int | None = None
     max_num_seqs: int | None = None
     max_num_batched_tokens: int | None = None
     kv_cache_bytes: int | None = None
     enable_prefix_cache: bool | None = None
+    max_num_prefill_tokens: int | None = None
+    host_cache_bytes: int | None = None
+    preemption: str | None = None
+    num_draft_tokens: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +60,8 @@ class Prediction:
         output_tokens_per_s: at that load.
         latency: the step model that all of it rests on.
         profile_id: of the measured profile; empty when estimated.
+        input_tokens_per_s: of a model that does not generate, in full steps; the other rates and tpot_s are 0 then, and
+            ttft_s is the time to its answer.
     """
 
     ttft_s: float
@@ -57,6 +70,7 @@ class Prediction:
     output_tokens_per_s: float
     latency: LatencyModel
     profile_id: str = ""
+    input_tokens_per_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +81,10 @@ class Assignment:
         weight_bytes: weights as the worker holds them.
         kv_cache_bytes: num_blocks blocks of block_size tokens.
         reserved_bytes: activations, workspace and the runtime itself.
+        max_num_prefill_tokens: of one step; None for all that the decodes leave.
+        host_cache_bytes: num_host_blocks blocks of block_size tokens in host memory.
+        preemption: how sequences give way: 'auto', 'recompute' or 'swap'.
+        num_draft_tokens: per step of speculative decoding; 0 turns it off.
     """
 
     group_id: str
@@ -82,6 +100,11 @@ class Assignment:
     max_model_len: int
     enable_prefix_cache: bool
     prediction: Prediction
+    max_num_prefill_tokens: int | None = None
+    host_cache_bytes: int = 0
+    num_host_blocks: int = 0
+    preemption: str = "auto"
+    num_draft_tokens: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

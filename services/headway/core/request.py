@@ -13,6 +13,48 @@ class FinishReason(StrEnum):
     ERROR = "error"
 
 
+class GuideKind(StrEnum):
+    """What a guide's text is."""
+
+    JSON_SCHEMA = "json_schema"
+    JSON_OBJECT = "json_object"  # any object; the text is empty
+    REGEX = "regex"
+    CHOICE = "choice"  # a JSON list of strings
+    GRAMMAR = "grammar"  # Lark
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """A language that the output must belong to. The worker compiles it; the gateway has checked that it compiles."""
+
+    kind: GuideKind
+    text: str = ""
+
+
+class EarlyStopping(StrEnum):
+    """When a beam search is done, as in transformers' `early_stopping`."""
+
+    FIRST = "true"  # as soon as `width` hypotheses have ended
+    HEURISTIC = "false"  # when the best running beam can hardly beat the worst ended one
+    NEVER = "never"  # when it cannot beat it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BeamSearch:
+    """Beam search (dissertation 5.4.4) in place of sampling.
+
+    Attributes:
+        width: beams, >= 2.
+        num_hypotheses: best ones to return, <= width.
+        length_penalty: exponent of the length that a hypothesis' log probability is divided by.
+    """
+
+    width: int
+    num_hypotheses: int = 1
+    length_penalty: float = 1.0
+    early_stopping: EarlyStopping = EarlyStopping.HEURISTIC
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
     """How one sequence is sampled. Ranges are checked where a request enters, in the gateway.
@@ -32,6 +74,10 @@ class SamplingParams:
         min_tokens: output tokens before any stop token may be sampled.
         num_logprobs: None for none; 0 for the sampled token only; n for the n best besides.
         num_prompt_logprobs: the same for prompt tokens (all but the first).
+        logit_bias: (token id, bias) added to the logits.
+        bad_token_ids: token sequences that must not appear in the output.
+        guide: a language that the output must belong to.
+        beam: beam search; then temperature, seed and truncation are not used.
     """
 
     max_tokens: int = 16
@@ -48,6 +94,10 @@ class SamplingParams:
     min_tokens: int = 0
     num_logprobs: int | None = None
     num_prompt_logprobs: int | None = None
+    logit_bias: tuple[tuple[int, float], ...] = ()
+    bad_token_ids: tuple[tuple[int, ...], ...] = ()
+    guide: Guide | None = None
+    beam: BeamSearch | None = None
 
     @property
     def needs_history(self) -> bool:
@@ -92,6 +142,20 @@ class TokenLogprobs:
 
 
 @dataclass(frozen=True, slots=True)
+class Hypothesis:
+    """One result of a beam search.
+
+    Attributes:
+        token_ids: the output, its end-of-sequence token included.
+        score: log probability of the output, divided by its length to the power of the length penalty.
+    """
+
+    token_ids: tuple[int, ...]
+    score: float
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True, slots=True)
 class SequenceOutput:
     """What one engine step produced for one sequence.
 
@@ -103,6 +167,7 @@ class SequenceOutput:
         stop_token_id: the token that ended the sequence, when finish_reason is STOP (it is in token_ids).
         num_cached_tokens: prompt tokens whose KV came from the prefix cache (first output only).
         error: message when finish_reason is ERROR.
+        hypotheses: of a beam search, best first, with its only output; `token_ids` is empty then.
     """
 
     request_id: str
@@ -113,3 +178,4 @@ class SequenceOutput:
     stop_token_id: int | None = None
     num_cached_tokens: int = 0
     error: str = ""
+    hypotheses: tuple[Hypothesis, ...] = ()

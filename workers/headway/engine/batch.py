@@ -1,6 +1,6 @@
 """What one step computes, and what comes back: the seam between the engine and whatever runs the model."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
 from headway.core.request import TokenLogprobs
@@ -11,21 +11,61 @@ from headway.engine.sequence import Sequence
 class ScheduledSequence:
     """A sequence's share of a step: tokens [num_computed_tokens, num_computed_tokens + num_new_tokens).
 
-    `samples` is True when the share reaches the sequence's last token, whose logits give the next one; a prefill
-    chunk before that samples nothing.
+    Attributes:
+        samples: True when the share reaches the sequence's last known token, whose logits give the next one; a prefill
+            chunk before that samples nothing.
+        draft_token_ids: guesses of what follows the last known token, computed in the same step, after it; they are
+            not in `sequence.token_ids` and count in `num_new_tokens`. Only where `samples`.
+        followers: siblings that wait for the end of the shared prompt's prefill; each samples its first token from
+            the same logits. Only where `samples`, and never with drafts.
     """
 
     sequence: Sequence
     num_new_tokens: int
     samples: bool
+    draft_token_ids: tuple[int, ...] = ()
+    followers: tuple[Sequence, ...] = ()
 
 
 @dataclass(slots=True)
 class StepBatch:
-    """Prefill chunks and decodes together; `sequences` keeps the scheduler's order (FCFS)."""
+    """Prefill chunks and decodes together; `sequences` keeps the scheduler's order (FCFS).
+
+    The copies are carried out before the computation, in this order: out, in, within.
+
+    Attributes:
+        swap_out: (device block, host block).
+        swap_in: (host block, device block).
+        block_copies: (source, destination) within the device pool: copy on write.
+    """
 
     sequences: list[ScheduledSequence]
     num_tokens: int
+    swap_out: list[tuple[int, int]] = field(default_factory=list)
+    swap_in: list[tuple[int, int]] = field(default_factory=list)
+    block_copies: list[tuple[int, int]] = field(default_factory=list)
+
+    @property
+    def has_work(self) -> bool:
+        """Whether there is anything to compute or to copy."""
+        return bool(self.sequences or self.swap_out or self.swap_in or self.block_copies)
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """What one sequence got from a step.
+
+    Attributes:
+        token_ids: the sampled token; behind accepted drafts, those first. Empty for a beam.
+        logprobs: one entry per token, where the sequence asked for them.
+        candidates: of a beam, (token id, natural-log probability) of the best continuations, best first.
+        error: why there is no token and the sequence must end; empty if all is well.
+    """
+
+    token_ids: tuple[int, ...]
+    logprobs: tuple[TokenLogprobs, ...] = ()
+    candidates: tuple[tuple[int, float], ...] = ()
+    error: str = ""
 
 
 @dataclass(slots=True)
@@ -33,15 +73,15 @@ class StepResult:
     """One entry per scheduled sequence, in the batch's order.
 
     Attributes:
-        token_ids: the sampled token, or None where nothing was sampled.
-        logprobs: of the sampled token, where the sequence asked for them.
+        samples: of the sequence and of each of its followers; () where nothing was sampled.
         prompt_logprobs: of the prompt tokens that this share completed: the share over positions [a, b) gives the
             entries of tokens a+1..b that belong to the prompt; empty where not asked for.
+        copy_s: what the copies between the tiers took.
     """
 
-    token_ids: list[int | None]
-    logprobs: list[TokenLogprobs | None]
+    samples: list[tuple[Sample, ...]]
     prompt_logprobs: list[tuple[TokenLogprobs, ...]]
+    copy_s: float = 0.0
 
 
 class Runner(Protocol):

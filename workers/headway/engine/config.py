@@ -1,8 +1,11 @@
 """The engine's limits."""
 
 from dataclasses import dataclass
+from typing import Literal, get_args
 
 from headway.core.errors import InvalidArgumentError
+
+PreemptionMode = Literal["auto", "recompute", "swap"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,6 +27,11 @@ class EngineConfig:
         watermark: fraction of the blocks that admission leaves available to the sequences already running.
         cache_salt: parent of every first block's hash; prompts share blocks only under one salt.
         num_logged_events: block events kept for readers that lag behind.
+        host_blocks: KV blocks of the host tier; 0 for none.
+        preemption: how a group gives way: "recompute" drops its blocks, "swap" moves them to the host tier where there
+            is room, "auto" takes what was measured to be cheaper.
+        num_draft_tokens: tokens guessed ahead per sequence and step at most (speculative decoding); 0 turns it off.
+        draft_ngram: longest run of tokens that is looked up in the sequence to guess what follows.
     """
 
     num_blocks: int
@@ -38,24 +46,39 @@ class EngineConfig:
     watermark: float = 0.01
     cache_salt: bytes = b""
     num_logged_events: int = 65536
+    host_blocks: int = 0
+    preemption: PreemptionMode = "auto"
+    num_draft_tokens: int = 0
+    draft_ngram: int = 3
 
     def __post_init__(self) -> None:
-        for name in ("num_blocks", "block_size", "max_num_seqs", "vocab_size", "num_logged_events"):
+        for name in ("num_blocks", "block_size", "max_num_seqs", "vocab_size", "num_logged_events", "draft_ngram"):
             _require_at_least(1, name, getattr(self, name))
+        for name in ("host_blocks", "num_draft_tokens"):
+            _require_at_least(0, name, getattr(self, name))
         _require_at_least(2, "max_model_len", self.max_model_len)
         _require_at_least(self.max_num_seqs, "max_num_batched_tokens", self.max_num_batched_tokens)
         if self.max_num_prefill_tokens is not None:
             _require_at_least(1, "max_num_prefill_tokens", self.max_num_prefill_tokens)
+        if self.preemption not in get_args(PreemptionMode):
+            modes = ", ".join(get_args(PreemptionMode))
+            raise InvalidArgumentError(
+                f"preemption is '{self.preemption}', it must be one of {modes}.", field="preemption"
+            )
         if not 0 <= self.watermark < 1:
             raise InvalidArgumentError(f"watermark is {self.watermark}, it must lie in [0, 1).", field="watermark")
 
     @property
     def max_sequence_len(self) -> int:
-        """Tokens of one sequence at most, also where the pool is too small for `max_model_len`.
+        """Tokens of one sequence at most, also where the pool is too small for `max_model_len`."""
+        return self.max_sequence_len_within(self.num_blocks)
+
+    def max_sequence_len_within(self, num_blocks: int) -> int:
+        """The same, where a sequence can have `num_blocks` at most.
 
         A sequence that is alone can fill every block, and its last token needs no block: nothing follows it.
         """
-        return min(self.max_model_len, self.num_blocks * self.block_size + 1)
+        return min(self.max_model_len, num_blocks * self.block_size + 1)
 
     @property
     def num_watermark_blocks(self) -> int:

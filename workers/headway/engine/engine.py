@@ -1,14 +1,21 @@
 """The engine: requests in, tokens out, one step at a time."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
+from headway.core.errors import NotFoundError
 from headway.core.request import GenerationRequest, SequenceOutput
-from headway.engine.batch import Runner, StepResult
+from headway.engine.batch import Runner, StepBatch, StepResult
+from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
 from headway.engine.events import BlockEventLog
+from headway.engine.intake import Intake
+from headway.engine.ledger import Ledger
+from headway.engine.pins import PinnedPrefix
+from headway.engine.preemption import PreemptionPolicy
+from headway.engine.request_blocks import RequestBlocks, request_blocks
+from headway.engine.roster import Roster
 from headway.engine.scheduler import Scheduler
-from headway.engine.sequence import Sequence
-from headway.engine.stats import StepStats
+from headway.engine.stats import BlockStats, StepStats
 
 
 class Engine:
@@ -22,11 +29,30 @@ class Engine:
         events: what the prefix cache gained and lost.
     """
 
-    def __init__(self, config: EngineConfig, *, runner: Runner, clock: Callable[[], float]) -> None:
-        """`clock` gives monotonic seconds."""
+    def __init__(
+        self,
+        config: EngineConfig,
+        *,
+        runner: Runner,
+        clock: Callable[[], float],
+        blocks: BlockManager | None = None,
+    ) -> None:
+        """`clock` gives monotonic seconds; `blocks` manages memory in another way than by paging."""
         self.config = config
         self.events = BlockEventLog(num_events=config.num_logged_events)
-        self._scheduler = Scheduler(config, events=self.events)
+        self._blocks = blocks or BlockManager(
+            config.num_blocks,
+            block_size=config.block_size,
+            num_host_blocks=config.host_blocks,
+            enable_prefix_cache=config.enable_prefix_cache,
+            salt=config.cache_salt,
+            events=self.events,
+        )
+        self._roster = Roster(self._blocks)
+        self._policy = PreemptionPolicy(config.preemption)
+        self._intake = Intake(config, roster=self._roster, blocks=self._blocks)
+        self._scheduler = Scheduler(config, roster=self._roster, blocks=self._blocks, policy=self._policy)
+        self._ledger = Ledger(config, roster=self._roster, blocks=self._blocks)
         self._runner = runner
         self._clock = clock
         self._num_steps = 0
@@ -34,58 +60,129 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return self._scheduler.has_work
+        return bool(self._roster)
 
     def submit(self, request: GenerationRequest) -> None:
         """Queues a request; its outputs come from the steps to follow, the last one with a finish reason.
 
         Raises:
             AlreadyExistsError: a request with this id has not ended yet.
-            InvalidArgumentError: the prompt is empty, too long to be answered here, or holds an unknown token.
+            InvalidArgumentError: the prompt is empty, too long to be answered here, or holds an unknown token; or a
+                beam search needs more memory than there is.
         """
-        self._scheduler.add(Sequence.from_request(request, arrival_s=self._clock()))
+        self.submit_group([request])
+
+    def submit_group(self, requests: Sequence[GenerationRequest]) -> None:
+        """Queues the sequences of one prompt, which share its blocks and are admitted and preempted together.
+
+        They differ in their ids, seeds and tokens already generated. Each has its own outputs and its own `cancel`.
+        A beam search is a group of one request.
+
+        Raises:
+            AlreadyExistsError, InvalidArgumentError: as for `submit`; or the requests do not belong together, or are
+                more than `max_num_seqs`. None of them is queued then.
+        """
+        self._intake.accept(requests, arrival_s=self._clock())
 
     def cancel(self, request_id: str) -> bool:
-        """Frees a request's blocks at once; no output of it follows. False if it is unknown or has ended."""
-        return self._scheduler.cancel(request_id)
+        """Frees a request's blocks at once; no output of it follows.
+
+        False if it is unknown or has ended: a cancel may come late.
+        """
+        is_known = self._roster.find(request_id) is not None
+        if is_known:
+            self._roster.end(request_id)
+        return is_known
 
     def step(self) -> list[SequenceOutput]:
         """Computes one batch and returns what it brought, at most one output for each request.
 
         What the runner raises passes through and leaves every sequence as it was before the step: the owner may step
-        again, or give up with `fail_all`.
+        again, or give up with `fail_all`. Copies of blocks come first in a batch, and count as carried out.
         """
         started_s = self._clock()
         batch = self._scheduler.schedule()
-        result = self._runner.execute(batch) if batch.sequences else StepResult([], [], [])
-        outputs = self._scheduler.commit(batch, result)
+        result = self._runner.execute(batch) if batch.has_work else StepResult([], [])
+        outputs = self._ledger.commit(batch, result)
         self._duration_s = self._clock() - started_s
         self._num_steps += 1
+        self._observe(batch, result)
         return outputs
 
     def fail_all(self, error: str) -> list[SequenceOutput]:
         """Ends every request with an error, frees all blocks, and returns the last outputs."""
-        return self._scheduler.fail_all(error)
+        for request_id in self._roster.request_ids:
+            self._roster.fail(request_id, error)
+        return self._roster.take_ended()
+
+    def pin(self, pin_id: str, token_ids: Sequence[int]) -> None:
+        """Keeps the whole blocks of a prefix on the device, from when a request first computes them until `unpin`.
+
+        Raises:
+            FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError: as `BlockManager.pin` does.
+        """
+        self._blocks.pin(pin_id, token_ids)
+
+    def unpin(self, pin_id: str) -> bool:
+        """Lets a prefix go like any other content; False if the pin is unknown."""
+        return self._blocks.unpin(pin_id)
+
+    def pinned_prefixes(self) -> list[PinnedPrefix]:
+        return self._blocks.pinned_prefixes()
 
     def stats(self) -> StepStats:
-        scheduler, blocks = self._scheduler, self._scheduler.blocks
+        scheduler, roster, ledger, blocks = self._scheduler, self._roster, self._ledger, self._blocks
         return StepStats(
             num_steps=self._num_steps,
-            num_running=scheduler.num_running,
-            num_waiting=scheduler.num_waiting,
-            num_context_tokens=scheduler.num_context_tokens,
-            num_pending_prefill_tokens=scheduler.num_pending_prefill_tokens,
+            num_running=roster.num_running,
+            num_waiting=roster.num_waiting,
+            num_swapped=roster.num_swapped,
+            num_context_tokens=roster.num_context_tokens,
+            num_pending_prefill_tokens=roster.num_pending_prefill_tokens,
             num_preemptions=scheduler.num_preemptions,
+            num_swaps=scheduler.num_swaps,
             num_used_blocks=blocks.num_used_blocks,
             num_cached_blocks=blocks.num_cached_blocks,
             num_free_blocks=blocks.num_free_blocks,
+            num_used_host_blocks=blocks.num_used_host_blocks,
             num_prefix_queries=scheduler.num_prefix_queries,
             num_prefix_hits=scheduler.num_prefix_hits,
             num_prefill_tokens=scheduler.num_prefill_tokens,
             num_decode_tokens=scheduler.num_decode_tokens,
+            num_draft_tokens=ledger.num_draft_tokens,
+            num_accepted_tokens=ledger.num_accepted_tokens,
             duration_s=self._duration_s,
         )
 
+    def block_stats(self) -> BlockStats:
+        """Blocks by state, sharing and waste. Takes time proportional to all block tables."""
+        return self._blocks.stats(self._roster.sequences)
+
+    def request_ids(self) -> list[str]:
+        """Of every request that has not ended."""
+        return self._roster.request_ids
+
+    def describe(self, request_id: str) -> RequestBlocks:
+        """The block tables of a request and its siblings, and who shares them. Takes as long as `block_stats`.
+
+        Raises:
+            NotFoundError: it is unknown or has ended.
+        """
+        group = self._roster.find(request_id)
+        if group is None:
+            raise NotFoundError(f"Request '{request_id}' is not running or waiting here.", field="request_id")
+        block_size = self.config.block_size
+        return request_blocks(request_id, group=group, groups=self._roster.groups, block_size=block_size)
+
     def check_integrity(self) -> None:
         """Asserts that the engine's books are right: every block has exactly one state, every sequence one place."""
-        self._scheduler.check_integrity()
+        self._roster.check_integrity()
+
+    def _observe(self, batch: StepBatch, result: StepResult) -> None:
+        self._policy.observe_step(
+            num_prefill_tokens=self._scheduler.num_prefill_tokens,
+            num_tokens=batch.num_tokens,
+            num_copies=len(batch.swap_out) + len(batch.swap_in),
+            duration_s=self._duration_s,
+            copy_s=result.copy_s,
+        )

@@ -1,5 +1,6 @@
 """What the prefix cache gained and lost, numbered, for the cluster's prefix index.
 
+Content that moves between the device and the host tier stays in the cache: nothing is recorded.
 The engine's thread records; any other thread reads. A reader keeps the number of the last event it applied and asks
 for what came `since`; one that lags behind the ring takes a `snapshot` instead. Numbers start anew with each log:
 across processes they mean something only beside the process's own identity.
@@ -21,7 +22,7 @@ class BlockStored:
 
 @dataclass(frozen=True, slots=True)
 class BlockRemoved:
-    """A block's content is gone."""
+    """A block's content is gone, from the device and from the host."""
 
     block_hash: bytes
 

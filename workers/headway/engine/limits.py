@@ -1,7 +1,10 @@
 """Where a sequence may start and must end."""
 
+from collections.abc import Sequence as Group
+from dataclasses import replace
+
 from headway.core.errors import InvalidArgumentError
-from headway.core.request import FinishReason
+from headway.core.request import BeamSearch, FinishReason, SamplingParams
 from headway.engine.sequence import Sequence
 
 
@@ -26,6 +29,65 @@ def check_tokens(sequence: Sequence, *, max_sequence_len: int, vocab_size: int) 
             hint="Tokenise with the tokenizer of the served model.",
             field="prompt_token_ids",
         )
+
+
+def check_group(sequences: Group[Sequence], *, max_num_seqs: int) -> None:
+    """Refuses sequences that cannot run together.
+
+    Raises:
+        InvalidArgumentError: they have different prompts or sampling (seeds aside), they are too many, or a beam search
+            is not alone or has outputs already.
+    """
+    first = sequences[0]
+    width = 1 if first.sampling.beam is None else first.sampling.beam.width
+    if len(sequences) * width > max_num_seqs:
+        raise InvalidArgumentError(
+            f"The request asks for {len(sequences) * width} sequences at once; {max_num_seqs} can run here.",
+            hint="Ask for fewer samples or beams, or split the request.",
+            field="n" if width == 1 else "beam_width",
+        )
+    prompt, sampling = first.token_ids[: first.num_prompt_tokens], replace(first.sampling, seed=0)
+    for other in sequences[1:]:
+        if other.token_ids[: other.num_prompt_tokens] != prompt or replace(other.sampling, seed=0) != sampling:
+            raise InvalidArgumentError(
+                f"'{other.request_id}' and '{first.request_id}' differ in more than their seeds and outputs.",
+                hint="Submit sequences of different requests one by one.",
+                field="sequences",
+            )
+    if first.sampling.beam is not None and (len(sequences) > 1 or first.num_output_tokens):
+        raise InvalidArgumentError(
+            "A beam search is one sequence that starts at its prompt.",
+            hint="Ask for more hypotheses of it, and submit it anew to resume it.",
+            field="beam",
+        )
+
+
+def check_beam_room(
+    sequence: Sequence, search: BeamSearch, *, max_sequence_len: int, num_blocks: int, block_size: int
+) -> None:
+    """Refuses a beam search that could not end: its beams live and die together, so all must fit the pool at once.
+
+    At worst they share nothing but the full blocks of the prompt.
+
+    Raises:
+        InvalidArgumentError: the beams can need more blocks than there are.
+    """
+    num_tokens = min(sequence.num_prompt_tokens + sequence.sampling.max_tokens, max_sequence_len) - 1
+    num_shared = sequence.num_prompt_tokens // block_size
+    num_needed = num_shared + search.width * (-(-num_tokens // block_size) - num_shared)
+    if num_needed > num_blocks:
+        raise InvalidArgumentError(
+            f"{search.width} beams of up to {sequence.sampling.max_tokens} output tokens can need {num_needed} KV "
+            f"blocks of {block_size} tokens; there are {num_blocks}.",
+            hint="Ask for fewer beams or tokens, or give the model more memory.",
+            field="beam_width",
+        )
+
+
+def stop_token_ids(sampling: SamplingParams, *, eos_token_ids: frozenset[int]) -> frozenset[int]:
+    """Tokens that end a sequence."""
+    own = frozenset(sampling.stop_token_ids)
+    return own if sampling.ignore_eos else own | eos_token_ids
 
 
 def finish_reason(sequence: Sequence, *, eos_token_ids: frozenset[int], max_sequence_len: int) -> FinishReason | None:

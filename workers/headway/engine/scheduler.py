@@ -1,260 +1,256 @@
 """Which tokens each step computes: iteration-level, first come first served, with chunked prefill.
 
-Sequences run in the order of their arrival, and every running one arrived before every waiting one:
+Groups of sequences run in the order of their arrival, and every running one arrived before every waiting one:
 
     running: [decode, decode, ..., decode, prefill]    waiting: [preempted, ..., new, new]
               oldest                       <- preempted from here, to here ->     youngest
 
-A prefill takes all of the budget it can use, so nobody is admitted behind an unfinished one, and decodes never wait
-for it. The oldest sequence can always take its next step: the others give way to it, and `max_sequence_len` keeps it
-within the pool. So every sequence ends.
+A group is admitted, preempted and brought back whole. A prefill takes all of the budget it can use, and nobody is
+admitted behind an unfinished one, so decodes never wait for it.
+
+The oldest group can always take its next step, so every sequence ends: the others give way to it, and
+`max_sequence_len` keeps a sequence within the pool. Of samples that outgrow the pool together, the last one becomes
+a group of its own, which comes after them. A beam search that could outgrow the pool is refused.
 """
 
-from collections import OrderedDict
-from itertools import pairwise
-
-from headway.core.errors import AlreadyExistsError
-from headway.core.request import FinishReason, SequenceOutput, TokenLogprobs
-from headway.engine.batch import ScheduledSequence, StepBatch, StepResult
+from headway.engine.batch import StepBatch
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
-from headway.engine.events import BlockEventLog
-from headway.engine.limits import check_tokens, finish_reason
-from headway.engine.output import end_output, token_output
+from headway.engine.drafts import Drafter
+from headway.engine.group import SequenceGroup
+from headway.engine.preemption import PreemptionPolicy
+from headway.engine.roster import Roster
 from headway.engine.sequence import Sequence, SequenceStatus
+
+_NO_ROOM = "Pinned prefixes have taken the memory that this request needs; it has been given up."
 
 
 class Scheduler:
-    """Turns sequences into batches, and the results of batches into outputs.
+    """Turns groups into batches.
 
     Attributes:
-        num_preemptions: since the start.
+        num_preemptions: since the start, of groups.
+        num_swaps: of those, the ones that moved blocks to the host.
         num_prefix_queries, num_prefix_hits: tokens looked up in the prefix cache, and found.
-        num_prefill_tokens, num_decode_tokens: in the latest batch.
+        num_prefill_tokens, num_decode_tokens: in the latest batch; drafts are counted apart.
     """
 
-    def __init__(self, config: EngineConfig, *, events: BlockEventLog) -> None:
+    def __init__(self, config: EngineConfig, *, roster: Roster, blocks: BlockManager, policy: PreemptionPolicy) -> None:
         self._config = config
-        self._eos_token_ids = frozenset(config.eos_token_ids)
-        self._max_sequence_len = config.max_sequence_len
-        self.blocks = BlockManager(
-            config.num_blocks,
-            block_size=config.block_size,
-            enable_prefix_cache=config.enable_prefix_cache,
-            salt=config.cache_salt,
-            events=events,
-        )
-        self._sequences: dict[str, Sequence] = {}
-        self._waiting: OrderedDict[str, Sequence] = OrderedDict()
-        self._running: list[ScheduledSequence] = []
-        self._ended: list[SequenceOutput] = []  # ended without a step
+        self._max_tokens = config.max_num_batched_tokens
+        self._max_prefill_tokens = config.max_num_prefill_tokens or config.max_num_batched_tokens
+        self._roster = roster
+        self._blocks = blocks
+        self._policy = policy
+        self._drafter = Drafter(config, blocks=blocks) if config.num_draft_tokens else None
         self._batch = StepBatch(sequences=[], num_tokens=0)
+        self._is_prefilling = False  # a running group has tokens left to compute after this step
         self.num_preemptions = 0
+        self.num_swaps = 0
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
         self.num_prefill_tokens = 0
         self.num_decode_tokens = 0
 
-    @property
-    def num_running(self) -> int:
-        return len(self._running)
-
-    @property
-    def num_waiting(self) -> int:
-        return len(self._waiting)
-
-    @property
-    def num_context_tokens(self) -> int:
-        """Context lengths of the running sequences, added up."""
-        return sum(share.sequence.num_computed_tokens for share in self._running)
-
-    @property
-    def num_pending_prefill_tokens(self) -> int:
-        """Tokens that are known but not computed; the one that a decode computes next is not counted."""
-        return sum(sequence.num_uncomputed_tokens - 1 for sequence in self._sequences.values())
-
-    @property
-    def has_work(self) -> bool:
-        return bool(self._sequences or self._ended)
-
-    def add(self, sequence: Sequence) -> None:
-        """Queues a sequence; one that was submitted complete only has its end reported.
-
-        Raises:
-            AlreadyExistsError: its id is in use.
-            InvalidArgumentError: its prompt is empty, too long to be answered, or holds an unknown token.
-        """
-        if sequence.request_id in self._sequences:
-            raise AlreadyExistsError(
-                f"Request '{sequence.request_id}' has not ended yet.",
-                hint="Use a new request id for every request.",
-                field="request_id",
-            )
-        check_tokens(sequence, max_sequence_len=self._max_sequence_len, vocab_size=self._config.vocab_size)
-        reason = self._finish_reason(sequence)
-        if reason is not None:
-            self._ended.append(end_output(sequence, reason=reason))
-            return
-        self._sequences[sequence.request_id] = sequence
-        self._waiting[sequence.request_id] = sequence
-
-    def cancel(self, request_id: str) -> bool:
-        """Forgets a sequence and frees its blocks; False if it is unknown or has ended: a cancel may come late."""
-        sequence = self._sequences.get(request_id)
-        if sequence is None:
-            return False
-        if sequence.status is SequenceStatus.WAITING:
-            del self._waiting[request_id]
-        self._finish(sequence)
-        self._drop_finished()
-        return True
-
     def schedule(self) -> StepBatch:
-        """The next step's work. The batch is valid until the next call; its objects are used again."""
-        self._batch.sequences.clear()
-        self._batch.num_tokens = self.num_prefill_tokens = self.num_decode_tokens = 0
+        """The next step's work. The batch is valid until the next call; its objects are used again.
+
+        It may hold nothing but copies; those must be carried out all the same.
+        """
+        batch = self._batch
+        batch.sequences.clear()
+        batch.num_tokens = self.num_prefill_tokens = self.num_decode_tokens = 0
+        self._is_prefilling = False
+        if self._drafter is not None:
+            self._drafter.detach()
         self._schedule_running()
         self._admit_waiting()
-        assert self._batch.sequences or not self._sequences, "sequences are left that cannot be scheduled"
-        return self._batch
-
-    def commit(self, batch: StepBatch, result: StepResult) -> list[SequenceOutput]:
-        """Books what the step computed and sampled; returns its outputs, those of ended sequences among them."""
-        outputs, self._ended = self._ended, []
-        num_before = len(self._sequences)
-        for share, token_id, logprobs, prompt_logprobs in zip(
-            batch.sequences, result.token_ids, result.logprobs, result.prompt_logprobs, strict=True
-        ):
-            sequence = share.sequence
-            if prompt_logprobs:
-                sequence.keep_prompt_logprobs(prompt_logprobs)
-            sequence.num_computed_tokens += share.num_new_tokens
-            self.blocks.publish(sequence)
-            if share.samples:
-                assert token_id is not None, f"nothing was sampled for {sequence.request_id}"
-                outputs.append(self._append(sequence, token_id, logprobs))
-        if len(self._sequences) < num_before:
-            self._drop_finished()
-        return outputs
-
-    def fail_all(self, error: str) -> list[SequenceOutput]:
-        """Ends every sequence with an error and frees all blocks; returns their last outputs."""
-        outputs, self._ended = self._ended, []
-        for sequence in list(self._sequences.values()):
-            self._finish(sequence)
-            outputs.append(end_output(sequence, reason=FinishReason.ERROR, error=error))
-        self._waiting.clear()
-        self._running.clear()
-        return outputs
-
-    def check_integrity(self) -> None:
-        """Asserts that the books of blocks and sequences agree, and that sequences stand in the order of arrival."""
-        running = [share.sequence for share in self._running]
-        waiting = list(self._waiting.values())
-        self.blocks.check_integrity(sequence.block_table for sequence in running)
-        assert {*running, *waiting} == set(self._sequences.values())
-        assert all(sequence.status is SequenceStatus.RUNNING for sequence in running)
-        assert all(sequence.status is SequenceStatus.WAITING and not sequence.block_table for sequence in waiting)
-        assert all(a.arrival_s <= b.arrival_s for a, b in pairwise([*running, *waiting])), "not in order"
+        if self._drafter is not None:
+            max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
+            self._drafter.attach(batch, max_sequence_len=max_sequence_len)
+        batch.swap_out, batch.swap_in, batch.block_copies = self._blocks.take_copies()
+        assert self._roster.running or not self._roster.waiting, "groups are left that cannot be scheduled"
+        return batch
 
     def _schedule_running(self) -> None:
-        index = 0
-        while index < len(self._running):  # which preemption shortens from its end
-            share = self._running[index]
-            num_uncomputed = share.sequence.num_uncomputed_tokens
-            num_new = 1 if num_uncomputed == 1 else min(num_uncomputed, self._prefill_budget())
-            if num_new and self._make_room(share, num_new):
-                self._schedule(share, num_new)
-            index += 1
+        running, index = self._roster.running, 0
+        while index < len(running):  # which preemption shortens from its end
+            group = running[index]
+            num_blocks = self._plan(group)
+            if num_blocks == 0 or self._make_room(group, num_blocks):
+                self._enter(group)
+                index += 1
 
-    def _make_room(self, share: ScheduledSequence, num_new: int) -> bool:
-        """Gives the share its blocks, at the expense of the latest arrivals; False if it is itself the latest."""
-        num_tokens = share.sequence.num_computed_tokens + num_new
-        while not self.blocks.grow(share.sequence, num_tokens=num_tokens):
-            victim = self._running.pop()
-            self._preempt(victim.sequence)
-            if victim is share:
+    def _plan(self, group: SequenceGroup) -> int:
+        """Sets what each sequence of the group is to compute; returns how many blocks that takes at most."""
+        budget = self._max_tokens - self._batch.num_tokens
+        prefill_budget = self._max_prefill_tokens - self.num_prefill_tokens
+        num_common_tokens = group.num_common_tokens
+        num_blocks = 0
+        for share in group.shares:
+            sequence = share.sequence
+            num_known, num_computed = len(sequence.token_ids), sequence.num_computed_tokens
+            num_new = (num_common_tokens or num_known) - num_computed
+            if num_new > 1:
+                num_new = min(num_new, prefill_budget)
+                prefill_budget -= num_new
+            if num_new > budget:
+                num_new = budget
+            budget -= num_new
+            end = num_computed + num_new
+            share.num_new_tokens = num_new
+            share.samples = num_new > 0 and end == num_known
+            if num_common_tokens is not None:
+                share.followers = group.followers if share.samples else ()
+            if num_new:
+                num_blocks += self._blocks.num_blocks_to_grow(sequence, num_tokens=end)
+        return num_blocks
+
+    def _enter(self, group: SequenceGroup) -> None:
+        """Adds what was planned to the batch."""
+        batch = self._batch
+        for share in group.shares:
+            num_new = share.num_new_tokens
+            if num_new:
+                batch.sequences.append(share)
+                batch.num_tokens += num_new
+            if num_new == 1 and share.samples:
+                self.num_decode_tokens += 1
+            else:
+                self.num_prefill_tokens += num_new
+                self._is_prefilling |= not share.samples
+
+    def _make_room(self, group: SequenceGroup, num_blocks: int) -> bool:
+        """Gives a group the blocks of its plan, at the expense of the latest arrivals.
+
+        False if it is itself the latest and has given way, or if it is alone and has given up a sequence: then the
+        rest is to be planned anew.
+        """
+        running = self._roster.running
+        while num_blocks > self._blocks.num_available_blocks and len(running) > 1:
+            victim = running[-1]
+            self._preempt(victim)
+            if victim is group:
                 return False
+        if num_blocks > self._blocks.num_available_blocks and group.can_split:
+            self._split(group)
+            return False
+        if not self._grow(group):
+            self._give_up(group)
+            return False
         return True
 
-    def _preempt(self, sequence: Sequence) -> None:
-        self.blocks.free(sequence)
-        sequence.status = SequenceStatus.WAITING
-        sequence.num_preemptions += 1
+    def _grow(self, group: SequenceGroup) -> bool:
+        """Gives a group the blocks of its plan. Beams can need fewer than planned: the last writer needs no copy."""
+        return all(
+            self._blocks.grow(share.sequence, num_tokens=share.sequence.num_computed_tokens + share.num_new_tokens)
+            for share in group.shares
+            if share.num_new_tokens
+        )
+
+    def _preempt(self, group: SequenceGroup) -> None:
+        """Makes the last running group wait, before all others."""
+        holders = group.holders
+        swaps = self._policy.prefers_swap(
+            num_tokens=self._blocks.num_tokens_to_recompute(holders),
+            num_blocks=self._blocks.num_blocks_to_swap(holders),
+        ) and self._blocks.swap_out(holders)
+        if swaps:
+            self.num_swaps += 1
+            group.set_status(SequenceStatus.SWAPPED)
+        else:
+            self._drop(group)
+        group.num_preemptions += 1
         self.num_preemptions += 1
-        self._waiting[sequence.request_id] = sequence
-        self._waiting.move_to_end(sequence.request_id, last=False)
+        self._roster.stop_last()
+
+    def _drop(self, group: SequenceGroup) -> None:
+        """Takes all blocks of a group, whose tokens will be computed again."""
+        for sequence in group.holders:
+            self._blocks.free(sequence)
+        group.set_status(SequenceStatus.WAITING)
+        group.start_over()
+
+    def _split(self, group: SequenceGroup) -> None:
+        """Lets the last of several samples wait for the others: together they have outgrown the pool."""
+        self._roster.split(group)
+        self.num_preemptions += 1
+
+    def _give_up(self, group: SequenceGroup) -> None:
+        """Ends a group that is alone and has no room: prefixes were pinned after it had been accepted."""
+        for request_id in {sequence.request_id for sequence in group.sequences}:
+            self._roster.fail(request_id, _NO_ROOM)
 
     def _admit_waiting(self) -> None:
-        while self._waiting and len(self._running) < self._config.max_num_seqs and self._prefill_budget() > 0:
-            sequence = next(iter(self._waiting.values()))
-            num_new = self._admit(sequence)
-            if num_new == 0:
+        roster = self._roster
+        while roster.waiting and not self._is_prefilling and self._prefill_budget() > 0:
+            group = roster.next_waiting()
+            if roster.num_places_taken + group.num_places > self._config.max_num_seqs:
                 return
-            del self._waiting[sequence.request_id]
-            sequence.status = SequenceStatus.RUNNING
-            share = ScheduledSequence(sequence, num_new, samples=False)
-            self._running.append(share)
-            self._schedule(share, num_new)
+            if self._take_in(group):
+                roster.start_next()
+                self._start(group)
+            elif roster.running:
+                return
+            elif group.can_split:
+                self._split(group)
+            else:
+                self._give_up(group)
 
-    def _admit(self, sequence: Sequence) -> int:
-        """Gives a waiting sequence its first blocks; returns the tokens to compute now, 0 if it must wait on.
+    def _take_in(self, group: SequenceGroup) -> bool:
+        """Gives a waiting group its first blocks, or the ones it had back; False if it must wait on."""
+        num_reserved = self._config.num_watermark_blocks if self._roster.running else 0
+        if group.status is not SequenceStatus.SWAPPED:
+            return self._adopt_prefix(group, num_reserved)
+        if not self._blocks.can_swap_in(group.holders, num_reserved=num_reserved):
+            return False
+        self._blocks.swap_in(group.holders)
+        return True
 
-        A new sequence needs room for its first chunk only. One that was preempted comes back when all of its tokens
+    def _adopt_prefix(self, group: SequenceGroup, num_reserved: int) -> bool:
+        """Starts the table of the leader with what the prefix cache holds.
+
+        A new group needs room for its first chunk only. One that was preempted comes back when all of its tokens
         fit, lest it lose its blocks again before it gets as far as it was.
         """
-        num_reserved = self._config.num_watermark_blocks if self._running else 0
-        if self.blocks.num_available_blocks <= num_reserved:
-            return 0
-        prefix = self.blocks.find_prefix(sequence)
-        num_cached = len(prefix) * self._config.block_size
-        num_new = min(len(sequence) - num_cached, self._prefill_budget())
-        num_needed = len(sequence) if sequence.num_preemptions else num_cached + num_new
-        if not self.blocks.fits(prefix=prefix, num_tokens=num_needed, num_reserved=num_reserved):
-            return 0
-        self.blocks.adopt(sequence, prefix=prefix)
-        grown = self.blocks.grow(sequence, num_tokens=num_cached + num_new)
-        assert grown, "blocks that fit are not there"
-        if sequence.num_preemptions == 0:
-            self._count_prefix(sequence, num_cached)
-        return num_new
-
-    def _schedule(self, share: ScheduledSequence, num_new: int) -> None:
-        num_uncomputed = share.sequence.num_uncomputed_tokens
-        share.num_new_tokens = num_new
-        share.samples = num_new == num_uncomputed
-        self._batch.sequences.append(share)
-        self._batch.num_tokens += num_new
-        if num_uncomputed == 1:
-            self.num_decode_tokens += 1
+        if self._blocks.num_available_blocks <= num_reserved:
+            return False
+        leader, block_size = group.leader, self._config.block_size
+        prefix = self._blocks.find_prefix(leader)
+        num_to_compute = group.num_common_tokens or len(leader)
+        del prefix[num_to_compute // block_size :]
+        num_cached = len(prefix) * block_size
+        if group.num_preemptions:
+            num_needed = len(leader)
+            num_reserved += group.num_follower_blocks(block_size)
         else:
-            self.num_prefill_tokens += num_new
+            num_needed = num_cached + min(num_to_compute - num_cached, self._prefill_budget())
+        if not self._blocks.fits(prefix=prefix, num_tokens=num_needed, num_reserved=num_reserved):
+            return False
+        self._blocks.adopt(leader, prefix=prefix)
+        if group.num_preemptions == 0:
+            self._count_prefix(leader, num_cached)
+        if num_cached == group.num_common_tokens:
+            group.fork(self._blocks)
+        return True
+
+    def _start(self, group: SequenceGroup) -> None:
+        """Schedules a group that has just been admitted, unless it needs more than there is: nobody gives way to it."""
+        if self._plan(group) <= self._blocks.num_available_blocks:
+            grown = self._grow(group)
+            assert grown, "blocks that were counted are not there"
+            self._enter(group)
+        else:
+            self._is_prefilling = True
 
     def _prefill_budget(self) -> int:
-        budget = self._config.max_num_batched_tokens - self._batch.num_tokens
-        limit = self._config.max_num_prefill_tokens
-        return budget if limit is None else min(budget, limit - self.num_prefill_tokens)
+        return min(
+            self._max_tokens - self._batch.num_tokens,
+            self._max_prefill_tokens - self.num_prefill_tokens,
+        )
 
-    def _append(self, sequence: Sequence, token_id: int, logprobs: TokenLogprobs | None) -> SequenceOutput:
-        sequence.token_ids.append(token_id)
-        reason = self._finish_reason(sequence)
-        if reason is not None:
-            self._finish(sequence)
-        return token_output(sequence, logprobs=logprobs, reason=reason)
-
-    def _finish_reason(self, sequence: Sequence) -> FinishReason | None:
-        return finish_reason(sequence, eos_token_ids=self._eos_token_ids, max_sequence_len=self._max_sequence_len)
-
-    def _finish(self, sequence: Sequence) -> None:
-        self.blocks.free(sequence)
-        sequence.status = SequenceStatus.FINISHED
-        del self._sequences[sequence.request_id]
-
-    def _drop_finished(self) -> None:
-        self._running = [share for share in self._running if share.sequence.status is SequenceStatus.RUNNING]
-
-    def _count_prefix(self, sequence: Sequence, num_cached_tokens: int) -> None:
-        sequence.num_cached_tokens = num_cached_tokens
-        if self._config.enable_prefix_cache and not sequence.owes_prompt_logprobs:
-            self.num_prefix_queries += len(sequence)
+    def _count_prefix(self, leader: Sequence, num_cached_tokens: int) -> None:
+        leader.num_cached_tokens = num_cached_tokens
+        if self._config.enable_prefix_cache and not leader.owes_prompt_logprobs:
+            self.num_prefix_queries += len(leader)
             self.num_prefix_hits += num_cached_tokens

@@ -5,15 +5,17 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 
 from headway.core.request import GenerationRequest, SamplingParams, TokenLogprobs
+from headway.engine.speculation import NgramIndex
 
 
 class SequenceStatus(Enum):
     WAITING = auto()  # not started, or preempted: holds no blocks
     RUNNING = auto()
+    SWAPPED = auto()  # preempted: holds host blocks
     FINISHED = auto()
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, weakref_slot=True)
 class Sequence:
     """Mutable state of one request inside the engine.
 
@@ -23,10 +25,11 @@ class Sequence:
         num_computed_tokens: leading tokens whose keys and values lie in the cache.
         num_cached_tokens: of those, how many the prefix cache gave when the sequence was first scheduled.
         block_table: physical block of each `block_size` tokens, in order.
+        host_block_table: host blocks that hold the computed tokens of a swapped sequence; else empty.
         block_hashes: hash of each full block of `token_ids`, computed on demand by the block manager.
         num_published_blocks: leading blocks that the prefix cache gave or was offered.
-        num_preemptions: how often it lost its blocks.
         prompt_logprobs: of prompt tokens 1.., as far as they are computed, where asked for.
+        ngrams: what drafts are looked up in, once they are.
         num_given_tokens: prompt, and output of another worker, that it was submitted with.
     """
 
@@ -39,10 +42,11 @@ class Sequence:
     num_computed_tokens: int = 0
     num_cached_tokens: int = 0
     block_table: list[int] = field(default_factory=list)
+    host_block_table: list[int] = field(default_factory=list)
     block_hashes: list[bytes] = field(default_factory=list)
     num_published_blocks: int = 0
-    num_preemptions: int = 0
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
+    ngrams: NgramIndex | None = None
     num_given_tokens: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -56,6 +60,19 @@ class Sequence:
             num_prompt_tokens=len(request.prompt_token_ids),
             sampling=request.sampling,
             arrival_s=arrival_s,
+        )
+
+    def copy(self) -> "Sequence":
+        """A beam's twin, without blocks."""
+        return Sequence(
+            request_id=self.request_id,
+            token_ids=list(self.token_ids),
+            num_prompt_tokens=self.num_prompt_tokens,
+            sampling=self.sampling,
+            arrival_s=self.arrival_s,
+            status=self.status,
+            num_cached_tokens=self.num_cached_tokens,
+            prompt_logprobs=self.prompt_logprobs,
         )
 
     def __len__(self) -> int:

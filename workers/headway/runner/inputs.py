@@ -22,7 +22,8 @@ class StepInput:
         block_tables: [B, max_blocks] int32, padded with zeros.
         seq_lens: [B] int32, tokens of each sequence in the cache once the step is done.
         query_start: [B + 1] int32, first token of each sequence, then T.
-        sampled_rows: [S] int64, the tokens whose logits give a next token.
+        sampled_rows: [S] int64, the tokens whose logits give a next token: of each sequence that samples, its last
+            known one and its drafts.
     """
 
     token_ids: NDArray[np.int64]
@@ -37,15 +38,16 @@ class StepInput:
 def build_step_input(batch: StepBatch, *, block_size: int) -> StepInput:
     """Flattens the batch; 64 decodes take about 0.1 ms."""
     token_ids, blocks = array("q"), array("i")
-    starts, counts, samples = array("q"), array("q"), array("b")
+    starts, counts, num_sampled = array("q"), array("q"), array("q")
     for scheduled in batch.sequences:
         sequence, count = scheduled.sequence, scheduled.num_new_tokens
         start = sequence.num_computed_tokens
         token_ids.fromlist(sequence.token_ids[start : start + count])
+        token_ids.extend(scheduled.draft_token_ids)
         blocks.fromlist(sequence.block_table[: -(-(start + count) // block_size)])
         starts.append(start)
         counts.append(count)
-        samples.append(scheduled.samples)
+        num_sampled.append(1 + len(scheduled.draft_token_ids) if scheduled.samples else 0)
     first_positions, num_new = np.frombuffer(starts, np.int64), np.frombuffer(counts, np.int64)
     seq_lens = first_positions + num_new
     query_start = np.zeros(len(starts) + 1, np.int64)
@@ -62,8 +64,14 @@ def build_step_input(batch: StepBatch, *, block_size: int) -> StepInput:
         block_tables=block_tables,
         seq_lens=seq_lens.astype(np.int32),
         query_start=query_start.astype(np.int32),
-        sampled_rows=query_start[1:][np.frombuffer(samples, np.bool_)] - 1,
+        sampled_rows=_last_rows(query_start[1:], np.frombuffer(num_sampled, np.int64)),
     )
+
+
+def _last_rows(ends: NDArray[np.int64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The last rows of each sequence, as many as `counts` says; `ends` are those behind them."""
+    # Row r of the result stands at r - (rows of the sequences up to its own) before its sequence's end.
+    return np.repeat(ends - np.cumsum(counts), counts) + np.arange(counts.sum())
 
 
 def _pad_rows(flat: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int32]:

@@ -9,13 +9,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.request import TokenLogprobs
-from headway.engine.batch import ScheduledSequence, StepBatch, StepResult
+from headway.engine.batch import Sample, ScheduledSequence, StepBatch, StepResult
 from headway.models.attention import AttentionContext
 from headway.models.loader import Progress, load_model
+from headway.runner.guide import Guides
 from headway.runner.inputs import StepInput, build_step_input
 from headway.runner.kv_pool import KvPool
 from headway.runner.logprobs import token_logprobs
-from headway.runner.sampler import sample
+from headway.runner.sampler import Sampler
 from headway.runner.synthetic import synthetic_batch
 from headway.store.checkpoint import Checkpoint
 
@@ -28,6 +29,7 @@ class ModelRunner:
 
     Args:
         num_blocks, block_size: of the KV pool; block tables name blocks 0 to num_blocks - 1.
+        num_host_blocks: of its host tier.
         num_threads: CPU threads that compute, process-wide; None leaves torch's setting.
         progress: called while weights are loaded.
     """
@@ -38,6 +40,7 @@ class ModelRunner:
         *,
         num_blocks: int,
         block_size: int = 16,
+        num_host_blocks: int = 0,
         device: str = "cpu",
         num_threads: int | None = None,
         progress: Progress | None = None,
@@ -47,7 +50,17 @@ class ModelRunner:
         self.spec = checkpoint.spec
         self._device = torch.device(device)
         self._model = load_model(checkpoint, device=self._device, progress=progress)
-        self._pool = KvPool(self.spec, num_blocks=num_blocks, block_size=block_size, device=self._device)
+        self._pool = KvPool(
+            self.spec,
+            num_blocks=num_blocks,
+            block_size=block_size,
+            device=self._device,
+            num_host_blocks=num_host_blocks,
+        )
+        guides = Guides(
+            checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
+        )
+        self._sampler = Sampler(eos_token_ids=self.spec.eos_token_ids, guides=guides)
 
     @property
     def weight_bytes(self) -> int:
@@ -58,8 +71,11 @@ class ModelRunner:
         return self.spec.kv_bytes_per_token * self._pool.block_size
 
     def execute(self, batch: StepBatch) -> StepResult:
-        """Computes the batch's tokens, writes their keys and values, and samples where a sequence's end is reached."""
-        return self._execute(batch, self._pool)
+        """Copies blocks, computes the batch's tokens, writes their keys and values, and samples at sequences' ends."""
+        copy_s = self._copy_blocks(batch)
+        result = self._execute(batch, self._pool) if batch.sequences else StepResult([], [])
+        result.copy_s = copy_s
+        return result
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds that one step takes, once the same step has run before.
@@ -83,6 +99,18 @@ class ModelRunner:
         self._execute(batch, scratch)
         return time.perf_counter() - started_s
 
+    def _copy_blocks(self, batch: StepBatch) -> float:
+        """Carries out the batch's copies; the seconds that those between the tiers took."""
+        copy_s = 0.0
+        if batch.swap_out or batch.swap_in:
+            started_s = time.perf_counter()
+            self._pool.copy_out(batch.swap_out)
+            self._pool.copy_in(batch.swap_in)
+            self._pool.synchronize()
+            copy_s = time.perf_counter() - started_s
+        self._pool.copy_within(batch.block_copies)
+        return copy_s
+
     @torch.inference_mode()
     def _execute(self, batch: StepBatch, pool: KvPool) -> StepResult:
         step = build_step_input(batch, block_size=pool.block_size)
@@ -94,8 +122,7 @@ class ModelRunner:
             wants_all = len(step.sampled_rows) == len(step.token_ids)
             hidden = self._forward(step, pool, rows=None if wants_all else step.sampled_rows)
             prompt_logprobs = [()] * len(batch.sequences)
-        token_ids, logprobs = self._sample(batch, hidden)
-        return StepResult(token_ids=token_ids, logprobs=logprobs, prompt_logprobs=prompt_logprobs)
+        return StepResult(self._sample(batch, hidden), prompt_logprobs)
 
     def _forward(self, step: StepInput, pool: KvPool, *, rows: NDArray[np.int64] | None = None) -> Tensor:
         """Hidden states of the given rows, or of all, [S, hidden]."""
@@ -113,18 +140,11 @@ class ModelRunner:
             rows=None if rows is None else self._tensor(rows),
         )
 
-    def _sample(self, batch: StepBatch, hidden: Tensor) -> tuple[list[int | None], list[TokenLogprobs | None]]:
-        """A token, and its log probabilities, for each sequence of the batch that samples."""
-        token_ids: list[int | None] = [None] * len(batch.sequences)
-        logprobs: list[TokenLogprobs | None] = [None] * len(batch.sequences)
-        places = [place for place, share in enumerate(batch.sequences) if share.samples]
-        if places:
-            sequences = [batch.sequences[place].sequence for place in places]
-            samples = sample(self._model.compute_logits(hidden), sequences, eos_token_ids=self.spec.eos_token_ids)
-            for place, token_id, entry in zip(places, samples.token_ids, samples.logprobs, strict=True):
-                token_ids[place] = token_id
-                logprobs[place] = entry
-        return token_ids, logprobs
+    def _sample(self, batch: StepBatch, hidden: Tensor) -> list[tuple[Sample, ...]]:
+        """Samples of each sequence, from the hidden states of the batch's sampled rows."""
+        if len(hidden) == 0:
+            return [()] * len(batch.sequences)
+        return self._sampler.sample(self._model.compute_logits(hidden), batch.sequences)
 
     def _score_prompts(self, batch: StepBatch, step: StepInput, hidden: Tensor) -> list[tuple[TokenLogprobs, ...]]:
         return [

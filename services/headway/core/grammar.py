@@ -1,0 +1,61 @@
+"""Guides as grammars of the llguidance library: the gateway checks them, the worker follows them."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from llguidance import LLMatcher
+
+from headway.core.request import Guide, GuideKind
+
+# Room to indent JSON in, but none to wander off into.
+_WHITESPACE = r"\n[ \t]{0,20}|[ \t]{1,20}"
+_ANY_OBJECT = '{"type": "object"}'
+
+
+def grammar_of(guide: Guide) -> str:
+    """What the library compiles; ValueError where the text is not even JSON that should be."""
+    match guide.kind:
+        case GuideKind.JSON_SCHEMA:
+            return _json_grammar(guide.text)
+        case GuideKind.JSON_OBJECT:
+            return _json_grammar(_ANY_OBJECT)
+        case GuideKind.REGEX:
+            return LLMatcher.grammar_from_regex(guide.text)
+        case GuideKind.CHOICE:
+            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(lark_text, _choices(guide.text))))
+        case GuideKind.GRAMMAR:
+            return LLMatcher.grammar_from_lark(guide.text)
+
+
+def grammar_fault(guide: Guide) -> str:
+    """Why a guide cannot be followed; empty if it can.
+
+    Names of special tokens in a grammar are taken on trust: only the worker has the vocabulary.
+    """
+    try:
+        grammar = grammar_of(guide)
+    except ValueError as error:
+        return str(error)
+    return LLMatcher.validate_grammar(grammar)
+
+
+def lark_text(text: str) -> str:
+    """A Lark term for just this text."""
+    return json.dumps(text)
+
+
+def lark_json(schema: Mapping[str, Any]) -> str:
+    """A Lark term for the JSON documents of a schema."""
+    return "%json " + json.dumps({"x-guidance": {"whitespace_pattern": _WHITESPACE}, **schema})
+
+
+def _choices(text: str) -> list[str]:
+    choices = json.loads(text)
+    if not isinstance(choices, list) or not choices or not all(isinstance(choice, str) for choice in choices):
+        raise ValueError("the choices are not a list of strings")
+    return choices
+
+
+def _json_grammar(schema: str) -> str:
+    return LLMatcher.grammar_from_json_schema(schema, {"whitespace_pattern": _WHITESPACE})

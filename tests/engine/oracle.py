@@ -1,0 +1,212 @@
+"""A model small enough to know by heart, and a runner that checks every slot of the KV cache it is given.
+
+The model's "keys and values" at a position are a hash of all tokens up to it, and the next token follows from the
+last position's entry. The runner computes only from what lies in the blocks, so a wrong table, a block with two
+owners, a copy that was left out or a skipped token changes the output or fails a check.
+"""
+
+import itertools
+from dataclasses import dataclass, field
+
+from headway.core.request import FinishReason, GenerationRequest, Hypothesis, SamplingParams, TokenLogprobs
+from headway.engine.batch import Sample, ScheduledSequence, StepBatch, StepResult
+from headway.engine.beam import BeamState
+from headway.engine.config import EngineConfig
+from headway.engine.limits import stop_token_ids
+from headway.engine.sequence import Sequence
+
+MODULUS = (1 << 61) - 1
+
+
+@dataclass(frozen=True)
+class OracleModel:
+    """Next token = pure function of the token prefix and the seed."""
+
+    vocab_size: int = 50
+
+    def entries(self, token_ids: list[int], *, before: int = 0) -> list[int]:
+        """KV entries of consecutive tokens, given the entry `before` them."""
+        chain = itertools.accumulate(
+            token_ids, lambda entry, token: (entry * 31 + token + 7) ** 2 % MODULUS, initial=before
+        )
+        return list(chain)[1:]
+
+    def next_token(self, entry: int, sampling: SamplingParams) -> int:
+        """With a low temperature the next token follows from the last one and few others: texts repeat themselves."""
+        if sampling.temperature < 0.5:
+            return (entry // 1009 % 3 + sampling.seed) % self.vocab_size
+        return (entry // 1009 + 17 * sampling.seed) % self.vocab_size
+
+    def candidates(self, entry: int, count: int) -> tuple[tuple[int, float], ...]:
+        """The best next tokens of a beam, and log probabilities that differ for every token and prefix."""
+        scores = [(token, -0.5 - (entry * (2 * token + 3) >> 7) % 10_007 / 1000) for token in range(self.vocab_size)]
+        return tuple(sorted(scores, key=lambda score: -score[1])[:count])
+
+    def logprobs(self, token_id: int, entry: int) -> TokenLogprobs:
+        return TokenLogprobs(token_id, -float(entry % 997), rank=1 + entry % 7)
+
+    def generate(self, request: GenerationRequest, config: EngineConfig) -> tuple[list[int], FinishReason]:
+        """Plain generation, one token after the other: what the engine's output must equal."""
+        sampling, output = request.sampling, list(request.output_token_ids)
+        stops = {*sampling.stop_token_ids, *(() if sampling.ignore_eos else config.eos_token_ids)}
+        capacity = min(config.max_model_len, config.num_blocks * config.block_size + 1)
+        while True:
+            tokens = [*request.prompt_token_ids, *output]
+            if len(output) > sampling.min_tokens and output[-1] in stops:
+                return output, FinishReason.STOP
+            if len(output) >= sampling.max_tokens or len(tokens) >= capacity:
+                return output, FinishReason.LENGTH
+            output.append(self.next_token(self.entries(tokens)[-1], sampling))
+
+    def search(self, request: GenerationRequest, config: EngineConfig) -> tuple[Hypothesis, ...]:
+        """Beam search without an engine: every beam is computed from its first token on, in every step."""
+        sampling, prompt = request.sampling, list(request.prompt_token_ids)
+        assert sampling.beam is not None
+        capacity = min(config.max_model_len, config.num_blocks * config.block_size + 1)
+        state = BeamState(
+            sampling.beam,
+            stop_token_ids=stop_token_ids(sampling, eos_token_ids=frozenset(config.eos_token_ids)),
+            min_tokens=sampling.min_tokens,
+            max_tokens=min(sampling.max_tokens, capacity - len(prompt)),
+        )
+        beams: list[list[int]] = [[]]
+        while not state.is_done:
+            for index, output in enumerate(beams):
+                state.offer(
+                    index, self.candidates(self.entries([*prompt, *output])[-1], num_candidates(sampling, config))
+                )
+            beams = [[*beams[parent], token] for parent, token in state.advance(beams)]
+        return state.hypotheses
+
+    def prompt_logprobs(self, prompt: tuple[int, ...]) -> tuple[TokenLogprobs, ...]:
+        entries = self.entries(list(prompt))
+        return tuple(self.logprobs(token, entry) for token, entry in zip(prompt[1:], entries, strict=False))
+
+
+def num_candidates(sampling: SamplingParams, config: EngineConfig) -> int:
+    assert sampling.beam is not None
+    stops = stop_token_ids(sampling, eos_token_ids=frozenset(config.eos_token_ids))
+    return max(2, 1 + len(stops)) * sampling.beam.width
+
+
+@dataclass
+class OracleRunner:
+    """Runs the model on a simulated KV store of two tiers, checking each batch against the engine's promises."""
+
+    model: OracleModel
+    config: EngineConfig
+    store: dict[int, int] = field(default_factory=dict)  # slot -> entry
+    host: dict[int, int] = field(default_factory=dict)
+    batches: list[list[tuple[str, int]]] = field(default_factory=list)  # (request id, tokens) of each share
+    failures: list[Exception] = field(default_factory=list)  # raised by the next calls
+    num_copied: int = 0
+
+    def execute(self, batch: StepBatch) -> StepResult:
+        self._copy(self.store, self.host, batch.swap_out)
+        self._copy(self.host, self.store, batch.swap_in)
+        self._copy(self.store, self.store, batch.block_copies)
+        self._check_shape(batch)
+        for share in batch.sequences:
+            self._write(share)
+        if self.failures:
+            raise self.failures.pop()
+        for share in batch.sequences:
+            self._check_content(share)
+        return StepResult(
+            samples=[self._samples(share) for share in batch.sequences],
+            prompt_logprobs=[self._score_prompt(share) for share in batch.sequences],
+        )
+
+    def _copy(self, source: dict[int, int], destination: dict[int, int], pairs: list[tuple[int, int]]) -> None:
+        """Blocks whole, in the order given; slots that were never written stay so."""
+        size = self.config.block_size
+        self.num_copied += len(pairs)
+        for source_block, destination_block in pairs:
+            for offset in range(size):
+                entry = source.get(source_block * size + offset)
+                if entry is not None:
+                    destination[destination_block * size + offset] = entry
+                else:
+                    destination.pop(destination_block * size + offset, None)
+
+    def _check_shape(self, batch: StepBatch) -> None:
+        assert batch.has_work
+        self.batches.append([(share.sequence.request_id, share.num_new_tokens) for share in batch.sequences])
+        shares = [share.num_new_tokens for share in batch.sequences]
+        assert min(shares, default=1) >= 1
+        assert batch.num_tokens == sum(shares) <= self.config.max_num_batched_tokens
+        assert len(shares) + sum(len(share.followers) for share in batch.sequences) <= self.config.max_num_seqs
+        for share in batch.sequences:
+            sequence, end = share.sequence, _end(share)
+            assert share.samples == (end - len(share.draft_token_ids) == len(sequence.token_ids))
+            assert share.samples or not (share.draft_token_ids or share.followers)
+            assert not (share.draft_token_ids and share.followers)
+            assert len(share.draft_token_ids) <= self.config.num_draft_tokens
+            assert len(sequence.block_table) >= -(-end // self.config.block_size)
+            for follower in share.followers:
+                assert follower.token_ids == sequence.token_ids
+
+    def _write(self, share: ScheduledSequence) -> None:
+        start = share.sequence.num_computed_tokens
+        before = self.store[self._slot(share, start - 1)] if start else 0
+        for position, entry in enumerate(self.model.entries(_tokens(share)[start:], before=before), start):
+            self.store[self._slot(share, position)] = entry
+
+    def _check_content(self, share: ScheduledSequence) -> None:
+        """After all shares have written: a block with two owners shows here."""
+        content = [self.store[self._slot(share, position)] for position in range(_end(share))]
+        assert content == self.model.entries(_tokens(share))
+
+    def _samples(self, share: ScheduledSequence) -> tuple[Sample, ...]:
+        if not share.samples:
+            return ()
+        sampling = share.sequence.sampling
+        entries = [
+            self.store[self._slot(share, len(share.sequence) - 1 + n)] for n in range(len(share.draft_token_ids) + 1)
+        ]
+        if sampling.beam is not None:
+            candidates = self.model.candidates(entries[0], num_candidates(sampling, self.config))
+            return (Sample((), candidates=candidates),)
+        if share.draft_token_ids:
+            return (self._verify(share.sequence, share.draft_token_ids, entries),)
+        return tuple(self._sample(sequence, entries[:1]) for sequence in (share.sequence, *share.followers))
+
+    def _verify(self, sequence: Sequence, drafts: tuple[int, ...], entries: list[int]) -> Sample:
+        """Accepts drafts while each is what would have been sampled without it."""
+        num_right = 0
+        while num_right < len(drafts):
+            if drafts[num_right] != self.model.next_token(entries[num_right], sequence.sampling):
+                break
+            num_right += 1
+        return self._sample(sequence, entries[: num_right + 1])
+
+    def _sample(self, sequence: Sequence, entries: list[int]) -> Sample:
+        sampling = sequence.sampling
+        token_ids = tuple(self.model.next_token(entry, sampling) for entry in entries)
+        wants_logprobs = sampling.num_logprobs is not None
+        scored = [self.model.logprobs(*pair) for pair in zip(token_ids, entries, strict=True)] if wants_logprobs else []
+        return Sample(token_ids, logprobs=tuple(scored))
+
+    def _score_prompt(self, share: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
+        sequence = share.sequence
+        if sequence.sampling.num_prompt_logprobs is None:
+            return ()
+        positions = range(sequence.num_computed_tokens, min(_end(share), sequence.num_prompt_tokens - 1))
+        return tuple(
+            self.model.logprobs(sequence.token_ids[position + 1], self.store[self._slot(share, position)])
+            for position in positions
+        )
+
+    def _slot(self, share: ScheduledSequence, position: int) -> int:
+        block = share.sequence.block_table[position // self.config.block_size]
+        assert 0 <= block < self.config.num_blocks
+        return block * self.config.block_size + position % self.config.block_size
+
+
+def _end(share: ScheduledSequence) -> int:
+    return share.sequence.num_computed_tokens + share.num_new_tokens
+
+
+def _tokens(share: ScheduledSequence) -> list[int]:
+    """The sequence's tokens up to the end of the share, drafts among them."""
+    return [*share.sequence.token_ids, *share.draft_token_ids][: _end(share)]

@@ -1,0 +1,163 @@
+"""A sequence group: the sequences of one prompt, admitted, preempted and brought back together (dissertation 5.4.5).
+
+What they have in common is computed once, by the first of them, the leader; then the others fork its blocks:
+
+    leader    [common tokens ......|own tokens ..]        prefill of the common ones, by the leader alone
+    followers                      |own tokens ..]        fork; from here on each computes its own
+
+A fresh group has no tokens but common ones: the followers sample their first token from the leader's logits.
+"""
+
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from headway.engine.batch import ScheduledSequence
+from headway.engine.beam import BeamState
+from headway.engine.block_manager import BlockManager
+from headway.engine.sequence import Sequence, SequenceStatus
+
+
+@dataclass(slots=True, eq=False)
+class SequenceGroup:
+    """Sequences that live and wait together.
+
+    Attributes:
+        sequences: those that have not ended, the leader first; of a beam search, its live beams, best first.
+        beams: the state of a beam search, or None: then the sequences are independent samples.
+        status: of every sequence in it.
+        shares: what each sequence computes in a step. Until the fork there is only the leader's.
+        num_common_tokens: leading tokens that the leader computes for all, or None if there are none, or the others
+            have forked.
+        num_preemptions: how often it gave way.
+    """
+
+    sequences: list[Sequence]
+    arrival_s: float
+    beams: BeamState | None = None
+    status: SequenceStatus = SequenceStatus.WAITING
+    shares: list[ScheduledSequence] = field(default_factory=list)
+    num_common_tokens: int | None = None
+    num_preemptions: int = 0
+
+    def __post_init__(self) -> None:
+        self.start_over()
+
+    @property
+    def leader(self) -> Sequence:
+        return self.sequences[0]
+
+    @property
+    def followers(self) -> tuple[Sequence, ...]:
+        """Those that wait for the leader."""
+        return () if self.num_common_tokens is None else tuple(self.sequences[1:])
+
+    @property
+    def holders(self) -> list[Sequence]:
+        """Those that can hold blocks."""
+        return self.sequences if self.num_common_tokens is None else self.sequences[:1]
+
+    @property
+    def num_places(self) -> int:
+        """Sequences that it may run at once."""
+        return len(self.sequences) if self.beams is None else self.beams.width
+
+    @property
+    def can_split(self) -> bool:
+        """Whether its sequences can go their own ways."""
+        return self.beams is None and len(self.sequences) > 1
+
+    @property
+    def num_pending_prefill_tokens(self) -> int:
+        """Tokens that are known but not computed; of each sequence, the one that a decode computes next is left out."""
+        if len(self.sequences) == 1:
+            return max(0, self.leader.num_uncomputed_tokens - 1)
+        num_forked = self.num_common_tokens or 0
+        own = sum(max(0, len(follower) - num_forked - 1) for follower in self.followers)
+        return own + sum(max(0, holder.num_uncomputed_tokens - 1) for holder in self.holders)
+
+    def num_follower_blocks(self, block_size: int) -> int:
+        """Blocks that all but the leader will have besides the common ones, when all of their tokens are computed."""
+        num_shared = (self.num_common_tokens or 0) // block_size
+        return sum(-(-len(sequence) // block_size) - num_shared for sequence in self.sequences[1:])
+
+    def set_status(self, status: SequenceStatus) -> None:
+        self.status = status
+        for sequence in self.sequences:
+            sequence.status = status
+
+    def start_over(self) -> None:
+        """Prepares the computation of all tokens, the common ones first."""
+        self.num_common_tokens = (_num_common_tokens(self.sequences) or None) if len(self.sequences) > 1 else None
+        self._renew_shares()
+        if self.beams is not None:
+            self.beams.forget_candidates()
+
+    def fork(self, blocks: BlockManager) -> None:
+        """Lets the followers have what the leader has computed."""
+        for follower in self.followers:
+            blocks.fork(self.leader, follower)
+            follower.prompt_logprobs = list(self.leader.prompt_logprobs)
+            follower.num_cached_tokens = self.leader.num_cached_tokens
+        self.num_common_tokens = None
+        self._renew_shares()
+
+    def leave(self, sequence: Sequence, blocks: BlockManager) -> None:
+        """Takes a sequence out and frees its blocks; a leader for whom others wait leaves them what it has computed."""
+        followers = self.followers
+        if followers and sequence is self.leader:
+            self._hand_over(followers[0], blocks)
+        blocks.free(sequence)
+        sequence.status = SequenceStatus.FINISHED
+        self.sequences.remove(sequence)
+        if len(self.sequences) == 1:
+            self.num_common_tokens = None
+        if followers:
+            self._renew_shares()
+        else:
+            self.shares = [share for share in self.shares if share.sequence is not sequence]
+
+    def replace(self, survivors: list[tuple[int, int]], blocks: BlockManager) -> None:
+        """Continues a beam search: each survivor is (index of its parent, its new token).
+
+        A parent's first child takes over its blocks, further ones fork them, and parents without children end.
+        """
+        parents, children = self.sequences, []
+        heirs: set[int] = set()
+        for index, _ in survivors:
+            if index in heirs:
+                child = parents[index].copy()
+                blocks.fork(parents[index], child)
+            else:
+                child = parents[index]
+                heirs.add(index)
+            children.append(child)
+        for child, (_, token_id) in zip(children, survivors, strict=True):
+            child.token_ids.append(token_id)
+        for index, parent in enumerate(parents):
+            if index not in heirs:
+                blocks.free(parent)
+                parent.status = SequenceStatus.FINISHED
+        self.sequences = children
+        self._renew_shares()
+
+    def _hand_over(self, heir: Sequence, blocks: BlockManager) -> None:
+        if self.status is SequenceStatus.RUNNING:
+            blocks.fork(self.leader, heir)
+            heir.prompt_logprobs = self.leader.prompt_logprobs
+            heir.num_cached_tokens = self.leader.num_cached_tokens
+        else:
+            self.set_status(SequenceStatus.WAITING)  # what lies on the host goes: only what runs can be forked
+
+    def _renew_shares(self) -> None:
+        self.shares = [ScheduledSequence(sequence, 0, samples=False) for sequence in self.holders]
+
+
+def _num_common_tokens(sequences: list[Sequence]) -> int:
+    """Leading tokens that are equal in all; one less where one sequence ends there and others go on.
+
+    That one's last token is left for itself to compute, because it gives the logits of its next one.
+    """
+    columns = zip(*(sequence.token_ids for sequence in sequences), strict=False)
+    num_equal = sum(1 for _ in takewhile(lambda column: len(set(column)) == 1, columns))
+    lengths = {len(sequence) for sequence in sequences}
+    return num_equal if lengths == {num_equal} else min(num_equal, min(lengths) - 1)

@@ -1,0 +1,42 @@
+"""Rows of logits: which sequence, and which place in it, each one is for."""
+
+from dataclasses import dataclass
+
+from headway.core.request import SamplingParams
+from headway.engine.batch import ScheduledSequence
+from headway.engine.sequence import Sequence
+
+
+@dataclass(slots=True)
+class Row:
+    """The next token of `sequence`, if `draft_token_ids` come right after its own tokens."""
+
+    sequence: Sequence
+    draft_token_ids: tuple[int, ...] = ()
+
+    @property
+    def sampling(self) -> SamplingParams:
+        return self.sequence.sampling
+
+    @property
+    def token_ids(self) -> list[int]:
+        """Everything before the token to sample."""
+        return [*self.sequence.token_ids, *self.draft_token_ids]
+
+    @property
+    def output_token_ids(self) -> list[int]:
+        return [*self.sequence.output_token_ids, *self.draft_token_ids]
+
+    @property
+    def num_output_tokens(self) -> int:
+        return self.sequence.num_output_tokens + len(self.draft_token_ids)
+
+
+def rows_of(share: ScheduledSequence) -> list[Row]:
+    """What the share samples: one row behind each of its drafts, or one for each follower; none if it is a chunk."""
+    if not share.samples:
+        return []
+    drafts = share.draft_token_ids
+    if drafts:
+        return [Row(share.sequence, drafts[:count]) for count in range(len(drafts) + 1)]
+    return [Row(share.sequence), *map(Row, share.followers)]
