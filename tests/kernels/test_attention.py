@@ -40,7 +40,7 @@ class Case:
         starts = torch.tensor((0, *self.query_lens)).cumsum(0)
         return {
             "q": torch.randn(sum(self.query_lens), self.num_heads, self.head_dim).to(self.dtype),
-            "k_cache": caches[0].to(self.cache_dtype),
+            "k_cache": caches[0].mT.contiguous().mT.to(self.cache_dtype),
             "v_cache": caches[1].to(self.cache_dtype),
             "block_tables": tables,
             "seq_lens": torch.tensor(self.seq_lens, dtype=torch.int32),
@@ -166,12 +166,13 @@ def test_views_are_read_and_written_in_place() -> None:
     expected = paged_attention(**operands)
     fused = torch.zeros(num_tokens, 1000)
     fused[:, 100:612] = operands["q"].flatten(1)
-    pool = torch.stack((operands["k_cache"], operands["v_cache"]), dim=1)
+    keys, values = operands["k_cache"].mT, operands["v_cache"]
+    pool = torch.stack((keys.flatten(2), values.flatten(2)), dim=1)
     wide = torch.zeros(num_tokens, 600)
     views = {
         "q": fused[:, 100:612].view(-1, 8, 64),
-        "k_cache": pool[:, 0],
-        "v_cache": pool[:, 1],
+        "k_cache": pool[:, 0].unflatten(2, keys.shape[2:]).mT,
+        "v_cache": pool[:, 1].unflatten(2, values.shape[2:]),
         "block_tables": torch.cat((operands["block_tables"],) * 2, dim=1)[:, : operands["block_tables"].shape[1]],
         "out": wide[:, :512].view(-1, 8, 64),
     }
@@ -215,6 +216,7 @@ def test_impossible_values_are_refused(name: str, place: tuple[int, ...], value:
         ("q", torch.zeros(6, 6, 64)),
         ("q", torch.zeros(6, 8, 64, dtype=torch.float64)),
         ("k_cache", torch.zeros(6, 4, 16, 32)),
+        ("k_cache", torch.zeros(6, 4, 16, 64)),
         ("v_cache", torch.zeros(5, 4, 16, 64)),
         ("block_tables", torch.zeros(3, 3, dtype=torch.int64)),
         ("block_tables", torch.zeros(3, 4, dtype=torch.int32).T),

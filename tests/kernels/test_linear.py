@@ -1,10 +1,12 @@
 """The linear layer over packed weights."""
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
 
-from headway.kernels import linear, pack_linear, reference
+from headway.kernels import linear, pack_linear, quantize, reference
 from headway.kernels.cpu import CpuKernels
 
 ACTIVATIONS = ("none", "relu", "silu", "gelu", "gelu_tanh")
@@ -16,6 +18,7 @@ def run(
     x: Tensor,
     weight: Tensor,
     *,
+    scales: Tensor | None = None,
     is_gated: bool = False,
     bias: Tensor | None = None,
     activation: str = "none",
@@ -24,6 +27,7 @@ def run(
     return kernels.linear(
         x,
         panels=kernels.pack_linear(weight, is_gated=is_gated),
+        scales=scales,
         out_features=len(weight),
         is_gated=is_gated,
         bias=bias,
@@ -33,9 +37,9 @@ def run(
 
 
 def check(kernels: CpuKernels, x: Tensor, weight: Tensor, **options) -> None:
-    plain = {"is_gated": False, "bias": None, "activation": "none", "residual": None, **options}
+    plain = {"scales": None, "is_gated": False, "bias": None, "activation": "none", "residual": None, **options}
     wide = {name: value.double() if isinstance(value, Tensor) else value for name, value in plain.items()}
-    expected = reference.linear(x.double(), weight=weight.double(), **wide)
+    expected = reference.linear(x.double(), weight=weight, **wide)
     torch.testing.assert_close(run(kernels, x, weight, **options).double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -44,6 +48,21 @@ def check(kernels: CpuKernels, x: Tensor, weight: Tensor, **options) -> None:
 def test_equals_the_reference(kernels: CpuKernels, num_rows: int, out_features: int, in_features: int) -> None:
     weight = torch.randn(out_features, in_features) / in_features**0.5
     check(kernels, torch.randn(num_rows, in_features), weight)
+
+
+@pytest.mark.parametrize(("out_features", "in_features"), SHAPES)
+@pytest.mark.parametrize("num_rows", [0, 1, 6, 13, 121])
+def test_weights_in_int8_equal_the_reference(
+    kernels: CpuKernels, num_rows: int, out_features: int, in_features: int
+) -> None:
+    rows, scales = quantize(torch.randn(out_features, in_features) / in_features**0.5)
+    check(kernels, torch.randn(num_rows, in_features), rows, scales=scales)
+
+
+@pytest.mark.parametrize("is_gated", [False, True])
+def test_scales_come_before_bias_and_activation(kernels: CpuKernels, is_gated: bool) -> None:
+    rows, scales = quantize(torch.randn(70, 48) / 4)
+    check(kernels, torch.randn(9, 48), rows, scales=scales, is_gated=is_gated, bias=torch.randn(70), activation="silu")
 
 
 @pytest.mark.parametrize("activation", ACTIVATIONS)
@@ -87,6 +106,7 @@ def test_activations_are_accurate_over_a_wide_range(kernels: CpuKernels) -> None
         expected = reference.linear(
             x.double(),
             weight=torch.ones(1, 1, dtype=torch.float64),
+            scales=None,
             is_gated=False,
             bias=None,
             activation=activation,
@@ -105,12 +125,23 @@ def test_nan_stays_in_its_row(kernels: CpuKernels) -> None:
 
 
 @pytest.mark.parametrize(
-    ("weight", "is_gated"),
-    [(torch.zeros(3), False), (torch.zeros(3, 4, dtype=torch.bfloat16), False), (torch.zeros(3, 4), True)],
+    ("weight", "options"),
+    [
+        (torch.zeros(3), {}),
+        (torch.zeros(3, 4, dtype=torch.bfloat16), {}),
+        (torch.zeros(3, 4, dtype=torch.int8), {}),
+        (torch.zeros(3, 4), {"is_gated": True}),
+        (torch.zeros(3, 4), {"scales": torch.zeros(3)}),
+    ],
 )
-def test_a_bad_weight_is_named(weight: Tensor, is_gated: bool) -> None:
+def test_a_bad_weight_is_named(weight: Tensor, options: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"^weight must"):
-        pack_linear(weight, is_gated=is_gated)
+        pack_linear(weight, **options)
+
+
+def test_a_scale_is_missed() -> None:
+    with pytest.raises(ValueError, match=r"^scales must"):
+        pack_linear(torch.zeros(3, 4, dtype=torch.int8), scales=torch.zeros(2))
 
 
 @pytest.mark.parametrize(

@@ -38,7 +38,7 @@ class Case:
             "q": rows[:, :first_k],
             "k": rows[:, first_k:first_v],
             "v": rows[:, first_v:],
-            "k_cache": torch.randn(cache_shape).to(self.cache_dtype),
+            "k_cache": torch.randn(cache_shape).mT.contiguous().mT.to(self.cache_dtype),
             "v_cache": torch.randn(cache_shape).to(self.cache_dtype),
             "slot_mapping": slots.to(self.index_dtype),
             "positions": torch.randint(0, 50, (self.num_tokens,)).to(self.index_dtype),
@@ -114,13 +114,15 @@ def test_only_the_named_slots_are_written(kernels: CpuKernels) -> None:
 
 def test_strided_blocks_are_written_in_place(kernels: CpuKernels) -> None:
     operands = Case().operands()
-    pool = torch.randn(operands["k_cache"].shape[0], 2, *operands["k_cache"].shape[1:])
-    operands["k_cache"], operands["v_cache"] = pool[:, 0], pool[:, 1]
+    num_blocks, num_kv_heads, block_size, head_dim = operands["v_cache"].shape
+    pool = torch.randn(num_blocks, 2, num_kv_heads, block_size * head_dim)
+    operands["k_cache"] = pool[:, 0].unflatten(2, (head_dim, block_size)).mT
+    operands["v_cache"] = pool[:, 1].unflatten(2, (block_size, head_dim))
     expected = copied(operands)
     rotate_and_cache(**operands)
     reference.rotate_and_cache(**expected)
-    torch.testing.assert_close(pool[:, 0], expected["k_cache"], rtol=1e-5, atol=2e-6)
-    torch.testing.assert_close(pool[:, 1], expected["v_cache"], rtol=1e-5, atol=2e-6)
+    for name in ("k_cache", "v_cache"):
+        torch.testing.assert_close(operands[name], expected[name], rtol=1e-5, atol=2e-6)
 
 
 @pytest.mark.parametrize(("name", "value"), [("slot_mapping", -1), ("slot_mapping", 48), ("positions", 50)])
@@ -143,6 +145,7 @@ def test_an_impossible_index_is_refused_before_anything_is_written(name: str, va
         ("k", torch.zeros(13, 2, 64, dtype=torch.bfloat16)),
         ("v", torch.zeros(12, 2, 64)),
         ("k_cache", torch.zeros(3, 2, 16, 32)),
+        ("k_cache", torch.zeros(3, 2, 16, 64)),
         ("k_cache", torch.zeros(3, 2, 16, 64, dtype=torch.float64)),
         ("v_cache", torch.zeros(3, 2, 16, 64, dtype=torch.bfloat16)),
         ("v_cache", torch.zeros(3, 16, 2, 64).transpose(1, 2)),

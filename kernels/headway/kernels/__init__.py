@@ -4,6 +4,7 @@ from headway.kernels.activation import silu_mul
 from headway.kernels.attention import paged_attention
 from headway.kernels.linear import PackedLinear, linear, pack_linear
 from headway.kernels.norm import add_rms_norm, rms_norm
+from headway.kernels.quantization import quantize
 from headway.kernels.rotary import rotate_and_cache
 
 __all__ = [
@@ -12,6 +13,7 @@ __all__ = [
     "linear",
     "pack_linear",
     "paged_attention",
+    "quantize",
     "rms_norm",
     "rotate_and_cache",
     "silu_mul",

@@ -26,7 +26,8 @@ def paged_attention(
 
     Args:
         q: [tokens, heads, head_dim], float32 or bfloat16; tokens may be strided.
-        k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], float32 or bfloat16, blocks contiguous;
+        k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], float32 or bfloat16, blocks contiguous and
+            each head's keys in them transposed: `k_cache.mT` has strides like `v_cache`;
             kv_heads divides heads.
         block_tables: [sequences, max_blocks] int32, the block of each block_size positions; rows may be strided.
             Entries beyond a context, or before every query's window, are not read.

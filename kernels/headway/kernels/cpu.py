@@ -14,8 +14,8 @@ _DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}  # as in csrc/cpu/abi.h
 _pack_norm = Struct("2q P Pq Pq P2q d").pack
 _pack_gate = Struct("2q P Pq 2q").pack
 _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
-_pack_packing = Struct("q2P4q").pack
-_pack_linear = Struct("q P Pq P P Pq 5q").pack
+_pack_packing = Struct("2q2P4q").pack
+_pack_linear = Struct("q P Pq 2P P Pq 5q").pack
 _pack_attention = Struct("3q Pq Pq 4q Pq Pq 2q P2q 2P 2q d").pack
 
 _ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # as in csrc/cpu/activate.h
@@ -208,10 +208,11 @@ class CpuKernels:
 
     def pack_linear(self, weight: Tensor, *, is_gated: bool) -> Tensor:
         out_features, in_features = weight.shape
-        panels = torch.empty(self._packed_size(in_features, out_features, is_gated))
+        panels = torch.empty(self._packed_size(in_features, out_features, is_gated), dtype=weight.dtype)
         self._pack(
             _pack_packing(
                 torch.get_num_threads(),
+                weight.dtype is torch.int8,
                 panels.data_ptr(),
                 weight.data_ptr(),
                 weight.stride(0),
@@ -227,6 +228,7 @@ class CpuKernels:
         x: Tensor,
         *,
         panels: Tensor,
+        scales: Tensor | None,
         out_features: int,
         is_gated: bool,
         bias: Tensor | None,
@@ -242,6 +244,7 @@ class CpuKernels:
                 x.data_ptr(),
                 x.stride(0),
                 panels.data_ptr(),
+                0 if scales is None else scales.data_ptr(),
                 0 if bias is None else bias.data_ptr(),
                 0 if residual is None else residual.data_ptr(),
                 0 if residual is None else residual.stride(0),

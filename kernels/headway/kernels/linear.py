@@ -1,4 +1,4 @@
-"""Linear layers in float32 on the CPU, over weights that are packed once."""
+"""Linear layers in float32 on the CPU, over weights that are packed once, in float32 or int8."""
 
 from dataclasses import dataclass
 
@@ -16,33 +16,39 @@ class PackedLinear:
     """A weight in the layout of this process's kernels; `pack_linear` makes it.
 
     Attributes:
-        panels: the weights, in an order that a product streams through once.
+        panels: the weights, in an order that a product streams through once; float32 or int8.
+        scales: [out_features] float32 that the products with weights in int8 are multiplied by; None for float32.
         is_gated: whether the first half of the output features gates the second.
     """
 
     panels: Tensor
+    scales: Tensor | None
     in_features: int
     out_features: int
     is_gated: bool
 
 
-def pack_linear(weight: Tensor, *, is_gated: bool = False) -> PackedLinear:
+def pack_linear(weight: Tensor, *, scales: Tensor | None = None, is_gated: bool = False) -> PackedLinear:
     """Packs a weight; the original is not needed any more.
 
     Args:
-        weight: [out_features, in_features] float32 on the CPU, rows contiguous.
+        weight: [out_features, in_features] on the CPU, rows contiguous; int8 if there are scales, else float32.
+        scales: [out_features] float32, one for each row of the weight; `quantize` makes both.
         is_gated: the rows hold the gates, then as many features that they gate.
 
     Raises:
         ValueError: the weight has another shape, dtype, layout or device.
     """
-    out_features, in_features = check_matrix("weight", weight)
-    if not weight.is_cpu or weight.dtype is not torch.float32:
-        raise ValueError(f"weight must be float32 on the CPU; it is {weight.dtype} on {weight.device}")
+    dtype = torch.float32 if scales is None else torch.int8
+    out_features, in_features = check_matrix("weight", weight, dtypes=frozenset({dtype}))
+    if not weight.is_cpu:
+        raise ValueError(f"weight must be on the CPU; it is on {weight.device}")
+    if scales is not None:
+        check_vector("scales", scales, out_features, dtype=torch.float32, like=weight)
     if is_gated and out_features % 2:
         raise ValueError(f"weight must have an even number of rows to be gated; it has {out_features}")
     panels = default_kernels().pack_linear(weight, is_gated=is_gated)
-    return PackedLinear(panels, in_features, out_features, is_gated)
+    return PackedLinear(panels, scales, in_features, out_features, is_gated)
 
 
 def linear(
@@ -53,7 +59,9 @@ def linear(
     activation: str = "none",
     residual: Tensor | None = None,
 ) -> Tensor:
-    """`activation(y) + residual` with `y = x @ weight.T + bias`; gated, `activation(gate) * value`, the halves of y.
+    """`activation(y) + residual` with `y = scales * (x @ weight.T) + bias`.
+
+    Gated it is `activation(gate) * value`, the halves of y.
 
     A row's result does not depend on the rows beside it, bit for bit, nor on the number of threads.
 
@@ -85,6 +93,7 @@ def linear(
     return default_kernels().linear(
         x,
         panels=layer.panels,
+        scales=layer.scales,
         out_features=layer.out_features,
         is_gated=layer.is_gated,
         bias=bias,

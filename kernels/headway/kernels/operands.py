@@ -21,13 +21,13 @@ def _reject(name: str, tensor: Tensor, expected: str) -> NoReturn:
     )
 
 
-def check_matrix(name: str, tensor: Tensor) -> tuple[int, int]:
-    """[rows, columns] of float32 or bfloat16, each row contiguous; returns the shape."""
+def check_matrix(name: str, tensor: Tensor, *, dtypes: frozenset[torch.dtype] = FLOATS) -> tuple[int, int]:
+    """[rows, columns] of one of the dtypes, each row contiguous; returns the shape."""
     shape, strides = tensor.shape, tensor.stride()
     if len(shape) != 2 or strides[1] != 1 or (strides[0] < shape[1] and shape[0] > 1):
         _reject(name, tensor, "a matrix of contiguous rows")
-    if tensor.dtype not in FLOATS:
-        _reject(name, tensor, "float32 or bfloat16")
+    if tensor.dtype not in dtypes:
+        _reject(name, tensor, " or ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)))
     return shape[0], shape[1]
 
 
@@ -69,16 +69,19 @@ def check_like(name: str, tensor: Tensor, like: Tensor) -> None:
 
 
 def check_caches(k_cache: Tensor, v_cache: Tensor, *, head_dim: int, like: Tensor) -> int:
-    """Both [blocks, kv_heads, block_size, head_dim] of one dtype, each block contiguous; returns kv_heads."""
+    """Both [blocks, kv_heads, block_size, head_dim] of one dtype; returns kv_heads.
+
+    Each block is contiguous, and each head's keys in it lie transposed: a dimension of all of them side by side.
+    """
     shape = k_cache.shape
     if len(shape) != 4 or shape[3] != head_dim:
         _reject("k_cache", k_cache, f"[num_blocks, num_kv_heads, block_size, {head_dim}]")
     if k_cache.dtype not in FLOATS or k_cache.device != like.device:
         _reject("k_cache", k_cache, f"float32 or bfloat16 on {like.device}")
     check_like("v_cache", v_cache, k_cache)
-    within_block = (shape[2] * head_dim, head_dim, 1)
-    if k_cache.stride()[1:] != within_block:
-        _reject("k_cache", k_cache, "contiguous within a block")
-    if v_cache.stride()[1:] != within_block:
+    head_size = shape[2] * head_dim
+    if k_cache.stride()[1:] != (head_size, 1, shape[2]):
+        _reject("k_cache", k_cache, "contiguous within a block, with the keys of a head transposed")
+    if v_cache.stride()[1:] != (head_size, head_dim, 1):
         _reject("v_cache", v_cache, "contiguous within a block")
     return shape[1]

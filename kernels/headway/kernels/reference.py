@@ -46,12 +46,15 @@ def linear(
     x: Tensor,
     *,
     weight: Tensor,
+    scales: Tensor | None,
     is_gated: bool,
     bias: Tensor | None,
     activation: str,
     residual: Tensor | None,
 ) -> Tensor:
-    out = functional.linear(x, weight, bias)
+    out = functional.linear(x, weight.to(x.dtype))
+    out = out if scales is None else out * scales
+    out = out if bias is None else out + bias
     if is_gated:
         gate, value = out.chunk(2, dim=1)
         return _ACTIVATIONS[activation](gate) * value

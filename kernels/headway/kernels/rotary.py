@@ -26,7 +26,8 @@ def rotate_and_cache(
     Args:
         q: [tokens, heads, head_dim], float32 or bfloat16; tokens may be strided, as views into a fused qkv row are.
         k, v: [tokens, kv_heads, head_dim], as `q`.
-        k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], float32 or bfloat16, blocks contiguous.
+        k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], float32 or bfloat16, blocks contiguous and
+            each head's keys in them transposed: `k_cache.mT` has strides like `v_cache`.
         slot_mapping: [tokens] int32 or int64; slot s is place s % block_size of block s // block_size. No two alike.
         positions: [tokens] int32 or int64, rows of `cos_sin`; needed with it.
         cos_sin: [max_position, rotary_dim] float32, cosines then sines; None leaves q and k unrotated. The leading

@@ -92,7 +92,7 @@ class TileAttention {
     std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
     do {
       advance(tile, following);
-      pack_keys();
+      find_keys();
       find_values();
       for (int64_t r = 0; r < tile.num_rows; r += kMaxRows) {
         switch (tile.num_rows - r) {
@@ -115,39 +115,56 @@ class TileAttention {
     else if (following)
       next_->locate(problem_, *following, following->first_key);
     else
-      next_->first = next_->last = 0;
-    prefetch_ = Prefetch<Cache>(*next_, problem_.head_dim);
+      next_->num_pieces = 0;
+    prefetch_ = Prefetch<Cache>(*next_, problem_);
   }
 
-  // keys_[i][n] = dimension i of the current tile's key n. Lanes outside [first, last) repeat a key inside: they
-  // will be masked, and memory that no token was written to is never read.
-  void pack_keys() {
-    const int begin = current_->first / kLanes * kLanes;
-    for (int n = begin; n < current_->last; n += kLanes) {
-      const Cache* rows[kLanes];
-      for (int k = 0; k < kLanes; ++k)
-        rows[k] = current_->slots[std::clamp(n + k, current_->first, current_->last - 1)].key;
-      for_each_vec(problem_.head_dim, [&](int64_t i, auto lanes) {
-        prefetch_.some(kLanes);
-        Vec square[kLanes];
-        for (int k = 0; k < kLanes; ++k) square[k] = load(rows[k] + i, lanes);
-        transpose(square);
-        for (int k = 0; k < kLanes; ++k) store(keys_ + (i + k) * kTileKeys + n, square[k]);
-      });
+  // key_columns_[c] + i * key_stride_ = dimension i of the keys [c * kLanes, (c + 1) * kLanes) of the current tile: in
+  // the cache itself, if it holds whole registers of floats. Lanes outside [first, last) hold anything: they will be
+  // masked.
+  void find_keys() {
+    const int begin = current_->first / kLanes, end = static_cast<int>(round_up_to_vec(current_->last)) / kLanes;
+    if constexpr (std::is_same_v<Cache, float>) {
+      if (problem_.block_size % kLanes == 0) {
+        key_stride_ = problem_.block_size;
+        const auto* piece = current_->pieces;
+        for (int c = begin; c < end; ++c) {
+          while (piece->begin + piece->count <= c * kLanes) ++piece;
+          key_columns_[c] = piece->key + (c * kLanes - piece->begin);
+        }
+        std::fill_n(key_columns_, begin, key_columns_[begin]);
+        return;
+      }
+    }
+    key_stride_ = kTileKeys;
+    for (int c = 0; c < end; ++c) key_columns_[c] = keys_ + c * kLanes;
+    for (int p = 0; p < current_->num_pieces; ++p) pack_keys(current_->pieces[p]);
+  }
+
+  void pack_keys(const typename CacheTile<Cache>::Piece& piece) {
+    for (int64_t i = 0; i < problem_.head_dim; ++i) {
+      prefetch_.some(8);
+      const Cache* from = piece.key + i * problem_.block_size;
+      float* to = keys_ + i * kTileKeys + piece.begin;
+      for_each_vec(piece.count, [=](int64_t n, auto lanes) { store(to + n, load(from + n, lanes), lanes); });
     }
   }
 
   // value_rows_[n] = value n of the current tile as padded float32: in the cache itself, if that is what it holds.
   void find_values() {
-    for (int n = current_->first; n < current_->last; ++n) {
-      const Cache* from = current_->slots[n].value;
-      if constexpr (std::is_same_v<Cache, float>) {
-        value_rows_[n] = from;
-        if (padded_dim_ == problem_.head_dim) continue;
+    for (int p = 0; p < current_->num_pieces; ++p) {
+      const auto& piece = current_->pieces[p];
+      for (int k = 0; k < piece.count; ++k) {
+        const Cache* from = piece.value + k * problem_.head_dim;
+        const int n = piece.begin + k;
+        if constexpr (std::is_same_v<Cache, float>) {
+          value_rows_[n] = from;
+          if (padded_dim_ == problem_.head_dim) continue;
+        }
+        float* to = values_ + n * padded_dim_;
+        for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(to + i, load(from + i, lanes)); });
+        value_rows_[n] = to;
       }
-      float* to = values_ + n * padded_dim_;
-      for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(to + i, load(from + i, lanes)); });
-      value_rows_[n] = to;
     }
   }
 
@@ -160,9 +177,9 @@ class TileAttention {
     const int num_vecs = static_cast<int>(round_up_to_vec(end)) / kLanes;
     multiply<kRows, kTileKeys / kLanes>(
         queries_ + r * padded_dim_, padded_dim_, static_cast<int>(problem_.head_dim),
-        [this](int i) {
-          prefetch_.some(2);
-          return keys_ + i * kTileKeys;
+        [this](int i, int c) {
+          if (c == 0) prefetch_.some(4);
+          return load(key_columns_[c] + i * key_stride_);
         },
         num_vecs,
         [&](int row, int n, Vec score) { store(&scores[row][n], score); });
@@ -173,9 +190,9 @@ class TileAttention {
                                   lane_sums_ + (r + row) * kLanes);
     multiply<kRows, 8>(
         &scores[0][begin], kTileKeys, end - begin,
-        [this, begin](int n) {
-          prefetch_.some(2);
-          return value_rows_[begin + n];
+        [this, begin](int n, int c) {
+          if (c == 0) prefetch_.some(4);
+          return load(value_rows_[begin + n] + c * kLanes);
         },
         static_cast<int>(padded_dim_) / kLanes, [&](int row, int i, Vec sum) {
           float* value = softmax.values + (r + row) * softmax.stride + i;
@@ -195,7 +212,8 @@ class TileAttention {
   CacheTile<Cache> tiles_[2];
   CacheTile<Cache>*current_ = &tiles_[0], *next_ = &tiles_[1];
   Prefetch<Cache> prefetch_;  // of next_
-  const float* value_rows_[kTileKeys];
+  const float *key_columns_[kTileKeys / kLanes], *value_rows_[kTileKeys];
+  int64_t key_stride_ = kTileKeys;
   int64_t first_visible_[kTileRows], end_visible_[kTileRows];
 };
 

@@ -5,16 +5,20 @@
 
 namespace headway {
 
-// Context positions start + n of one sequence and KV head, for n in [first, last) within a tile.
+// Context positions start + n of one sequence and KV head, for n in [first, last) within a tile. In a block, keys lie
+// transposed, [head_dim, block_size], and values as rows, [block_size, head_dim].
 template <class Cache>
 struct CacheTile {
-  struct Slot {
+  // Positions that lie in one block. `key` and `value` point to the first of them.
+  struct Piece {
     const Cache *key, *value;
+    int begin, count;  // of the tile's positions
   };
 
   int64_t start = 0;
   int first = 0, last = 0;
-  Slot slots[kTileKeys];
+  int num_pieces = 0;
+  Piece pieces[kTileKeys];
 
   // The tile that holds `position`, cut to what the rows attend to.
   void locate(const AttentionProblem& problem, const RowTile& rows, int64_t position) {
@@ -26,13 +30,12 @@ struct CacheTile {
     const auto* values = static_cast<const Cache*>(problem.v_cache) + head_offset;
     const int32_t* block = problem.block_table(rows.sequence) + (start + first) / problem.block_size;
     int64_t slot = (start + first) % problem.block_size;
-    for (int n = first; n < last; ++n) {
-      slots[n] = {keys + *block * problem.k_block_stride + slot * problem.head_dim,
-                  values + *block * problem.v_block_stride + slot * problem.head_dim};
-      if (++slot == problem.block_size) {
-        slot = 0;
-        ++block;
-      }
+    num_pieces = 0;
+    for (int n = first; n < last; ++block, slot = 0) {
+      const int count = static_cast<int>(std::min<int64_t>(problem.block_size - slot, last - n));
+      pieces[num_pieces++] = {keys + *block * problem.k_block_stride + slot,
+                              values + *block * problem.v_block_stride + slot * problem.head_dim, n, count};
+      n += count;
     }
   }
 };
@@ -44,30 +47,41 @@ template <class Cache>
 class Prefetch {
  public:
   Prefetch() = default;
-  Prefetch(const CacheTile<Cache>& tile, int64_t head_dim)
-      : slot_(tile.slots + tile.first), end_(tile.slots + tile.last), head_dim_(head_dim) {}
+  Prefetch(const CacheTile<Cache>& tile, const AttentionProblem& problem)
+      : piece_(tile.pieces),
+        end_(tile.pieces + tile.num_pieces),
+        head_dim_(problem.head_dim),
+        block_size_(problem.block_size),
+        rows_per_line_(std::max<int64_t>(1, kLine / problem.block_size)) {}
 
+  // Lines of keys and values in turns. A piece has as many elements of either.
   void some(int num_lines) {
-    for (; num_lines > 0 && slot_ != end_; num_lines -= 2) {
-      __builtin_prefetch(slot_->key + offset_, /*write=*/0, /*locality=*/2);
-      __builtin_prefetch(slot_->value + offset_, /*write=*/0, /*locality=*/2);
+    for (; num_lines > 0 && piece_ != end_; num_lines -= 2) {
+      __builtin_prefetch(piece_->key + row_ * block_size_ + column_, /*write=*/0, /*locality=*/2);
+      __builtin_prefetch(piece_->value + offset_, /*write=*/0, /*locality=*/2);
       offset_ += kLine;
-      if (offset_ >= head_dim_) {
-        offset_ = 0;
-        ++slot_;
+      column_ += kLine;
+      if (column_ >= piece_->count) {
+        column_ = 0;
+        row_ += rows_per_line_;
+      }
+      if (row_ >= head_dim_) {
+        row_ = offset_ = 0;
+        ++piece_;
       }
     }
   }
 
   void rest() {
-    while (slot_ != end_) some(2);
+    while (piece_ != end_) some(2);
   }
 
  private:
   static constexpr int64_t kLine = 64 / sizeof(Cache);
 
-  const typename CacheTile<Cache>::Slot *slot_ = nullptr, *end_ = nullptr;
-  int64_t head_dim_ = 0, offset_ = 0;
+  const typename CacheTile<Cache>::Piece *piece_ = nullptr, *end_ = nullptr;
+  int64_t head_dim_ = 0, block_size_ = 0, rows_per_line_ = 1;  // of keys
+  int64_t row_ = 0, column_ = 0, offset_ = 0;
 };
 
 }  // namespace headway

@@ -1,4 +1,5 @@
-// Linear layers in float32, over weights that are packed once into the panels of linear_tile.h.
+// Linear layers in float32, over weights that are packed once into the panels of linear_tile.h: float32, or int8 with
+// one scale for each output feature.
 #include <algorithm>
 
 #include "abi.h"
@@ -22,9 +23,10 @@ inline int64_t count_panels(int64_t out_features, int64_t is_gated) {
 
 struct PackProblem {
   int64_t num_threads;
-  float* panels;
-  const float* weight;  // [out_features, in_features]
-  int64_t stride;       // elements from one row to the next
+  int64_t is_int8;
+  void* panels;
+  const void* weight;  // [out_features, in_features], as the panels float32 or int8
+  int64_t stride;      // elements from one row to the next
   int64_t in_features, out_features, is_gated;
 };
 
@@ -33,7 +35,8 @@ struct LinearProblem {
   float* out;  // [num_rows, output_width]
   const float* x;
   int64_t x_stride;
-  const float* panels;
+  const void* panels;
+  const float* scales;    // [out_features] for panels of int8; null for float32
   const float* bias;      // [out_features], or null
   const float* residual;  // as out, or null; not with a gate
   int64_t residual_stride;
@@ -57,10 +60,18 @@ inline void write_columns(int64_t num_left, Write write) {
     write(Partial{static_cast<int>(num_left)});
 }
 
+// The products with `column` and its neighbours: scaled if the weights are, the bias added if there is one.
+template <class Lanes>
+inline Vec finish_sum(const LinearProblem& p, int64_t column, Vec sum, Lanes lanes) {
+  if (p.scales) sum *= load(p.scales + column, lanes);
+  if (p.bias) sum += load(p.bias + column, lanes);
+  return sum;
+}
+
 inline void finish_plain(const LinearProblem& p, int64_t row, int64_t column, const Vec (&sums)[kPanelVecs]) {
   for (int c = 0; c < kPanelVecs; ++c, column += kLanes)
     write_columns(p.out_features - column, [&](auto lanes) {
-      Vec y = activate(p.activation, p.bias ? sums[c] + load(p.bias + column, lanes) : sums[c]);
+      Vec y = activate(p.activation, finish_sum(p, column, sums[c], lanes));
       if (p.residual) y += load(p.residual + row * p.residual_stride + column, lanes);
       store(p.out + row * p.out_features + column, y, lanes);
     });
@@ -70,19 +81,17 @@ inline void finish_gated(const LinearProblem& p, int64_t row, int64_t column, co
   const int64_t width = p.out_features / 2;
   for (int c = 0; c < kPanelVecs / 2; ++c, column += kLanes)
     write_columns(width - column, [&](auto lanes) {
-      Vec gate = sums[c], value = sums[c + kPanelVecs / 2];
-      if (p.bias) {
-        gate += load(p.bias + column, lanes);
-        value += load(p.bias + width + column, lanes);
-      }
+      const Vec gate = finish_sum(p, column, sums[c], lanes);
+      const Vec value = finish_sum(p, width + column, sums[c + kPanelVecs / 2], lanes);
       store(p.out + row * width + column, activate(p.activation, gate) * value, lanes);
     });
 }
 
 // Rows [first_row, last_row) times one panel, in tiles of about equal height.
+template <class Weight>
 inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_row, int64_t last_row) {
   const int64_t num_rows = last_row - first_row, num_tiles = (num_rows + kTileRows - 1) / kTileRows;
-  const float* weights = p.panels + panel * kPanel * p.in_features;
+  const Weight* weights = static_cast<const Weight*>(p.panels) + panel * kPanel * p.in_features;
   const int64_t column = panel * panel_columns(p.is_gated);
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
     const int64_t top = first_row + num_rows * tile / num_tiles, end = first_row + num_rows * (tile + 1) / num_tiles;
@@ -96,29 +105,35 @@ inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_
   }
 }
 
+template <class Weight>
+inline void pack_panels(const PackProblem& p) {
+  const int64_t width = output_width(p.out_features, p.is_gated), columns = panel_columns(p.is_gated);
+  const int64_t num_panels = count_panels(p.out_features, p.is_gated);
+  parallel_for(num_panels, kPanel * p.in_features, p.num_threads, [&](int64_t panel) {
+    Weight* out = static_cast<Weight*>(p.panels) + panel * kPanel * p.in_features;
+    for (int64_t i = 0; i < kPanel; ++i) {
+      const int64_t column = panel * columns + i % columns;
+      const Weight* row = static_cast<const Weight*>(p.weight) + (i < columns ? column : width + column) * p.stride;
+      for (int64_t k = 0; k < p.in_features; ++k) out[k * kPanel + i] = column < width ? row[k] : Weight{};
+    }
+  });
+}
+
 }  // namespace headway
 
-// Floats that the packed weight takes.
+// Elements that the packed weight takes.
 HEADWAY_API int64_t headway_packed_size(int64_t in_features, int64_t out_features, int64_t is_gated) {
   return headway::count_panels(out_features, is_gated) * headway::kPanel * in_features;
 }
 
 HEADWAY_API void headway_pack_linear(const headway::PackProblem* problem) {
-  using namespace headway;
-  const PackProblem& p = *problem;
-  const int64_t width = output_width(p.out_features, p.is_gated), columns = panel_columns(p.is_gated);
-  const int64_t num_panels = count_panels(p.out_features, p.is_gated);
-  parallel_for(num_panels, kPanel * p.in_features, p.num_threads, [&](int64_t panel) {
-    float* out = p.panels + panel * kPanel * p.in_features;
-    for (int64_t i = 0; i < kPanel; ++i) {
-      const int64_t column = panel * columns + i % columns;
-      const float* row = p.weight + (i < columns ? column : width + column) * p.stride;
-      for (int64_t k = 0; k < p.in_features; ++k) out[k * kPanel + i] = column < width ? row[k] : 0.0f;
-    }
-  });
+  if (problem->is_int8)
+    headway::pack_panels<int8_t>(*problem);
+  else
+    headway::pack_panels<float>(*problem);
 }
 
-// y = x weight^T + bias. out = activation(y) + residual; gated, with y in halves: out = activation(gate) * value.
+// y = scales * x weight^T + bias. out = activation(y) + residual; gated, with y in halves: out = activation(gate) * value.
 HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
   using namespace headway;
   const LinearProblem& p = *problem;
@@ -135,6 +150,10 @@ HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
     const int64_t group = task / num_blocks, block = task % num_blocks;
     const int64_t first_row = p.num_rows * block / num_blocks, last_row = p.num_rows * (block + 1) / num_blocks;
     const int64_t end = std::min(num_panels, (group + 1) * task_panels);
-    for (int64_t panel = group * task_panels; panel < end; ++panel) multiply_panel(p, panel, first_row, last_row);
+    for (int64_t panel = group * task_panels; panel < end; ++panel)
+      if (p.scales)
+        multiply_panel<int8_t>(p, panel, first_row, last_row);
+      else
+        multiply_panel<float>(p, panel, first_row, last_row);
   }
 }

@@ -2,7 +2,8 @@
 //
 // A panel holds the weights of a few registers' worth of output features: for each input feature in order, those of
 // all of them side by side, so that a product streams through it once. Every output is summed over the input features
-// in order, in one accumulator: a row's result does not depend on the rows beside it.
+// in order, in one accumulator: a row's result does not depend on the rows beside it. Weights of one byte are widened
+// as they are loaded, which costs little beside waiting for four times as many bytes.
 #pragma once
 
 #include "vec.h"
@@ -15,8 +16,8 @@ constexpr int kTileRows = 6;
 constexpr int64_t kPanel = kPanelVecs * kLanes;
 
 // finish(r, sums) for each of kRows rows, with the row's products in the order of the panel's features.
-template <int kRows, class Finish>
-inline void multiply_tile(const float* x, int64_t x_stride, const float* panel, int64_t depth, Finish finish) {
+template <int kRows, class Weight, class Finish>
+inline void multiply_tile(const float* x, int64_t x_stride, const Weight* panel, int64_t depth, Finish finish) {
   Vec sums[kRows][kPanelVecs] = {};
   for (int64_t k = 0; k < depth; ++k, panel += kPanel) {
     Vec weights[kPanelVecs];
@@ -34,8 +35,8 @@ inline void multiply_tile(const float* x, int64_t x_stride, const float* panel, 
 }
 
 // The same for a number of rows that is known at run time, from 1 to kTileRows.
-template <int kRows = kTileRows, class Finish>
-inline void multiply_rows(int64_t num_rows, const float* x, int64_t x_stride, const float* panel, int64_t depth,
+template <int kRows = kTileRows, class Weight, class Finish>
+inline void multiply_rows(int64_t num_rows, const float* x, int64_t x_stride, const Weight* panel, int64_t depth,
                           Finish finish) {
   if constexpr (kRows > 1)
     if (num_rows < kRows) return multiply_rows<kRows - 1>(num_rows, x, x_stride, panel, depth, finish);

@@ -19,9 +19,8 @@ template <int kRows, int kColumns, class RowOf, class Sink>
 inline void multiply_block(const float* left, int64_t left_stride, int depth, RowOf right, int column, Sink sink) {
   Vec sums[kRows][kColumns] = {};
   for (int k = 0; k < depth; ++k) {
-    const float* row = right(k) + column * kLanes;
     Vec factors[kColumns];
-    for (int c = 0; c < kColumns; ++c) factors[c] = load(row + c * kLanes);
+    for (int c = 0; c < kColumns; ++c) factors[c] = right(k, column + c);
     for (int r = 0; r < kRows; ++r)
       for (int c = 0; c < kColumns; ++c) sums[r][c] += left[r * left_stride + k] * factors[c];
   }
@@ -38,8 +37,8 @@ inline void multiply_columns(const float* left, int64_t left_stride, int depth, 
     multiply_columns<kRows, kColumns / 2>(left, left_stride, depth, right, column, num_columns, sink);
 }
 
-// sink(r, j, sum over k < depth of left[r][k] * right(k)[j ...]) for kRows rows and `num_columns` registers of j,
-// at most kMostColumns of them at a time.
+// sink(r, j * kLanes, sum over k < depth of left[r][k] * right(k, j)) for kRows rows and `num_columns` registers j, at
+// most kMostColumns of them at a time.
 template <int kRows, int kMostColumns, class RowOf, class Sink>
 inline void multiply(const float* left, int64_t left_stride, int depth, RowOf right, int num_columns, Sink sink) {
   multiply_columns<kRows, columns_for(kRows, kMostColumns)>(left, left_stride, depth, right, 0, num_columns, sink);

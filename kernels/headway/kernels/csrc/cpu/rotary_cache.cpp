@@ -79,10 +79,10 @@ void run_token(const RotaryProblem& problem, int64_t t) {
       transform_head(problem, cos_sin, problem.k_norm, k + h * head_dim);
 
   const int64_t block = problem.slots[t] / problem.block_size, slot = problem.slots[t] % problem.block_size;
-  Cache* k_to = static_cast<Cache*>(problem.k_cache) + block * problem.k_block_stride + slot * head_dim;
+  Cache* k_to = static_cast<Cache*>(problem.k_cache) + block * problem.k_block_stride + slot;
   Cache* v_to = static_cast<Cache*>(problem.v_cache) + block * problem.v_block_stride + slot * head_dim;
   for (int64_t h = 0; h < problem.num_kv_heads; ++h) {
-    copy_row(k + h * head_dim, k_to + h * problem.block_size * head_dim, head_dim);
+    scatter_row(k + h * head_dim, k_to + h * problem.block_size * head_dim, problem.block_size, head_dim);
     copy_row(v + h * head_dim, v_to + h * problem.block_size * head_dim, head_dim);
   }
 }

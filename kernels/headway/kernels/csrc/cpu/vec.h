@@ -6,6 +6,10 @@
 #include <cstring>
 #include <utility>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace headway {
 
 #if defined(__AVX512F__)
@@ -23,6 +27,7 @@ typedef float Vec __attribute__((vector_size(kLanes * 4)));
 typedef int32_t IntVec __attribute__((vector_size(kLanes * 4)));
 typedef uint32_t UintVec __attribute__((vector_size(kLanes * 4)));
 typedef uint16_t HalfVec __attribute__((vector_size(kLanes * 2)));
+typedef int8_t ByteVec __attribute__((vector_size(kLanes)));
 
 struct bfloat16 {
   uint16_t bits;  // the upper half of a float32
@@ -66,6 +71,19 @@ inline Vec load(const bfloat16* p, Full = {}) {
   return widen(half);
 }
 
+// GCC 12 widens bytes one by one unless it is told the instruction.
+inline Vec load(const int8_t* p) {
+#if defined(__AVX512F__)
+  return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  ByteVec bytes;
+  std::memcpy(&bytes, p, sizeof bytes);
+  return __builtin_convertvector(__builtin_convertvector(bytes, IntVec), Vec);
+#endif
+}
+
 inline Vec load(const float* p, Partial part) {
   Vec v{};
   std::memcpy(&v, p, part.num_lanes * sizeof *p);
@@ -105,6 +123,17 @@ inline void copy_row(const From* from, To* to, int64_t n) {
   for_each_vec(n, [=](int64_t i, auto lanes) { store(to + i, load(from + i, lanes), lanes); });
 }
 
+// The elements of a row go to `to`, `stride` elements apart.
+template <class From, class To>
+inline void scatter_row(const From* from, To* to, int64_t stride, int64_t n) {
+  for_each_vec(n, [=](int64_t i, auto lanes) {
+    To row[kLanes];
+    store(row, load(from + i, lanes));
+    const int64_t count = n - i < kLanes ? n - i : kLanes;
+    for (int64_t k = 0; k < count; ++k) to[(i + k) * stride] = row[k];
+  });
+}
+
 // ---- across lanes -------------------------------------------------------------------------------------------
 
 template <int... kLane>
@@ -129,25 +158,6 @@ inline float sum(Vec v) {
 inline float max(Vec v) {
   return fold(v, [](Vec a, Vec b) { return max(a, b); });
 }
-
-// Swaps the off-diagonal quarters of every 2*kDistance-wide square: one stage of a transposition.
-template <int kDistance>
-inline void swap_quarters(Vec (&rows)[kLanes]) {
-  const IntVec lane = lane_numbers();
-  const IntVec upper = (lane & kDistance) != 0;
-  const IntVec from_first = upper ? lane + (kLanes - kDistance) : lane;
-  const IntVec from_second = upper ? lane + kLanes : lane + kDistance;
-#pragma GCC unroll 16
-  for (int i = 0; i < kLanes; ++i) {
-    if (i & kDistance) continue;
-    const Vec first = rows[i], second = rows[i + kDistance];
-    rows[i] = __builtin_shuffle(first, second, from_first);
-    rows[i + kDistance] = __builtin_shuffle(first, second, from_second);
-  }
-  if constexpr (kDistance > 1) swap_quarters<kDistance / 2>(rows);
-}
-
-inline void transpose(Vec (&rows)[kLanes]) { swap_quarters<kLanes / 2>(rows); }
 
 // ---- exp ----------------------------------------------------------------------------------------------------
 
