@@ -18,13 +18,14 @@ ALLOWED = {
     "client": {"core", "rpc", "v1"},
     "cli": {"core", "rpc", "store", "observe", "client", "v1"},
     "engine": {"core"},
+    "encoder": {"core"},
     "kernels": {"core"},
     "models": {"core", "kernels", "store"},
-    "runner": {"core", "engine", "kernels", "models", "store"},
-    "worker": {"core", "rpc", "store", "observe", "engine", "runner", "v1"},
+    "runner": {"core", "encoder", "engine", "kernels", "models", "store"},
+    "worker": {"core", "rpc", "store", "observe", "encoder", "engine", "runner", "v1"},
 } | dict.fromkeys(SERVICES, SHARED)
 
-PURE = ("core", "engine", "router/policies", "planner/certify")
+PURE = ("core", "encoder", "engine", "router/policies", "planner/certify")
 IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
 TORCH_ROOMS = {"worker", "runner", "models", "kernels"}
 PROTOBUF_FILES = {"servicer.py", "__main__.py"}

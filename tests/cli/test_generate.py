@@ -1,4 +1,5 @@
 import json
+from pathlib import Path
 
 from tests.cli.conftest import Run
 from tests.client.scripted import WORDS, ScriptedService
@@ -28,6 +29,26 @@ def test_options_reach_the_server_and_the_others_stay_absent(
     options = service.requests[0].options
     assert (options.max_tokens, list(options.stop)) == (4, ["a", "b"])
     assert {field.name for field, _ in options.ListFields()} == {"max_tokens", "stop"}
+
+
+def test_an_answer_can_be_guided(headway: Run, endpoint: str, service: ScriptedService, tmp_path: Path) -> None:
+    file = tmp_path / "schema.json"
+    file.write_text('{"type": "object"}')
+    headway("generate", "Tell", "--json-schema", str(file), "--bad-word", "x", "--endpoint", endpoint)
+    headway("generate", "Tell", "--choice", "a", "--choice", "b", "--endpoint", endpoint)
+    guides = [request.options.guide for request in service.requests]
+    assert [(guide.kind, guide.text) for guide in guides] == [
+        ("json_schema", '{"type": "object"}'),
+        ("choice", '["a", "b"]'),
+    ]
+    assert list(service.requests[0].options.bad_words) == ["x"]
+
+
+def test_a_schema_that_is_not_there_is_told(headway: Run, endpoint: str) -> None:
+    result = headway("generate", "Tell", "--json-schema", "/not/there.json", "--endpoint", endpoint)
+    assert result.returncode == 1
+    assert "/not/there.json cannot be read" in result.stderr
+    assert "Traceback" not in result.stderr
 
 
 def test_json_holds_the_whole_answer(headway: Run, endpoint: str) -> None:

@@ -10,36 +10,41 @@ SLO = Slo(ttft_s=0.5)
 
 
 def test_a_model_is_called_as_its_directory_unless_it_is_named(checkpoint: Path) -> None:
-    models = read_models([str(checkpoint), f"other={checkpoint}"], dtype=None, max_model_len=128, slo=SLO)
+    models = read_models([str(checkpoint), f"other={checkpoint}"], dtype=None, quantization=None, max_model_len=128, slo=SLO)
     assert [model.name for model in models] == ["tiny", "other"]
     assert {model.directory for model in models} == {str(checkpoint)}
     assert {(model.max_model_len, model.slo) for model in models} == {(128, SLO)}
 
 
 def test_the_dtype_is_the_one_asked_for(checkpoint: Path) -> None:
-    (model,) = read_models([str(checkpoint)], dtype="bfloat16", max_model_len=None, slo=SLO)
+    (model,) = read_models([str(checkpoint)], dtype="bfloat16", quantization=None, max_model_len=None, slo=SLO)
     assert model.spec.dtype == "bfloat16"
+
+
+def test_weights_are_rounded_as_asked_for(checkpoint: Path) -> None:
+    (model,) = read_models([str(checkpoint)], dtype=None, quantization="int8", max_model_len=None, slo=SLO)
+    assert model.spec.quantization == "int8"
 
 
 def test_two_models_of_one_name_are_refused(checkpoint: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="NAME=DIR"):
-        read_models([str(checkpoint), str(checkpoint)], dtype=None, max_model_len=None, slo=SLO)
+        read_models([str(checkpoint), str(checkpoint)], dtype=None, quantization=None, max_model_len=None, slo=SLO)
 
 
 def test_longer_sequences_than_the_model_takes_are_refused(checkpoint: Path) -> None:
     with pytest.raises(InvalidArgumentError, match="512"):
-        read_models([str(checkpoint)], dtype=None, max_model_len=513, slo=SLO)
+        read_models([str(checkpoint)], dtype=None, quantization=None, max_model_len=513, slo=SLO)
 
 
 def test_a_directory_with_an_equals_sign_is_taken_whole(checkpoint: Path, tmp_path: Path) -> None:
     odd = tmp_path / "a=b"
     odd.symlink_to(checkpoint)
-    (model,) = read_models([str(odd)], dtype=None, max_model_len=None, slo=SLO)
+    (model,) = read_models([str(odd)], dtype=None, quantization=None, max_model_len=None, slo=SLO)
     assert model.name == "tiny"
 
 
 def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
     with pytest.raises(NotFoundError, match="nothing"):
-        read_models([str(tmp_path / "nothing")], dtype=None, max_model_len=None, slo=SLO)
+        read_models([str(tmp_path / "nothing")], dtype=None, quantization=None, max_model_len=None, slo=SLO)
     with pytest.raises(InvalidArgumentError, match="no name"):
-        read_models([f"={tmp_path}"], dtype=None, max_model_len=None, slo=SLO)
+        read_models([f"={tmp_path}"], dtype=None, quantization=None, max_model_len=None, slo=SLO)

@@ -1,7 +1,9 @@
 """A real gRPC worker without a model: it repeats the prompt, one token per sequence and step.
 
 Token k of the output is token (k + shift) of the prompt, from the front again at its end; shift is 0 when sampling is
-greedy and the seed otherwise. Run as a program it prints its port, and may be killed.
+greedy and the seed otherwise. A token's log probability is -0.5, and of a sample less by a tenth of its seed. The
+hypothesis of rank r is the output of shift r, as long as it may be. Run as a program it prints its port, and may be
+killed.
 """
 
 import asyncio
@@ -24,6 +26,7 @@ VOCAB_SIZE = 400
 @dataclass
 class _Sequence:
     submit: worker_pb2.SubmitSequence
+    reply: tuple[int, ...] = ()
     num_tokens: int = field(init=False)
     is_first: bool = True
 
@@ -32,12 +35,14 @@ class _Sequence:
 
     def next_output(self) -> worker_pb2.SequenceOutput:
         sampling, prompt = self.submit.sampling, self.submit.prompt_token_ids
+        if sampling.HasField("beam"):
+            return self._next_of_search()
         shift = sampling.seed if sampling.temperature > 0 else 0
-        token_id = prompt[(self.num_tokens + shift) % len(prompt)]
+        token_id = self._token(shift)
         self.num_tokens += 1
         output = worker_pb2.SequenceOutput(request_id=self.submit.request_id, token_ids=[token_id])
         if sampling.HasField("num_logprobs"):
-            output.logprobs.append(logprobs(token_id, num_top=sampling.num_logprobs))
+            output.logprobs.append(logprobs(token_id, num_top=sampling.num_logprobs, logprob=-0.5 - shift / 10))
         if self.is_first:
             output.num_cached_tokens = len(prompt) // 2
             if sampling.HasField("num_prompt_logprobs"):
@@ -53,12 +58,31 @@ class _Sequence:
             output.finish_reason = common_pb2.FINISH_REASON_LENGTH
         return output
 
+    def _token(self, shift: int) -> int:
+        if self.reply:
+            return (*self.reply, EOS_ID)[self.num_tokens]
+        prompt = self.submit.prompt_token_ids
+        return prompt[(self.num_tokens + shift) % len(prompt)]
 
-def logprobs(token_id: int, *, num_top: int) -> common_pb2.TokenLogprobs:
+    def _next_of_search(self) -> worker_pb2.SequenceOutput:
+        """Nothing, until everything at once."""
+        sampling, prompt = self.submit.sampling, self.submit.prompt_token_ids
+        self.num_tokens += 1
+        output = worker_pb2.SequenceOutput(request_id=self.submit.request_id)
+        if self.num_tokens >= sampling.max_tokens:
+            output.finish_reason = common_pb2.FINISH_REASON_LENGTH
+            output.num_cached_tokens = len(prompt) // 2
+            for rank in range(sampling.beam.num_hypotheses):
+                token_ids = [prompt[(k + rank) % len(prompt)] for k in range(sampling.max_tokens)]
+                output.hypotheses.add(token_ids=token_ids, score=-rank, finish_reason=output.finish_reason)
+        return output
+
+
+def logprobs(token_id: int, *, num_top: int, logprob: float = -0.5) -> common_pb2.TokenLogprobs:
     top = [(token_id + i) % VOCAB_SIZE for i in range(num_top)]
     return common_pb2.TokenLogprobs(
         token_id=token_id,
-        logprob=-0.5,
+        logprob=logprob,
         rank=1,
         top_token_ids=top,
         top_logprobs=[-0.5 - i for i in range(num_top)],
@@ -72,7 +96,9 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     Attributes:
         step_s: time of a step.
         submitted, cancelled: what was asked of it, in order.
+        groups: request ids of the sequences that were submitted together.
         num_steps: steps with a sequence in them.
+        reply: tokens to say in place of the prompt, and then the end.
         fail_submit: refuses sequences.
         fail_at: error of sequences that have so many tokens.
     """
@@ -80,8 +106,10 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     step_s: float = 0.001
     submitted: list[worker_pb2.SubmitSequence] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    groups: list[list[str]] = field(default_factory=list)
     num_steps: int = 0
     num_streams: int = 0
+    reply: tuple[int, ...] = ()
     fail_submit: HeadwayError | None = None
     fail_at: tuple[int, HeadwayError] | None = None
 
@@ -117,7 +145,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
                 output = sequence.next_output()
             if output.finish_reason:
                 del running[request_id]
-            outputs.append(output)
+            if output.finish_reason or output.token_ids:
+                outputs.append(output)
         return outputs
 
     async def _read(
@@ -131,11 +160,16 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
                 self.cancelled.append(request.cancel.request_id)
                 running.pop(request.cancel.request_id, None)
                 continue
-            self.submitted.append(request.submit)
-            if self.fail_submit is not None:
-                refused.append(failure(request.submit.request_id, self.fail_submit))
-            else:
-                running[request.submit.request_id] = _Sequence(request.submit)
+            group = request.submit_group.sequences
+            self.groups.append([submit.request_id for submit in group])
+            for submit in group:
+                if not submit.prompt_token_ids:
+                    submit.prompt_token_ids.extend(group[0].prompt_token_ids)
+                self.submitted.append(submit)
+                if self.fail_submit is not None:
+                    refused.append(failure(submit.request_id, self.fail_submit))
+                else:
+                    running[submit.request_id] = _Sequence(submit, self.reply)
 
 
 def failure(request_id: str, error: HeadwayError) -> worker_pb2.SequenceOutput:

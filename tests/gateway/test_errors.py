@@ -12,6 +12,9 @@ from tests.gateway.world import MAX_MODEL_LEN, MODEL, Gateway, World, wait_for
 
 COMPLETIONS, CHAT = "/v1/completions", "/v1/chat/completions"
 USER = {"role": "user", "content": "Hi"}
+TOOL = {"type": "function", "function": {"name": "f"}}
+BAD_TOOL = {"type": "function", "function": {"name": "f", "parameters": {"uniqueItems": True}}}
+BAD_FORMAT = {"type": "json_schema", "json_schema": {"name": "x", "schema": {"uniqueItems": True}}}
 
 
 def completion(**fields: object) -> dict[str, object]:
@@ -20,6 +23,14 @@ def completion(**fields: object) -> dict[str, object]:
 
 def chat(**fields: object) -> dict[str, object]:
     return {"model": MODEL, "messages": [USER], "max_tokens": 2, **fields}
+
+
+def called(arguments: str) -> dict[str, object]:
+    return {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]}
+
+
+def choice(name: str) -> dict[str, object]:
+    return {"type": "function", "function": {"name": name}}
 
 
 def check_error(response: httpx.Response, *, status: int, param: str | None, code: str | None, words: str = "") -> None:
@@ -76,16 +87,44 @@ def check_error(response: httpx.Response, *, status: int, param: str | None, cod
         (COMPLETIONS, completion(temprature=1), "temprature", "Did you mean temperature"),
         (COMPLETIONS, completion(frobnicate=1), "frobnicate", "Known fields"),
         (COMPLETIONS, completion(suffix="!"), "suffix", "not supported"),
-        (COMPLETIONS, completion(best_of=4), "best_of", "not supported"),
-        (COMPLETIONS, completion(logit_bias={"5": 1}), "logit_bias", "not supported"),
+        (COMPLETIONS, completion(best_of=1, n=2), "best_of", "between 2 and 20"),
+        (COMPLETIONS, completion(best_of=4, stream=True), "best_of", "known when all have ended"),
+        (COMPLETIONS, completion(use_beam_search=True), "beam_width", "between 2 and 16"),
+        (COMPLETIONS, completion(beam_width=2, n=3), "n", "between 1 and 2"),
+        (COMPLETIONS, completion(beam_width=2, best_of=3), "best_of", "between 2 and 2"),
+        (COMPLETIONS, completion(beam_width=2, temperature=0.5), "temperature", "draws no samples"),
+        (COMPLETIONS, completion(beam_width=2, logprobs=1), "logprobs", "no log probabilities"),
+        (COMPLETIONS, completion(length_penalty=2.0), "length_penalty", "option of beam search"),
+        (COMPLETIONS, completion(beam_width=2, early_stopping="soon"), "early_stopping", "never"),
+        (COMPLETIONS, completion(logit_bias={"five": 1}), "logit_bias", "Keys are token ids"),
+        (COMPLETIONS, completion(logit_bias={"400": 1}), "logit_bias", "between 0 and 399"),
+        (COMPLETIONS, completion(logit_bias={"5": 101}), "logit_bias", "between -100 and 100"),
+        (COMPLETIONS, completion(bad_words=["a", ""]), "bad_words[1]", "between 1 and 256"),
+        (COMPLETIONS, completion(guided_regex="(a"), "guided_regex", "unclosed group"),
+        (COMPLETIONS, completion(guided_regex="a", guided_choice=["a"]), "guided_choice", "exclude each other"),
+        (COMPLETIONS, completion(guided_regex="a", bad_words=["a"]), "bad_words", "exclude each other"),
+        (COMPLETIONS, completion(guided_regex="a", ignore_eos=True), "ignore_eos", "exclude each other"),
+        (COMPLETIONS, completion(guided_regex="a", min_tokens=1), "min_tokens", "exclude each other"),
+        (COMPLETIONS, completion(guided_regex="a", beam_width=2), "beam_width", "exclude each other"),
+        (COMPLETIONS, completion(structured_outputs={"choice": []}), "structured_outputs.choice", "at least 1"),
+        (COMPLETIONS, completion(structured_outputs={"grammar": "start: x"}), "structured_outputs.grammar", "unknown"),
+        (COMPLETIONS, completion(structured_outputs={"json": '{"type": 5}'}), "structured_outputs.json", "followed"),
+        (COMPLETIONS, completion(structured_outputs={"tag": "x"}), "structured_outputs.tag", "Unknown field"),
         (CHAT, chat(messages="Hi"), "messages", "valid list"),
         (CHAT, chat(messages=[USER, {"role": "robot", "content": ""}]), "messages[1].role", "'assistant'"),
         (CHAT, chat(messages=[{"content": "x"}]), "messages[0].role", "missing"),
         (CHAT, chat(messages=[{"role": "user", "content": 5}]), "messages[0].content", "string or a list"),
         (CHAT, chat(messages=[{"role": "user", "content": [{"type": "image_url"}]}]), "messages[0].content", "a part"),
-        (CHAT, chat(messages=[{**USER, "tool_calls": [{"id": "1"}]}]), "messages[0].tool_calls", "at most 0"),
-        (CHAT, chat(tools=[{"type": "function"}]), "tools", "not supported"),
-        (CHAT, chat(response_format={"type": "json_object"}), "response_format", "not supported"),
+        (CHAT, chat(messages=[called("{")]), "messages[0].tool_calls[0].function.arguments", "not valid JSON"),
+        (CHAT, chat(tools=[{"type": "function"}]), "tools[0].function", "missing"),
+        (CHAT, chat(tool_choice="required"), "tool_choice", "there are no tools"),
+        (CHAT, chat(tools=[TOOL], tool_choice="always"), "tool_choice.type", "'required'"),
+        (CHAT, chat(tools=[TOOL], tool_choice=choice("g")), "tool_choice.function.name", "not among the tools"),
+        (CHAT, chat(tools=[TOOL], response_format={"type": "json_object"}), "tools", "exclude each other"),
+        (CHAT, chat(tools=[BAD_TOOL], tool_choice="required"), "tools[0].function.parameters", "cannot be followed"),
+        (CHAT, chat(response_format={"type": "yaml"}), "response_format.type", "'json_schema'"),
+        (CHAT, chat(response_format={"type": "json_schema"}), "response_format.json_schema", "has none"),
+        (CHAT, chat(response_format=BAD_FORMAT), "response_format.json_schema.schema", "Unimplemented keys"),
         (CHAT, chat(logprobs=5), "logprobs", "valid boolean"),
         (CHAT, chat(top_logprobs=3), "top_logprobs", "without logprobs"),
         (CHAT, chat(echo=True), "echo", "Unknown field"),
@@ -154,7 +193,7 @@ def test_a_long_chat_is_refused_by_the_name_of_its_messages(gateway: Gateway) ->
     check_error(response, status=400, param="messages", code="context_length_exceeded")
 
 
-@pytest.mark.parametrize("path", ["/", "/v1", "/v1/embeddings", "/v2/completions"])
+@pytest.mark.parametrize("path", ["/", "/v1", "/v1/images/generations", "/v2/completions"])
 def test_an_unknown_path_is_not_found(gateway: Gateway, path: str) -> None:
     check_error(httpx.post(gateway.url + path, json={}), status=404, param=None, code="unknown_url")
 

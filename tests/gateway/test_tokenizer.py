@@ -1,6 +1,9 @@
 """Single tokens, as logprobs show them."""
 
+from pathlib import Path
+
 import pytest
+from tokenizers import AddedToken
 
 from headway.core.errors import FailedPreconditionError
 from headway.gateway.text.tokenizer import Tokenizer, TokenKind
@@ -27,6 +30,19 @@ def test_the_bytes_of_tokens_make_up_the_text(make: object) -> None:
     token_ids = tokenizer.encode("a 🚂 fährt", add_special_tokens=False)
     raw = b"".join(tokenizer.token(i).raw for i in token_ids)
     assert raw.decode().strip() == "a 🚂 fährt"
+
+
+@pytest.mark.parametrize("is_special", [True, False])
+def test_tags_of_tool_calls_are_text(tmp_path: Path, is_special: bool) -> None:
+    vocabulary = byte_level()
+    tags = [AddedToken(tag, special=is_special) for tag in ("<tool_call>", "</tool_call>")]
+    (vocabulary.add_special_tokens if is_special else vocabulary.add_tokens)(tags)
+    vocabulary.save(str(tmp_path / "tokenizer.json"))
+    tokenizer = Tokenizer.load(tmp_path / "tokenizer.json")
+    token_ids = tokenizer.encode("a<tool_call>b</tool_call>", add_special_tokens=False)
+    assert len(token_ids) == 4
+    assert tokenizer.decode(token_ids) == "a<tool_call>b</tool_call>"
+    assert {tokenizer.kinds[token_id] for token_id in token_ids} == {TokenKind.TEXT}
 
 
 def test_special_tokens_are_silent_and_have_a_name() -> None:

@@ -36,9 +36,12 @@ R = TypeVar("R")
 MODEL, PLAIN_MODEL = "tiny", "plain"
 MAX_MODEL_LEN = 512
 CHAT_TEMPLATE = (
+    "{% if tools %}[tools]{{ tools | map(attribute='function.name') | join(' ') }}"
+    '{# called by <tool_call>{"name": ..., "arguments": ...}</tool_call> #}{% endif %}'
     "{% for message in messages %}{% if message.role == 'system' and not loop.first %}"
     "{{ raise_exception('system comes first') }}{% endif %}"
-    "[{{ message.role }}]{{ message.content }}{{ eos_token if mark_turns }}{% endfor %}"
+    "[{{ message.role }}]{{ message.content }}{{ eos_token if mark_turns }}"
+    "{% for call in message.tool_calls or [] %}<{{ call.function | tojson }}>{% endfor %}{% endfor %}"
     "{% if add_generation_prompt %}[assistant]{% endif %}"
 )
 
@@ -97,8 +100,10 @@ class World:
             log.clear()
         self.worker.fail_submit = self.worker.fail_at = None
         self.worker.step_s = 0.001
+        self.worker.reply = ()
         self.worker.submitted.clear()
         self.worker.cancelled.clear()
+        self.worker.groups.clear()
 
     @contextmanager
     def gateway(self, *flags: str) -> Iterator[Gateway]:

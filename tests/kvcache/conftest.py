@@ -9,12 +9,15 @@ import grpc
 import pytest
 
 from headway.kvcache.config import KvCacheConfig
+from headway.kvcache.prefix import Prefix
 from headway.kvcache.service import KvCacheService
 from headway.kvcache.servicer import KvCacheServicer
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.peers import Peers
+from headway.store.documents import Documents
 from headway.store.membership import Membership
 from headway.store.redis import Database
+from headway.store.schema import PREFIX
 from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
 
 
@@ -45,7 +48,8 @@ def caching(database: Database) -> StartKvCache:
     async def start(*, reconcile_every_s: float = 60.0) -> AsyncIterator[RunningKvCache]:
         server = grpc.aio.server(interceptors=[CallInterceptor()])
         async with Peers(Membership(database)).watching() as peers:
-            service = KvCacheService(KvCacheConfig(reconcile_every_s=reconcile_every_s), peers=peers)
+            config = KvCacheConfig(reconcile_every_s=reconcile_every_s)
+            service = KvCacheService(config, peers=peers, prefixes=Documents(database, PREFIX, Prefix))
             kvcache_pb2_grpc.add_KvCacheServiceServicer_to_server(KvCacheServicer(service), server)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from headway.core.cluster import Hardware, PlanWorker
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ExpertsSpec, Family, ModelSpec, RopeSpec
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.planner.serving.plan import make_plan
@@ -98,6 +98,16 @@ def _optional(values: st.SearchStrategy[int]) -> st.SearchStrategy[int | None]:
     return st.none() | values
 
 
+def _experts() -> st.SearchStrategy[ExpertsSpec]:
+    return st.builds(
+        ExpertsSpec,
+        num_experts=st.integers(2, 128),
+        num_experts_per_tok=st.integers(1, 2),
+        intermediate_size=st.sampled_from([256, 768]),
+        shared_intermediate_size=st.sampled_from([0, 1024]),
+    )
+
+
 @st.composite
 def _models(draw: st.DrawFn) -> list[ModelDeployment]:
     models = []
@@ -120,6 +130,8 @@ def _models(draw: st.DrawFn) -> list[ModelDeployment]:
                 dtype=draw(st.sampled_from(["float32", "bfloat16"])),
                 rope=RopeSpec(theta=1e4, rotary_dim=32) if family is Family.LLAMA else None,
                 tied_embeddings=draw(st.booleans()),
+                quantization=draw(st.sampled_from([None, "int8"])),
+                experts=draw(st.none() | _experts()) if family is Family.LLAMA else None,
             )
         )
     return models
@@ -158,4 +170,5 @@ def limits_strategy() -> st.SearchStrategy[EngineLimits]:
         max_num_batched_tokens=_optional(st.integers(1, 8192)),
         kv_cache_bytes=_optional(st.integers(1, 8 * GIB)),
         enable_prefix_cache=st.none() | st.booleans(),
+        host_cache_bytes=_optional(st.integers(0, 8 * GIB)),
     )

@@ -4,6 +4,8 @@ from typing import Any
 
 import pytest
 
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.model import ExpertsSpec
 from headway.core.plan import EngineLimits
 from headway.planner.serving.batching import choose_batching
 from headway.planner.serving.roofline import estimate_latency, roofline_of
@@ -37,6 +39,30 @@ def test_a_pool_never_holds_more_than_every_sequence_at_full_length(
 ) -> None:
     assignment = assignment_for(plan_for, make_model(max_model_len=100), make_worker(), max_num_seqs=4)
     assert assignment.num_blocks == 4 * 7
+
+
+def test_a_host_tier_comes_besides_a_gpus_memory_and_out_of_a_cpu_workers(
+    plan_for: Any, make_model: Any, make_worker: Any
+) -> None:
+    model, gpu = make_model(max_position=131_072), make_worker(memory_bytes=8 * GIB, device="cuda", name="NVIDIA H100")
+    without = assignment_for(plan_for, model, gpu)
+    tiered = assignment_for(plan_for, model, gpu, host_cache_bytes=GIB, preemption="swap")
+    block_bytes = without.kv_cache_bytes // without.num_blocks
+    assert tiered.num_blocks == without.num_blocks
+    assert tiered.num_host_blocks == GIB // block_bytes
+    assert tiered.host_cache_bytes == tiered.num_host_blocks * block_bytes
+    with pytest.raises(FailedPreconditionError, match="fits no worker"):
+        assignment_for(plan_for, model, make_worker(memory_bytes=8 * GIB), host_cache_bytes=8 * GIB)
+
+
+@pytest.mark.parametrize(
+    "limits", [{"preemption": "swap"}, {"preemption": "drop"}, {"num_draft_tokens": -1}, {"host_cache_bytes": -1}]
+)
+def test_limits_that_make_no_sense_are_refused(
+    plan_for: Any, make_model: Any, make_worker: Any, limits: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=next(iter(limits))):
+        assignment_for(plan_for, make_model(), make_worker(), **limits)
 
 
 def test_the_pool_grows_for_one_sequence_of_the_length_asked_for(
@@ -81,6 +107,24 @@ def test_an_estimate_counts_weights_once_and_halves_speed_in_float32(make_spec: 
     assert in_float32.per_prefill_token_s == pytest.approx(2 * in_bfloat16.per_prefill_token_s)
     assert in_float32.per_context_token_s == pytest.approx(2 * in_bfloat16.per_context_token_s)
     assert in_float32.origin == "estimated"
+
+
+def test_int8_holds_matrices_in_a_quarter_of_float32(plan_for: Any, make_model: Any, make_worker: Any) -> None:
+    kept, rounded = (
+        assignment_for(plan_for, make_model(quantization=quantization), make_worker())
+        for quantization in (None, "int8")
+    )
+    embedding_bytes = 4 * 32_000 * 512
+    assert rounded.weight_bytes - embedding_bytes == (kept.weight_bytes - embedding_bytes) // 4
+    assert rounded.kv_cache_bytes == kept.kv_cache_bytes
+
+
+def test_a_sparse_model_needs_memory_for_all_experts_and_time_for_few(make_spec: Any, make_worker: Any) -> None:
+    experts = ExpertsSpec(num_experts=16, num_experts_per_tok=2, intermediate_size=704)
+    dense, sparse = make_spec(), make_spec(experts=experts)
+    assert sparse.weight_bytes > 3 * dense.weight_bytes
+    in_dense, in_sparse = (estimate_latency(spec, make_worker().hardware) for spec in (dense, sparse))
+    assert in_sparse.per_prefill_token_s == pytest.approx(in_dense.per_prefill_token_s, rel=0.02)
 
 
 def test_a_gpu_is_known_by_the_longest_of_its_names(make_worker: Any) -> None:

@@ -68,7 +68,15 @@ def test_a_model_gets_the_worker_its_own_length_and_the_usual_limits(
 
 def test_an_operator_sets_every_limit(plan_for: Any, make_model: Any, make_worker: Any) -> None:
     limits = EngineLimits(
-        block_size=32, max_num_seqs=4, max_num_batched_tokens=64, kv_cache_bytes=64 * 2**20, enable_prefix_cache=False
+        block_size=32,
+        max_num_seqs=4,
+        max_num_batched_tokens=64,
+        kv_cache_bytes=64 * 2**20,
+        enable_prefix_cache=False,
+        max_num_prefill_tokens=32,
+        host_cache_bytes=128 * 2**20,
+        preemption="recompute",
+        num_draft_tokens=3,
     )
     (assignment,) = plan_for([make_model(max_model_len=1000)], [make_worker()], limits=limits).assignments
     assert assignment.block_size == 32
@@ -77,6 +85,10 @@ def test_an_operator_sets_every_limit(plan_for: Any, make_model: Any, make_worke
     assert assignment.kv_cache_bytes == 64 * 2**20
     assert assignment.max_model_len == 1000
     assert not assignment.enable_prefix_cache
+    assert assignment.max_num_prefill_tokens == 32
+    assert assignment.host_cache_bytes == 128 * 2**20
+    assert assignment.preemption == "recompute"
+    assert assignment.num_draft_tokens == 3
 
 
 def test_a_stored_profile_replaces_the_estimate_and_changes_nothing_else(

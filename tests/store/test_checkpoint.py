@@ -3,9 +3,11 @@ from pathlib import Path
 
 import pytest
 
+from headway.core.encoder import Pooling
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import CHAT_TEMPLATE, EOS, edit_json, make_checkpoint
+from tests.encoders import make_encoder
 
 
 @pytest.fixture
@@ -21,6 +23,23 @@ def test_checkpoint_tells_what_serving_needs(directory):
     assert checkpoint.chat_template == CHAT_TEMPLATE
     assert (checkpoint.bos_token, checkpoint.eos_token) == ("<s>", "</s>")
     assert checkpoint.eos_token_ids == checkpoint.spec.eos_token_ids == (1,)
+
+
+def test_a_sentence_transformers_directory_names_pooling_and_the_longest_text(tmp_path):
+    directory = make_encoder(tmp_path, "bert", pooling=Pooling.CLS, normalizes=True)
+    (directory / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 100}))
+    spec = read_checkpoint(directory).spec
+    assert (spec.encoder.pooling, spec.encoder.normalizes) == (Pooling.CLS, True)
+    assert (spec.max_position, spec.encoder.num_positions) == (100, 128)
+
+
+def test_modules_that_are_not_known_are_refused_by_file(tmp_path):
+    directory = make_encoder(tmp_path, "bert", pooling=Pooling.MEAN)
+    modules = json.loads((directory / "modules.json").read_text())
+    modules.append({"idx": 2, "path": "2_Dense", "type": "sentence_transformers.models.Dense"})
+    (directory / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InvalidArgumentError, match=r"modules\.json: .*Dense"):
+        read_checkpoint(directory)
 
 
 def test_generation_config_overrides_end_of_sequence_ids(directory):

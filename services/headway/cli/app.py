@@ -13,8 +13,11 @@ COMMANDS = {
     "status": "Show services, workers, load, SLO attainment and the plan.",
     "chat": "Talk to a model.",
     "generate": "Complete a prompt.",
+    "embed": "Turn texts into vectors.",
     "logs": "Show the logs of a stack, merged by time.",
     "plan": "Show or explain the plan in use.",
+    "kv": "Show what the KV cache is used for.",
+    "prefix": "Keep prefixes resident in the KV cache.",
     "profile": "Show what was measured of the models.",
     "version": "Show versions.",
 }

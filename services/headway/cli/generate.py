@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable
 from contextlib import closing
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -12,6 +13,8 @@ from headway.cli import sampling
 from headway.cli.options import ApiKey, AsJson, Endpoint, StateDir
 from headway.client import Chunk, Client
 from headway.core.codec import to_document
+from headway.core.errors import InvalidArgumentError
+from headway.core.request import EarlyStopping
 
 app = typer.Typer(add_completion=False)
 
@@ -35,6 +38,17 @@ def generate(
     min_tokens: Annotated[int | None, typer.Option(min=0, help="Output tokens at least.")] = None,
     logprobs: Annotated[int | None, typer.Option(min=0, help="With --json: log probabilities, n others too.")] = None,
     n: Annotated[int | None, typer.Option("-n", min=1, help="Texts to generate.")] = None,
+    best_of: Annotated[int | None, typer.Option(min=1, help="Samples to choose the n most likely from.")] = None,
+    beam_width: Annotated[int | None, typer.Option(min=2, help="Beam search of this width, not sampling.")] = None,
+    length_penalty: Annotated[float | None, typer.Option(help="Of a beam search: above 0 favours long texts.")] = None,
+    early_stopping: Annotated[EarlyStopping | None, typer.Option(help="Of a beam search.")] = None,
+    json_schema: Annotated[Path | None, typer.Option(help="Answer in JSON of the schema in this file.")] = None,
+    regex: Annotated[str | None, typer.Option(help="Answer with a match of this regular expression.")] = None,
+    choice: Annotated[list[str] | None, typer.Option(help="Answer with one of these. May be repeated.")] = None,
+    grammar: Annotated[
+        Path | None, typer.Option(help="Answer in the language of the Lark grammar in this file.")
+    ] = None,
+    bad_word: Annotated[list[str] | None, typer.Option(help="A text that must not appear. May be repeated.")] = None,
     slo_ttft_s: Annotated[float | None, typer.Option(min=0, help="Objective: seconds to the first token.")] = None,
     slo_tpot_s: Annotated[float | None, typer.Option(min=0, help="Objective: seconds per token after it.")] = None,
     request_id: Annotated[str | None, typer.Option(help="Appears in every log line.")] = None,
@@ -60,6 +74,15 @@ def generate(
         min_tokens=min_tokens,
         logprobs=logprobs,
         n=n,
+        best_of=best_of,
+        beam_width=beam_width,
+        length_penalty=length_penalty,
+        early_stopping=early_stopping and early_stopping.value,
+        json_schema=json_schema and _read(json_schema),
+        regex=regex,
+        choice=choice,
+        grammar=grammar and _read(grammar),
+        bad_words=bad_word,
         slo_ttft_s=slo_ttft_s,
         slo_tpot_s=slo_tpot_s,
         request_id=request_id,
@@ -76,6 +99,13 @@ def generate(
             _print_each(chunks)
         else:
             _print_stream(chunks)
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error}.", hint="Give a text file.") from None
 
 
 def _print_stream(chunks: Iterable[Chunk]) -> None:

@@ -10,7 +10,7 @@ from headway.store.checkpoint import read_checkpoint
 
 
 def read_models(
-    arguments: Sequence[str], *, dtype: str | None, max_model_len: int | None, slo: Slo
+    arguments: Sequence[str], *, dtype: str | None, quantization: str | None = None, max_model_len: int | None, slo: Slo
 ) -> tuple[ModelDeployment, ...]:
     """Reads the checkpoint of each `DIR` or `NAME=DIR`.
 
@@ -18,7 +18,10 @@ def read_models(
         HeadwayError: a checkpoint is missing, malformed or of a kind that Headway does not run; two models have one
             name; a model cannot take sequences of `max_model_len`.
     """
-    models = tuple(_read_model(argument, dtype=dtype, max_model_len=max_model_len, slo=slo) for argument in arguments)
+    models = tuple(
+        _read_model(argument, dtype=dtype, quantization=quantization, max_model_len=max_model_len, slo=slo)
+        for argument in arguments
+    )
     names = [model.name for model in models]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidArgumentError(
@@ -27,9 +30,11 @@ def read_models(
     return models
 
 
-def _read_model(argument: str, *, dtype: str | None, max_model_len: int | None, slo: Slo) -> ModelDeployment:
+def _read_model(
+    argument: str, *, dtype: str | None, quantization: str | None = None, max_model_len: int | None, slo: Slo
+) -> ModelDeployment:
     name, directory = _split(argument)
-    spec = read_checkpoint(directory, dtype=dtype).spec
+    spec = read_checkpoint(directory, dtype=dtype, quantization=quantization).spec
     if max_model_len is not None and max_model_len > spec.max_position:
         raise InvalidArgumentError(
             f"{name} takes sequences of {spec.max_position} tokens at most, not {max_model_len}.",

@@ -27,23 +27,40 @@ def _replica(assignment: Assignment) -> Table:
 
 
 def _memory(assignment: Assignment) -> str:
+    if not assignment.num_blocks:
+        return f"weights {format_bytes(assignment.weight_bytes)}, reserved {format_bytes(assignment.reserved_bytes)}"
+    host = f", host cache {format_bytes(assignment.host_cache_bytes)}" if assignment.host_cache_bytes else ""
     return (
         f"weights {format_bytes(assignment.weight_bytes)}, KV cache {format_bytes(assignment.kv_cache_bytes)} "
         f"({assignment.num_blocks} blocks of {assignment.block_size} tokens), "
-        f"reserved {format_bytes(assignment.reserved_bytes)}"
+        f"reserved {format_bytes(assignment.reserved_bytes)}{host}"
     )
 
 
 def _limits(assignment: Assignment) -> str:
+    if not assignment.num_blocks:
+        return (
+            f"{assignment.max_num_seqs} sequences, {assignment.max_num_batched_tokens} tokens a step, "
+            f"sequences of {assignment.max_model_len} tokens at most"
+        )
     prefix_cache = "prefix cache" if assignment.enable_prefix_cache else "no prefix cache"
+    prefill = assignment.max_num_prefill_tokens
+    chunk = f" ({prefill} of prompts)" if prefill is not None else ""
+    drafts = f", {assignment.num_draft_tokens} draft tokens" if assignment.num_draft_tokens else ""
     return (
-        f"{assignment.max_num_seqs} sequences, {assignment.max_num_batched_tokens} tokens a step, "
-        f"sequences of {assignment.max_model_len} tokens at most, {prefix_cache}"
+        f"{assignment.max_num_seqs} sequences, {assignment.max_num_batched_tokens} tokens a step{chunk}, "
+        f"sequences of {assignment.max_model_len} tokens at most, {prefix_cache}, "
+        f"preemption {assignment.preemption}{drafts}"
     )
 
 
 def _expected(assignment: Assignment) -> str:
     prediction = assignment.prediction
+    if not prediction.output_tokens_per_s:
+        return (
+            f"an answer after {format_duration(prediction.ttft_s)} when idle, "
+            f"{prediction.input_tokens_per_s:.0f} input tokens/s ({prediction.latency.origin})"
+        )
     return (
         f"TTFT {format_duration(prediction.ttft_s)} when idle, TPOT {format_duration(prediction.tpot_s)} alone and "
         f"{format_duration(prediction.tpot_loaded_s)} in a full batch, "

@@ -35,13 +35,14 @@ def _headline(status: ClusterStatus) -> Text:
 
 
 def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
-    table = _table("model", "replicas", "longest", "objective", "attained", "completed", "rejected")
+    table = _table("model", "task", "replicas", "longest", "objective", "attained", "completed", "rejected")
     attainments = {attainment.model: attainment for attainment in fleet.attainments}
     for model in plan.models if plan is not None else ():
         replicas = [a for a in plan.assignments if a.model == model.name] if plan is not None else []
         attainment = attainments.get(model.name, ModelAttainment(model=model.name))
         table.add_row(
             model.name,
+            model.spec.task,
             str(len(replicas)),
             str(max((replica.max_model_len for replica in replicas), default="-")),
             _objective(model.slo),
@@ -90,8 +91,10 @@ def _table(*columns: str) -> Table:
 
 
 def _load(load: GroupLoad | None) -> tuple[str, str, str]:
-    if load is None or not load.num_blocks:
+    if load is None or not load.model:
         return "-", "-", "-"
+    if not load.num_blocks:
+        return str(load.num_running), str(load.num_waiting), "-"
     used = 1 - load.num_free_blocks / load.num_blocks
     return str(load.num_running), str(load.num_waiting), f"{used:.0%} of {load.num_blocks}"
 

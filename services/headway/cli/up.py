@@ -30,11 +30,16 @@ def up(
     memory: options.Memory = None,
     device: options.Device = "cpu",
     dtype: options.Dtype = None,
+    quantization: options.Quantization = None,
     kv_cache_memory: options.KvCacheMemory = None,
     max_model_len: options.MaxModelLen = None,
     max_num_seqs: options.MaxNumSeqs = None,
     max_num_batched_tokens: options.MaxNumBatchedTokens = None,
+    max_num_prefill_tokens: options.MaxNumPrefillTokens = None,
     block_size: options.BlockSize = None,
+    swap_space: options.SwapSpace = None,
+    preemption: options.Preemption = None,
+    speculative_tokens: options.SpeculativeTokens = None,
     no_prefix_cache: options.NoPrefixCache = False,
     host: options.Host = "127.0.0.1",
     port: options.Port = 8000,
@@ -50,7 +55,7 @@ def up(
 ) -> None:
     """Start a stack on this machine and serve models."""
     slo = Slo(ttft_s=_seconds(slo_ttft_ms), tpot_s=_seconds(slo_tpot_ms))
-    models = read_models(model, dtype=dtype, max_model_len=max_model_len, slo=slo)
+    models = read_models(model, dtype=dtype, quantization=quantization, max_model_len=max_model_len, slo=slo)
     worker_options = WorkerOptions(
         count=_count_workers(workers, models), device=device, num_threads=threads, memory_bytes=memory or 0
     )
@@ -60,6 +65,10 @@ def up(
         max_num_batched_tokens=max_num_batched_tokens,
         kv_cache_bytes=kv_cache_memory,
         enable_prefix_cache=False if no_prefix_cache else None,
+        max_num_prefill_tokens=max_num_prefill_tokens,
+        host_cache_bytes=swap_space,
+        preemption=preemption,
+        num_draft_tokens=speculative_tokens,
     )
     directory = state_dir or default_state_dir()
     claim(directory)

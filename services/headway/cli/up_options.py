@@ -47,6 +47,35 @@ MaxNumBatchedTokens: TypeAlias = Annotated[
     int | None, typer.Option(min=1, help="Tokens computed in one step, at most.", rich_help_panel=_ENGINE)
 ]
 BlockSize: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Tokens in a KV block.", rich_help_panel=_ENGINE)]
+MaxNumPrefillTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Prompt tokens computed in one step, at most: lower keeps decodes steadier. Default: what decodes leave.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+SwapSpace: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        parser=parse_bytes,
+        metavar="SIZE",
+        help="Host memory of each worker for preempted sequences and evicted prefixes. Default: none.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+Preemption: TypeAlias = Annotated[
+    Literal["auto", "recompute", "swap"] | None,
+    typer.Option(help="How sequences give way. Default: auto, by measured cost.", rich_help_panel=_ENGINE),
+]
+SpeculativeTokens: TypeAlias = Annotated[
+    int | None,
+    typer.Option(min=0, help="Tokens guessed from the prompt and checked in one step.", rich_help_panel=_ENGINE),
+]
+Quantization: TypeAlias = Annotated[
+    Literal["int8"] | None,
+    typer.Option(help="Round weights when they are loaded. Default: keep them.", rich_help_panel=_ENGINE),
+]
 NoPrefixCache: TypeAlias = Annotated[
     bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.", rich_help_panel=_ENGINE)
 ]

@@ -12,6 +12,7 @@
 from headway.client.aio import AsyncClient
 from headway.client.chunk import Chunk, ServedModel, Usage
 from headway.client.client import Client
+from headway.client.infer import Classification, Embeddings, InferOptions, Ranking
 from headway.client.prompt import GenerateOptions, Message, Prompt
 from headway.client.status import ClusterStatus
 from headway.core.errors import HeadwayError
@@ -20,13 +21,17 @@ from headway.core.request import FinishReason, TokenLogprobs
 __all__ = [
     "AsyncClient",
     "Chunk",
+    "Classification",
     "Client",
     "ClusterStatus",
+    "Embeddings",
     "FinishReason",
     "GenerateOptions",
     "HeadwayError",
+    "InferOptions",
     "Message",
     "Prompt",
+    "Ranking",
     "ServedModel",
     "TokenLogprobs",
     "Usage",

@@ -1,6 +1,6 @@
 """The asyncio client."""
 
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -10,7 +10,26 @@ from google.protobuf.message import Message as Protobuf
 
 from headway.client.address import CHANNEL_OPTIONS, find_address
 from headway.client.chunk import Chunk, ServedModel
-from headway.client.convert import check_single, chunk_from_pb, models_from_pb, only_model, request_to_pb
+from headway.client.convert import (
+    check_single,
+    chunk_from_pb,
+    models_from_pb,
+    only_model,
+    request_to_pb,
+    tokenize_to_pb,
+)
+from headway.client.infer import (
+    Classification,
+    Embeddings,
+    InferOptions,
+    Input,
+    Ranking,
+    as_inputs,
+    classes_from_pb,
+    embeddings_from_pb,
+    infer_to_pb,
+    rankings_from_pb,
+)
 from headway.client.prompt import GenerateOptions, Prompt
 from headway.client.status import ClusterStatus
 from headway.rpc.convert import from_pb
@@ -74,6 +93,44 @@ class AsyncClient:
         check_single(options)
         return "".join([chunk.text async for chunk in self.generate(prompt, model=model, **options)])
 
+    async def tokenize(self, prompt: Prompt, *, model: str | None = None) -> list[int]:
+        """The token ids of a text, or of messages without the opening of an answer."""
+        request = tokenize_to_pb(prompt, model=model or only_model(await self.models()))
+        return list((await self._call(self._stub.Tokenize, request)).token_ids)
+
+    async def embed(
+        self,
+        inputs: Input | Sequence[Input],
+        *,
+        model: str | None = None,
+        dimensions: int | None = None,
+        **options: Unpack[InferOptions],
+    ) -> Embeddings:
+        """The vector of each input; as `Client.embed`. Cancelling the task takes the request back."""
+        request = infer_to_pb(as_inputs(inputs), model=model, options=options, dimensions=dimensions)
+        return embeddings_from_pb(await self._infer(request, timeout_s=options.get("timeout_s")))
+
+    async def classify(
+        self, inputs: Input | Sequence[Input], *, model: str | None = None, **options: Unpack[InferOptions]
+    ) -> list[Classification]:
+        """The label of each input; as `Client.classify`."""
+        request = infer_to_pb(as_inputs(inputs), model=model, options=options)
+        return classes_from_pb(await self._infer(request, timeout_s=options.get("timeout_s")))
+
+    async def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        model: str | None = None,
+        top_n: int | None = None,
+        **options: Unpack[InferOptions],
+    ) -> list[Ranking]:
+        """Documents by their relevance to the query; as `Client.rerank`."""
+        request = infer_to_pb([(query, document) for document in documents], model=model, options=options)
+        response = await self._infer(request, timeout_s=options.get("timeout_s"))
+        return rankings_from_pb(response, documents, top_n=top_n)
+
     async def models(self) -> list[ServedModel]:
         """The models that can be asked for."""
         return models_from_pb(await self._call(self._stub.ListModels, inference_pb2.ListModelsRequest()))
@@ -96,8 +153,14 @@ class AsyncClient:
         finally:
             call.cancel()
 
-    async def _call(self, method: Callable[..., Awaitable[R]], request: Q) -> R:
+    async def _infer(
+        self, request: inference_pb2.InferRequest, *, timeout_s: float | None
+    ) -> inference_pb2.InferResponse:
+        request.model = request.model or only_model(await self.models())
+        return await self._call(self._stub.Infer, request, timeout_s=timeout_s)
+
+    async def _call(self, method: Callable[..., Awaitable[R]], request: Q, *, timeout_s: float | None = None) -> R:
         try:
-            return await method(request, timeout=self._timeout_s, metadata=self._address.metadata)
+            return await method(request, timeout=timeout_s or self._timeout_s, metadata=self._address.metadata)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from None

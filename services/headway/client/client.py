@@ -1,6 +1,6 @@
 """The synchronous client."""
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self, TypeVar, Unpack
@@ -10,7 +10,26 @@ from google.protobuf.message import Message as Protobuf
 
 from headway.client.address import CHANNEL_OPTIONS, find_address
 from headway.client.chunk import Chunk, ServedModel
-from headway.client.convert import check_single, chunk_from_pb, models_from_pb, only_model, request_to_pb
+from headway.client.convert import (
+    check_single,
+    chunk_from_pb,
+    models_from_pb,
+    only_model,
+    request_to_pb,
+    tokenize_to_pb,
+)
+from headway.client.infer import (
+    Classification,
+    Embeddings,
+    InferOptions,
+    Input,
+    Ranking,
+    as_inputs,
+    classes_from_pb,
+    embeddings_from_pb,
+    infer_to_pb,
+    rankings_from_pb,
+)
 from headway.client.prompt import GenerateOptions, Prompt
 from headway.client.status import ClusterStatus
 from headway.rpc.convert import from_pb
@@ -87,6 +106,55 @@ class Client:
         check_single(options)
         return "".join(chunk.text for chunk in self.generate(prompt, model=model, **options))
 
+    def tokenize(self, prompt: Prompt, *, model: str | None = None) -> list[int]:
+        """The token ids of a text, or of messages without the opening of an answer."""
+        request = tokenize_to_pb(prompt, model=model or only_model(self.models()))
+        return list(self._call(self._stub.Tokenize, request).token_ids)
+
+    def embed(
+        self,
+        inputs: Input | Sequence[Input],
+        *,
+        model: str | None = None,
+        dimensions: int | None = None,
+        **options: Unpack[InferOptions],
+    ) -> Embeddings:
+        """The vector of each input.
+
+        Args:
+            inputs: a text, token ids, or a list of these.
+            model: as `models` names it; may be left out when one is served.
+            dimensions: shortens the vectors, for models that were trained for it.
+            options: see `InferOptions`.
+
+        Raises:
+            InvalidArgumentError, NotFoundError, ResourceExhaustedError, UnavailableError, DeadlineExceededError ...:
+                what the server refused, or why it could not be reached.
+        """
+        request = infer_to_pb(as_inputs(inputs), model=model, options=options, dimensions=dimensions)
+        return embeddings_from_pb(self._infer(request, timeout_s=options.get("timeout_s")))
+
+    def classify(
+        self, inputs: Input | Sequence[Input], *, model: str | None = None, **options: Unpack[InferOptions]
+    ) -> list[Classification]:
+        """The label of each input; arguments and errors as for `embed`. A list may hold pairs of texts too."""
+        request = infer_to_pb(as_inputs(inputs), model=model, options=options)
+        return classes_from_pb(self._infer(request, timeout_s=options.get("timeout_s")))
+
+    def rerank(
+        self,
+        query: str,
+        documents: Sequence[str],
+        *,
+        model: str | None = None,
+        top_n: int | None = None,
+        **options: Unpack[InferOptions],
+    ) -> list[Ranking]:
+        """Documents by their relevance to the query, the best first, `top_n` of them; errors as for `embed`."""
+        request = infer_to_pb([(query, document) for document in documents], model=model, options=options)
+        response = self._infer(request, timeout_s=options.get("timeout_s"))
+        return rankings_from_pb(response, documents, top_n=top_n)
+
     def models(self) -> list[ServedModel]:
         """The models that can be asked for."""
         return models_from_pb(self._call(self._stub.ListModels, inference_pb2.ListModelsRequest()))
@@ -108,8 +176,12 @@ class Client:
         finally:
             call.cancel()
 
-    def _call(self, method: "Callable[..., R]", request: Q) -> R:
+    def _infer(self, request: inference_pb2.InferRequest, *, timeout_s: float | None) -> inference_pb2.InferResponse:
+        request.model = request.model or only_model(self.models())
+        return self._call(self._stub.Infer, request, timeout_s=timeout_s)
+
+    def _call(self, method: "Callable[..., R]", request: Q, *, timeout_s: float | None = None) -> R:
         try:
-            return method(request, timeout=self._timeout_s, metadata=self._address.metadata)
+            return method(request, timeout=timeout_s or self._timeout_s, metadata=self._address.metadata)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None

@@ -1,5 +1,6 @@
 """Requests to protobuf and answers from it, for both clients."""
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -7,9 +8,11 @@ from typing import Any, cast
 from headway.client.chunk import Chunk, ServedModel, Usage
 from headway.client.prompt import GenerateOptions, Message, Prompt
 from headway.core.errors import InvalidArgumentError, NotFoundError
+from headway.core.request import GuideKind
 from headway.rpc.convert import finish_reason_from_pb, from_pb, logprobs_from_pb
 from headway.v1 import common_pb2, inference_pb2
 
+_GUIDE_KINDS = {kind.value for kind in GuideKind} - {GuideKind.JSON_OBJECT.value}
 _OWN_FIELDS = ("slo_ttft_s", "slo_tpot_s", "request_id", "timeout_s")
 
 
@@ -26,11 +29,27 @@ def request_to_pb(prompt: Prompt, *, model: str | None, options: GenerateOptions
         request = inference_pb2.GenerateRequest(model=model or "", request_id=options.get("request_id", ""))
     with _type_faults("slo_ttft_s or slo_tpot_s"):
         request.slo.CopyFrom(common_pb2.Slo(ttft_s=options.get("slo_ttft_s"), tpot_s=options.get("slo_tpot_s")))
+    if len(guides := sorted(_GUIDE_KINDS & options.keys())) > 1:
+        raise InvalidArgumentError(
+            f"{guides[0]} and {guides[1]} exclude each other.", hint="Leave one of them out.", field=guides[1]
+        )
     for name, value in options.items():
         if name not in _OWN_FIELDS:
             _set_option(request.options, name, value)
     _set_prompt(request, prompt)
     return request
+
+
+def tokenize_to_pb(prompt: Prompt, *, model: str) -> inference_pb2.TokenizeRequest:
+    """InvalidArgumentError where the prompt is neither text nor messages."""
+    request = inference_pb2.GenerateRequest()
+    _set_prompt(request, prompt)
+    match request.WhichOneof("prompt"):
+        case "text":
+            return inference_pb2.TokenizeRequest(model=model, text=request.text)
+        case "chat":
+            return inference_pb2.TokenizeRequest(model=model, chat=request.chat)
+    raise InvalidArgumentError("Token ids need no tokenizer.", hint="Give a text or messages.", field="prompt")
 
 
 def chunk_from_pb(message: inference_pb2.GenerateResponse) -> Chunk:
@@ -71,7 +90,23 @@ def _set_option(message: inference_pb2.GenerateOptions, name: str, value: object
     if name == "stop" and isinstance(value, str):
         value = [value]
     with _type_faults(name):
+        if name == "logit_bias":
+            pairs = dict(cast("Mapping[int, float]", value)).items()
+            value = [common_pb2.LogitBias(token_id=token_id, bias=bias) for token_id, bias in pairs]
+        elif name in _GUIDE_KINDS:
+            name, value = "guide", _guide_to_pb(GuideKind(name), value)
         message.MergeFrom(inference_pb2.GenerateOptions(**cast("Any", {name: value})))
+
+
+def _guide_to_pb(kind: GuideKind, value: object) -> common_pb2.Guide:
+    match kind:
+        case GuideKind.JSON_SCHEMA if isinstance(value, Mapping):
+            text = json.dumps(value)
+        case GuideKind.CHOICE:
+            text = json.dumps(list(cast("Sequence[str]", value)))
+        case _:
+            text = cast("str", value)
+    return common_pb2.Guide(kind=kind, text=text)
 
 
 def _set_prompt(request: inference_pb2.GenerateRequest, prompt: Prompt) -> None:

@@ -1,7 +1,7 @@
 """What a client sends."""
 
 from collections.abc import Mapping, Sequence
-from typing import TypeAlias, TypedDict
+from typing import Any, TypeAlias, TypedDict
 
 Message: TypeAlias = Mapping[str, str]
 """One turn of a conversation: a `role` ('system', 'user' or 'assistant') and its `content`."""
@@ -26,6 +26,13 @@ class GenerateOptions(TypedDict, total=False):
         min_tokens: output tokens before the sequence may end.
         logprobs: 0 for each token's own log probability, n for the n best besides.
         n: sequences to generate.
+        best_of: generate so many and return the n best by mean log probability per token; they come at the end.
+        beam_width: beam search in place of sampling; the n best hypotheses come at the end.
+        length_penalty, early_stopping: of a beam search, as in transformers ('true', 'false' or 'never').
+        logit_bias: added to the logits of tokens, by their ids; in [-100, 100].
+        bad_words: texts that must not appear.
+        json_schema, regex, choice, grammar: a language that the output must belong to, one of: documents of a JSON
+            schema (a mapping or its text), matches of a regular expression, one of several texts, a Lark grammar.
         slo_ttft_s, slo_tpot_s: objectives in seconds: to the first token, and per token after it. The request is
             refused at once (ResourceExhaustedError) when they cannot be met.
         request_id: appears in every log line; made up when left out.
@@ -47,6 +54,16 @@ class GenerateOptions(TypedDict, total=False):
     min_tokens: int
     logprobs: int
     n: int
+    best_of: int
+    beam_width: int
+    length_penalty: float
+    early_stopping: str
+    logit_bias: Mapping[int, float]
+    bad_words: Sequence[str]
+    json_schema: Mapping[str, Any] | str
+    regex: str
+    choice: Sequence[str]
+    grammar: str
     slo_ttft_s: float
     slo_tpot_s: float
     request_id: str

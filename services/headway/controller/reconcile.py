@@ -23,6 +23,11 @@ class Work:
     max_num_batched_tokens: int
     max_model_len: int
     enable_prefix_cache: bool
+    max_num_prefill_tokens: int | None = None
+    num_host_blocks: int = 0
+    preemption: str = "auto"
+    num_draft_tokens: int = 0
+    quantization: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +63,11 @@ def work_of(plan: ServingPlan) -> dict[str, Work]:
             max_num_batched_tokens=assignment.max_num_batched_tokens,
             max_model_len=assignment.max_model_len,
             enable_prefix_cache=assignment.enable_prefix_cache,
+            max_num_prefill_tokens=assignment.max_num_prefill_tokens,
+            num_host_blocks=assignment.num_host_blocks,
+            preemption=assignment.preemption,
+            num_draft_tokens=assignment.num_draft_tokens,
+            quantization=models[assignment.model].spec.quantization or "",
         )
         for assignment in plan.assignments
     }

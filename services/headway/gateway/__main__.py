@@ -4,10 +4,11 @@ import asyncio
 
 from headway.gateway.app import make_app
 from headway.gateway.catalogue import Catalogue
-from headway.gateway.client import RouterClient, WorkerClient
+from headway.gateway.client import InferClient, RouterClient, WorkerClient
 from headway.gateway.config import GatewayConfig
 from headway.gateway.generation import Generator
 from headway.gateway.http_server import HttpServer
+from headway.gateway.infer.run import Inferrer
 from headway.gateway.link import Links
 from headway.gateway.service import GatewayService
 from headway.gateway.servicer import InferenceServicer
@@ -22,13 +23,20 @@ _GRACE_S = 2
 async def main(config: GatewayConfig) -> None:
     async with hosting("gateway", config, is_public=True) as host:
         catalogue = Catalogue(PlanStore(host.database))
+        router = RouterClient(host.peers, gateway_id=host.member_id)
         generator = Generator(
-            router=RouterClient(host.peers, gateway_id=host.member_id),
+            router=router,
             links=Links(WorkerClient(host.peers)),
             resume_timeout_s=config.resume_timeout_s,
         )
+        inferrer = Inferrer(router=router, workers=InferClient(host.peers), resume_timeout_s=config.resume_timeout_s)
         service = GatewayService(
-            config, peers=host.peers, catalogue=catalogue, generator=generator, tracing=host.tracing
+            config,
+            peers=host.peers,
+            catalogue=catalogue,
+            generator=generator,
+            inferrer=inferrer,
+            tracing=host.tracing,
         )
         http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=_GRACE_S)
         servicer = InferenceServicer(service, peers=host.peers)
@@ -38,7 +46,7 @@ async def main(config: GatewayConfig) -> None:
 
         async def stop() -> None:
             await asyncio.gather(http.stop(), host.server.stop(_GRACE_S))
-            await generator.close()
+            await asyncio.gather(generator.close(), inferrer.close())
 
         await host.serve(on_stop=stop)
 

@@ -16,6 +16,8 @@ from headway.gateway.entrance import Entrance
 from headway.gateway.model import ServedModel
 from headway.gateway.openai.endpoint import Answer, prepare_chat, prepare_completion
 from headway.gateway.openai.error import error_body, error_headers, kind_of, status_body
+from headway.gateway.openai.infer import InferAnswer, classify, embed, rerank
+from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest
 from headway.gateway.service import GatewayService
 
@@ -26,6 +28,7 @@ def make_app(service: GatewayService) -> ASGIApp:
     """All routes, behind the entrance."""
     app = FastAPI(title="Headway", version=_version(), description="The OpenAI API, and what operators ask.")
     _add_generation(app, service)
+    _add_inference(app, service)
     _add_models(app, service)
     _add_operations(app, service)
     app.add_exception_handler(HeadwayError, _on_headway_error)
@@ -43,6 +46,23 @@ def _add_generation(app: FastAPI, service: GatewayService) -> None:
     async def chat_completions() -> Response:
         """The assistant's next message."""
         return Answer(service, ChatRequest, prepare_chat)
+
+
+def _add_inference(app: FastAPI, service: GatewayService) -> None:
+    @app.post("/v1/embeddings", openapi_extra=_body_of(EmbeddingRequest), response_model=None)
+    async def embeddings() -> Response:
+        """Vectors of texts."""
+        return InferAnswer(service, EmbeddingRequest, embed)
+
+    @app.post("/v1/classify", openapi_extra=_body_of(ClassifyRequest), response_model=None)
+    async def classes() -> Response:
+        """Labels of texts."""
+        return InferAnswer(service, ClassifyRequest, classify)
+
+    @app.post("/v1/rerank", openapi_extra=_body_of(RerankRequest), response_model=None)
+    async def ranking() -> Response:
+        """Documents by their relevance to a query."""
+        return InferAnswer(service, RerankRequest, rerank)
 
 
 def _add_models(app: FastAPI, service: GatewayService) -> None:
@@ -118,6 +138,7 @@ def _model_document(model: ServedModel) -> dict[str, Any]:
         "created": int(model.created_at_s),
         "owned_by": "headway",
         "max_model_len": model.max_model_len,
+        "task": model.spec.task.value,
     }
 
 

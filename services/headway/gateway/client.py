@@ -1,16 +1,21 @@
 """What the gateway asks of the router and of workers, as core types."""
 
+import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
 import grpc
+import numpy as np
+from numpy.typing import NDArray
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.infer import InferRequest
 from headway.core.request import GenerationRequest, SequenceOutput
 from headway.core.slo import Slo
 from headway.gateway.lease import Lease, PlaceRequest, Release
 from headway.observe.logging import request_id_var
-from headway.rpc.convert import output_from_pb, request_to_pb
+from headway.rpc.convert import group_to_pb, output_from_pb
+from headway.rpc.convert.infer import infer_to_pb
 from headway.rpc.interceptors import REQUEST_ID_METADATA_KEY
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
@@ -21,9 +26,9 @@ _RELEASE_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Hands a sequence to a worker."""
+    """Hands the sequences of one prompt to a worker."""
 
-    request: GenerationRequest
+    requests: tuple[GenerationRequest, ...]
     traceparent: str = ""
 
 
@@ -118,13 +123,36 @@ class WorkerClient:
                 raise error_from_rpc(error) from None
 
 
+class InferClient:
+    """Calls to workers whose models do not generate."""
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+
+    async def infer(self, endpoint: str, request: InferRequest, *, traceparent: str = "") -> list[NDArray[np.float32]]:
+        """The vector of each sequence; HeadwayError where the worker refuses, fails or is lost."""
+        stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(self._peers.channel(endpoint))
+        message = infer_to_pb(request, traceparent=traceparent)
+        try:
+            response = await stub.InferSequences(message, metadata=self._peers.metadata)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The channel was closed under the call, since the worker's lease lapsed.
+            raise UnavailableError(f"The worker at {endpoint} is gone.", hint="Try again in a moment.") from None
+        return [np.frombuffer(vector, "<f4") for vector in response.vectors]
+
+
 async def _actions_to_pb(
     actions: AsyncIterator[Submit | Cancel],
 ) -> AsyncIterator[worker_pb2.GenerateTokensRequest]:
     async for action in actions:
         if isinstance(action, Submit):
-            submit = request_to_pb(action.request, traceparent=action.traceparent)
-            yield worker_pb2.GenerateTokensRequest(submit=submit)
+            group = group_to_pb(action.requests, traceparent=action.traceparent)
+            yield worker_pb2.GenerateTokensRequest(submit_group=group)
         else:
             cancel = worker_pb2.CancelSequence(request_id=action.sequence_id)
             yield worker_pb2.GenerateTokensRequest(cancel=cancel)

@@ -20,6 +20,7 @@ class Decoding:
         "_detokenizer",
         "_has_prompt_logprobs",
         "_is_silent",
+        "_logprob_sum",
         "_request",
         "_scanner",
         "_token_ids",
@@ -45,6 +46,7 @@ class Decoding:
         self._is_silent = is_silent
         self._has_prompt_logprobs = False
         self._token_ids: list[int] = []
+        self._logprob_sum = 0.0
 
     @property
     def sequence_id(self) -> str:
@@ -62,23 +64,24 @@ class Decoding:
             request = replace(request, sampling=replace(request.sampling, num_prompt_logprobs=None))
         return replace(request, output_token_ids=tuple(self._token_ids)) if self._token_ids else request
 
-    def accept(self, output: SequenceOutput) -> Delta:
-        """The delta that an output makes. Its finish reason may be set before the worker's: at a stop string."""
+    def accept(self, output: SequenceOutput) -> list[Delta]:
+        """The one delta that an output makes. Its finish reason may be set before the worker's: at a stop string."""
         self._has_prompt_logprobs = self._has_prompt_logprobs or bool(output.prompt_logprobs)
         # A worker that takes over reports what it found in its cache of prompt and output: that is not the client's.
         num_cached_tokens = 0 if self._token_ids else output.num_cached_tokens
         if self._is_silent:
-            return Delta(
+            silent = Delta(
                 index=self.index,
                 prompt_logprobs=output.prompt_logprobs,
                 finish_reason=output.finish_reason,
                 num_cached_tokens=num_cached_tokens,
             )
+            return [silent]
         text, offsets = self._detokenize(output)
         reason = output.finish_reason
         if self._scanner is not None:
             text, reason = self._scan(text, self._scanner, reason)
-        return Delta(
+        delta = Delta(
             index=self.index,
             text=text,
             token_ids=output.token_ids,
@@ -87,12 +90,19 @@ class Decoding:
             prompt_logprobs=output.prompt_logprobs,
             finish_reason=reason,
             num_cached_tokens=num_cached_tokens,
+            score=None if reason is None else self._mean_logprob,
         )
+        return [delta]
+
+    @property
+    def _mean_logprob(self) -> float | None:
+        return self._logprob_sum / len(self._token_ids) if self._with_offsets and self._token_ids else None
 
     def _detokenize(self, output: SequenceOutput) -> tuple[str, list[int]]:
         """New text, and the offset of each token that stands for text (the one that ended the sequence does not)."""
         detokenizer, token_ids = self._detokenizer, output.token_ids
         self._token_ids.extend(token_ids)
+        self._logprob_sum += sum(entry.logprob for entry in output.logprobs)
         if output.stop_token_id is not None and token_ids:
             token_ids = token_ids[:-1]
         text = ""

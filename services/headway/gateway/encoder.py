@@ -16,17 +16,26 @@ _NUM_THREADS = 2
 
 
 class Encoder:
-    """Tokenises short texts at once and long ones in threads, so that streams go on meanwhile."""
+    """Tokenises short texts at once and long ones in threads, so that streams go on meanwhile.
+
+    Attributes:
+        pool: those threads.
+    """
 
     def __init__(self) -> None:
-        self._pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="encode")
+        self.pool = ThreadPoolExecutor(_NUM_THREADS, thread_name_prefix="encode")
 
     async def text(self, model: ServedModel, text: str, *, field: str) -> Prompt:
         """A text with the special tokens that the model's tokenizer puts around one."""
         return await self._encode(model, text, add_special_tokens=True, field=field)
 
     async def chat(
-        self, model: ServedModel, messages: Sequence[Message], *, options: Mapping[str, Any] | None = None
+        self,
+        model: ServedModel,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
     ) -> Prompt:
         """Messages by the model's template, which writes the special tokens itself."""
         if not messages:
@@ -37,7 +46,7 @@ class Encoder:
                 hint="Use the completions API, or add a chat_template.jinja to the checkpoint.",
                 field="messages",
             )
-        text = model.template.render(messages, options=options)
+        text = model.template.render(messages, tools=tools, options=options)
         return await self._encode(model, text, add_special_tokens=False, field="messages")
 
     def token_ids(self, model: ServedModel, token_ids: Sequence[int], *, field: str) -> Prompt:
@@ -57,7 +66,7 @@ class Encoder:
         else:
             loop = asyncio.get_running_loop()
             token_ids = await loop.run_in_executor(
-                self._pool, lambda: model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
+                self.pool, lambda: model.tokenizer.encode(text, add_special_tokens=add_special_tokens)
             )
         return _prompt(token_ids, field=field, text=text)
 

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 
+from headway.gateway.best_of import best_of
 from headway.gateway.job import Delta, Job
 from headway.gateway.lease import Router
 from headway.gateway.link import Links
@@ -33,7 +34,7 @@ class Generator:
         Raises:
             HeadwayError: no place, or no answer. Before the first deltas nothing was generated.
         """
-        streams = [self._run(job, prompt_index).deltas() for prompt_index in range(len(job.prompts))]
+        streams = [self._stream(job, prompt_index) for prompt_index in range(len(job.prompts))]
         async with aclosing(streams[0] if len(streams) == 1 else _merge(streams)) as stream:
             async for deltas in stream:
                 yield deltas
@@ -42,6 +43,17 @@ class Generator:
         """Cancels what still runs, and waits until the router has heard of it."""
         await self._links.close()
         await self._places.close()
+
+    def _stream(self, job: Job, prompt_index: int) -> AsyncGenerator[list[Delta], None]:
+        deltas = self._run(job, prompt_index).deltas()
+        if not job.options.selects:
+            return deltas
+        return best_of(
+            deltas,
+            n=job.options.n,
+            first_index=prompt_index * job.options.n,
+            with_logprobs=job.options.num_logprobs is not None,
+        )
 
     def _run(self, job: Job, prompt_index: int) -> Run:
         name = job.model.name

@@ -42,7 +42,7 @@ class Job:
 
     Attributes:
         request_id: unique over all gateways.
-        samplings: of each prompt's first sequence.
+        samplings: of each prompt's first sample.
         arrived_s: by the monotonic clock.
         traceparent: W3C context of the request's span; empty when tracing is off.
     """
@@ -58,6 +58,7 @@ class Job:
 
     @property
     def num_sequences(self) -> int:
+        """That the client gets."""
         return len(self.prompts) * self.options.n
 
     @property
@@ -65,13 +66,14 @@ class Job:
         return sum(len(prompt.token_ids) for prompt in self.prompts)
 
     def requests(self, prompt_index: int) -> list[GenerationRequest]:
-        """The sequences of one prompt; those of the job count their seeds and ids up from prompt to prompt."""
-        n = self.options.n
+        """The samples of one prompt, or its search; the job's count their seeds and ids up from prompt to prompt."""
+        num_samples = self.options.num_samples
+        has_many = len(self.prompts) * num_samples > 1
         sampling = self.samplings[prompt_index]
-        indices = range(prompt_index * n, (prompt_index + 1) * n)
+        indices = range(prompt_index * num_samples, (prompt_index + 1) * num_samples)
         return [
             GenerationRequest(
-                request_id=f"{self.request_id}/{index}" if self.num_sequences > 1 else self.request_id,
+                request_id=f"{self.request_id}/{index}" if has_many else self.request_id,
                 model=self.model.name,
                 prompt_token_ids=self.prompts[prompt_index].token_ids,
                 sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
@@ -92,6 +94,8 @@ class Delta:
         prompt_logprobs: of prompt tokens 1.., once, if asked for.
         finish_reason: on a sequence's last delta.
         num_cached_tokens: of the prompt, from a prefix cache; with the first delta.
+        num_dropped_tokens: generated for sequences that the client does not get.
+        score: on a sequence's last delta, where log probabilities were computed: their mean over its tokens.
     """
 
     index: int
@@ -102,6 +106,8 @@ class Delta:
     prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
     num_cached_tokens: int = 0
+    num_dropped_tokens: int = 0
+    score: float | None = None
 
 
 @dataclass(slots=True)
@@ -115,7 +121,7 @@ class Usage:
     def count(self, deltas: Sequence[Delta], *, n: int) -> None:
         """`n` sequences share a prompt; the others find in the cache what the first one put there."""
         for delta in deltas:
-            self.num_completion_tokens += len(delta.token_ids)
+            self.num_completion_tokens += len(delta.token_ids) + delta.num_dropped_tokens
             if delta.index % n == 0:
                 self.num_cached_tokens += delta.num_cached_tokens
 
@@ -137,32 +143,39 @@ def make_job(
         ContextLengthError: naming the prompt, or max_tokens, that does not fit the model.
     """
     options.check(vocab_size=model.spec.vocab_size)
-    if len(prompts) * options.n > max_sequences:
+    if len(prompts) * options.num_parallel > max_sequences:
         raise InvalidArgumentError(
-            f"The request asks for {len(prompts) * options.n} sequences; one request may ask for {max_sequences}.",
-            hint="Send fewer prompts at once, or a smaller n.",
+            f"The request asks for {len(prompts) * options.num_parallel} sequences; one request may ask for "
+            f"{max_sequences}.",
+            hint="Send fewer prompts at once, or a smaller n, best_of or beam_width.",
             field="n" if len(prompts) == 1 else "prompt",
         )
     lengths = [
         options.max_output_tokens(len(prompt.token_ids), max_model_len=model.max_model_len, field=prompt.field)
         for prompt in prompts
     ]
+    bad_token_ids = options.constraints.bad_token_ids(model.tokenizer)
     return Job(
         request_id=request_id,
         model=model,
         prompts=tuple(prompts),
         samplings=tuple(
-            options.sampling(max_tokens=length, vocab_size=model.spec.vocab_size, random_seed=random_seed)
+            options.sampling(
+                max_tokens=length,
+                vocab_size=model.spec.vocab_size,
+                random_seed=random_seed,
+                bad_token_ids=bad_token_ids,
+            )
             for length in lengths
         ),
         options=options,
-        slo=_merge(arrival.slo, model.slo),
+        slo=merge_slo(arrival.slo, model.slo),
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,
     )
 
 
-def _merge(slo: Slo, default: Slo) -> Slo:
+def merge_slo(slo: Slo, default: Slo) -> Slo:
     """Bounds that the client does not name are the model's."""
     return Slo(
         ttft_s=default.ttft_s if slo.ttft_s is None else slo.ttft_s,

@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -42,10 +42,10 @@ class WorkerLink:
         self._was_open = False
         self.is_broken = False
 
-    def submit(self, request: GenerationRequest, mailbox: Mailbox[Delivery], *, traceparent: str) -> None:
-        """The sequence's outputs come into `mailbox`; after a LinkLost there, none do."""
-        self._mailboxes[request.request_id] = mailbox
-        self._actions.put(Submit(request, traceparent))
+    def submit(self, requests: Sequence[GenerationRequest], mailbox: Mailbox[Delivery], *, traceparent: str) -> None:
+        """The outputs of one prompt's sequences come into `mailbox`; after a LinkLost there, none do."""
+        self._mailboxes.update((request.request_id, mailbox) for request in requests)
+        self._actions.put(Submit(tuple(requests), traceparent))
 
     def cancel(self, sequence_id: str) -> None:
         """No output of the sequence is delivered from now on; the worker stops within a step."""

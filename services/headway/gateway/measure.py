@@ -49,9 +49,9 @@ class Stopwatch:
 
     @property
     def tpot_s(self) -> float | None:
-        """Mean over the sequences, which run side by side; None with fewer than two tokens each."""
+        """Mean over the sequences, which run side by side; None with fewer than two tokens each, or all at once."""
         num_gaps = self.num_tokens / self._num_sequences - 1
-        if self._first_s is None or num_gaps <= 0:
+        if self._first_s is None or num_gaps <= 0 or self._last_s == self._first_s:
             return None
         return (self._last_s - self._first_s) / num_gaps
 

@@ -1,10 +1,12 @@
 """What clients may ask for, over HTTP and gRPC alike, and the checks that it passes."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.request import SamplingParams
+from headway.core.request import BeamSearch, EarlyStopping, SamplingParams
+from headway.gateway.bounds import check_range
+from headway.gateway.constraint import Constraints
 from headway.gateway.errors import ContextLengthError
 
 DEFAULT_COMPLETION_TOKENS = 16
@@ -12,6 +14,9 @@ MAX_LOGPROBS = 20
 MAX_STOPS = 16
 MAX_STOP_CHARS = 256
 MAX_SEQUENCES = 128
+MAX_BEST_OF = 20
+MAX_BEAM_WIDTH = 16
+_MAX_LENGTH_PENALTY = 16.0
 _SEED_RANGE = 2**64
 
 
@@ -24,6 +29,10 @@ class Options:
         default_max_tokens: None for all that fits.
         num_logprobs, num_prompt_logprobs: as in `SamplingParams`.
         prompt_only: the prompt's own log probabilities are wanted, and no output.
+        best_of: samples to choose the n best from; None for n.
+        beam_width: None to sample.
+        length_penalty, early_stopping: of a beam search, as in transformers.
+        constraints: on the tokens of the output.
     """
 
     max_tokens: int | None = None
@@ -44,18 +53,38 @@ class Options:
     ignore_eos: bool = False
     stop_token_ids: tuple[int, ...] = ()
     prompt_only: bool = False
+    best_of: int | None = None
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: str = EarlyStopping.HEURISTIC.value
+    constraints: Constraints = field(default_factory=Constraints)
+
+    @property
+    def num_samples(self) -> int:
+        """Requests that a worker gets for one prompt; a beam search is one."""
+        return 1 if self.beam_width is not None else self.best_of or self.n
+
+    @property
+    def num_parallel(self) -> int:
+        """Sequences that a worker runs side by side for one prompt."""
+        return self.beam_width or self.num_samples
+
+    @property
+    def selects(self) -> bool:
+        """Whether more samples are generated than the client gets."""
+        return self.num_samples > self.n
 
     def check(self, *, vocab_size: int) -> None:
         """Raises InvalidArgumentError naming the first option that is out of range."""
-        _check_range("n", self.n, 1, MAX_SEQUENCES)
-        _check_range("temperature", self.temperature, 0.0, 2.0)
-        _check_range("top_p", self.top_p, 0.0, 1.0)
+        check_range("n", self.n, 1, MAX_SEQUENCES)
+        check_range("temperature", self.temperature, 0.0, 2.0)
+        check_range("top_p", self.top_p, 0.0, 1.0)
         if self.top_p == 0:
             raise InvalidArgumentError("top_p is 0; it must be above 0.", hint="Use temperature 0.", field="top_p")
-        _check_range("min_p", self.min_p, 0.0, 1.0)
-        _check_range("top_k", self.top_k, -1, None)
-        _check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
-        _check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
+        check_range("min_p", self.min_p, 0.0, 1.0)
+        check_range("top_k", self.top_k, -1, None)
+        check_range("presence_penalty", self.presence_penalty, -2.0, 2.0)
+        check_range("frequency_penalty", self.frequency_penalty, -2.0, 2.0)
         if not 0 < self.repetition_penalty < math.inf:
             raise InvalidArgumentError(
                 f"repetition_penalty is {self.repetition_penalty:g}; it must be above 0, and finite.",
@@ -63,21 +92,89 @@ class Options:
                 field="repetition_penalty",
             )
         if not self.prompt_only:
-            _check_range("max_tokens", self.max_tokens, 1, None)
-        _check_range("logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
+            check_range("max_tokens", self.max_tokens, 1, None)
+        check_range("logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
         self._check_stops(vocab_size)
+        self.constraints.check(vocab_size=vocab_size)
+        if self.constraints.guide is not None:
+            self._check_guided()
+        if self.beam_width is None:
+            self._check_selection()
+        else:
+            self._check_beam(self.beam_width)
+
+    def _check_selection(self) -> None:
+        check_range("best_of", self.best_of, self.n, max(self.n, MAX_BEST_OF))
+        if self.selects and self.prompt_only:
+            raise InvalidArgumentError("best_of asks for output, and max_tokens 0 for none.", field="best_of")
+        if self.length_penalty != 1.0 or self.early_stopping != EarlyStopping.HEURISTIC:
+            field = "early_stopping" if self.length_penalty == 1.0 else "length_penalty"
+            raise InvalidArgumentError(
+                f"{field} is an option of beam search.", hint="Set beam_width, or leave it out.", field=field
+            )
+
+    def _check_beam(self, width: int) -> None:
+        check_range("beam_width", width, 2, MAX_BEAM_WIDTH)
+        check_range("n", self.n, 1, width)
+        check_range("best_of", self.best_of, width, width)
+        check_range("length_penalty", self.length_penalty, -_MAX_LENGTH_PENALTY, _MAX_LENGTH_PENALTY)
+        if self.early_stopping not in list(EarlyStopping):
+            raise InvalidArgumentError(
+                f"early_stopping is '{self.early_stopping[:100]}'; it must be true, false or never.",
+                field="early_stopping",
+            )
+        # 1 is the API's default: a client that leaves the temperature out has not asked for samples.
+        has_samples = {
+            "temperature": self.temperature not in (0.0, 1.0),
+            "top_p": self.top_p != 1.0,
+            "top_k": self.top_k > 0,
+            "min_p": self.min_p != 0.0,
+        }
+        for name, is_set in has_samples.items():
+            if is_set:
+                raise InvalidArgumentError(
+                    f"{name} is {getattr(self, name):g}, but a beam search draws no samples.",
+                    hint="Leave it out, or leave beam search out.",
+                    field=name,
+                )
+        if self.num_logprobs is not None or self.prompt_only:
+            raise InvalidArgumentError(
+                "A beam search gives no log probabilities.", hint="Leave logprobs out.", field="logprobs"
+            )
+
+    def _check_guided(self) -> None:
+        """Where a guided output ends is for its guide to say; and one path through a language is no beam."""
+        excluded = {
+            "ignore_eos": self.ignore_eos,
+            "min_tokens": self.min_tokens > 0,
+            "beam_width": self.beam_width is not None,
+        }
+        for name, is_set in excluded.items():
+            if is_set:
+                raise InvalidArgumentError(
+                    f"{name} and {self.constraints.guide_field} exclude each other.",
+                    hint="Leave one of them out.",
+                    field=name,
+                )
 
     def _check_stops(self, vocab_size: int) -> None:
-        _check_range("stop", len(self.stop), 0, MAX_STOPS, what="the number of stop strings")
+        check_range("stop", len(self.stop), 0, MAX_STOPS, what="the number of stop strings")
         for i, stop in enumerate(self.stop):
-            _check_range(f"stop[{i}]", len(stop), 1, MAX_STOP_CHARS, what="the length of a stop string")
-        _check_range("stop_token_ids", len(self.stop_token_ids), 0, MAX_STOPS, what="the number of stop tokens")
+            check_range(f"stop[{i}]", len(stop), 1, MAX_STOP_CHARS, what="the length of a stop string")
+        check_range("stop_token_ids", len(self.stop_token_ids), 0, MAX_STOPS, what="the number of stop tokens")
         for i, token_id in enumerate(self.stop_token_ids):
-            _check_range(f"stop_token_ids[{i}]", token_id, 0, vocab_size - 1)
+            check_range(f"stop_token_ids[{i}]", token_id, 0, vocab_size - 1)
 
-    def sampling(self, *, max_tokens: int, vocab_size: int, random_seed: int) -> SamplingParams:
+    def sampling(
+        self,
+        *,
+        max_tokens: int,
+        vocab_size: int,
+        random_seed: int,
+        bad_token_ids: tuple[tuple[int, ...], ...] = (),
+    ) -> SamplingParams:
         """Of the request's first sequence; `random_seed` is taken where the client gave none."""
-        _check_range("min_tokens", self.min_tokens, 0, max_tokens)
+        check_range("min_tokens", self.min_tokens, 0, max_tokens)
         return SamplingParams(
             max_tokens=max_tokens,
             temperature=self.temperature,
@@ -91,8 +188,20 @@ class Options:
             stop_token_ids=self.stop_token_ids,
             ignore_eos=self.ignore_eos,
             min_tokens=self.min_tokens,
-            num_logprobs=self.num_logprobs,
+            num_logprobs=(self.num_logprobs or 0) if self.selects else self.num_logprobs,
             num_prompt_logprobs=self.num_prompt_logprobs,
+            logit_bias=self.constraints.logit_bias,
+            bad_token_ids=bad_token_ids,
+            guide=self.constraints.guide,
+            beam=None if self.beam_width is None else self._beam(self.beam_width),
+        )
+
+    def _beam(self, width: int) -> BeamSearch:
+        return BeamSearch(
+            width=width,
+            num_hypotheses=self.n,
+            length_penalty=self.length_penalty,
+            early_stopping=EarlyStopping(self.early_stopping),
         )
 
     def max_output_tokens(self, num_prompt_tokens: int, *, max_model_len: int, field: str) -> int:
@@ -121,14 +230,3 @@ class Options:
                 field="max_tokens",
             )
         return self.max_tokens
-
-
-def _check_range(
-    field: str, value: float | None, low: float | None, high: float | None, *, what: str | None = None
-) -> None:
-    if value is None:
-        return
-    if (low is None or value >= low) and (high is None or value <= high):
-        return
-    bounds = f"at least {low:g}" if high is None else f"between {low:g} and {high:g}"
-    raise InvalidArgumentError(f"{what or field} is {value:g}; it must be {bounds}.", field=field)

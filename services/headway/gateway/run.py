@@ -7,7 +7,8 @@ from dataclasses import replace
 
 from headway.core.block_hash import block_hashes
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
-from headway.core.request import SequenceOutput
+from headway.core.request import GenerationRequest, SequenceOutput
+from headway.gateway.beam import BeamDecoding
 from headway.gateway.client import Failure
 from headway.gateway.decoding import Decoding
 from headway.gateway.job import Delta, Job
@@ -63,7 +64,7 @@ class Run:
         self._timeout_s = _FRESH_TIMEOUT_S
         self._resume_timeout_s = resume_timeout_s
         self._patience = Patience(clock)
-        self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.n)
+        self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
         self._running = _decodings(job, prompt_index)
         self._wanted = _place_request(job, prompt_index)
         self._loss: HeadwayError | None = None
@@ -113,7 +114,8 @@ class Run:
         """A lease. The router ends the one before by itself; we report on it once there is another."""
         if self._loss is not None:
             await self._patience.wait(self._loss, timeout_s=self._timeout_s)
-        request = replace(self._wanted, num_sequences=len(self._running))
+        num_sequences = self._job.options.beam_width or len(self._running)
+        request = replace(self._wanted, num_sequences=num_sequences)
         while True:
             try:
                 lease = await self._places.take(request)
@@ -129,8 +131,8 @@ class Run:
     def _submit(self, lease: Lease) -> tuple[WorkerLink, Mailbox[Delivery]]:
         """Hands the sequences over; each lease has a mailbox of its own, so that nothing old arrives late."""
         link, mailbox = self._links.to(lease.endpoint), Mailbox[Delivery]()
-        for decoding in self._running.values():
-            link.submit(decoding.request, mailbox, traceparent=self._job.traceparent)
+        requests = [decoding.request for decoding in self._running.values()]
+        link.submit(requests, mailbox, traceparent=self._job.traceparent)
         return link, mailbox
 
     def _accept(self, deliveries: Sequence[Delivery], link: WorkerLink, mailbox: Mailbox[Delivery]) -> list[Delta]:
@@ -143,9 +145,9 @@ class Run:
                     _raise_fault(delivery)
                 mailbox.put_back(deliveries[position:])
                 break
-            delta = self._decode(delivery, link)
-            num_tokens += len(delta.token_ids)
-            deltas.append(delta)
+            new = self._decode(delivery, link)
+            num_tokens += sum(len(delta.token_ids) for delta in new)
+            deltas += new
         if num_tokens:
             self._patience.renew()
             gap_s = self._watch.note(num_tokens, now_s=self._clock())
@@ -153,15 +155,15 @@ class Run:
                 self._metrics.observe_gap(gap_s)
         return deltas
 
-    def _decode(self, output: SequenceOutput, link: WorkerLink) -> Delta:
-        decoding = self._running[output.request_id]
-        delta = decoding.accept(output)
-        if delta.finish_reason is not None:
+    def _decode(self, output: SequenceOutput, link: WorkerLink) -> list[Delta]:
+        deltas = self._running[output.request_id].accept(output)
+        reason = deltas[-1].finish_reason
+        if reason is not None:
             del self._running[output.request_id]
-            self._finish_reason = delta.finish_reason
+            self._finish_reason = reason
             if output.finish_reason is None:  # a stop string, of which the worker knows nothing
                 link.cancel(output.request_id)
-        return delta
+        return deltas
 
     def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
         is_resumed = self._wanted.resumed or lost.was_running
@@ -197,19 +199,26 @@ def _raise_fault(fault: Failure | LinkLost) -> None:
     raise fault.error
 
 
-def _decodings(job: Job, prompt_index: int) -> dict[str, Decoding]:
-    """The sequences of one prompt by their ids."""
-    first_index = prompt_index * job.options.n
-    return {
-        request.request_id: Decoding(
-            first_index + i,
-            request=request,
-            detokenizer=Detokenizer(job.model.tokenizer),
-            stops=job.options.stop,
-            is_silent=job.options.prompt_only,
-        )
-        for i, request in enumerate(job.requests(prompt_index))
-    }
+def _decodings(job: Job, prompt_index: int) -> dict[str, Decoding | BeamDecoding]:
+    """What the workers generate for one prompt, by request id."""
+    requests = job.requests(prompt_index)
+    if job.options.beam_width is not None:
+        (request,) = requests
+        first_index = prompt_index * job.options.n
+        beams = [_decoding(job, first_index + rank, request) for rank in range(job.options.n)]
+        return {request.request_id: BeamDecoding(beams)}
+    first_index = prompt_index * job.options.num_samples
+    return {request.request_id: _decoding(job, first_index + i, request) for i, request in enumerate(requests)}
+
+
+def _decoding(job: Job, index: int, request: GenerationRequest) -> Decoding:
+    return Decoding(
+        index,
+        request=request,
+        detokenizer=Detokenizer(job.model.tokenizer),
+        stops=job.options.stop,
+        is_silent=job.options.prompt_only,
+    )
 
 
 def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
@@ -221,7 +230,7 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
         model=model.name,
         num_prompt_tokens=len(prompt.token_ids),
         max_output_tokens=job.samplings[prompt_index].max_tokens,
-        num_sequences=job.options.n,
+        num_sequences=job.options.num_parallel,
         slo=job.slo,
         block_hashes=tuple(block_hashes(prompt.token_ids, block_size=model.block_size)) if counts else (),
         traceparent=job.traceparent,

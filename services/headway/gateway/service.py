@@ -3,10 +3,15 @@
 import random
 from collections.abc import AsyncGenerator, Sequence
 
+from headway.core.infer import InferInput
 from headway.gateway.catalogue import Catalogue
 from headway.gateway.config import GatewayConfig
+from headway.gateway.constraint import check_guide
 from headway.gateway.encoder import Encoder
 from headway.gateway.generation import Generator
+from headway.gateway.infer.job import InferAnswer, make_infer_job
+from headway.gateway.infer.run import Inferrer
+from headway.gateway.infer.sequences import tokenize
 from headway.gateway.job import Arrival, Delta, Job, Prompt, make_job
 from headway.gateway.keys import ApiKeys
 from headway.gateway.model import ServedModel
@@ -27,7 +32,14 @@ class GatewayService:
     """
 
     def __init__(
-        self, config: GatewayConfig, *, peers: Peers, catalogue: Catalogue, generator: Generator, tracing: Tracing
+        self,
+        config: GatewayConfig,
+        *,
+        peers: Peers,
+        catalogue: Catalogue,
+        generator: Generator,
+        inferrer: Inferrer,
+        tracing: Tracing,
     ) -> None:
         self.catalogue = catalogue
         self.encoder = Encoder()
@@ -38,14 +50,18 @@ class GatewayService:
         self._max_sequences = config.max_request_sequences
         self._peers = peers
         self._generator = generator
+        self._inferrer = inferrer
 
-    def make_job(self, model: ServedModel, prompts: Sequence[Prompt], *, options: Options, arrival: Arrival) -> Job:
+    async def make_job(
+        self, model: ServedModel, prompts: Sequence[Prompt], *, options: Options, arrival: Arrival
+    ) -> Job:
         """A checked job under the current request id.
 
         Raises:
             InvalidArgumentError: an option, or a length, that the model or this gateway does not take.
+            FailedPreconditionError: the model cannot be guided.
         """
-        return make_job(
+        job = make_job(
             request_id=job_id(request_id_var.get()),
             model=model,
             prompts=prompts,
@@ -54,10 +70,28 @@ class GatewayService:
             random_seed=random.getrandbits(63),
             max_sequences=self._max_sequences,
         )
+        constraints = options.constraints
+        if constraints.guide is not None:
+            await check_guide(constraints.guide, model=model, field=constraints.guide_field)
+        return job
 
     def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
         """See `Generator.generate`."""
         return self._generator.generate(job)
+
+    async def infer(
+        self,
+        model: ServedModel,
+        inputs: Sequence[InferInput],
+        *,
+        field: str,
+        truncate_to: int | None,
+        arrival: Arrival,
+    ) -> InferAnswer:
+        """Tokenises, checks and computes; see `tokenize` and `Inferrer.infer`."""
+        sequences = await tokenize(inputs, model=model, field=field, truncate_to=truncate_to, pool=self.encoder.pool)
+        request_id = job_id(request_id_var.get())
+        return await self._inferrer.infer(make_infer_job(request_id, model=model, sequences=sequences, arrival=arrival))
 
     def waiting_for(self) -> list[str]:
         """What keeps the stack from answering for every model; empty when ready."""

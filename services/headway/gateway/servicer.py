@@ -1,19 +1,23 @@
 """InferenceService over gRPC: the same requests as over HTTP."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from typing import Any, TypeVar
 
 from headway.core.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from headway.core.slo import Slo
+from headway.gateway.constraint import Constraints
+from headway.gateway.infer.shorten import check_dimensions, shorten
+from headway.gateway.infer.task import embedding, generating, inferring
 from headway.gateway.job import Arrival, Delta, Job, Prompt, Usage
 from headway.gateway.model import ServedModel
 from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
 from headway.gateway.request_id import check_request_id, new_request_id
 from headway.gateway.service import GatewayService
 from headway.observe.logging import request_id_var
-from headway.rpc.convert import finish_reason_to_pb, logprobs_to_pb, to_pb
+from headway.rpc.convert import finish_reason_to_pb, guide_from_pb, logprobs_to_pb, to_pb
+from headway.rpc.convert.infer import inputs_from_pb
 from headway.rpc.interceptors import REQUEST_ID_METADATA_KEY, Context
 from headway.rpc.peers import Peers
 from headway.v1 import (
@@ -42,26 +46,49 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Generate(
         self, request: inference_pb2.GenerateRequest, context: Context
     ) -> AsyncIterator[inference_pb2.GenerateResponse]:
-        service = self._service
-        arrived_s = time.monotonic()
-        metadata = self._admit(context)
-        given_id = request.request_id or metadata.get(REQUEST_ID_METADATA_KEY)
-        request_id = check_request_id(given_id) if given_id else new_request_id()
-        request_id_var.set(request_id)
-        caller = metadata.get("traceparent", "")
-        with (
-            service.slots.take(),
-            service.tracing.span("gateway Generate", traceparent=caller, model=request.model) as traceparent,
-        ):
-            slo = _slo_from_pb(request.slo)
-            job = await self._job(request, Arrival(at_s=arrived_s, slo=slo, traceparent=traceparent))
+        with self._receiving(request, context, name="Generate") as arrival:
+            job = await self._job(request, arrival)
+            request_id = request_id_var.get()
             usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
-            async with aclosing(service.generate(job)) as stream:
+            async with aclosing(self._service.generate(job)) as stream:
                 async for deltas in stream:
                     usage.count(deltas, n=job.options.n)
                     for delta in deltas:
                         yield _delta_to_pb(delta, request_id)
             yield inference_pb2.GenerateResponse(request_id=request_id, usage=_usage_to_pb(usage))
+
+    async def Infer(self, request: inference_pb2.InferRequest, context: Context) -> inference_pb2.InferResponse:
+        with self._receiving(request, context, name="Infer") as arrival:
+            model = inferring(self._service.catalogue.get(request.model))
+            dimensions = request.dimensions if request.HasField("dimensions") else None
+            if dimensions is not None:
+                check_dimensions(dimensions, width=embedding(model).spec.hidden_size)
+            answer = await self._service.infer(
+                model,
+                inputs_from_pb(request.inputs),
+                field="inputs",
+                truncate_to=request.truncate_prompt_tokens if request.HasField("truncate_prompt_tokens") else None,
+                arrival=arrival,
+            )
+            rows = shorten(answer.vectors, dimensions).tolist()
+            return inference_pb2.InferResponse(
+                outputs=[inference_pb2.InferOutput(values=row) for row in rows],
+                labels=model.spec.encoder.labels if model.spec.encoder is not None else (),
+                usage=common_pb2.Usage(prompt_tokens=answer.num_tokens),
+                request_id=request_id_var.get(),
+            )
+
+    async def Tokenize(
+        self, request: inference_pb2.TokenizeRequest, context: Context
+    ) -> inference_pb2.TokenizeResponse:
+        self._admit(context)
+        model, encoder = self._service.catalogue.get(request.model), self._service.encoder
+        if request.WhichOneof("prompt") == "chat":
+            messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
+            prompt = await encoder.chat(model, messages, options={"add_generation_prompt": False})
+        else:
+            prompt = await encoder.text(model, request.text, field="text")
+        return inference_pb2.TokenizeResponse(token_ids=prompt.token_ids)
 
     async def ListModels(
         self, request: inference_pb2.ListModelsRequest, context: Context
@@ -90,6 +117,22 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             plan=None if plan is None else to_pb(plan, planner_pb2.ServingPlan),
         )
 
+    @contextmanager
+    def _receiving(
+        self, request: inference_pb2.GenerateRequest | inference_pb2.InferRequest, context: Context, *, name: str
+    ) -> Iterator[Arrival]:
+        """A request's slot, id and span."""
+        arrived_s = time.monotonic()
+        metadata = self._admit(context)
+        given_id = request.request_id or metadata.get(REQUEST_ID_METADATA_KEY)
+        request_id_var.set(check_request_id(given_id) if given_id else new_request_id())
+        caller = metadata.get("traceparent", "")
+        with (
+            self._service.slots.take(),
+            self._service.tracing.span(f"gateway {name}", traceparent=caller, model=request.model) as traceparent,
+        ):
+            yield Arrival(at_s=arrived_s, slo=_slo_from_pb(request.slo), traceparent=traceparent)
+
     def _admit(self, context: Context) -> dict[str, str]:
         """Checks the client's key; returns the call's metadata."""
         metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
@@ -104,11 +147,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             return None
 
     async def _job(self, request: inference_pb2.GenerateRequest, arrival: Arrival) -> Job:
-        model = self._service.catalogue.get(request.model)
+        model = generating(self._service.catalogue.get(request.model))
         is_chat = request.WhichOneof("prompt") == "chat"
         options = _options_from_pb(request.options, default_max_tokens=None if is_chat else DEFAULT_COMPLETION_TOKENS)
         prompt = await self._prompt(request, model)
-        return self._service.make_job(model, [prompt], options=options, arrival=arrival)
+        return await self._service.make_job(model, [prompt], options=options, arrival=arrival)
 
     async def _prompt(self, request: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:
         encoder = self._service.encoder
@@ -133,7 +176,17 @@ def _options_from_pb(message: inference_pb2.GenerateOptions, *, default_max_toke
     for name in ("stop", "stop_token_ids"):
         if name in given:
             given[name] = tuple(given[name])
-    return Options(default_max_tokens=default_max_tokens, **given)
+    for name in ("logit_bias", "bad_words", "guide"):
+        given.pop(name, None)
+    return Options(default_max_tokens=default_max_tokens, constraints=_constraints_from_pb(message), **given)
+
+
+def _constraints_from_pb(message: inference_pb2.GenerateOptions) -> Constraints:
+    return Constraints(
+        logit_bias=tuple((entry.token_id, entry.bias) for entry in message.logit_bias),
+        bad_words=tuple(message.bad_words),
+        guide=guide_from_pb(message.guide) if message.HasField("guide") else None,
+    )
 
 
 def _slo_from_pb(message: common_pb2.Slo) -> Slo:

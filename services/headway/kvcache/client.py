@@ -1,19 +1,29 @@
 """What the KV-cache service reads from workers, as core types."""
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+from typing import TypeVar
 
 import grpc
 
+from headway.core.kv import Holder, KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.kvcache.feed import BlockEvent, BlockUpdate, Position
+from headway.kvcache.pins import Home
+from headway.kvcache.prefix import Prefix
+from headway.rpc.convert import from_pb
 from headway.rpc.convert.load import load_from_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_rpc
 from headway.v1 import worker_pb2, worker_pb2_grpc
 
+R = TypeVar("R")
+
+_TIMEOUT_S = 2.0
+_PIN_TIMEOUT_S = 120.0
+
 
 class WorkerClient:
-    """The streams of workers, each over a channel of its own. They end with a HeadwayError when they break."""
+    """Workers. Their streams have channels of their own, and end with a HeadwayError when they break."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -37,6 +47,37 @@ class WorkerClient:
                     yield load_from_pb(message)
             except grpc.aio.AioRpcError as error:
                 raise error_from_rpc(error) from None
+
+    async def usage(self, endpoint: str) -> KvUsage:
+        """What a worker's blocks are used for."""
+        request = worker_pb2.GetBlocksRequest()
+        response = await self._ask(endpoint, lambda stub, **options: stub.GetBlocks(request, **options))
+        return from_pb(response.usage, KvUsage)
+
+    async def sequences(self, endpoint: str, request_id: str) -> list[SequenceBlocks]:
+        """Those of a request that run on a worker; NotFoundError where there is none."""
+        request = worker_pb2.GetBlockTablesRequest(request_id=request_id)
+        response = await self._ask(endpoint, lambda stub, **options: stub.GetBlockTables(request, **options))
+        return [from_pb(sequence, SequenceBlocks) for sequence in response.sequences]
+
+    async def set_pins(self, home: Home, prefixes: Sequence[Prefix]) -> list[Holder]:
+        """Tells a worker what to keep; returns when it has computed what it did not have."""
+        pins = [worker_pb2.Pin(name=prefix.name, token_ids=prefix.token_ids) for prefix in prefixes]
+        request = worker_pb2.SetPinsRequest(model=home.model, pins=pins)
+        response = await self._ask(
+            home.endpoint, lambda stub, **options: stub.SetPins(request, **options), timeout_s=_PIN_TIMEOUT_S
+        )
+        return [
+            Holder(worker_id=home.worker_id, num_blocks=state.num_blocks, fault=state.fault)
+            for state in response.states
+        ]
+
+    async def _ask(self, endpoint: str, method: Callable[..., Awaitable[R]], *, timeout_s: float = _TIMEOUT_S) -> R:
+        stub = worker_pb2_grpc.WorkerServiceStub(self._peers.channel(endpoint))
+        try:
+            return await method(stub, metadata=self._peers.metadata, timeout=timeout_s)
+        except grpc.aio.AioRpcError as error:
+            raise error_from_rpc(error) from None
 
 
 def _update_from_pb(message: worker_pb2.WatchBlocksResponse) -> BlockUpdate:

@@ -1,34 +1,48 @@
 """The prefix index, fed by one event stream per worker, and the answers from it.
 
-Nothing is stored: after a restart every worker's stream begins with a snapshot, and the index is whole again.
+The index is not stored: after a restart every worker's stream begins with a snapshot, and it is whole again.
 """
 
 import asyncio
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import aclosing, suppress
+from typing import TypeGuard, TypeVar
 
+from headway.core.errors import HeadwayError, NotFoundError
+from headway.core.kv import KvUsage, PinnedPrefix, RequestUsage
 from headway.core.load import LoadReport
 from headway.kvcache.capacity import ClusterCapacity, WorkerCapacity
 from headway.kvcache.client import WorkerClient
 from headway.kvcache.config import KvCacheConfig
 from headway.kvcache.feed import BlockUpdate, Feed
 from headway.kvcache.index import PrefixIndex
+from headway.kvcache.pins import Home, Pins
+from headway.kvcache.prefix import Prefix
 from headway.observe.metrics import INDEX_BLOCKS, INDEX_DRIFT, INDEX_SNAPSHOTS
 from headway.rpc.followers import Followers
 from headway.rpc.peers import Peers
+from headway.store.documents import Documents
 from headway.store.membership import Member
+
+T = TypeVar("T")
 
 
 class KvCacheService:
-    """Follows the workers' caches and answers who holds how much of a prefix."""
+    """Follows the workers' caches and answers who holds how much of a prefix.
 
-    def __init__(self, config: KvCacheConfig, *, peers: Peers) -> None:
+    Attributes:
+        pins: the prefixes that are kept resident.
+    """
+
+    def __init__(self, config: KvCacheConfig, *, peers: Peers, prefixes: Documents[Prefix]) -> None:
         self._config = config
         self._peers = peers
         self._workers = WorkerClient(peers)
         self._index = PrefixIndex()
         self._feeds: dict[str, Feed] = {}
         self._loads: dict[str, LoadReport] = {}
+        self.pins = Pins(prefixes, self._workers, homes=self._homes)
 
     async def watch(self) -> None:
         """Follows every worker's block events and load; runs until cancelled."""
@@ -37,6 +51,7 @@ class KvCacheService:
         async with asyncio.TaskGroup() as group:
             group.create_task(blocks.run())
             group.create_task(loads.run())
+            group.create_task(self.pins.run())
 
     def lookup(self, model: str, block_hashes: Sequence[bytes]) -> dict[str, int]:
         """Leading blocks of a prompt that each worker of the model holds, the most first; holders of none left out."""
@@ -48,6 +63,68 @@ class KvCacheService:
         """Of every worker that is followed, by id."""
         workers = tuple(self._capacity_of(worker_id) for worker_id in sorted(self._feeds))
         return ClusterCapacity(workers, self._index.num_distinct_blocks)
+
+    async def usage(self) -> list[KvUsage]:
+        """What every worker's blocks are used for, by worker id; one that does not answer is left out."""
+        members = sorted(self._peers.members("worker"), key=lambda member: member.member_id)
+        answers = await asyncio.gather(
+            *(self._workers.usage(member.endpoint) for member in members), return_exceptions=True
+        )
+        return [answer for answer in answers if _is_answer(answer)]
+
+    async def describe_request(self, request_id: str) -> list[RequestUsage]:
+        """Where a request runs and which blocks it has there.
+
+        Raises:
+            NotFoundError: no worker runs it.
+        """
+        members = self._peers.members("worker")
+        answers = await asyncio.gather(
+            *(self._workers.sequences(member.endpoint, request_id) for member in members), return_exceptions=True
+        )
+        parts: list[RequestUsage] = []
+        for member, answer in zip(members, answers, strict=True):
+            if _is_answer(answer):
+                load = self._loads.get(member.member_id, LoadReport())
+                part = RequestUsage(
+                    worker_id=member.member_id,
+                    model=load.model,
+                    block_size=load.block_size,
+                    sequences=tuple(answer),
+                )
+                parts.append(part)
+        if not parts:
+            raise NotFoundError(
+                f"No worker runs the request '{request_id}'.",
+                hint="It has ended, or never began: requests can be shown while they run.",
+                field="request_id",
+            )
+        return parts
+
+    async def pin(self, *, name: str, model: str, token_ids: Sequence[int]) -> PinnedPrefix:
+        """Keeps a prefix resident on every worker of its model; see `Pins.pin`.
+
+        Raises:
+            NotFoundError: no worker serves the model.
+        """
+        if not any(load.model == model for load in self._loads.values()):
+            raise NotFoundError(
+                f"No worker serves the model '{model}'.", hint="`headway status` shows the models.", field="model"
+            )
+        prefix = Prefix(name=name, model=model, token_ids=tuple(token_ids), created_at_s=time.time())
+        return await self.pins.pin(prefix)
+
+    def _homes(self) -> Iterator[Home]:
+        """Workers whose events are followed: their cache is known by its epoch."""
+        for member in self._peers.members("worker"):
+            feed, load = self._feeds.get(member.member_id), self._loads.get(member.member_id)
+            if feed is not None and load is not None and feed.position.epoch and load.model:
+                yield Home(
+                    worker_id=member.member_id,
+                    endpoint=member.endpoint,
+                    model=load.model,
+                    epoch=feed.position.epoch,
+                )
 
     async def _follow_blocks(self, member: Member) -> None:
         """Applies one stream, until it breaks, misses events, or is due to be compared with a snapshot."""
@@ -96,3 +173,12 @@ class KvCacheService:
             num_snapshots=feed.num_snapshots,
             num_drifted_blocks=feed.num_drifted_blocks,
         )
+
+
+def _is_answer(answer: T | BaseException) -> TypeGuard[T]:
+    """False for a worker that does not answer, or knows nothing; what is no HeadwayError is raised."""
+    if isinstance(answer, HeadwayError):
+        return False
+    if isinstance(answer, BaseException):
+        raise answer
+    return True

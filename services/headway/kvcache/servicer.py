@@ -3,7 +3,7 @@
 from headway.kvcache.service import KvCacheService
 from headway.rpc.convert import to_pb
 from headway.rpc.interceptors import Context
-from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
+from headway.v1 import common_pb2, kvcache_pb2, kvcache_pb2_grpc
 
 
 class KvCacheServicer(kvcache_pb2_grpc.KvCacheServiceServicer):
@@ -27,3 +27,29 @@ class KvCacheServicer(kvcache_pb2_grpc.KvCacheServiceServicer):
         self, request: kvcache_pb2.GetCapacityRequest, context: Context
     ) -> kvcache_pb2.GetCapacityResponse:
         return to_pb(self._service.capacity(), kvcache_pb2.GetCapacityResponse)
+
+    async def GetUsage(self, request: kvcache_pb2.GetUsageRequest, context: Context) -> kvcache_pb2.GetUsageResponse:
+        usages = await self._service.usage()
+        return kvcache_pb2.GetUsageResponse(workers=[to_pb(usage, common_pb2.KvUsage) for usage in usages])
+
+    async def DescribeRequest(
+        self, request: kvcache_pb2.DescribeRequestRequest, context: Context
+    ) -> kvcache_pb2.DescribeRequestResponse:
+        parts = await self._service.describe_request(request.request_id)
+        return kvcache_pb2.DescribeRequestResponse(parts=[to_pb(part, kvcache_pb2.RequestUsage) for part in parts])
+
+    async def PinPrefix(self, request: kvcache_pb2.PinPrefixRequest, context: Context) -> kvcache_pb2.PinPrefixResponse:
+        prefix = await self._service.pin(name=request.name, model=request.model, token_ids=request.token_ids)
+        return kvcache_pb2.PinPrefixResponse(prefix=to_pb(prefix, kvcache_pb2.PinnedPrefix))
+
+    async def UnpinPrefix(
+        self, request: kvcache_pb2.UnpinPrefixRequest, context: Context
+    ) -> kvcache_pb2.UnpinPrefixResponse:
+        await self._service.pins.unpin(request.name)
+        return kvcache_pb2.UnpinPrefixResponse()
+
+    async def ListPrefixes(
+        self, request: kvcache_pb2.ListPrefixesRequest, context: Context
+    ) -> kvcache_pb2.ListPrefixesResponse:
+        prefixes = [to_pb(prefix, kvcache_pb2.PinnedPrefix) for prefix in self._service.pins.all()]
+        return kvcache_pb2.ListPrefixesResponse(prefixes=prefixes)

@@ -68,11 +68,25 @@ NUM_REQUESTS_WAITING = Gauge("headway:num_requests_waiting", "Sequences waiting 
 KV_CACHE_USAGE = Gauge("headway:kv_cache_usage_perc", "Share of KV blocks in use, 1 is all.", ["model_name"])
 PROMPT_TOKENS = Counter("headway:prompt_tokens", "Prefill tokens computed.", ["model_name"])
 GENERATION_TOKENS = Counter("headway:generation_tokens", "Tokens generated.", ["model_name"])
-NUM_PREEMPTIONS = Counter("headway:num_preemptions", "Sequences preempted.", ["model_name"])
+NUM_REQUESTS_SWAPPED = Gauge(
+    "headway:num_requests_swapped", "Waiting sequences whose blocks lie in host memory.", ["model_name"]
+)
+CPU_CACHE_USAGE = Gauge(
+    "headway:cpu_cache_usage_perc", "Share of host KV blocks that swapped sequences use, 1 is all.", ["model_name"]
+)
+NUM_PREEMPTIONS = Counter(
+    "headway:num_preemptions", "Sequence groups preempted, by kind: recompute, swap.", ["model_name", "kind"]
+)
 PREFIX_CACHE_QUERIES = Counter(
     "headway:prefix_cache_queries", "Prompt tokens looked up in the prefix cache.", ["model_name"]
 )
 PREFIX_CACHE_HITS = Counter("headway:prefix_cache_hits", "Prompt tokens found in the prefix cache.", ["model_name"])
+SPEC_DRAFT_TOKENS = Counter(
+    "headway:spec_decode_num_draft_tokens", "Tokens guessed ahead by speculative decoding.", ["model_name"]
+)
+SPEC_ACCEPTED_TOKENS = Counter(
+    "headway:spec_decode_num_accepted_tokens", "Tokens guessed ahead and found right.", ["model_name"]
+)
 STEP_SECONDS = Histogram(
     "headway:engine_step_seconds", "Time of one engine step.", ["model_name"], buckets=_STEP_BUCKETS
 )
@@ -81,6 +95,10 @@ STEP_TOKENS = Histogram(
     "Tokens computed in one engine step.",
     ["model_name"],
     buckets=_TOKEN_BUCKETS,
+)
+STEP_TOKEN_BUDGET = Gauge("headway:engine_step_token_budget", "Tokens that one step may compute.", ["model_name"])
+STEP_BUDGET_USAGE = Gauge(
+    "headway:engine_step_budget_usage_perc", "Share of the budget that the latest step used, 1 is all.", ["model_name"]
 )
 
 # KV-cache service.

@@ -42,6 +42,8 @@ class Grid:
 
 def choose_grid(limits: WorkerLimits) -> Grid:
     """About 18 points that fit the worker, cheap ones first in each part."""
+    if limits.num_blocks == 0:
+        return _encoder_grid(limits)
     long_context = min(_MAX_CONTEXT_TOKENS, limits.max_model_len)
     mid_context, short_context = max(1, long_context // 4), max(1, long_context // 32)
     chunk = min(_MAX_PREFILL_TOKENS, limits.max_num_batched_tokens, limits.max_model_len)
@@ -71,6 +73,14 @@ def choose_grid(limits: WorkerLimits) -> Grid:
     shrunk_fitted = _distinct(_shrink(point, limits) for point in fitted)
     shrunk_held_out = _distinct(_shrink(point, limits) for point in held_out)
     return Grid(fitted=shrunk_fitted, held_out=tuple(p for p in shrunk_held_out if p not in shrunk_fitted))
+
+
+def _encoder_grid(limits: WorkerLimits) -> Grid:
+    """Single sequences of many lengths: a model without blocks does not decode, and has no context."""
+    longest = min(_MAX_CONTEXT_TOKENS, limits.max_model_len)
+    fitted = _distinct(Point(longest // divisor, 0, 0) for divisor in (32, 16, 8, 4, 2, 1) if longest // divisor)
+    held_out = _distinct(Point(3 * longest // divisor, 0, 0) for divisor in (16, 8, 4) if 3 * longest // divisor)
+    return Grid(fitted=fitted, held_out=tuple(point for point in held_out if point not in fitted))
 
 
 def fits(point: Point, limits: WorkerLimits) -> bool:

@@ -108,7 +108,8 @@ class Dispatcher:
             max_num_seqs=report.max_num_seqs,
             max_num_batched_tokens=report.max_num_batched_tokens,
             num_cached_tokens=max(0, min(num_cached_tokens, request.num_prompt_tokens - 1)),
-            mean_output_tokens=self._lengths.mean(request.model),
+            # Without blocks a model does not generate, and its sequences end with the step that computes them.
+            mean_output_tokens=self._lengths.mean(request.model) if report.num_blocks else 0.0,
             has_room=self.books.num_sequences(group.group_id) < cap,
             last_chosen=group.last_chosen,
         )

@@ -8,7 +8,8 @@ from typing import Any
 
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.hf_config import checkpoint_dtype, spec_from_config, token_ids
-from headway.core.model import ModelSpec
+from headway.core.model import ModelSpec, Task
+from headway.core.sentence_transformers import Module, apply_modules
 
 _INDEX_FILE = "model.safetensors.index.json"
 
@@ -40,13 +41,14 @@ class Checkpoint:
         return self.spec.eos_token_ids
 
 
-def read_checkpoint(directory: Path, *, dtype: str | None = None) -> Checkpoint:
+def read_checkpoint(directory: Path, *, dtype: str | None = None, quantization: str | None = None) -> Checkpoint:
     """Reads everything but the weights.
 
     Args:
         directory: holds `config.json`, safetensors weights (sharded or not) and `tokenizer.json`.
         dtype: to run the model in; None takes the checkpoint's own, except that float16 becomes bfloat16, which
             the CPU kernels compute in.
+        quantization: what the matrices are rounded to when they are loaded ('int8'); None keeps them in `dtype`.
 
     Raises:
         NotFoundError: the directory or a file in it is missing.
@@ -54,7 +56,7 @@ def read_checkpoint(directory: Path, *, dtype: str | None = None) -> Checkpoint:
     """
     if not directory.is_dir():
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
-    spec = _read_spec(directory, dtype)
+    spec = _read_spec(directory, dtype, quantization)
     weight_files = _find_weights(directory)
     tokenizer_config = _read_optional_json(directory / "tokenizer_config.json")
     return Checkpoint(
@@ -69,7 +71,7 @@ def read_checkpoint(directory: Path, *, dtype: str | None = None) -> Checkpoint:
     )
 
 
-def _read_spec(directory: Path, dtype: str | None) -> ModelSpec:
+def _read_spec(directory: Path, dtype: str | None, quantization: str | None) -> ModelSpec:
     path = directory / "config.json"
     if not path.is_file():
         raise NotFoundError(
@@ -80,11 +82,31 @@ def _read_spec(directory: Path, dtype: str | None) -> ModelSpec:
         dtype = "bfloat16"
     generation = _read_optional_json(directory / "generation_config.json")
     try:
-        spec = spec_from_config(config, dtype=dtype)
+        spec = spec_from_config(config, dtype=dtype, quantization=quantization)
         eos_token_ids = token_ids(generation.get("eos_token_id")) or spec.eos_token_ids
     except HeadwayError as error:
         raise InvalidArgumentError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
-    return replace(spec, eos_token_ids=eos_token_ids)
+    return _read_modules(directory, replace(spec, eos_token_ids=eos_token_ids))
+
+
+def _read_modules(directory: Path, spec: ModelSpec) -> ModelSpec:
+    """Pooling, normalisation and longest text of a sentence-transformers directory; without one, mean pooling."""
+    path = directory / "modules.json"
+    if spec.task is not Task.EMBED or spec.encoder is None or not path.is_file():
+        return spec
+    modules = [
+        Module(
+            str(entry.get("type")).rsplit(".", 1)[-1],
+            _read_optional_json(directory / str(entry.get("path")) / "config.json"),
+        )
+        for entry in _read_json_list(path)
+    ]
+    try:
+        encoder = apply_modules(spec.encoder, modules)
+    except HeadwayError as error:
+        raise InvalidArgumentError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
+    longest = _read_optional_json(directory / "sentence_bert_config.json").get("max_seq_length")
+    return replace(spec, encoder=encoder, max_position=min(spec.max_position, int(longest or spec.max_position)))
 
 
 def _find_weights(directory: Path) -> tuple[Path, ...]:
@@ -144,10 +166,21 @@ def _read_optional_json(path: Path) -> dict[str, Any]:
 
 
 def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        document = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
-        raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint="Download the file again.") from error
+    document = _parse_json(path)
     if not isinstance(document, dict):
         raise InvalidArgumentError(f"{path} must hold a JSON object.", hint="Download the file again.")
     return document
+
+
+def _read_json_list(path: Path) -> list[dict[str, Any]]:
+    document = _parse_json(path)
+    if not isinstance(document, list) or not all(isinstance(item, dict) for item in document):
+        raise InvalidArgumentError(f"{path} must hold a list of JSON objects.", hint="Download the file again.")
+    return document
+
+
+def _parse_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except ValueError as error:
+        raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint="Download the file again.") from error

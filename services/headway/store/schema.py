@@ -29,6 +29,7 @@ PLAN_CURRENT = KeyFamily("plan-current", "string", None, "controller (compare-an
 PLAN_HISTORY = KeyFamily("plan-history", "list", None, "controller", "plan ids, newest first, 100 at most")
 PROFILE = KeyFamily("profile:{}", "string (JSON)", None, "profiler", "a profile, by id")
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
+PREFIX = KeyFamily("prefix:{}", "string (JSON)", None, "kvcache", "a pinned prefix, by name")
 ATTAINMENT = KeyFamily("attainment:{}", "hash", None, "router", "requests by SLO outcome, by model")
 
-FAMILIES = (MEMBER, DEPLOYMENT, PLAN, PLAN_CURRENT, PLAN_HISTORY, PROFILE, PROCESS, ATTAINMENT)
+FAMILIES = (MEMBER, DEPLOYMENT, PLAN, PLAN_CURRENT, PLAN_HISTORY, PROFILE, PROCESS, PREFIX, ATTAINMENT)

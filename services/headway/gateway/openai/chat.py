@@ -5,6 +5,7 @@ from typing import Any
 
 import orjson
 
+from headway.core.request import TokenLogprobs
 from headway.gateway.job import Delta, Job
 from headway.gateway.openai.format import EventTemplate, envelope
 from headway.gateway.openai.logprobs import chat_logprobs
@@ -31,10 +32,9 @@ class ChatFormat:
             if delta.index not in self._started:
                 self._started.add(delta.index)
                 events.append(self._template.event(delta.index, _ROLE))
-            if delta.finish_reason is None or delta.text or delta.logprobs:
-                events.append(self._template.event(delta.index, self._content(delta)))
+            events += self._parts(delta)
             if delta.finish_reason is not None:
-                events.append(self._template.event(delta.index, _END % delta.finish_reason.encode()))
+                events.append(self._template.event(delta.index, _END % self._reason(delta).encode()))
         return b"".join(events)
 
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
@@ -44,18 +44,32 @@ class ChatFormat:
         return [
             {
                 "index": index,
-                "message": {"role": "assistant", "content": "".join(delta.text for delta in own), "refusal": None},
-                "logprobs": self._logprobs(own),
-                "finish_reason": own[-1].finish_reason,
+                "message": self._message(own),
+                "logprobs": self._logprobs([entry for delta in own for entry in delta.logprobs]),
+                "finish_reason": self._reason(own[-1]),
             }
             for index, own in by_index.items()
         ]
 
-    def _content(self, delta: Delta) -> bytes:
-        logprobs = orjson.dumps(self._logprobs([delta])) if self._with_logprobs else b"null"
-        return b',"delta":{"content":%b},"logprobs":%b,"finish_reason":null' % (orjson.dumps(delta.text), logprobs)
+    def _parts(self, delta: Delta) -> list[bytes]:
+        """The events between a message's start and end that a delta makes."""
+        if delta.finish_reason is not None and not delta.text and not delta.logprobs:
+            return []
+        return [self._part(delta.index, b'{"content":%b}' % orjson.dumps(delta.text), delta.logprobs)]
 
-    def _logprobs(self, deltas: Sequence[Delta]) -> dict[str, Any] | None:
-        if not self._with_logprobs:
-            return None
-        return chat_logprobs(self._job.model.tokenizer, [entry for delta in deltas for entry in delta.logprobs])
+    def _part(self, index: int, document: bytes, entries: Sequence[TokenLogprobs]) -> bytes:
+        """An event with the `delta` that a serialised document says."""
+        logprobs = orjson.dumps(self._logprobs(entries)) if self._with_logprobs else b"null"
+        return self._template.event(index, b',"delta":%b,"logprobs":%b,"finish_reason":null' % (document, logprobs))
+
+    def _message(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+        """The whole message of one sequence."""
+        return {"role": "assistant", "content": "".join(delta.text for delta in deltas), "refusal": None}
+
+    def _reason(self, delta: Delta) -> str:
+        """Why a message ended, by its last delta."""
+        assert delta.finish_reason is not None, "the delta is a sequence's last"
+        return delta.finish_reason
+
+    def _logprobs(self, entries: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
+        return chat_logprobs(self._job.model.tokenizer, entries) if self._with_logprobs else None

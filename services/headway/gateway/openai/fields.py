@@ -10,7 +10,6 @@ from headway.core.errors import InvalidArgumentError
 _WITHOUT_EFFECT = frozenset(
     {
         "metadata",
-        "parallel_tool_calls",
         "prompt_cache_key",
         "prompt_cache_retention",
         "safety_identifier",
@@ -26,25 +25,20 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "add_generation_prompt": (True,),
     "allowed_token_ids": (),
     "audio": (),
-    "bad_words": ([],),
-    "best_of": (1,),
     "continue_final_message": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
     "include_stop_str_in_output": (False,),
-    "length_penalty": (1, 1.0),
-    "logit_bias": ({},),
     "modalities": (["text"],),
+    "parallel_tool_calls": (True, False),
     "prediction": (),
     "reasoning_effort": (),
-    "response_format": ({"type": "text"},),
     "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
     "tools": ([],),
     "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
     "verbosity": ("medium",),
     "web_search_options": (),
 }
@@ -67,15 +61,13 @@ def read_fields(body: Mapping[str, Any], *, known: Collection[str]) -> dict[str,
             fields[name] = value
         elif name not in _NEUTRAL:
             raise _unknown(name, known)
-        elif not _is_neutral(name, value, n=body.get("n")):
+        elif not _is_neutral(name, value):
             raise InvalidArgumentError(f"{name} is not supported.", hint="Leave it out.", field=name)
     return fields
 
 
-def _is_neutral(name: str, value: Any, *, n: Any) -> bool:
-    """best_of = n returns everything that is generated: n by another name."""
-    accepted = (*_NEUTRAL[name], n) if name == "best_of" else _NEUTRAL[name]
-    return any(value == neutral and type(value) is type(neutral) for neutral in accepted)
+def _is_neutral(name: str, value: Any) -> bool:
+    return any(value == neutral and type(value) is type(neutral) for neutral in _NEUTRAL[name])
 
 
 def _unknown(name: str, known: Collection[str]) -> InvalidArgumentError:

@@ -3,18 +3,25 @@
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
+from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from headway.core.errors import InvalidArgumentError
+from headway.gateway.openai.constraint import ConstrainedRequest
 from headway.gateway.openai.fields import read_fields
+from headway.gateway.openai.strict import ModelRequest, Strict
+from headway.gateway.openai.tools import ToolCall, ToolRequest
 from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
 
-R = TypeVar("R", bound="GenerationRequest")
+R = TypeVar("R", bound=Strict)
 
 
 def _as_list(value: Any) -> Any:
     return [value] if isinstance(value, str) else value
+
+
+def _as_word(value: Any) -> Any:
+    return str(value).lower() if isinstance(value, bool) else value
 
 
 def _as_text(value: Any) -> Any:
@@ -47,19 +54,14 @@ def _as_prompts(value: Any) -> Any:
     return value
 
 
-class _Strict(BaseModel):
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
-
-
-class StreamOptions(_Strict):
+class StreamOptions(Strict):
     include_usage: bool = False
     include_obfuscation: bool = False
 
 
-class GenerationRequest(_Strict):
+class GenerationRequest(ModelRequest, ConstrainedRequest):
     """What completions and chat have in common."""
 
-    model: str
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
     n: int = 1
@@ -77,6 +79,11 @@ class GenerationRequest(_Strict):
     min_tokens: int = 0
     ignore_eos: bool = False
     stop_token_ids: list[int] = Field(default=[])
+    best_of: int | None = None
+    use_beam_search: bool = False
+    beam_width: int | None = None
+    length_penalty: float = 1.0
+    early_stopping: Annotated[str, BeforeValidator(_as_word)] = "false"
 
     @property
     def output_limit(self) -> int | None:
@@ -89,6 +96,23 @@ class GenerationRequest(_Strict):
                 field="max_tokens",
             )
         return new if old is None else old
+
+    @property
+    def _beam_width(self) -> int | None:
+        """The width is beam_width, or with use_beam_search best_of or n, as vLLM had it."""
+        if self.beam_width is None and self.use_beam_search:
+            return self.best_of or self.n
+        return self.beam_width
+
+    @property
+    def _best_of(self) -> int | None:
+        if self.stream and self._beam_width is None and self.best_of is not None and self.best_of > self.n:
+            raise InvalidArgumentError(
+                f"best_of is {self.best_of} and n is {self.n}: which samples are best is known when all have ended.",
+                hint="Leave stream out.",
+                field="best_of",
+            )
+        return self.best_of
 
     def _options(self, **more: Any) -> Options:
         return Options(
@@ -106,6 +130,11 @@ class GenerationRequest(_Strict):
             min_tokens=self.min_tokens,
             ignore_eos=self.ignore_eos,
             stop_token_ids=tuple(self.stop_token_ids),
+            best_of=self._best_of,
+            beam_width=self._beam_width,
+            length_penalty=self.length_penalty,
+            early_stopping=self.early_stopping,
+            constraints=self.constraints,
             **more,
         )
 
@@ -127,28 +156,34 @@ class CompletionRequest(GenerationRequest):
         )
 
 
-class ChatMessage(_Strict):
+class ChatMessage(Strict):
     """One message. What an answer's message has besides text is taken where it is empty, as it comes back from us."""
 
-    role: Literal["system", "developer", "user", "assistant"]
+    role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str, BeforeValidator(_as_text)] = ""
     name: str | None = None
     reasoning_content: str | None = None
     refusal: None = None
     audio: None = None
     function_call: None = None
-    tool_calls: Annotated[list[None] | None, Field(max_length=0)] = None
+    tool_calls: list[ToolCall] | None = None
+    tool_call_id: str | None = None
     annotations: Annotated[list[None] | None, Field(max_length=0)] = None
 
-    @property
-    def document(self) -> dict[str, Any]:
+    def document(self, *, field: str) -> dict[str, Any]:
         """As templates read it; 'developer' is the newer name of 'system', which no template knows."""
         message = {"role": "system" if self.role == "developer" else self.role, "content": self.content}
-        extras = {"name": self.name, "reasoning_content": self.reasoning_content}
+        calls = [call.document(field=f"{field}.tool_calls[{i}]") for i, call in enumerate(self.tool_calls or ())]
+        extras = {
+            "name": self.name,
+            "reasoning_content": self.reasoning_content,
+            "tool_calls": calls or None,
+            "tool_call_id": self.tool_call_id,
+        }
         return message | {key: value for key, value in extras.items() if value is not None}
 
 
-class ChatRequest(GenerationRequest):
+class ChatRequest(GenerationRequest, ToolRequest):
     """Body of POST /v1/chat/completions."""
 
     messages: list[ChatMessage]

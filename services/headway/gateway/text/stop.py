@@ -24,7 +24,7 @@ class StopScanner:
         if found:
             self._held = ""
             return text[: min(found)[1]], True
-        num_held = max(_num_overlapping(text, stop) for stop in self._stops)
+        num_held = max(num_overlapping(text, stop) for stop in self._stops)
         cut = len(text) - num_held
         self._held = text[cut:]
         return text[:cut], False
@@ -35,7 +35,7 @@ class StopScanner:
         return held
 
 
-def _num_overlapping(text: str, stop: str) -> int:
+def num_overlapping(text: str, stop: str) -> int:
     """Length of the longest end of `text` that `stop` starts with."""
     for length in range(min(len(text), len(stop) - 1), 0, -1):
         if text.endswith(stop[:length]):

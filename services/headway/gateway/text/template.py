@@ -11,6 +11,7 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.gateway.tools.syntax import syntax_of
 
 Message = Mapping[str, Any]
 
@@ -32,19 +33,30 @@ class ChatTemplate:
         source: jinja2.
         bos_token, eos_token: special tokens as text; empty if the model has none.
         now: the local time, for templates that tell the date.
+
+    Attributes:
+        tool_syntax: how the model writes tool calls; None where it knows none, or writes them otherwise.
     """
 
     def __init__(
         self, source: str, *, bos_token: str = "", eos_token: str = "", now: Callable[[], datetime] = datetime.now
     ) -> None:
+        self.tool_syntax = syntax_of(source)
         self._template = _compile(source, now)
         self._special_tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
-    def render(self, messages: Sequence[Message], *, options: Mapping[str, Any] | None = None) -> str:
+    def render(
+        self,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+    ) -> str:
         """The prompt that ends where the assistant speaks.
 
         Args:
             messages: each with 'role' and 'content' (text), as the template reads them.
+            tools: what the assistant may call, each as the OpenAI API describes a tool.
             options: further variables of this very template, e.g. {'enable_thinking': False}.
 
         Raises:
@@ -53,7 +65,7 @@ class ChatTemplate:
         variables = {
             **self._special_tokens,
             "messages": messages,
-            "tools": None,
+            "tools": tools,
             "documents": None,
             "add_generation_prompt": True,
             **(options or {}),

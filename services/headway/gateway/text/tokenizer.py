@@ -1,6 +1,8 @@
 """A checkpoint's tokenizer."""
 
+import json
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -8,6 +10,8 @@ from pathlib import Path
 import tokenizers
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.infer import TextInput
+from headway.gateway.tools.parser import CALL_END, CALL_START
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _ANCHOR = "a"
@@ -27,6 +31,14 @@ class TokenText:
 
     text: str
     raw: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class TypedTokens:
+    """Tokens of a text or a pair, and which of the two each belongs to."""
+
+    token_ids: tuple[int, ...]
+    type_ids: tuple[int, ...]
 
 
 class Tokenizer:
@@ -50,7 +62,7 @@ class Tokenizer:
     def load(cls, path: Path) -> "Tokenizer":
         """Reads a `tokenizer.json`."""
         try:
-            return cls(tokenizers.Tokenizer.from_file(str(path)))
+            return cls(_show_call_tags(tokenizers.Tokenizer.from_file(str(path))))
         except Exception as error:  # the library raises nothing more precise
             raise FailedPreconditionError(f"{path} is no tokenizer: {error}.", hint="Download it again.") from error
 
@@ -60,6 +72,31 @@ class Tokenizer:
         The batch call is the one that lets other threads run meanwhile.
         """
         return self._tokenizer.encode_batch_fast([text], add_special_tokens=add_special_tokens)[0].ids
+
+    def encode_inputs(self, texts: Sequence[TextInput], *, max_tokens: int | None = None) -> list[TypedTokens]:
+        """Texts and pairs of texts, with special tokens.
+
+        Args:
+            max_tokens: longer ones lose tokens at the end of their text, of the second one in a pair; None keeps all.
+        """
+        batch = [text.first if text.second is None else (text.first, text.second) for text in texts]
+        encodings = self._tokenizer.encode_batch(batch)
+        return [
+            self._cut(text, max_tokens)
+            if max_tokens is not None and len(encoding.ids) > max_tokens
+            else TypedTokens(tuple(encoding.ids), tuple(encoding.type_ids))
+            for text, encoding in zip(texts, encodings, strict=True)
+        ]
+
+    def _cut(self, text: TextInput, max_tokens: int) -> TypedTokens:
+        """Cut before the special tokens are added, so that none is lost."""
+        is_pair = text.second is not None
+        parts = [text.first] if text.second is None else [text.first, text.second]
+        first, *rest = self._tokenizer.encode_batch(parts, add_special_tokens=False)
+        num_fixed = self._tokenizer.num_special_tokens_to_add(is_pair) + (len(first.ids) if is_pair else 0)
+        (rest[0] if is_pair else first).truncate(max(max_tokens - num_fixed, 0))
+        encoding = self._tokenizer.post_process(first, rest[0] if is_pair else None)
+        return TypedTokens(tuple(encoding.ids), tuple(encoding.type_ids))
 
     def decode(self, token_ids: list[int], *, skip_special_tokens: bool = True) -> str:
         return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
@@ -95,6 +132,18 @@ class Tokenizer:
             if added.special:
                 kinds[token_id] = TokenKind.SILENT
         return bytes(kinds)
+
+
+def _show_call_tags(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Some checkpoints mark the tags around tool calls as special; then they would leave no trace in the text."""
+    tags = {CALL_START, CALL_END}
+    added = tokenizer.get_added_tokens_decoder().values()
+    if not any(token.special and token.content in tags for token in added):
+        return tokenizer
+    document = json.loads(tokenizer.to_str())
+    for token in document["added_tokens"]:
+        token["special"] = token["special"] and token["content"] not in tags
+    return tokenizers.Tokenizer.from_str(json.dumps(document))
 
 
 def _decode_tokens(tokenizer: tokenizers.Tokenizer, tokens: list[str]) -> str:

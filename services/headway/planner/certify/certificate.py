@@ -5,11 +5,13 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import fields
 
+from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
 from headway.core.model import Family, ModelSpec
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.planner.certify.encoder import encoder_violations
 
-_BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2}
+_BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
 def find_violations(plan: ServingPlan) -> list[str]:
@@ -47,22 +49,31 @@ def _coverage_violations(plan: ServingPlan) -> Iterator[str]:
 
 def _assignment_violations(plan: ServingPlan) -> Iterator[str]:
     models = {model.name: model for model in plan.models}
-    memory_bytes = {worker.worker_id: worker.hardware.memory_bytes for worker in plan.workers}
+    hardware = {worker.worker_id: worker.hardware for worker in plan.workers}
     for assignment in plan.assignments:
         model, worker_id = models.get(assignment.model), assignment.worker_id
         if model is None:
             yield f"{worker_id} serves model '{assignment.model}', which the plan does not have."
             continue
-        if worker_id not in memory_bytes:
+        if worker_id not in hardware:
             yield f"The plan assigns '{assignment.model}' to worker '{worker_id}', which it does not have."
             continue
         violations = (
-            *_limit_violations(assignment),
-            *_memory_violations(assignment, model.spec, memory_bytes[worker_id]),
-            *_length_violations(assignment, model),
-            *_prediction_violations(assignment.prediction),
+            *_kind_violations(assignment, model, hardware[worker_id]),
+            *_latency_violations(assignment.prediction.latency),
         )
         yield from (f"{worker_id}: {violation}" for violation in violations)
+
+
+def _kind_violations(assignment: Assignment, model: ModelDeployment, hardware: Hardware) -> Iterator[str]:
+    """Those of a model that generates, or of one that does not."""
+    if model.spec.encoder is not None:
+        yield from encoder_violations(assignment, model, memory_bytes=hardware.memory_bytes)
+        return
+    yield from _limit_violations(assignment)
+    yield from _memory_violations(assignment, model.spec, hardware)
+    yield from _length_violations(assignment, model)
+    yield from _prediction_violations(assignment.prediction)
 
 
 def _limit_violations(assignment: Assignment) -> Iterator[str]:
@@ -74,10 +85,15 @@ def _limit_violations(assignment: Assignment) -> Iterator[str]:
             f"max_num_batched_tokens is {assignment.max_num_batched_tokens}, so {assignment.max_num_seqs} sequences "
             "(max_num_seqs) cannot all decode in one step."
         )
+    for name in ("num_host_blocks", "num_draft_tokens"):
+        if (value := getattr(assignment, name)) < 0:
+            yield f"{name} is {value}, it must not be negative."
+    if assignment.preemption == "swap" and assignment.num_host_blocks == 0:
+        yield "sequences are to be swapped, and there are no host blocks."
 
 
-def _memory_violations(assignment: Assignment, spec: ModelSpec, memory_bytes: int) -> Iterator[str]:
-    least_weight_bytes = _num_weights(spec) * _BYTES_PER_NUMBER[spec.dtype]
+def _memory_violations(assignment: Assignment, spec: ModelSpec, hardware: Hardware) -> Iterator[str]:
+    least_weight_bytes = _least_weight_bytes(spec)
     if assignment.weight_bytes < least_weight_bytes:
         yield f"weight_bytes is {assignment.weight_bytes}; the weights have {least_weight_bytes} at least."
     if assignment.reserved_bytes < 0:
@@ -89,8 +105,16 @@ def _memory_violations(assignment: Assignment, spec: ModelSpec, memory_bytes: in
             f"{assignment.block_size} tokens have {kv_bytes}."
         )
     used_bytes = assignment.weight_bytes + assignment.reserved_bytes + max(assignment.kv_cache_bytes, kv_bytes)
-    if used_bytes > memory_bytes:
-        yield f"the assignment takes {used_bytes} bytes and the worker has {memory_bytes}."
+    host_bytes = assignment.num_host_blocks * assignment.block_size * _kv_bytes_of_token(spec)
+    if assignment.host_cache_bytes != host_bytes:
+        yield (
+            f"host_cache_bytes is {assignment.host_cache_bytes}; {assignment.num_host_blocks} blocks of "
+            f"{assignment.block_size} tokens have {host_bytes}."
+        )
+    if hardware.device == "cpu":  # both tiers are the same memory there
+        used_bytes += max(assignment.host_cache_bytes, host_bytes)
+    if used_bytes > hardware.memory_bytes:
+        yield f"the assignment takes {used_bytes} bytes and the worker has {hardware.memory_bytes}."
 
 
 def _length_violations(assignment: Assignment, model: ModelDeployment) -> Iterator[str]:
@@ -110,8 +134,11 @@ def _prediction_violations(prediction: Prediction) -> Iterator[str]:
             yield f"the prediction's {name} is {value}."
     if prediction.tpot_loaded_s < prediction.tpot_s:
         yield "the prediction has a full replica decode faster than an idle one."
+
+
+def _latency_violations(latency: LatencyModel) -> Iterator[str]:
     for field in fields(LatencyModel):
-        value = getattr(prediction.latency, field.name)
+        value = getattr(latency, field.name)
         if field.name != "origin" and not (math.isfinite(value) and value >= 0):
             yield f"the latency model's {field.name} is {value}."
 
@@ -121,17 +148,21 @@ def _kv_bytes_of_token(spec: ModelSpec) -> int:
     return numbers_per_layer * spec.num_layers * _BYTES_PER_NUMBER[spec.dtype]
 
 
-def _num_weights(spec: ModelSpec) -> int:
-    """Numbers in the matrices of a checkpoint; how the worker packs them can only add to that."""
+def _least_weight_bytes(spec: ModelSpec) -> int:
+    """Bytes of a checkpoint's matrices in the types they are held in; how the worker packs them only adds to that."""
     query_width, kv_width = spec.num_heads * spec.head_dim, spec.num_kv_heads * spec.head_dim
-    layer = [(spec.hidden_size, query_width), (query_width, spec.hidden_size)]
-    layer += 2 * [(spec.hidden_size, kv_width)]
-    layer += [(spec.hidden_size, spec.intermediate_size), (spec.intermediate_size, spec.hidden_size)]
-    if spec.family is Family.LLAMA:  # its MLP is gated
-        layer.append((spec.hidden_size, spec.intermediate_size))
-    outer = [(spec.vocab_size, spec.embedding_dim or spec.hidden_size)]
+    attention = 2 * spec.hidden_size * query_width + 2 * spec.hidden_size * kv_width
+    matrices = sum(attention + _num_mlp_weights(spec, layer) for layer in range(spec.num_layers))
+    embedding = spec.vocab_size * (spec.embedding_dim or spec.hidden_size)
     if not spec.tied_embeddings:
-        outer.append(outer[0])
-    return spec.num_layers * sum(rows * columns for rows, columns in layer) + sum(
-        rows * columns for rows, columns in outer
-    )
+        matrices += embedding
+    matrix_bytes = matrices * _BYTES_PER_NUMBER[spec.quantization or spec.dtype]
+    return matrix_bytes + embedding * _BYTES_PER_NUMBER[spec.dtype]
+
+
+def _num_mlp_weights(spec: ModelSpec, layer: int) -> int:
+    width, experts = spec.intermediate_size, spec.experts
+    if experts is not None and (not experts.sparse_layers or experts.sparse_layers[layer]):
+        width = experts.num_experts * experts.intermediate_size + experts.shared_intermediate_size
+    num_matrices = 3 if spec.family is Family.LLAMA else 2  # its MLP is gated
+    return num_matrices * spec.hidden_size * width

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headway.core.plan import Assignment, ModelDeployment, ServingPlan
+from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.units import format_bytes, format_duration
 
 
@@ -17,13 +17,17 @@ def explain(plan: ServingPlan) -> list[str]:
 
 def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
     rates: dict[str, float] = {}
+    kinds: dict[str, str] = {}
     workers: dict[str, list[str]] = {}
     for assignment in plan.assignments:
         workers.setdefault(assignment.model, []).append(assignment.worker_id)
-        rates[assignment.model] = rates.get(assignment.model, 0.0) + assignment.prediction.output_tokens_per_s
+        prediction = assignment.prediction
+        rate = prediction.output_tokens_per_s or prediction.input_tokens_per_s
+        rates[assignment.model] = rates.get(assignment.model, 0.0) + rate
+        kinds[assignment.model] = "output" if prediction.output_tokens_per_s else "input"
     for name, worker_ids in workers.items():
         listed = ", ".join(worker_ids)
-        yield f"{name} is served by {listed}: {rates[name]:.0f} output tokens/s expected under full load."
+        yield f"{name} is served by {listed}: {rates[name]:.0f} {kinds[name]} tokens/s expected under full load."
     if len(rates) > 1 and len(plan.assignments) > len(rates):
         slowest = min(rates, key=lambda name: rates[name])
         yield (
@@ -39,12 +43,18 @@ def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[s
         return
     memory_bytes = worker.hardware.memory_bytes
     used_bytes = assignment.weight_bytes + assignment.reserved_bytes + assignment.kv_cache_bytes
+    if worker.hardware.device == "cpu":
+        used_bytes += assignment.host_cache_bytes
     yield (
         f"{worker.worker_id} ({worker.hardware.name}, {worker.hardware.num_threads} threads) may use "
         f"{format_bytes(memory_bytes)}: {format_bytes(assignment.weight_bytes)} hold {model.name}'s weights in "
-        f"{model.spec.dtype}, {format_bytes(assignment.reserved_bytes)} are kept for the runtime and activations, "
-        f"{format_bytes(assignment.kv_cache_bytes)} for KV blocks; {format_bytes(memory_bytes - used_bytes)} stay free."
+        f"{model.spec.quantization or model.spec.dtype}, {format_bytes(assignment.reserved_bytes)} are kept for the "
+        f"runtime and activations, {format_bytes(assignment.kv_cache_bytes)} for KV blocks; "
+        f"{format_bytes(memory_bytes - used_bytes)} stay free."
     )
+    if model.spec.encoder is not None:
+        yield from _explain_encoder(assignment, model)
+        return
     yield _explain_blocks(assignment, model)
     yield _explain_context(assignment, model)
     yield (
@@ -54,6 +64,17 @@ def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[s
     yield _explain_prediction(assignment)
 
 
+def _explain_encoder(assignment: Assignment, model: ModelDeployment) -> Iterator[str]:
+    prediction = assignment.prediction
+    yield (
+        f"{model.name} does not generate: it takes a sequence of at most {assignment.max_model_len} tokens in one pass "
+        f"and keeps no keys and values. A step takes sequences of {assignment.max_num_batched_tokens} tokens together, "
+        "or a single longer one."
+    )
+    answer_s = format_duration(prediction.ttft_s)
+    yield f"Expected: an answer after {answer_s} when idle. This rests on {_origin(prediction)}."
+
+
 def _explain_blocks(assignment: Assignment, model: ModelDeployment) -> str:
     num_tokens = assignment.num_blocks * assignment.block_size
     num_longest = num_tokens // assignment.max_model_len
@@ -61,7 +82,21 @@ def _explain_blocks(assignment: Assignment, model: ModelDeployment) -> str:
     return (
         f"One token keeps {format_bytes(model.spec.kv_bytes_per_token)} of keys and values, so "
         f"{assignment.num_blocks} blocks of {assignment.block_size} tokens hold {num_tokens} tokens: "
-        f"{num_longest} of the longest sequences at once. Blocks are {sharing}."
+        f"{num_longest} of the longest sequences at once. Blocks are {sharing}. {_explain_preemption(assignment)}"
+    )
+
+
+def _explain_preemption(assignment: Assignment) -> str:
+    if not assignment.num_host_blocks:
+        return "When they run out, the sequence that came last gives way and is computed again."
+    way = {
+        "auto": "is swapped there or computed again, whichever takes less time",
+        "swap": "is swapped there",
+        "recompute": "is computed again",
+    }[assignment.preemption]
+    return (
+        f"{assignment.num_host_blocks} more lie in {format_bytes(assignment.host_cache_bytes)} of host memory: when "
+        f"blocks run out, the sequence that came last {way}."
     )
 
 
@@ -79,16 +114,17 @@ def _explain_context(assignment: Assignment, model: ModelDeployment) -> str:
 
 def _explain_prediction(assignment: Assignment) -> str:
     prediction = assignment.prediction
-    origin = (
-        f"profile {prediction.profile_id}, measured to within {prediction.latency.relative_error:.0%}"
-        if prediction.profile_id
-        else "an estimate from the hardware's name, which may be off by a factor of two"
-    )
     return (
         f"Expected: first token after {format_duration(prediction.ttft_s)}, then one every "
         f"{format_duration(prediction.tpot_s)} alone and every {format_duration(prediction.tpot_loaded_s)} under full "
-        f"load. This rests on {origin}."
+        f"load. This rests on {_origin(prediction)}."
     )
+
+
+def _origin(prediction: Prediction) -> str:
+    if prediction.profile_id:
+        return f"profile {prediction.profile_id}, measured to within {prediction.latency.relative_error:.0%}"
+    return "an estimate from the hardware's name, which may be off by a factor of two"
 
 
 def _explain_unused(plan: ServingPlan) -> Iterator[str]:

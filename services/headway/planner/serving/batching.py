@@ -10,6 +10,7 @@ _BLOCK_SIZE = 16
 _NUM_SEQS = {"cpu": 128, "cuda": 256}
 _STEP_TOKENS = {"cpu": (128, 512), "cuda": (2048, 8192)}
 _LONGEST_STEP_S = 0.4
+_PREEMPTIONS = ("auto", "recompute", "swap")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,6 +21,9 @@ class Batching:
     max_num_seqs: int
     max_num_batched_tokens: int
     enable_prefix_cache: bool
+    max_num_prefill_tokens: int | None = None
+    preemption: str = "auto"
+    num_draft_tokens: int = 0
 
 
 def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel) -> Batching:
@@ -48,6 +52,9 @@ def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel
         max_num_seqs=num_seqs,
         max_num_batched_tokens=step_tokens,
         enable_prefix_cache=limits.enable_prefix_cache is not False,
+        max_num_prefill_tokens=limits.max_num_prefill_tokens,
+        preemption=limits.preemption or _PREEMPTIONS[0],
+        num_draft_tokens=limits.num_draft_tokens or 0,
     )
 
 
@@ -64,7 +71,21 @@ def _step_tokens(device: str, estimate: LatencyModel) -> int:
 
 
 def _check(limits: EngineLimits) -> None:
-    for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "kv_cache_bytes"):
+    for name in ("block_size", "max_num_seqs", "max_num_batched_tokens", "max_num_prefill_tokens", "kv_cache_bytes"):
         value = getattr(limits, name)
         if value is not None and value <= 0:
             raise InvalidArgumentError(f"{name} is {value}, it must be positive.", field=name)
+    for name in ("host_cache_bytes", "num_draft_tokens"):
+        value = getattr(limits, name)
+        if value is not None and value < 0:
+            raise InvalidArgumentError(f"{name} is {value}, it must not be negative.", field=name)
+    if limits.preemption is not None and limits.preemption not in _PREEMPTIONS:
+        raise InvalidArgumentError(
+            f"preemption is '{limits.preemption}', it must be one of {', '.join(_PREEMPTIONS)}.", field="preemption"
+        )
+    if limits.preemption == "swap" and not limits.host_cache_bytes:
+        raise InvalidArgumentError(
+            "preemption is swap, but there is no host memory to swap to.",
+            hint="Set host_cache_bytes (--swap-space).",
+            field="preemption",
+        )

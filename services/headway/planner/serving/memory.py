@@ -3,6 +3,7 @@
     |<------------------------ memory_bytes ------------------------>|
     |  weights  |  reserved  |  KV blocks  |  unused, on a CPU        |
 
+The host tier's blocks, where there are any, are part of a CPU worker's memory and come besides a GPU's.
 On a GPU the blocks take all that is left. On a CPU memory is shared with everything else on the machine and compute
 runs out first, so the pool takes a sixteenth of it, 1 GiB at least and 4 GiB at most, unless the operator says more.
 """
@@ -12,12 +13,12 @@ from dataclasses import dataclass
 from headway.core.cluster import Hardware
 from headway.core.errors import InvalidArgumentError
 from headway.core.model import ModelSpec
-from headway.core.plan import ModelDeployment
+from headway.core.plan import EngineLimits, ModelDeployment
 from headway.core.units import format_bytes
 from headway.planner.serving.batching import Batching
 
 _GIB = 1024**3
-_RUNTIME_BYTES = {"cpu": 400 * 1024**2, "cuda": _GIB}
+RUNTIME_BYTES = {"cpu": 400 * 1024**2, "cuda": _GIB}
 _FLOAT_BYTES = 4
 _NUM_LOGIT_COPIES = 3  # as computed, processed, and sorted or as probabilities
 _CPU_POOL_SHARE = 16
@@ -34,6 +35,8 @@ class MemorySplit:
     num_blocks: int
     kv_cache_bytes: int
     max_model_len: int
+    num_host_blocks: int
+    host_cache_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,12 +53,12 @@ class Shortfall:
 
 
 def split_memory(
-    model: ModelDeployment, hardware: Hardware, *, batching: Batching, kv_cache_bytes: int | None
+    model: ModelDeployment, hardware: Hardware, *, batching: Batching, limits: EngineLimits
 ) -> MemorySplit | Shortfall:
     """Splits a worker's memory for one model.
 
     Args:
-        kv_cache_bytes: the operator's size of the pool; None leaves it to the planner.
+        limits: the operator's sizes of the pool, which else is the planner's choice, and of the host tier, else none.
 
     Raises:
         InvalidArgumentError: the model or the operator's pool cannot take sequences as long as they are to be.
@@ -63,7 +66,11 @@ def split_memory(
     spec, block_size = model.spec, batching.block_size
     reserved_bytes = reserve(spec, device=hardware.device, batching=batching)
     block_bytes = block_size * spec.kv_bytes_per_token
+    num_host_blocks = (limits.host_cache_bytes or 0) // block_bytes if block_bytes else 0
     free_bytes = hardware.memory_bytes - spec.weight_bytes - reserved_bytes
+    if hardware.device == "cpu":
+        free_bytes -= num_host_blocks * block_bytes
+    kv_cache_bytes = limits.kv_cache_bytes
     needed_bytes = _num_blocks(shortest_len(model), block_size) * block_bytes
     if kv_cache_bytes is not None:
         _check_pool(model, kv_cache_bytes, needed_bytes)
@@ -80,15 +87,25 @@ def split_memory(
         num_blocks=num_blocks,
         kv_cache_bytes=num_blocks * block_bytes,
         max_model_len=max_model_len,
+        num_host_blocks=num_host_blocks,
+        host_cache_bytes=num_host_blocks * block_bytes,
     )
 
 
 def reserve(spec: ModelSpec, *, device: str, batching: Batching) -> int:
     """Bytes of the runtime itself, the widest activations of one step, and the logits of every sequence."""
-    widths = 4 * spec.hidden_size + 3 * spec.intermediate_size + 2 * spec.num_heads * spec.head_dim
+    widths = 4 * spec.hidden_size + _mlp_width(spec) + 2 * spec.num_heads * spec.head_dim
     activation_bytes = batching.max_num_batched_tokens * widths * _FLOAT_BYTES
     logit_bytes = batching.max_num_seqs * spec.vocab_size * _FLOAT_BYTES * _NUM_LOGIT_COPIES
-    return _RUNTIME_BYTES[device] + activation_bytes + logit_bytes
+    return RUNTIME_BYTES[device] + activation_bytes + logit_bytes
+
+
+def _mlp_width(spec: ModelSpec) -> int:
+    """Floats that a token keeps in a layer's MLP; with experts also what each of its own made of it."""
+    if (experts := spec.experts) is None:
+        return 3 * spec.intermediate_size
+    width = max(spec.intermediate_size, experts.intermediate_size, experts.shared_intermediate_size)
+    return 3 * width + (experts.num_experts_per_tok + 1) * spec.hidden_size
 
 
 def shortest_len(model: ModelDeployment) -> int:

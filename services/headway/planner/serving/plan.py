@@ -84,7 +84,10 @@ def _check_fits(
 
 
 def _rate(sizing: Assignment | Shortfall) -> float:
-    return sizing.prediction.output_tokens_per_s if isinstance(sizing, Assignment) else 0.0
+    """A model that does not generate counts by its input tokens."""
+    if not isinstance(sizing, Assignment):
+        return 0.0
+    return sizing.prediction.output_tokens_per_s or sizing.prediction.input_tokens_per_s
 
 
 def _kept(

@@ -6,6 +6,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment
 from headway.core.profile import Profile, profile_id
 from headway.planner.serving.batching import choose_batching
+from headway.planner.serving.encoder import size_encoder
 from headway.planner.serving.memory import Shortfall, split_memory
 from headway.planner.serving.prediction import predict
 from headway.planner.serving.roofline import estimate_latency
@@ -24,10 +25,19 @@ def size_replica(
     """
     estimate = estimate_latency(model.spec, worker.hardware)
     batching = choose_batching(limits, device=worker.hardware.device, estimate=estimate)
-    split = split_memory(model, worker.hardware, batching=batching, kv_cache_bytes=limits.kv_cache_bytes)
+    profile = profiles.get(profile_id(model.spec, worker.hardware))
+    if model.spec.encoder is not None:
+        return size_encoder(
+            model,
+            worker,
+            group_id=group_of(worker.worker_id),
+            batching=batching,
+            latency=profile.latency if profile else estimate,
+            profile_id=profile.profile_id if profile else "",
+        )
+    split = split_memory(model, worker.hardware, batching=batching, limits=limits)
     if isinstance(split, Shortfall):
         return split
-    profile = profiles.get(profile_id(model.spec, worker.hardware))
     return Assignment(
         group_id=group_of(worker.worker_id),
         worker_id=worker.worker_id,
@@ -50,6 +60,11 @@ def size_replica(
             max_num_batched_tokens=batching.max_num_batched_tokens,
             max_model_len=split.max_model_len,
         ),
+        max_num_prefill_tokens=batching.max_num_prefill_tokens,
+        host_cache_bytes=split.host_cache_bytes,
+        num_host_blocks=split.num_host_blocks,
+        preemption=batching.preemption,
+        num_draft_tokens=batching.num_draft_tokens,
     )
 
 

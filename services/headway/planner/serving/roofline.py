@@ -63,16 +63,21 @@ def roofline_of(hardware: Hardware) -> Roofline:
 
 
 def estimate_latency(spec: ModelSpec, hardware: Hardware) -> LatencyModel:
-    """Coefficients from the model's shape. The output head runs for sampled tokens only, so not for a prefill's."""
+    """Coefficients from the model's shape. The output head runs for sampled tokens only, so not for a prefill's.
+
+    In an encoder, which decodes nothing, each token sees all others of its sequence: twice the pairs of a decoder.
+    """
     roofline = roofline_of(hardware)
-    flops = roofline.flops * (0.5 if spec.dtype_bytes == 4 else 1.0)
-    head_flops = 2 * spec.vocab_size * (spec.embedding_dim or spec.hidden_size)
+    computes_in_float32 = spec.dtype_bytes == 4 or (spec.quantization is not None and hardware.device == "cpu")
+    flops = roofline.flops * (0.5 if computes_in_float32 else 1.0)
+    is_encoder = spec.encoder is not None
+    head_flops = 0 if is_encoder else 2 * spec.vocab_size * (spec.embedding_dim or spec.hidden_size)
     score_flops = 4 * spec.num_layers * spec.num_heads * spec.head_dim  # one query, one key: q.k and p.v
     return LatencyModel(
         base_s=roofline.step_overhead_s + spec.weight_bytes / roofline.bytes_per_s,
         per_prefill_token_s=(spec.flops_per_token - head_flops) / flops,
-        per_prefill_pair_s=score_flops / flops,
-        per_decode_s=spec.flops_per_token / flops + roofline.sequence_overhead_s,
+        per_prefill_pair_s=(2 if is_encoder else 1) * score_flops / flops,
+        per_decode_s=0.0 if is_encoder else spec.flops_per_token / flops + roofline.sequence_overhead_s,
         per_context_token_s=spec.kv_bytes_per_token / roofline.bytes_per_s,
         relative_error=ESTIMATE_ERROR,
         origin="estimated",

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
 from headway.core.errors import ErrorCode
 from headway.core.request import (
     FinishReason,
     GenerationRequest,
-    SamplingParams,
+    Hypothesis,
     SequenceOutput,
     TokenLogprobs,
 )
+from headway.rpc.convert.sampling import sampling_from_pb, sampling_to_pb
 from headway.v1 import common_pb2, worker_pb2
 
 _FINISH_TO_PB = {
@@ -28,45 +32,6 @@ def finish_reason_to_pb(reason: FinishReason | None) -> common_pb2.FinishReason.
 
 def finish_reason_from_pb(value: common_pb2.FinishReason.ValueType) -> FinishReason | None:
     return _FINISH_FROM_PB[value]
-
-
-def sampling_to_pb(sampling: SamplingParams) -> common_pb2.SamplingParams:
-    return common_pb2.SamplingParams(
-        max_tokens=sampling.max_tokens,
-        temperature=sampling.temperature,
-        top_k=sampling.top_k,
-        top_p=sampling.top_p,
-        min_p=sampling.min_p,
-        presence_penalty=sampling.presence_penalty,
-        frequency_penalty=sampling.frequency_penalty,
-        repetition_penalty=sampling.repetition_penalty,
-        seed=sampling.seed,
-        stop_token_ids=sampling.stop_token_ids,
-        ignore_eos=sampling.ignore_eos,
-        min_tokens=sampling.min_tokens,
-        num_logprobs=sampling.num_logprobs,
-        num_prompt_logprobs=sampling.num_prompt_logprobs,
-    )
-
-
-def sampling_from_pb(message: common_pb2.SamplingParams) -> SamplingParams:
-    """Proto3 zeros of fields whose zero means nothing (top_p, repetition_penalty) become the neutral value."""
-    return SamplingParams(
-        max_tokens=message.max_tokens,
-        temperature=message.temperature,
-        top_k=message.top_k,
-        top_p=message.top_p or 1.0,
-        min_p=message.min_p,
-        presence_penalty=message.presence_penalty,
-        frequency_penalty=message.frequency_penalty,
-        repetition_penalty=message.repetition_penalty or 1.0,
-        seed=message.seed,
-        stop_token_ids=tuple(message.stop_token_ids),
-        ignore_eos=message.ignore_eos,
-        min_tokens=message.min_tokens,
-        num_logprobs=message.num_logprobs if message.HasField("num_logprobs") else None,
-        num_prompt_logprobs=(message.num_prompt_logprobs if message.HasField("num_prompt_logprobs") else None),
-    )
 
 
 def request_to_pb(request: GenerationRequest, *, traceparent: str = "") -> worker_pb2.SubmitSequence:
@@ -88,6 +53,19 @@ def request_from_pb(message: worker_pb2.SubmitSequence) -> GenerationRequest:
         output_token_ids=tuple(message.output_token_ids),
         sampling=sampling_from_pb(message.sampling),
     )
+
+
+def group_to_pb(requests: Sequence[GenerationRequest], *, traceparent: str = "") -> worker_pb2.SubmitGroup:
+    """The sequences of one prompt, which goes over the wire once."""
+    first, *others = requests
+    rest = [request_to_pb(replace(request, prompt_token_ids=()), traceparent=traceparent) for request in others]
+    return worker_pb2.SubmitGroup(sequences=[request_to_pb(first, traceparent=traceparent), *rest])
+
+
+def group_from_pb(message: worker_pb2.SubmitGroup) -> list[GenerationRequest]:
+    requests = list(map(request_from_pb, message.sequences))
+    prompt = requests[0].prompt_token_ids if requests else ()
+    return [request if request.prompt_token_ids else replace(request, prompt_token_ids=prompt) for request in requests]
 
 
 def logprobs_to_pb(logprobs: TokenLogprobs) -> common_pb2.TokenLogprobs:
@@ -117,6 +95,12 @@ def output_to_pb(output: SequenceOutput) -> worker_pb2.SequenceOutput:
         message.logprobs.extend(map(logprobs_to_pb, output.logprobs))
     if output.prompt_logprobs:
         message.prompt_logprobs.extend(map(logprobs_to_pb, output.prompt_logprobs))
+    for hypothesis in output.hypotheses:
+        message.hypotheses.add(
+            token_ids=hypothesis.token_ids,
+            score=hypothesis.score,
+            finish_reason=_FINISH_TO_PB[hypothesis.finish_reason],
+        )
     if output.error:
         message.error.code = ErrorCode.INTERNAL
         message.error.message = output.error
@@ -133,4 +117,11 @@ def output_from_pb(message: worker_pb2.SequenceOutput) -> SequenceOutput:
         stop_token_id=message.stop_token_id if message.HasField("stop_token_id") else None,
         num_cached_tokens=message.num_cached_tokens,
         error=message.error.message,
+        hypotheses=tuple(map(_hypothesis_from_pb, message.hypotheses)) if message.hypotheses else (),
     )
+
+
+def _hypothesis_from_pb(message: worker_pb2.Hypothesis) -> Hypothesis:
+    reason = _FINISH_FROM_PB[message.finish_reason]
+    assert reason is not None
+    return Hypothesis(tuple(message.token_ids), message.score, reason)

@@ -1,0 +1,107 @@
+"""`headway kv`"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from headway.cli.calls import calling
+from headway.cli.kv_view import request_view, usage_view
+from headway.cli.options import ApiKey, AsJson, StateDir
+from headway.cli.running import endpoint_of
+from headway.client import Client
+from headway.core.codec import to_document
+from headway.core.errors import UnavailableError
+from headway.core.kv import KvUsage, RequestUsage
+from headway.rpc.convert import from_pb
+from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
+
+app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show what the KV cache is used for.")
+
+_TIMEOUT_S = 5.0
+_REFRESH_EVERY_S = 1.0
+_DERIVED = ("num_blocks", "num_host_blocks", "num_saved_blocks", "waste", "hit_rate")
+_ANSWER_PREFIXES = ("cmpl-", "chatcmpl-")
+
+
+@app.command()
+def top(
+    *,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, not every second until Ctrl-C.")] = False,
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Show blocks by state, sharing, prefix hits, waste and preemptions of every worker."""
+
+    def look() -> list[KvUsage]:
+        return asyncio.run(_usages(_endpoint(state_dir, api_key)))
+
+    if as_json:
+        typer.echo(json.dumps([_document(usage) for usage in look()], indent=2))
+    elif once:
+        Console().print(usage_view(look()))
+    else:
+        _watch(look)
+
+
+@app.command()
+def show(
+    request: Annotated[str, typer.Argument(help="Id of a running request, as its answer or a log line has it.")],
+    *,
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Show a running request's sequences, their blocks, and who shares them."""
+    parts = asyncio.run(_describe(_endpoint(state_dir, api_key), _request_id(request)))
+    if as_json:
+        typer.echo(json.dumps(to_document(parts), indent=2))
+    else:
+        Console().print(request_view(parts))
+
+
+def _watch(look: Callable[[], list[KvUsage]]) -> None:
+    with Live(usage_view(look()), auto_refresh=False) as live:
+        while True:
+            time.sleep(_REFRESH_EVERY_S)
+            try:
+                live.update(usage_view(look()), refresh=True)
+            except UnavailableError as error:
+                live.update(Text(str(error), style="red"), refresh=True)
+
+
+def _request_id(given: str) -> str:
+    """The ids of OpenAI answers have a prefix that requests have not."""
+    for prefix in _ANSWER_PREFIXES:
+        given = given.removeprefix(prefix)
+    return given
+
+
+def _document(usage: KvUsage) -> dict[str, Any]:
+    return {**to_document(usage), **{name: getattr(usage, name) for name in _DERIVED}}
+
+
+def _endpoint(state_dir: Path | None, api_key: str | None) -> str:
+    with Client(state_dir=state_dir, api_key=api_key) as client:
+        return endpoint_of("kvcache", client.status())
+
+
+async def _usages(endpoint: str) -> list[KvUsage]:
+    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+        response = await kvcache.GetUsage(kvcache_pb2.GetUsageRequest(), timeout=_TIMEOUT_S)
+    return [from_pb(worker, KvUsage) for worker in response.workers]
+
+
+async def _describe(endpoint: str, request_id: str) -> list[RequestUsage]:
+    request = kvcache_pb2.DescribeRequestRequest(request_id=request_id)
+    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+        response = await kvcache.DescribeRequest(request, timeout=_TIMEOUT_S)
+    return [from_pb(part, RequestUsage) for part in response.parts]

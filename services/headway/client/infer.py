@@ -1,0 +1,130 @@
+"""What a client sends to a model that does not generate, and what it receives."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, TypedDict, cast
+
+from headway.client.chunk import Usage
+from headway.core.errors import InvalidArgumentError
+from headway.core.infer import InferInput, TextInput
+from headway.rpc.convert import from_pb
+from headway.rpc.convert.infer import input_to_pb
+from headway.v1 import common_pb2, inference_pb2
+
+Input: TypeAlias = str | tuple[str, str] | Sequence[int]
+"""A text, a pair of texts that are judged together, or token ids with the special ones among them."""
+
+
+class InferOptions(TypedDict, total=False):
+    """Options of `embed`, `classify` and `rerank`.
+
+    Keys:
+        truncate_prompt_tokens: keeps so many tokens of each input, from its start; -1 as many as the model takes. What
+            is too long is refused when it is left out.
+        slo_ttft_s: objective in seconds: to the answer.
+        request_id: appears in every log line; made up when left out.
+        timeout_s: seconds for the answer; the client's when left out.
+    """
+
+    truncate_prompt_tokens: int
+    slo_ttft_s: float
+    request_id: str
+    timeout_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Embeddings:
+    """One vector for each input, in order."""
+
+    vectors: tuple[tuple[float, ...], ...]
+    usage: Usage
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Classification:
+    """One input's best label, and the score of each."""
+
+    label: str
+    scores: dict[str, float]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """A document's relevance to the query; `index` is its place in the request."""
+
+    index: int
+    document: str
+    score: float
+
+
+def infer_to_pb(
+    inputs: Sequence[Input], *, model: str | None, options: InferOptions, dimensions: int | None = None
+) -> inference_pb2.InferRequest:
+    """The request; `timeout_s` is the call's and not part of it.
+
+    Raises:
+        TypeError: an option that does not exist.
+        InvalidArgumentError: an input or an option of the wrong type.
+    """
+    if unknown := options.keys() - InferOptions.__annotations__:
+        raise TypeError(f"got an unexpected keyword argument {min(unknown)!r}")
+    try:
+        return inference_pb2.InferRequest(
+            model=model or "",
+            inputs=[input_to_pb(_input(value)) for value in inputs],
+            truncate_prompt_tokens=options.get("truncate_prompt_tokens"),
+            dimensions=dimensions,
+            slo=common_pb2.Slo(ttft_s=options.get("slo_ttft_s")),
+            request_id=options.get("request_id", ""),
+        )
+    except (TypeError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"The request cannot be sent: {error}.", hint="Check its types and ranges."
+        ) from error
+
+
+def as_inputs(value: Input | Sequence[Input]) -> Sequence[Input]:
+    """One text, one list of token ids, or several inputs: always several."""
+    is_one = isinstance(value, str) or (len(value) > 0 and isinstance(value[0], int))
+    return [cast("Input", value)] if is_one else cast("Sequence[Input]", value)
+
+
+def embeddings_from_pb(message: inference_pb2.InferResponse) -> Embeddings:
+    return Embeddings(
+        vectors=tuple(tuple(output.values) for output in message.outputs), usage=from_pb(message.usage, Usage)
+    )
+
+
+def classes_from_pb(message: inference_pb2.InferResponse) -> list[Classification]:
+    labels = list(message.labels)
+    return [
+        Classification(
+            label=labels[max(range(len(labels)), key=lambda i: output.values[i])],
+            scores=dict(zip(labels, output.values, strict=True)),
+        )
+        for output in message.outputs
+    ]
+
+
+def rankings_from_pb(
+    message: inference_pb2.InferResponse, documents: Sequence[str], *, top_n: int | None
+) -> list[Ranking]:
+    """The best first; InvalidArgumentError where the model has not one score for a pair."""
+    if len(message.labels) != 1:
+        raise InvalidArgumentError("The model does not rerank: it has not one label.", field="model")
+    scores = [output.values[0] for output in message.outputs]
+    order = sorted(range(len(scores)), key=lambda i: -scores[i])
+    return [Ranking(index=i, document=documents[i], score=scores[i]) for i in order[:top_n]]
+
+
+def _input(value: Input) -> InferInput:
+    if isinstance(value, str):
+        return TextInput(value)
+    if _is_pair(value):
+        first, second = cast("tuple[str, str]", value)
+        return TextInput(first, second)
+    return tuple(cast("Sequence[int]", value))
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)

@@ -1,0 +1,1 @@
+"""Requests to models that do not generate: embeddings, classes, rankings."""

@@ -1,0 +1,118 @@
+"""One job on its way: a lease, a worker, and another worker where that one dies. Nothing is lost: it starts anew."""
+
+import asyncio
+import time
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError
+from headway.core.infer import InferRequest
+from headway.gateway.infer.job import InferAnswer, InferJob
+from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release, Router
+from headway.gateway.measure import ModelMetrics, Stopwatch
+from headway.gateway.patience import Patience
+from headway.gateway.places import Places
+
+# Faults of one worker that another does not share: it ends, was given another model, or still clears up after us.
+_ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS}
+
+
+class Workers(Protocol):
+    """Where jobs are computed."""
+
+    async def infer(self, endpoint: str, request: InferRequest, *, traceparent: str = "") -> list[NDArray[np.float32]]:
+        """The vector of each sequence; HeadwayError where the worker refuses, fails or is lost."""
+
+
+class Inferrer:
+    """Runs jobs on the workers.
+
+    Args:
+        resume_timeout_s: how long a job whose worker died waits for another.
+    """
+
+    def __init__(self, *, router: Router, workers: Workers, resume_timeout_s: float) -> None:
+        self._places = Places(router)
+        self._workers = workers
+        self._resume_timeout_s = resume_timeout_s
+        self._metrics: dict[str, ModelMetrics] = {}
+
+    async def infer(self, job: InferJob) -> InferAnswer:
+        """The whole answer; cancelling the task takes the job back.
+
+        Raises:
+            HeadwayError: no worker took the job, or theirs failed.
+        """
+        metrics = self._metrics.setdefault(job.model.name, ModelMetrics(job.model.name))
+        watch = Stopwatch(job.arrived_s, num_sequences=1)
+        try:
+            answer = await self._run(job, watch)
+        except HeadwayError as error:
+            was_refused = isinstance(error, ResourceExhaustedError)
+            metrics.observe_failure(error.code, slo=job.slo, was_refused=was_refused)
+            raise
+        except asyncio.CancelledError:
+            metrics.observe_departure()
+            raise
+        metrics.observe_success(
+            watch, slo=job.slo, num_prompt_tokens=job.num_tokens, reason="complete", now_s=time.monotonic()
+        )
+        return answer
+
+    async def close(self) -> None:
+        """Waits until the router has heard of everything."""
+        await self._places.close()
+
+    async def _run(self, job: InferJob, watch: Stopwatch) -> InferAnswer:
+        """Asks for places until a worker answers, or patience ends."""
+        patience = Patience(time.monotonic)
+        excluded: tuple[str, ...] = ()
+        while True:
+            lease = await self._places.take(_place_request(job, excluded))
+            outcome = Outcome.ERROR
+            try:
+                vectors = await self._workers.infer(lease.endpoint, job.request, traceparent=job.traceparent)
+                watch.note(0, now_s=time.monotonic())
+                outcome = Outcome.COMPLETE
+            except asyncio.CancelledError:
+                outcome = Outcome.CANCELLED
+                raise
+            except HeadwayError as error:
+                if error.code not in _ELSEWHERE:
+                    raise
+                outcome = Outcome.MOVED
+                fault = error
+            else:
+                return InferAnswer(vectors=np.stack(vectors), num_tokens=job.num_tokens)
+            finally:
+                self._release(lease, job, watch, outcome)
+            excluded = tuple(dict.fromkeys((*excluded, lease.worker_id)))
+            await patience.wait(fault, timeout_s=self._resume_timeout_s)
+
+    def _release(self, lease: Lease, job: InferJob, watch: Stopwatch, outcome: Outcome) -> None:
+        self._places.release(
+            Release(
+                lease_id=lease.lease_id,
+                outcome=outcome,
+                ttft_s=watch.ttft_s,
+                num_prompt_tokens=job.num_tokens,
+                slo=job.slo,
+            )
+        )
+
+
+def _place_request(job: InferJob, excluded: tuple[str, ...]) -> PlaceRequest:
+    """All sequences count as one prompt: they are computed one after the other, and nothing is decoded."""
+    return PlaceRequest(
+        request_id=job.request_id,
+        model=job.model.name,
+        num_prompt_tokens=job.num_tokens,
+        max_output_tokens=0,
+        num_sequences=1,
+        slo=job.slo,
+        excluded_worker_ids=excluded,
+        resumed=bool(excluded),
+        traceparent=job.traceparent,
+    )

@@ -1,0 +1,132 @@
+"""Fields of a request that constrain its output: in the OpenAI API's form, and in vLLM's."""
+
+import json
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.request import Guide, GuideKind
+from headway.gateway.constraint import Constraints
+from headway.gateway.openai.strict import Strict
+
+
+def _as_text(value: Any) -> Any:
+    """A JSON schema may come as a document or as its text."""
+    return json.dumps(value) if isinstance(value, dict) else value
+
+
+SchemaText = Annotated[str, BeforeValidator(_as_text)]
+Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+
+
+class JsonSchemaFormat(Strict):
+    """A schema with its name; it is followed to the letter whether `strict` or not."""
+
+    name: str | None = None
+    description: str | None = None
+    schema_: SchemaText | None = Field(default=None, alias="schema")
+    strict: bool | None = None
+
+
+class ResponseFormat(Strict):
+    """The OpenAI API's way to ask for JSON."""
+
+    type: Literal["text", "json_object", "json_schema"]
+    json_schema: JsonSchemaFormat | None = None
+
+    @property
+    def guides(self) -> dict[str, Guide]:
+        """At most one, by the name of its field."""
+        if self.type == "text":
+            return {}
+        if self.type == "json_object":
+            return {"response_format": Guide(GuideKind.JSON_OBJECT)}
+        if self.json_schema is None or self.json_schema.schema_ is None:
+            raise InvalidArgumentError(
+                "response_format asks for a JSON schema and has none.",
+                hint='Set response_format.json_schema to {"name": "...", "schema": {...}}.',
+                field="response_format.json_schema",
+            )
+        return {"response_format.json_schema.schema": Guide(GuideKind.JSON_SCHEMA, self.json_schema.schema_)}
+
+
+class StructuredOutputs(Strict):
+    """vLLM's way to guide."""
+
+    json_: SchemaText | None = Field(default=None, alias="json")
+    json_object: bool = False
+    regex: str | None = None
+    choice: Choices | None = None
+    grammar: str | None = None
+
+    @property
+    def guides(self) -> dict[str, Guide]:
+        """Each that is given, by the name of its field."""
+        guides = _guides(json_schema=self.json_, regex=self.regex, choice=self.choice, grammar=self.grammar)
+        if self.json_object:
+            guides["json_object"] = Guide(GuideKind.JSON_OBJECT)
+        return {f"structured_outputs.{name}": guide for name, guide in guides.items()}
+
+
+class ConstrainedRequest(Strict):
+    """The part of a request that constrains its output; guided_* are older names of structured_outputs."""
+
+    response_format: ResponseFormat | None = None
+    structured_outputs: StructuredOutputs | None = None
+    guided_json: SchemaText | None = None
+    guided_regex: str | None = None
+    guided_choice: Choices | None = None
+    guided_grammar: str | None = None
+    logit_bias: dict[str, float] = Field(default={})
+    bad_words: list[str] = Field(default=[])
+
+    @property
+    def constraints(self) -> Constraints:
+        field, guide = next(iter(self._guides.items()), ("", None))
+        return Constraints(
+            logit_bias=tuple((_token_id(key), bias) for key, bias in self.logit_bias.items()),
+            bad_words=tuple(self.bad_words),
+            guide=guide,
+            guide_field=field,
+        )
+
+    @property
+    def _guides(self) -> dict[str, Guide]:
+        older = _guides(
+            json_schema=self.guided_json,
+            regex=self.guided_regex,
+            choice=self.guided_choice,
+            grammar=self.guided_grammar,
+        )
+        guides = {f"guided_{name}": guide for name, guide in older.items()}
+        for part in (self.response_format, self.structured_outputs):
+            guides |= {} if part is None else part.guides
+        if len(guides) > 1:
+            first, second, *_ = guides
+            raise InvalidArgumentError(
+                f"{first} and {second} exclude each other.", hint="Leave one of them out.", field=second
+            )
+        return guides
+
+
+def _guides(
+    *, json_schema: str | None, regex: str | None, choice: list[str] | None, grammar: str | None
+) -> dict[str, Guide]:
+    texts = {
+        "json": (GuideKind.JSON_SCHEMA, json_schema),
+        "regex": (GuideKind.REGEX, regex),
+        "choice": (GuideKind.CHOICE, None if choice is None else json.dumps(choice)),
+        "grammar": (GuideKind.GRAMMAR, grammar),
+    }
+    return {name: Guide(kind, text) for name, (kind, text) in texts.items() if text is not None}
+
+
+def _token_id(key: str) -> int:
+    if not key.isdecimal():
+        raise InvalidArgumentError(
+            f"logit_bias has the key '{key[:100]}'.",
+            hint='Keys are token ids, as in {"50256": -100}.',
+            field="logit_bias",
+        )
+    return int(key)

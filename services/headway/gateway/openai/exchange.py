@@ -1,0 +1,79 @@
+"""One HTTP request and its answer, whatever it asks a model for."""
+
+import logging
+import math
+import time
+from abc import abstractmethod
+from typing import Any, Generic, TypeVar
+
+from starlette.datastructures import Headers
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.slo import Slo
+from headway.gateway.disconnect import ClientLeftError, while_connected
+from headway.gateway.job import Arrival
+from headway.gateway.openai.body import read_json
+from headway.gateway.openai.schema import read_request
+from headway.gateway.openai.strict import ModelRequest
+from headway.gateway.service import GatewayService
+
+log = logging.getLogger(__name__)
+
+R = TypeVar("R", bound=ModelRequest)
+
+
+class Exchange(Response, Generic[R]):
+    """Reads the request and answers it itself, straight to the connection: no layer sees each token.
+
+    Args:
+        kind: what the body should be.
+    """
+
+    def __init__(self, service: GatewayService, kind: type[R]) -> None:
+        super().__init__()
+        self.service = service
+        self._kind = kind
+
+    @abstractmethod
+    async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
+        """Answers; a HeadwayError that is raised before anything is sent becomes an error document."""
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        arrived_s = time.monotonic()
+        try:
+            with self.service.slots.take():
+                body = await read_json(scope, receive, max_bytes=self.service.max_body_bytes)
+                async with while_connected(receive):
+                    await self._answer(body, Headers(scope=scope), send, arrived_s=arrived_s)
+        except ClientLeftError:
+            log.info("the client left")
+
+    async def _answer(self, body: dict[str, Any], headers: Headers, send: Send, *, arrived_s: float) -> None:
+        slo = slo_from_headers(headers)
+        request = read_request(self._kind, body)
+        with self.service.tracing.span(
+            f"gateway {self._kind.__name__}", traceparent=headers.get("traceparent", ""), model=request.model
+        ) as traceparent:
+            await self.reply(request, Arrival(at_s=arrived_s, slo=slo, traceparent=traceparent), send)
+
+
+def slo_from_headers(headers: Headers) -> Slo:
+    """x-headway-slo-ttft-ms and x-headway-slo-tpot-ms, in milliseconds."""
+    return Slo(ttft_s=_bound_s(headers, "x-headway-slo-ttft-ms"), tpot_s=_bound_s(headers, "x-headway-slo-tpot-ms"))
+
+
+def _bound_s(headers: Headers, name: str) -> float | None:
+    text = headers.get(name)
+    if text is None:
+        return None
+    try:
+        bound_ms = float(text)
+    except ValueError:
+        bound_ms = math.nan
+    if not 0 < bound_ms < math.inf:
+        raise InvalidArgumentError(
+            f"The header {name} is '{text[:100]}'.", hint="Send a number of milliseconds above 0.", field=name
+        )
+    return bound_ms / 1000

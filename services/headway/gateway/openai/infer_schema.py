@@ -1,0 +1,75 @@
+"""Bodies of the requests to models that do not generate."""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field
+from pydantic_core import PydanticCustomError
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.infer import InferInput, TextInput
+from headway.gateway.openai.strict import ModelRequest
+
+
+def _as_inputs(value: Any) -> Any:
+    """A text, token ids, or a list of texts or of lists of token ids: always a list of inputs."""
+    if isinstance(value, str):
+        return [value]
+    if not isinstance(value, list) or not value:
+        raise PydanticCustomError("input", "should be a text, token ids, or a list of one of these that is not empty")
+    if all(type(item) is int for item in value):
+        return [value]
+    for i, item in enumerate(value):
+        is_tokens = isinstance(item, list) and all(type(token_id) is int for token_id in item)
+        if not isinstance(item, str) and not is_tokens:
+            raise PydanticCustomError(
+                "input", "has an item {index} that is neither text nor a list of token ids", {"index": i}
+            )
+    return value
+
+
+def _as_passage(value: Any) -> Any:
+    """A text by itself, or as the field of an object."""
+    return value["text"] if isinstance(value, dict) and value.keys() == {"text"} else value
+
+
+Passage = Annotated[str, BeforeValidator(_as_passage)]
+
+
+class InputRequest(ModelRequest):
+    """What embeddings and classification have in common."""
+
+    input: Annotated[list[str | list[int]], BeforeValidator(_as_inputs)]
+    truncate_prompt_tokens: int | None = None
+
+    @property
+    def inputs(self) -> list[InferInput]:
+        """InvalidArgumentError for a text of no length, as OpenAI has it."""
+        for i, item in enumerate(self.input):
+            if not item:
+                raise InvalidArgumentError("The input is empty.", hint="Leave it out.", field=f"input[{i}]")
+        return [TextInput(item) if isinstance(item, str) else tuple(item) for item in self.input]
+
+
+class EmbeddingRequest(InputRequest):
+    """Body of POST /v1/embeddings."""
+
+    encoding_format: Literal["float", "base64"] = "float"
+    dimensions: int | None = None
+
+
+class ClassifyRequest(InputRequest):
+    """Body of POST /v1/classify."""
+
+
+class RerankRequest(ModelRequest):
+    """Body of POST /v1/rerank."""
+
+    query: Passage
+    documents: Annotated[list[Passage], Field(min_length=1)]
+    top_n: int | None = None
+    return_documents: bool = True
+    truncate_prompt_tokens: int | None = None
+
+    @property
+    def inputs(self) -> list[InferInput]:
+        return [TextInput(self.query, document) for document in self.documents]

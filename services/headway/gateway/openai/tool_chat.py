@@ -1,0 +1,73 @@
+"""Answers of POST /v1/chat/completions to requests with tools."""
+
+import uuid
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from headway.core.request import FinishReason, TokenLogprobs
+from headway.gateway.job import Delta, Job
+from headway.gateway.openai.chat import ChatFormat
+from headway.gateway.tools.call import CallDelta
+from headway.gateway.tools.parser import Piece
+from headway.gateway.tools.use import ToolUse
+
+_CALLED = "tool_calls"
+
+
+class ToolChatFormat(ChatFormat):
+    """The assistant's messages, in which words and calls are told apart."""
+
+    def __init__(self, job: Job, *, use: ToolUse, with_usage: bool) -> None:
+        super().__init__(job, with_usage=with_usage)
+        self._parsers = [use.parser() for _ in range(job.num_sequences)]
+        self._unsent_logprobs: list[list[TokenLogprobs]] = [[] for _ in range(job.num_sequences)]
+
+    def _parts(self, delta: Delta) -> list[bytes]:
+        """Events of the pieces that are certain; the first has the log probabilities of all tokens since the last."""
+        unsent = self._unsent_logprobs[delta.index]
+        unsent += delta.logprobs
+        pieces = self._read(delta) or ([""] if delta.finish_reason is not None and unsent else [])
+        parts = []
+        for piece in pieces:
+            parts.append(self._part(delta.index, _delta_document(piece), unsent))
+            unsent.clear()
+        return parts
+
+    def _message(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+        words, calls = "", dict[int, dict[str, Any]]()
+        for piece in [piece for delta in deltas for piece in self._read(delta)]:
+            if isinstance(piece, str):
+                words += piece
+            elif piece.name:
+                calls[piece.index] = _call_document(piece)
+            else:
+                calls[piece.index]["function"]["arguments"] += piece.arguments
+        message = {"role": "assistant", "content": words if words or not calls else None, "refusal": None}
+        return message | ({"tool_calls": list(calls.values())} if calls else {})
+
+    def _reason(self, delta: Delta) -> str:
+        assert delta.finish_reason is not None, "the delta is a sequence's last"
+        has_called = self._parsers[delta.index].num_calls > 0
+        return _CALLED if has_called and delta.finish_reason is FinishReason.STOP else delta.finish_reason
+
+    def _read(self, delta: Delta) -> list[Piece]:
+        parser = self._parsers[delta.index]
+        pieces = parser.push(delta.text)
+        return pieces + parser.flush() if delta.finish_reason is not None else pieces
+
+
+def _call_document(call: CallDelta) -> dict[str, Any]:
+    return {
+        "id": f"call_{uuid.uuid4().hex}",
+        "type": "function",
+        "function": {"name": call.name, "arguments": call.arguments},
+    }
+
+
+def _delta_document(piece: Piece) -> bytes:
+    if isinstance(piece, str):
+        return orjson.dumps({"content": piece})
+    document = _call_document(piece) if piece.name else {"function": {"arguments": piece.arguments}}
+    return orjson.dumps({"tool_calls": [{"index": piece.index, **document}]})

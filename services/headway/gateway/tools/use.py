@@ -1,0 +1,62 @@
+"""A request's tools, once its model is known."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from headway.core.errors import InvalidArgumentError
+from headway.gateway.constraint import check_guide
+from headway.gateway.model import ServedModel
+from headway.gateway.options import Options
+from headway.gateway.tools.parser import ToolParser
+from headway.gateway.tools.syntax import ToolSyntax
+from headway.gateway.tools.tool import Toolbox
+
+
+@dataclass(frozen=True, slots=True)
+class ToolUse:
+    """Tools in the syntax that the model writes calls in."""
+
+    toolbox: Toolbox
+    syntax: ToolSyntax
+
+    @property
+    def documents(self) -> Sequence[Mapping[str, Any]]:
+        """For the chat template."""
+        return [tool.document for tool in self.toolbox.tools]
+
+    def parser(self) -> ToolParser:
+        """Of one message."""
+        return self.syntax.parser(self.toolbox)
+
+    def constrain(self, options: Options) -> Options:
+        """Guides the answer where it must be a call."""
+        if not self.toolbox.required:
+            return options
+        guide = self.syntax.guide(self.toolbox)
+        return replace(options, constraints=replace(options.constraints, guide=guide, guide_field="tools"))
+
+
+async def tool_use(toolbox: Toolbox, *, model: ServedModel, options: Options) -> ToolUse:
+    """Checks that the model can use the tools.
+
+    Raises:
+        InvalidArgumentError: its chat template teaches it no tools, the answer is guided otherwise, or the schema of
+            a tool that must be called cannot be followed.
+    """
+    syntax = None if model.template is None else model.template.tool_syntax
+    if syntax is None:
+        raise InvalidArgumentError(
+            f"The chat template of the model '{model.name}' has no tools, or a syntax of calls that is not read here.",
+            hint='Leave tools out, set tool_choice to "none", or use a model with Hermes or Llama 3 tool calls.',
+            field="tools",
+        )
+    if options.constraints.guide is not None:
+        raise InvalidArgumentError(
+            f"tools and {options.constraints.guide_field} exclude each other.",
+            hint='Leave one of them out, or set tool_choice to "none".',
+            field="tools",
+        )
+    for tool in toolbox.required:
+        await check_guide(tool.guide, model=model, field=tool.field)
+    return ToolUse(toolbox, syntax)

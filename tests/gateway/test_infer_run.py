@@ -1,0 +1,133 @@
+"""Jobs for encoders: what happens to leases when workers refuse, die, or their client leaves."""
+
+import asyncio
+import time
+from collections import deque
+from typing import Any
+
+import numpy as np
+import pytest
+
+from headway.core.errors import InternalError, ResourceExhaustedError, UnavailableError
+from headway.core.infer import InferRequest, InferSequence
+from headway.core.slo import Slo
+from headway.gateway.infer.job import InferJob
+from headway.gateway.infer.run import Inferrer
+from headway.gateway.infer.shorten import shorten
+from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
+
+
+class Router:
+    """Gives places on worker 0, 1, 2 ... that are not excluded."""
+
+    def __init__(self) -> None:
+        self.routed: list[PlaceRequest] = []
+        self.released: list[Release] = []
+        self.fault: Exception | None = None
+
+    async def route(self, request: PlaceRequest) -> Lease:
+        self.routed.append(request)
+        if self.fault is not None:
+            raise self.fault
+        number = len(request.excluded_worker_ids)
+        return Lease(lease_id=f"lease-{number}", worker_id=f"worker-{number}", endpoint=f"host:{number}", reason="")
+
+    async def release(self, release: Release) -> None:
+        self.released.append(release)
+
+
+class Workers:
+    """Raises the faults one after the other, then answers; the vector of a sequence is its first token."""
+
+    def __init__(self, *faults: Exception, delay_s: float = 0.0) -> None:
+        self.endpoints: list[str] = []
+        self._faults = deque(faults)
+        self._delay_s = delay_s
+
+    async def infer(self, endpoint: str, request: InferRequest, *, traceparent: str = "") -> list[Any]:
+        self.endpoints.append(endpoint)
+        await asyncio.sleep(self._delay_s)
+        if self._faults:
+            raise self._faults.popleft()
+        return [np.array([sequence.token_ids[0]], np.float32) for sequence in request.sequences]
+
+
+class Model:
+    name = "bert"
+
+
+def job(*, slo: Slo | None = None) -> InferJob:
+    return InferJob(
+        request_id="r",
+        model=Model(),  # type: ignore[arg-type]
+        sequences=(InferSequence(token_ids=(3, 4)), InferSequence(token_ids=(5,))),
+        slo=slo or Slo(),
+        arrived_s=time.monotonic(),
+    )
+
+
+async def test_an_answer_releases_its_lease_with_its_time() -> None:
+    router = Router()
+    inferrer = Inferrer(router=router, workers=Workers(), resume_timeout_s=1)
+    answer = await inferrer.infer(job())
+    await inferrer.close()
+    assert answer.vectors.tolist() == [[3.0], [5.0]]
+    assert (router.routed[0].num_prompt_tokens, router.routed[0].max_output_tokens) == (3, 0)
+    (release,) = router.released
+    assert release.outcome is Outcome.COMPLETE
+    assert release.ttft_s is not None
+    assert release.tpot_s is None
+
+
+async def test_a_lost_worker_is_replaced_by_another() -> None:
+    router, workers = Router(), Workers(UnavailableError("gone"), UnavailableError("gone too"))
+    inferrer = Inferrer(router=router, workers=workers, resume_timeout_s=1)
+    assert (await inferrer.infer(job())).num_tokens == 3
+    await inferrer.close()
+    assert workers.endpoints == ["host:0", "host:1", "host:2"]
+    assert [request.resumed for request in router.routed] == [False, True, True]
+    assert router.routed[-1].excluded_worker_ids == ("worker-0", "worker-1")
+    assert [release.outcome for release in router.released] == [Outcome.MOVED, Outcome.MOVED, Outcome.COMPLETE]
+
+
+async def test_patience_with_lost_workers_ends() -> None:
+    faults = [UnavailableError(f"gone {i}") for i in range(100)]
+    inferrer = Inferrer(router=Router(), workers=Workers(*faults), resume_timeout_s=0.2)
+    with pytest.raises(UnavailableError):
+        await inferrer.infer(job())
+
+
+async def test_a_fault_that_every_worker_shares_is_raised_at_once() -> None:
+    router = Router()
+    inferrer = Inferrer(router=router, workers=Workers(InternalError("broken")), resume_timeout_s=1)
+    with pytest.raises(InternalError):
+        await inferrer.infer(job())
+    await inferrer.close()
+    assert [release.outcome for release in router.released] == [Outcome.ERROR]
+
+
+async def test_a_refusal_holds_no_lease() -> None:
+    router = Router()
+    router.fault = ResourceExhaustedError("too slow", retry_after_s=1)
+    inferrer = Inferrer(router=router, workers=Workers(), resume_timeout_s=1)
+    with pytest.raises(ResourceExhaustedError):
+        await inferrer.infer(job(slo=Slo(ttft_s=0.001)))
+    assert router.released == []
+
+
+async def test_a_client_that_leaves_gives_its_place_back() -> None:
+    router = Router()
+    inferrer = Inferrer(router=router, workers=Workers(delay_s=10), resume_timeout_s=1)
+    task = asyncio.create_task(inferrer.infer(job()))
+    await asyncio.sleep(0.05)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await inferrer.close()
+    assert [release.outcome for release in router.released] == [Outcome.CANCELLED]
+
+
+def test_a_shortened_vector_has_length_one_and_zeros_stay() -> None:
+    vectors = np.array([[3.0, 4.0, 12.0], [0.0, 0.0, 1.0]], np.float32)
+    assert shorten(vectors, None) is vectors
+    np.testing.assert_allclose(shorten(vectors, 2), [[0.6, 0.8], [0.0, 0.0]], atol=1e-7)
