@@ -15,10 +15,13 @@ from transformers import (
     GPT2Config,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
     OPTConfig,
     PreTrainedConfig,
     Qwen2Config,
+    Qwen2MoeConfig,
     Qwen3Config,
+    Qwen3MoeConfig,
     SmolLM3Config,
 )
 
@@ -31,7 +34,7 @@ CHAT_TEMPLATE = (
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
 
-_TEXT = (
+TEXT = (
     "The time between two trains on one line is called the headway. It is set by the slowest section, by how long a"
     " train stands at a platform, and by the signals. When every train takes the same time over each section, the"
     " line is in steady state, and one more train an hour costs nothing but rolling stock. Was it ever so simple?"
@@ -47,12 +50,16 @@ _SIZES = {
     "initializer_range": 0.15,
 }
 _GATED = {**_SIZES, "num_key_value_heads": 2, "intermediate_size": 112, "head_dim": 16}
+_EXPERTS = {"num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 40}
 
 _CONFIGS: dict[str, tuple[type[PreTrainedConfig], dict[str, Any]]] = {
     "llama": (LlamaConfig, _GATED),
     "mistral": (MistralConfig, {**_GATED, "sliding_window": None}),
     "qwen2": (Qwen2Config, {key: _GATED[key] for key in _GATED if key != "head_dim"}),
     "qwen3": (Qwen3Config, _GATED),
+    "mixtral": (MixtralConfig, {**_GATED, "num_local_experts": 4, "num_experts_per_tok": 2}),
+    "qwen2_moe": (Qwen2MoeConfig, {**_GATED, **_EXPERTS, "shared_expert_intermediate_size": 72}),
+    "qwen3_moe": (Qwen3MoeConfig, {**_GATED, **_EXPERTS, "norm_topk_prob": True}),
     "smollm3": (SmolLM3Config, {**_GATED, "num_hidden_layers": 4}),
     "opt": (
         OPTConfig,
@@ -106,7 +113,7 @@ def make_checkpoint(
     config = config_class(**{**fields, **special, **overrides})
     torch.manual_seed(seed)
     model = AutoModelForCausalLM.from_config(config, dtype=getattr(torch, dtype))
-    _scatter(model)
+    scatter(model)
     model.save_pretrained(directory, max_shard_size=max_shard_size)
     write_tokenizer(directory, tokenizer)
     return directory
@@ -126,7 +133,7 @@ def make_tokenizer() -> Tokenizer:
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )
-    tokenizer.train_from_iterator([_TEXT], trainer)
+    tokenizer.train_from_iterator([TEXT], trainer)
     return tokenizer
 
 
@@ -146,7 +153,7 @@ def edit_json(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(document | changes), encoding="utf-8")
 
 
-def _scatter(model: torch.nn.Module) -> None:
+def scatter(model: torch.nn.Module) -> None:
     """Makes biases and norms differ from the zeros and ones that they start as, so that ignoring one shows."""
     with torch.no_grad():
         for parameter in model.parameters():

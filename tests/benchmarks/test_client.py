@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from dataclasses import replace
 
 import pytest
 
@@ -42,6 +43,28 @@ async def test_latencies_are_those_that_the_server_makes() -> None:
     assert summary.tokens_per_event == 1
 
 
+async def test_samples_of_a_request_are_drawn_and_counted_together() -> None:
+    async def answer(body: Body, reply: Reply) -> None:
+        await reply.start()
+        for _ in range(body["max_tokens"]):
+            await asyncio.sleep(0.05)
+            for _ in range(body["n"]):
+                await reply.token()
+        await reply.usage(body["max_tokens"] * body["n"])
+        await reply.finish()
+
+    async with ScriptedServer(answer=answer).serving() as server:
+        client = CompletionClient(server.url, model="m")
+        result = await client.run(replace(SPEC, num_requests=1, n=3))
+        client.close()
+    (outcome,) = result.outcomes
+    assert (outcome.error, outcome.num_tokens) == ("", 15)
+    assert server.bodies[0]["temperature"] == 1
+    assert outcome.tpot_s is not None
+    assert 0.045 < outcome.tpot_s < 0.1
+    assert outcome.normalised_latency_s == pytest.approx(outcome.latency_s / 5)
+
+
 async def test_request_asks_for_a_greedy_stream_of_exact_length() -> None:
     async with ScriptedServer().serving() as server:
         client = CompletionClient(server.url, model="m")
@@ -51,6 +74,7 @@ async def test_request_asks_for_a_greedy_stream_of_exact_length() -> None:
         "model": "m",
         "prompt": list(result.outcomes[0].request.prompt_token_ids),
         "max_tokens": 5,
+        "n": 1,
         "temperature": 0,
         "ignore_eos": True,
         "stream": True,

@@ -9,16 +9,19 @@ import typer
 from rich.console import Console
 from typer.testing import CliRunner
 
+from benchmarks.limit import Limit
 from benchmarks.serve.__main__ import app
-from benchmarks.serve.comparison import compare, scenarios, standing_record
-from benchmarks.serve.options import parse_environment, parse_rates
+from benchmarks.serve.comparison import compare, standing_record
+from benchmarks.serve.options import parse_environment, parse_loads, parse_rates
 from benchmarks.serve.peers import PEERS, Deployment
 from benchmarks.serve.report import FIGURES as REPORTED
 from benchmarks.serve.report import comparison_tables, ratio, write_result
+from benchmarks.serve.scenario import Load, scenarios
 from benchmarks.serve.server import Server, ServerError
 from tests.benchmarks.conftest import MakeServer
 
 LOADS = scenarios(rates=[40.0], burst=3, seconds=0.4, output_sigma=0.0)
+LIMIT = Limit(flops=1e12, products_s=5.0, output_tokens_per_s=1e6)
 
 
 async def test_servers_take_turns_and_every_figure_is_reported(make_server: MakeServer, tmp_path: Path) -> None:
@@ -32,12 +35,14 @@ async def test_servers_take_turns_and_every_figure_is_reported(make_server: Make
     assert all(standing.peak_pss_bytes > 0 and not standing.failures for standing in standings)
 
     console = Console(record=True, width=120)
-    for table in comparison_tables(standings, LOADS):
+    for table in comparison_tables(standings, LOADS, {LOADS[0]: LIMIT}):
         console.print(table)
     text = console.export_text()
     for figure in REPORTED:
         assert figure.title in text
     assert "memory (sum of PSS)" in text
+    assert "limit 1,000,000 tokens/s (1.00 TFLOP of products at 200 GFLOP/s)" in " ".join(text.split())
+    assert "target 1.25x" in text
 
     servers_record = {standing.name: standing_record(standing) for standing in standings}
     document = json.loads(write_result(tmp_path / "result.json", {"servers": servers_record}).read_text())
@@ -53,7 +58,7 @@ async def test_a_server_that_does_not_start_ends_the_comparison_and_the_others(m
 
 
 def test_repeats_and_rates_never_share_prompts() -> None:
-    loads = scenarios(rates=[1, 2, 4, 8], burst=64, seconds=20, output_sigma=0.0)
+    loads = scenarios(list(Load), rates=[1, 2, 4, 8], burst=64, seconds=20, output_sigma=0.0)
     seeds = [load.spec(repeat).seed for load in loads for repeat in range(10)]
     assert len(set(seeds)) == len(seeds)
 
@@ -64,6 +69,15 @@ def test_ratio_is_green_on_the_better_side() -> None:
     assert ratio(latency, [3.0, 2.0]) == "[red]1.50x[/]"
     assert ratio(latency, [None, 2.0]) == ""
     assert ratio(latency, [3.0, 0.0]) == ""
+
+
+def test_loads_are_named_and_each_has_its_shape() -> None:
+    loads = parse_loads("prefix,samples")
+    prefix, samples = (load.spec(0) for load in scenarios(loads, rates=[], burst=64, seconds=20, output_sigma=0.0))
+    assert (prefix.num_requests, prefix.shared_prefix_tokens, prefix.n) == (32, 512, 1)
+    assert (samples.num_requests, samples.shared_prefix_tokens, samples.n) == (16, 0, 4)
+    with pytest.raises(typer.BadParameter, match="burst, prefix, samples, rates"):
+        parse_loads("burst,all")
 
 
 @pytest.mark.parametrize("name", sorted(PEERS))

@@ -54,6 +54,13 @@ def test_a_burst_arrives_at_once() -> None:
     assert {request.arrival_s for request in make_workload(WorkloadSpec(num_requests=8))} == {0.0}
 
 
+def test_a_shared_prefix_opens_every_prompt_and_the_rest_differs() -> None:
+    requests = make_workload(WorkloadSpec(num_requests=10, shared_prefix_tokens=40, n=3))
+    assert len({request.prompt_token_ids[:40] for request in requests}) == 1
+    assert len({request.prompt_token_ids[40:] for request in requests}) == 10
+    assert {request.n for request in requests} == {3}
+
+
 def test_prompt_tokens_lie_in_the_vocabulary() -> None:
     requests = make_workload(WorkloadSpec(num_requests=30, vocab_size=50))
     assert {token_id for request in requests for token_id in request.prompt_token_ids} <= set(range(10, 50))

@@ -190,3 +190,14 @@ def test_refusal_lists_every_architecture():
     with pytest.raises(InvalidArgumentError) as raised:
         spec_from_config({"architectures": ["MambaForCausalLM"]})
     assert all(name in raised.value.hint for name in SUPPORTED_ARCHITECTURES)
+
+
+def test_quantization_is_the_one_asked_for():
+    assert spec_from_config(LLAMA).quantization is None
+    assert spec_from_config(LLAMA, quantization="int8").quantization == "int8"
+
+
+def test_an_unknown_quantization_is_refused():
+    with pytest.raises(InvalidArgumentError, match="int3") as caught:
+        spec_from_config(LLAMA, quantization="int3")
+    assert caught.value.field == "quantization"

@@ -2,7 +2,9 @@ import pytest
 import torch
 from torch.nn import functional
 
+from headway.kernels import quantize
 from headway.models.linear import Linear
+from headway.models.product import Epilogue, QuantizedProduct
 
 CPU = torch.device("cpu")
 REFERENCES = {
@@ -63,6 +65,44 @@ def test_first_half_gates_the_second(dtype, is_packed):
     gate, value = (x.float() @ weight.T + bias).chunk(2, dim=1)
     expected = functional.silu(gate) * value
     torch.testing.assert_close(linear(x).float(), expected, atol=5 * TOLERANCES[dtype], rtol=TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("options", [{}, {"activation": "gelu"}, {"activation": "silu", "is_gated": True}])
+@pytest.mark.parametrize("dtype", TOLERANCES)
+@torch.inference_mode()
+def test_weights_in_int8_are_the_rounded_ones(dtype, options):
+    linear, rounded = make_linear(dtype=dtype, **options), make_linear(dtype=torch.float32, **options)
+    rows, scales = quantize(linear.weight)
+    rounded.weight.copy_(rows * scales[:, None])
+    rounded.bias.copy_(linear.bias)
+    linear.pack(quantization="int8")
+    for num_rows in (0, 1, 64):
+        x = torch.randn(num_rows, 48).to(dtype)
+        out = linear(x)
+        assert out.dtype is dtype
+        torch.testing.assert_close(
+            out.float(), rounded(x.float()), atol=5 * TOLERANCES[dtype], rtol=5 * TOLERANCES[dtype]
+        )
+
+
+@torch.inference_mode()
+def test_a_gpu_multiplies_rounded_weights_as_the_cpu_does():
+    linear = make_linear(dtype=torch.float32)
+    rows, scales = quantize(linear.weight)
+    epilogue = Epilogue(linear.bias, "none", is_gated=False)
+    x, residual = torch.randn(5, 48), torch.randn(5, 80)
+    on_gpu = QuantizedProduct(rows, epilogue, scales=scales)(x, residual.clone())
+    linear.pack(quantization="int8")
+    torch.testing.assert_close(on_gpu, linear(x, residual=residual), atol=1e-5, rtol=1e-5)
+
+
+@torch.inference_mode()
+def test_a_layer_that_must_stay_exact_is_not_rounded():
+    exact = Linear(48, 80, bias=False, dtype=torch.float32, device=CPU, is_quantizable=False)
+    exact.weight.copy_(torch.randn(80, 48))
+    weight, x = exact.weight.clone(), torch.randn(3, 48)
+    exact.pack(quantization="int8")
+    torch.testing.assert_close(exact(x), x @ weight.T, atol=1e-5, rtol=1e-5)
 
 
 def test_packing_leaves_a_shared_weight_as_it_is():

@@ -35,6 +35,15 @@ def test_every_point_fits_and_none_is_measured_twice(limits: WorkerLimits) -> No
     assert all(point.prefill_tokens or point.num_decodes for point in grid.points)
 
 
+def test_an_encoder_is_measured_at_single_sequences_of_many_lengths() -> None:
+    grid = choose_grid(make_limits(num_blocks=0, max_model_len=512))
+    assert len(grid.fitted) >= 5
+    assert grid.held_out
+    assert all(1 <= point.prefill_tokens <= 512 for point in grid.points)
+    assert not any(point.num_decodes or point.context_tokens for point in grid.points)
+    assert choose_grid(make_limits(num_blocks=0, max_model_len=2)).fitted
+
+
 def test_a_usual_worker_is_measured_at_a_handful_of_points() -> None:
     grid = choose_grid(make_limits())
     assert 12 <= len(grid.points) <= 20

@@ -66,6 +66,24 @@ def test_a_burst_between_two_reports_is_spread_evenly() -> None:
     assert counts == dict.fromkeys(stage.worker_ids, 10)
 
 
+def test_a_model_that_does_not_generate_waits_for_prompts_only() -> None:
+    """It has no blocks, and as many requests ahead as there are cost their tokens, not the time of an output."""
+    stage = Stage(2)
+    for worker_id, num_tokens in zip(stage.worker_ids, (30_000, 300), strict=True):
+        stage.report(
+            worker_id,
+            num_blocks=0,
+            num_free_blocks=0,
+            num_running=100,
+            num_waiting=400,
+            num_pending_prefill_tokens=num_tokens,
+        )
+    lease = stage.lease(max_output_tokens=0, num_prompt_tokens=100)
+    assert lease.worker_id == "worker-1"
+    assert lease.ttft_s is not None
+    assert 0.3 < lease.ttft_s < 2.0
+
+
 def test_a_burst_goes_round_a_worker_that_is_busy() -> None:
     stage = Stage(3)
     stage.report("worker-1", num_running=20, num_context_tokens=8000, num_pending_prefill_tokens=4000)

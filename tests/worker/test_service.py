@@ -95,7 +95,7 @@ async def test_a_cancelled_sequence_costs_at_most_one_more_step(bench: Bench) ->
     session = bench.service.open_session()
     sampling = SamplingParams(max_tokens=400, temperature=0.0, ignore_eos=True)
     request = GenerationRequest(request_id="r", model="tiny", prompt_token_ids=tuple(range(5, 45)), sampling=sampling)
-    bench.service.submit(session, request, traceparent="")
+    bench.service.submit(session, [request], traceparent="")
     steps = session.steps()
     for _ in range(3):
         await anext(steps)

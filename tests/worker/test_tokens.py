@@ -23,6 +23,9 @@ CONFIGURATIONS: dict[str, tuple[str, dict[str, object]]] = {
     "llama-gqa-untied": ("llama", {"num_key_value_heads": 2, "tie_word_embeddings": False}),
     "llama-mha-tied": ("llama", {"num_key_value_heads": 4, "tie_word_embeddings": True}),
     "qwen2": ("qwen2", {}),
+    "mixtral": ("mixtral", {}),
+    "qwen2-moe": ("qwen2_moe", {"num_hidden_layers": 3, "decoder_sparse_step": 2}),
+    "qwen3-moe": ("qwen3_moe", {}),
     "opt": ("opt", {}),
     "gpt2": ("gpt2", {}),
 }

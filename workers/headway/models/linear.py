@@ -14,6 +14,7 @@ class Linear:
     Args:
         activation: 'none', 'silu', 'relu', 'gelu' or 'gelu_tanh'.
         is_gated: the output is `silu(gate) * value`, whose weights are the two halves of the rows; with 'silu'.
+        is_quantizable: whether a quantised model rounds the weight.
         weight: shared with another layer (a tied head), left unchanged by `pack`; None allocates one to be loaded.
     """
 
@@ -27,16 +28,23 @@ class Linear:
         device: torch.device,
         activation: str = "none",
         is_gated: bool = False,
+        is_quantizable: bool = True,
         weight: Tensor | None = None,
     ) -> None:
         self.weight = torch.empty(out_features, in_features, dtype=dtype, device=device) if weight is None else weight
         self.bias = torch.empty(out_features, dtype=dtype, device=device) if bias else None
         self._epilogue = Epilogue(self.bias, activation, is_gated)
+        self._is_quantizable = is_quantizable
         self._product: Product = TorchProduct(self.weight, self._epilogue)
 
-    def pack(self) -> None:
-        """Puts the weight into the layout that this processor multiplies fastest with; once, when it is loaded."""
-        self._product = bind_product(self.weight, self._epilogue)
+    def pack(self, *, quantization: str | None = None) -> None:
+        """Puts the weight into the layout that this processor multiplies fastest with; once, when it is loaded.
+
+        Args:
+            quantization: 'int8' rounds the weight, if it may be; None keeps it as it is.
+        """
+        quantization = quantization if self._is_quantizable else None
+        self._product = bind_product(self.weight, self._epilogue, quantization=quantization)
         self.weight = self.weight.new_empty(0)
 
     def __call__(self, x: Tensor, *, residual: Tensor | None = None) -> Tensor:

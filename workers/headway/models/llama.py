@@ -1,4 +1,7 @@
-"""Llama and the families that differ from it by configuration: Mistral, Qwen2, Qwen3, SmolLM, SmolLM3, TinyLlama."""
+"""Llama and the families that differ from it by configuration.
+
+Mistral, Qwen2, Qwen3, SmolLM, SmolLM3, TinyLlama; with experts Mixtral, Qwen2-MoE and Qwen3-MoE.
+"""
 
 from collections.abc import Iterator, Sequence
 
@@ -9,13 +12,15 @@ from torch.nn import functional
 from headway import kernels
 from headway.core.model import ModelSpec
 from headway.models.attention import Attention, AttentionContext, LayerCache
+from headway.models.experts import MixtureOfExperts
 from headway.models.linear import Linear
+from headway.models.mlp import FeedForward, GatedMlp
 from headway.models.model import DTYPES
 from headway.models.rotary import rotary_table
 
 
 class LlamaLayer:
-    """Attention and a gated MLP, each after an RMS norm."""
+    """Attention and a gated MLP, or a mixture of experts, each after an RMS norm."""
 
     def __init__(
         self, spec: ModelSpec, layer: int, *, dtype: torch.dtype, device: torch.device, cos_sin: Tensor | None
@@ -23,26 +28,18 @@ class LlamaLayer:
         self.attention_norm = torch.empty(spec.hidden_size, dtype=dtype, device=device)
         self.attention = Attention(spec, layer, dtype=dtype, device=device, cos_sin=cos_sin)
         self.mlp_norm = torch.empty(spec.hidden_size, dtype=dtype, device=device)
-        self.gate_up = Linear(
-            spec.hidden_size,
-            2 * spec.intermediate_size,
-            bias=spec.mlp_bias,
-            dtype=dtype,
-            device=device,
-            activation=spec.activation,
-            is_gated=True,
-        )
-        self.down = Linear(spec.intermediate_size, spec.hidden_size, bias=spec.mlp_bias, dtype=dtype, device=device)
+        self.mlp: FeedForward
+        if spec.experts is not None and spec.is_sparse(layer):
+            self.mlp = MixtureOfExperts(spec, spec.experts, dtype=dtype, device=device)
+        else:
+            self.mlp = GatedMlp(spec, spec.intermediate_size, dtype=dtype, device=device)
 
     def tensors(self) -> Iterator[tuple[str, Tensor]]:
         yield "input_layernorm.weight", self.attention_norm
         yield "post_attention_layernorm.weight", self.mlp_norm
         for name, tensor in self.attention.named_projections("o_proj"):
             yield f"self_attn.{name}", tensor
-        size = self.gate_up.weight.shape[0] // 2
-        for name, tensor in self.gate_up.named_parts(gate_proj=size, up_proj=size):
-            yield f"mlp.{name}", tensor
-        yield from self.down.named("mlp.down_proj")
+        yield from self.mlp.named("mlp")
 
 
 class Llama:
@@ -85,7 +82,7 @@ class Llama:
                 attended, residual = attended[rows], residual[rows]
             hidden = layer.attention.output(attended)
             hidden = kernels.add_rms_norm(hidden, residual, layer.mlp_norm, eps=eps)
-            hidden = layer.down(layer.gate_up(hidden))
+            hidden = layer.mlp(hidden)
             hidden = kernels.add_rms_norm(hidden, residual, next_norm, eps=eps)
         return hidden
 
@@ -103,5 +100,5 @@ class Llama:
     def linears(self) -> list[Linear]:
         linears = [self._head]
         for layer in self._layers:
-            linears += [layer.attention.qkv, layer.attention.output, layer.gate_up, layer.down]
+            linears += [layer.attention.qkv, layer.attention.output, *layer.mlp.linears()]
         return linears

@@ -2,43 +2,96 @@
 
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
+from typing import Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from headway.core.errors import InvalidArgumentError
+from headway.models.encoder import Encoder
+from headway.models.linear import Linear
 from headway.models.model import Model
-from headway.models.registry import build_model
+from headway.models.packing import Packing
+from headway.models.registry import build_encoder, build_model
 from headway.store.checkpoint import Checkpoint
 
 Progress = Callable[[int, int], None]
 """Called with (bytes loaded, bytes in all)."""
 
 # A checkpoint of the whole model has one of these before the names that one of the bare decoder has.
-_PREFIXES = ("model.decoder.", "decoder.", "model.", "transformer.")
+_PREFIXES = ("model.decoder.", "decoder.", "model.", "transformer.", "bert.", "roberta.", "distilbert.")
+
+# Mixtral's names, and those of BERT's first checkpoints, for what the others call so.
+_RENAMED = {
+    ".block_sparse_moe.": ".mlp.",
+    ".w1.": ".gate_proj.",
+    ".w2.": ".down_proj.",
+    ".w3.": ".up_proj.",
+    "LayerNorm.gamma": "LayerNorm.weight",
+    "LayerNorm.beta": "LayerNorm.bias",
+}
 
 # Constants that some checkpoints carry besides the weights, and heads that are tied to the embedding.
-_IGNORED_SUFFIXES = (".attn.bias", ".attn.masked_bias", "rotary_emb.inv_freq", "lm_head.weight")
+_IGNORED_SUFFIXES = (
+    ".attn.bias",
+    ".attn.masked_bias",
+    "rotary_emb.inv_freq",
+    "lm_head.weight",
+    "embeddings.position_ids",
+)
+
+# Parts of an encoder's checkpoint that its task has no use for.
+_IGNORED_PREFIXES = ("pooler.", "cls.", "lm_head.", "vocab_")
+
+
+class Network(Protocol):
+    """What can be filled."""
+
+    def tensors(self) -> dict[str, Tensor]: ...
+
+    def linears(self) -> list[Linear]: ...
 
 
 def load_model(checkpoint: Checkpoint, *, device: torch.device, progress: Progress | None = None) -> Model:
-    """Builds the network, streams the weights into it and packs them.
+    """A decoder with the checkpoint's weights.
 
-    Files are mapped and one tensor is copied at a time, so the peak is one copy of the weights, the largest layer
-    once more, and file pages that the system may drop.
+    Raises:
+        InvalidArgumentError: see `load_encoder`.
+    """
+    _check_dtype(checkpoint, device)
+    model = build_model(checkpoint.spec, device=device)
+    _load(model, checkpoint, progress)
+    return model
+
+
+def load_encoder(checkpoint: Checkpoint, *, device: torch.device, progress: Progress | None = None) -> Encoder:
+    """An encoder with the checkpoint's weights.
 
     Raises:
         InvalidArgumentError: a tensor is missing, unexpected or mis-shaped, or a file cannot be read; the message
             names both.
     """
     _check_dtype(checkpoint, device)
-    model = build_model(checkpoint.spec, device=device)
-    missing = model.tensors()
+    encoder = build_encoder(checkpoint.spec, device=device)
+    _load(encoder, checkpoint, progress)
+    return encoder
+
+
+def _load(network: Network, checkpoint: Checkpoint, progress: Progress | None) -> None:
+    """Streams the weights into the network and packs each layer once it is complete.
+
+    Files are mapped and one tensor is copied at a time, so the peak on a CPU is one copy of the weights as they are
+    packed, the layers of which a part was read, and file pages that the system may drop. A GPU holds the unpacked
+    weights from the start.
+    """
+    missing = network.tensors()
+    packing = Packing(network.linears(), missing, quantization=checkpoint.spec.quantization)
     loaded_bytes = 0
     for file in checkpoint.weight_files:
         for name, size_bytes in _load_file(file, missing):
             del missing[name]
+            packing.loaded(name)
             loaded_bytes += size_bytes
             if progress is not None:
                 progress(min(loaded_bytes, checkpoint.weight_bytes), checkpoint.weight_bytes)
@@ -47,20 +100,16 @@ def load_model(checkpoint: Checkpoint, *, device: torch.device, progress: Progre
             f"{checkpoint.directory} lacks {_some(list(missing))}.",
             hint="Download the checkpoint again, or check that config.json belongs to it.",
         )
-    del missing
-    for linear in model.linears():
-        linear.pack()
-    return model
 
 
 def _load_file(file: Path, wanted: Mapping[str, Tensor]) -> Iterator[tuple[str, int]]:
     """Copies the file's tensors into the parameters that want them; yields the name and size of each."""
     try:
         for stored_name in _tensor_names(file):
-            name = _without_prefix(stored_name)
+            name = stored_name if stored_name in wanted else _own_name(stored_name)
             if name in wanted:
                 yield name, _fill(wanted[name], file, stored_name)
-            elif not name.endswith(_IGNORED_SUFFIXES):
+            elif not name.endswith(_IGNORED_SUFFIXES) and not name.startswith(_IGNORED_PREFIXES):
                 raise InvalidArgumentError(
                     f"{stored_name} in {file} is not a tensor of this model.",
                     hint="Check that config.json belongs to the checkpoint.",
@@ -97,10 +146,11 @@ def _fill(parameter: Tensor, file: Path, name: str) -> int:
     return int(tensor.nbytes)
 
 
-def _without_prefix(name: str) -> str:
-    for prefix in _PREFIXES:
-        if name.startswith(prefix):
-            return name.removeprefix(prefix)
+def _own_name(name: str) -> str:
+    """A tensor's name without the prefix of the whole model, and as the network calls it."""
+    name = name.removeprefix(next((prefix for prefix in _PREFIXES if name.startswith(prefix)), ""))
+    for theirs, ours in _RENAMED.items():
+        name = name.replace(theirs, ours)
     return name
 
 

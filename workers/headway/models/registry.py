@@ -1,17 +1,30 @@
 """Which class runs which family; a family's module is imported when a model of it is built."""
 
 from importlib import import_module
+from typing import Any
 
 import torch
 
 from headway.core.model import Family, ModelSpec
+from headway.models.encoder import Encoder
 from headway.models.model import Model
 
 _CLASSES = {Family.LLAMA: "llama:Llama", Family.OPT: "opt:Opt", Family.GPT2: "gpt2:Gpt2"}
+_ENCODERS = dict.fromkeys((Family.BERT, Family.ROBERTA, Family.DISTILBERT), "bert:Bert")
 
 
 def build_model(spec: ModelSpec, *, device: torch.device) -> Model:
-    """The network with uninitialised weights."""
-    module, name = _CLASSES[spec.family].split(":")
-    model: Model = getattr(import_module(f"headway.models.{module}"), name)(spec, device=device)
+    """A decoder with uninitialised weights."""
+    model: Model = _import(_CLASSES[spec.family])(spec, device=device)
     return model
+
+
+def build_encoder(spec: ModelSpec, *, device: torch.device) -> Encoder:
+    """An encoder with uninitialised weights."""
+    encoder: Encoder = _import(_ENCODERS[spec.family])(spec, device=device)
+    return encoder
+
+
+def _import(path: str) -> Any:
+    module, name = path.split(":")
+    return getattr(import_module(f"headway.models.{module}"), name)

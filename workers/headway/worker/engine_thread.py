@@ -1,4 +1,4 @@
-"""The engine's thread: it alone touches the engine; others hand it calls and get its outputs on their event loop."""
+"""An engine's thread: it alone touches the engine; others hand it calls and get its outputs on their event loop."""
 
 import asyncio
 import logging
@@ -6,39 +6,50 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import Future
 from queue import SimpleQueue
-from typing import Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from headway.core.errors import FailedPreconditionError
-from headway.core.request import SequenceOutput
-from headway.engine.engine import Engine
-from headway.engine.stats import StepStats
 
 log = logging.getLogger(__name__)
 
 R = TypeVar("R")
+E = TypeVar("E", bound="SteppedEngine")
 
 _MAX_FAILED_STEPS = 3
+
+
+class SteppedEngine(Protocol):
+    """What a thread drives. Outputs and stats are its listener's business; the thread passes them on unseen."""
+
+    @property
+    def has_work(self) -> bool: ...
+
+    def step(self) -> list[Any]: ...
+
+    def fail_all(self, error: str) -> list[Any]: ...
+
+    def stats(self) -> Any: ...
 
 
 class StepListener(Protocol):
     """Hears on the event loop what each step brought."""
 
-    def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None: ...
+    def on_step(self, outputs: list[Any], stats: Any) -> None: ...
 
-    def on_idle(self, stats: StepStats) -> None:
+    def on_idle(self, stats: Any) -> None:
         """A call, such as a cancellation, left the engine without work: no step follows that would tell."""
 
     def on_crash(self) -> None:
         """The runner failed several steps in a row: the engine has stopped."""
 
 
-class EngineThread:
+class EngineThread(Generic[E]):
     """Runs an engine while there is work and sleeps when there is none.
 
     A step that fails ends its requests with an error; after `_MAX_FAILED_STEPS` in a row the thread gives up.
     """
 
-    def __init__(self, engine: Engine, *, listener: StepListener, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: E, *, listener: StepListener, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
         self._listener = listener
         self._loop = loop
@@ -55,11 +66,11 @@ class EngineThread:
     async def join(self) -> None:
         await asyncio.to_thread(self._thread.join)
 
-    def post(self, action: Callable[[Engine], object]) -> None:
+    def post(self, action: Callable[[E], object]) -> None:
         """Runs `action` in the engine's thread before its next step; it must not raise."""
         self._inbox.put(lambda: action(self._engine))
 
-    async def call(self, action: Callable[[Engine], R]) -> R:
+    async def call(self, action: Callable[[E], R]) -> R:
         """Runs `action` in the engine's thread and returns or raises what it did."""
         future: Future[R] = Future()
 
@@ -75,7 +86,7 @@ class EngineThread:
     async def call_when_idle(self, action: Callable[[], R]) -> R:
         """Runs `action` in the engine's thread; FailedPreconditionError while requests are running."""
 
-        def run(engine: Engine) -> R:
+        def run(engine: E) -> R:
             if engine.has_work:
                 raise FailedPreconditionError("The worker is serving requests.", hint="Try again when it is idle.")
             return action()

@@ -1,5 +1,6 @@
 """The engine's metrics of one model, updated once a step."""
 
+from headway.encoder.stats import EncoderStats
 from headway.engine.stats import StepStats
 from headway.observe import metrics
 
@@ -7,28 +8,67 @@ from headway.observe import metrics
 class StepMetrics:
     """Label children are looked up once, not every step."""
 
-    def __init__(self, model: str) -> None:
+    def __init__(self, model: str, *, num_host_blocks: int, max_num_batched_tokens: int) -> None:
+        self._num_host_blocks = num_host_blocks
+        self._max_num_batched_tokens = max_num_batched_tokens
+        metrics.STEP_TOKEN_BUDGET.labels(model).set(max_num_batched_tokens)
         self._running = metrics.NUM_REQUESTS_RUNNING.labels(model)
         self._waiting = metrics.NUM_REQUESTS_WAITING.labels(model)
+        self._swapped = metrics.NUM_REQUESTS_SWAPPED.labels(model)
         self._usage = metrics.KV_CACHE_USAGE.labels(model)
         self._prompt_tokens = metrics.PROMPT_TOKENS.labels(model)
         self._generation_tokens = metrics.GENERATION_TOKENS.labels(model)
-        self._preemptions = metrics.NUM_PREEMPTIONS.labels(model)
+        self._host_usage = metrics.CPU_CACHE_USAGE.labels(model)
+        self._recomputes = metrics.NUM_PREEMPTIONS.labels(model, "recompute")
+        self._swaps = metrics.NUM_PREEMPTIONS.labels(model, "swap")
+        self._draft_tokens = metrics.SPEC_DRAFT_TOKENS.labels(model)
+        self._accepted_tokens = metrics.SPEC_ACCEPTED_TOKENS.labels(model)
         self._prefix_queries = metrics.PREFIX_CACHE_QUERIES.labels(model)
         self._prefix_hits = metrics.PREFIX_CACHE_HITS.labels(model)
         self._step_seconds = metrics.STEP_SECONDS.labels(model)
         self._step_tokens = metrics.STEP_TOKENS.labels(model)
+        self._budget_usage = metrics.STEP_BUDGET_USAGE.labels(model)
 
     def observe(self, stats: StepStats, *, before: StepStats, num_sampled: int) -> None:
-        """Counters advance by what changed since `before`."""
+        """Counters advance by what changed since `before`.
+
+        Args:
+            num_sampled: tokens that the step gave to requests.
+        """
+        num_swaps = stats.num_swaps - before.num_swaps
+        num_tokens = stats.num_prefill_tokens + stats.num_decode_tokens
         num_blocks = stats.num_used_blocks + stats.num_cached_blocks + stats.num_free_blocks
         self._running.set(stats.num_running)
         self._waiting.set(stats.num_waiting)
+        self._swapped.set(stats.num_swapped)
         self._usage.set(stats.num_used_blocks / num_blocks)
+        self._host_usage.set(stats.num_used_host_blocks / max(self._num_host_blocks, 1))
         self._prompt_tokens.inc(stats.num_prefill_tokens)
         self._generation_tokens.inc(num_sampled)
-        self._preemptions.inc(stats.num_preemptions - before.num_preemptions)
+        self._swaps.inc(num_swaps)
+        self._recomputes.inc(stats.num_preemptions - before.num_preemptions - num_swaps)
+        self._draft_tokens.inc(stats.num_draft_tokens - before.num_draft_tokens)
+        self._accepted_tokens.inc(stats.num_accepted_tokens - before.num_accepted_tokens)
         self._prefix_queries.inc(stats.num_prefix_queries - before.num_prefix_queries)
         self._prefix_hits.inc(stats.num_prefix_hits - before.num_prefix_hits)
         self._step_seconds.observe(stats.duration_s)
-        self._step_tokens.observe(stats.num_prefill_tokens + stats.num_decode_tokens)
+        self._step_tokens.observe(num_tokens)
+        self._budget_usage.set(num_tokens / self._max_num_batched_tokens)
+
+
+class EncoderMetrics:
+    """The same of a model that does not generate."""
+
+    def __init__(self, model: str) -> None:
+        self._running = metrics.NUM_REQUESTS_RUNNING.labels(model)
+        self._waiting = metrics.NUM_REQUESTS_WAITING.labels(model)
+        self._prompt_tokens = metrics.PROMPT_TOKENS.labels(model)
+        self._step_seconds = metrics.STEP_SECONDS.labels(model)
+        self._step_tokens = metrics.STEP_TOKENS.labels(model)
+
+    def observe(self, stats: EncoderStats) -> None:
+        self._running.set(stats.num_running)
+        self._waiting.set(stats.num_waiting)
+        self._prompt_tokens.inc(stats.num_tokens)
+        self._step_seconds.observe(stats.duration_s)
+        self._step_tokens.observe(stats.num_tokens)

@@ -3,92 +3,26 @@
 import asyncio
 import logging
 import time
-import uuid
-from collections.abc import Callable, Coroutine
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 
 from headway.core.cluster import Hardware
-from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
+from headway.core.infer import InferRequest
+from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
-from headway.core.request import GenerationRequest, SequenceOutput
-from headway.engine.config import EngineConfig
-from headway.engine.engine import Engine
-from headway.engine.events import BlockEventLog
-from headway.engine.stats import StepStats
+from headway.core.request import GenerationRequest
 from headway.observe.tracing import Tracing
-from headway.runner.model_runner import ModelRunner
-from headway.store.checkpoint import read_checkpoint
-from headway.worker.engine_thread import EngineThread
-from headway.worker.metrics import StepMetrics
-from headway.worker.sessions import Session, Sessions
+from headway.worker.loaded_encoder import LoadedEncoder
+from headway.worker.loaded_model import LoadedModel
+from headway.worker.loading import Loaded, Progress, prepare
+from headway.worker.order import LoadOrder
+from headway.worker.pins import PinState, set_pins
+from headway.worker.sessions import Session
+from headway.worker.usage import sequences_of, usage_of
 
 log = logging.getLogger(__name__)
 
 _QUIET_S = 5.0
-
-Progress = Callable[[float, str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadOrder:
-    """What the controller wants this worker to serve; the assignment of a plan."""
-
-    plan_id: str
-    model: str
-    directory: Path
-    dtype: str
-    num_blocks: int
-    block_size: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    enable_prefix_cache: bool
-
-
-class LoadedModel:
-    """A model with its engine, running. `epoch` names this cache: it changes with every load."""
-
-    def __init__(
-        self,
-        order: LoadOrder,
-        *,
-        engine: Engine,
-        runner: ModelRunner,
-        on_change: Callable[[], None],
-        on_crash: Callable[[], None],
-        tracing: Tracing,
-    ) -> None:
-        loop = asyncio.get_running_loop()
-        self.order = order
-        self.epoch = uuid.uuid4().hex
-        self.runner = runner
-        self.events: BlockEventLog = engine.events
-        self.stats = engine.stats()
-        self.thread = EngineThread(engine, listener=self, loop=loop)
-        self.sessions = Sessions(self.thread, loop=loop, tracing=tracing)
-        self._metrics = StepMetrics(order.model)
-        self._on_change = on_change
-        self._on_crash = on_crash
-        self.thread.start()
-
-    def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None:
-        self._metrics.observe(stats, before=self.stats, num_sampled=len(outputs))
-        self.stats = stats
-        self.sessions.publish(outputs, step_s=stats.duration_s)
-        self._on_change()
-
-    def on_idle(self, stats: StepStats) -> None:
-        self.stats = stats
-        self._on_change()
-
-    def on_crash(self) -> None:
-        self._on_crash()
-
-    async def stop(self) -> None:
-        self.sessions.close()
-        self.thread.stop()
-        await self.thread.join()
 
 
 class WorkerService:
@@ -111,7 +45,7 @@ class WorkerService:
         self.worker_id = worker_id
         self.hardware = hardware
         self.state = "starting"
-        self.loaded: LoadedModel | None = None
+        self.loaded: Loaded | None = None
         self.is_stopped = False
         self._on_state = on_state
         self._on_crash = on_crash
@@ -119,7 +53,7 @@ class WorkerService:
         self._loading = asyncio.Lock()
         self._changed = asyncio.Event()
 
-    def require_loaded(self, model: str = "") -> LoadedModel:
+    def require_loaded(self, model: str = "") -> Loaded:
         """The loaded model, if it is `model` (or whichever, when empty)."""
         if self.loaded is None:
             raise UnavailableError(
@@ -131,6 +65,20 @@ class WorkerService:
             )
         return self.loaded
 
+    def require_generator(self, model: str = "") -> LoadedModel:
+        """The same, where it generates; InvalidArgumentError where it does not."""
+        loaded = self.require_loaded(model)
+        if not isinstance(loaded, LoadedModel):
+            raise InvalidArgumentError(f"The model '{loaded.order.model}' does not generate.", field="model")
+        return loaded
+
+    def require_encoder(self, model: str = "") -> LoadedEncoder:
+        """The same, where it gives vectors; InvalidArgumentError where it generates."""
+        loaded = self.require_loaded(model)
+        if not isinstance(loaded, LoadedEncoder):
+            raise InvalidArgumentError(f"The model '{loaded.order.model}' generates text only.", field="model")
+        return loaded
+
     async def load(self, order: LoadOrder, *, progress: Progress) -> None:
         """Replaces the loaded model. `progress` is called from another thread with (fraction, stage)."""
         async with self._loading:
@@ -140,30 +88,46 @@ class WorkerService:
             self._set_state("loading", "")
             started_s = time.perf_counter()
             try:
-                engine, runner = await asyncio.to_thread(_build, order, self.hardware, progress)
+                finish = await asyncio.to_thread(prepare, order, self.hardware, progress)
             except BaseException:
                 self._set_state("starting", "")
                 raise
-            self.loaded = LoadedModel(
-                order,
-                engine=engine,
-                runner=runner,
-                on_change=self._notify,
-                on_crash=self._on_crash,
-                tracing=self._tracing,
-            )
+            self.loaded = finish(on_change=self._notify, on_crash=self._on_crash, tracing=self._tracing)
             self._set_state("ready", order.model)
             log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
 
     def open_session(self) -> Session:
-        return Session(self.require_loaded().sessions)
+        return Session(self.require_generator().sessions)
 
-    def submit(self, session: Session, request: GenerationRequest, *, traceparent: str) -> None:
-        """Queues a sequence; refused with UnavailableError while draining."""
-        self.require_loaded(request.model)
-        if self.state == "draining":
-            raise UnavailableError(f"Worker {self.worker_id} is draining.", hint="Another worker takes the request.")
-        session.submit(request, traceparent=traceparent)
+    def submit(self, session: Session, requests: Sequence[GenerationRequest], *, traceparent: str) -> None:
+        """Queues the sequences of one prompt; refused with UnavailableError while draining."""
+        self.require_generator(requests[0].model)
+        self._refuse_if_draining()
+        session.submit(requests, traceparent=traceparent)
+
+    async def infer(self, request: InferRequest, *, traceparent: str) -> tuple[bytes, ...]:
+        """The vector of each sequence; see `InferCalls.infer`. Refused with UnavailableError while draining."""
+        encoder = self.require_encoder(request.model)
+        self._refuse_if_draining()
+        return await encoder.sessions.infer(request, traceparent=traceparent)
+
+    async def usage(self) -> KvUsage:
+        """What the KV blocks are used for just now."""
+        if not isinstance(self.loaded, LoadedModel):
+            return KvUsage(worker_id=self.worker_id, model=self.loaded.order.model if self.loaded else "")
+        model = self.loaded.order.model
+        return await self.loaded.thread.call(lambda engine: usage_of(engine, worker_id=self.worker_id, model=model))
+
+    async def sequences(self, request_id: str) -> list[SequenceBlocks]:
+        """The sequences of a request and their block tables; NotFoundError where none is here."""
+        found = await self.require_generator().thread.call(lambda engine: sequences_of(engine, request_id))
+        if not found:
+            raise NotFoundError(f"Request '{request_id}' does not run on {self.worker_id}.", field="request_id")
+        return found
+
+    async def set_pins(self, model: str, pins: Mapping[str, tuple[int, ...]]) -> list[PinState]:
+        """Keeps exactly these prefixes of the model resident; see `headway.worker.pins`."""
+        return await set_pins(self.require_generator(model), pins)
 
     async def measure_step(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds of one synthetic step; FailedPreconditionError while requests run, or did a moment ago.
@@ -195,6 +159,8 @@ class WorkerService:
     def report(self) -> LoadReport:
         if self.loaded is None:
             return LoadReport(state=self.state)
+        if isinstance(self.loaded, LoadedEncoder):
+            return self.loaded.report(self.state)
         order, stats = self.loaded.order, self.loaded.stats
         return LoadReport(
             model=order.model,
@@ -225,6 +191,10 @@ class WorkerService:
         if self.loaded is not None:
             await self.loaded.stop()
 
+    def _refuse_if_draining(self) -> None:
+        if self.state == "draining":
+            raise UnavailableError(f"Worker {self.worker_id} is draining.", hint="Another worker takes the request.")
+
     def _set_state(self, state: str, model: str) -> None:
         self.state = state
         self._on_state(state, model)
@@ -233,26 +203,3 @@ class WorkerService:
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
-
-
-def _build(order: LoadOrder, hardware: Hardware, progress: Progress) -> tuple[Engine, ModelRunner]:
-    checkpoint = read_checkpoint(order.directory, dtype=order.dtype or None)
-    runner = ModelRunner(
-        checkpoint,
-        num_blocks=order.num_blocks,
-        block_size=order.block_size,
-        device=hardware.device,
-        num_threads=hardware.num_threads,
-        progress=lambda done, total: progress(done / max(total, 1), f"loading {order.model}"),
-    )
-    config = EngineConfig(
-        num_blocks=order.num_blocks,
-        block_size=order.block_size,
-        max_num_seqs=order.max_num_seqs,
-        max_num_batched_tokens=order.max_num_batched_tokens,
-        max_model_len=order.max_model_len,
-        enable_prefix_cache=order.enable_prefix_cache,
-        vocab_size=checkpoint.spec.vocab_size,
-        eos_token_ids=checkpoint.eos_token_ids,
-    )
-    return Engine(config, runner=runner, clock=time.perf_counter), runner

@@ -4,18 +4,21 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 
 from headway.core.errors import HeadwayError
 from headway.core.request import SequenceOutput
+from headway.engine.config import PreemptionMode
 from headway.engine.events import BlockEvent, BlockStored
-from headway.rpc.convert import output_to_pb, request_from_pb, to_pb
+from headway.rpc.convert import group_from_pb, output_to_pb, to_pb
+from headway.rpc.convert.infer import infer_from_pb
 from headway.rpc.convert.load import load_to_pb
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
-from headway.worker.service import LoadOrder, WorkerService
+from headway.worker.order import LoadOrder
+from headway.worker.service import WorkerService
 from headway.worker.sessions import Refusal, Session
 
 log = logging.getLogger(__name__)
@@ -82,12 +85,20 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             if request.WhichOneof("action") == "cancel":
                 session.cancel(request.cancel.request_id)
                 continue
-            submit = request.submit
+            group = _group_of(request)
+            if not group.sequences:
+                continue
             try:
-                self._service.submit(session, request_from_pb(submit), traceparent=submit.traceparent)
+                self._service.submit(session, group_from_pb(group), traceparent=group.sequences[0].traceparent)
             except HeadwayError as error:
-                session.deliver([Refusal(submit.request_id, error)])
+                session.deliver([Refusal(sequence.request_id, error) for sequence in group.sequences])
         session.finish()
+
+    async def InferSequences(
+        self, request: worker_pb2.InferSequencesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.InferSequencesResponse:
+        vectors = await self._service.infer(infer_from_pb(request), traceparent=request.traceparent)
+        return worker_pb2.InferSequencesResponse(vectors=vectors)
 
     async def WatchLoad(
         self, request: worker_pb2.WatchLoadRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -118,6 +129,26 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             must_snapshot = False
             await asyncio.gather(asyncio.sleep(_BLOCKS_EVERY_S), change)
 
+    async def GetBlocks(
+        self, request: worker_pb2.GetBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.GetBlocksResponse:
+        return worker_pb2.GetBlocksResponse(usage=to_pb(await self._service.usage(), common_pb2.KvUsage))
+
+    async def GetBlockTables(
+        self, request: worker_pb2.GetBlockTablesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.GetBlockTablesResponse:
+        sequences = await self._service.sequences(request.request_id)
+        return worker_pb2.GetBlockTablesResponse(
+            sequences=[to_pb(sequence, common_pb2.SequenceBlocks) for sequence in sequences]
+        )
+
+    async def SetPins(
+        self, request: worker_pb2.SetPinsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.SetPinsResponse:
+        pins = {pin.name: tuple(pin.token_ids) for pin in request.pins}
+        states = await self._service.set_pins(request.model, pins)
+        return worker_pb2.SetPinsResponse(states=[to_pb(state, worker_pb2.PinState) for state in states])
+
     async def MeasureStep(
         self, request: worker_pb2.MeasureStepRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.MeasureStepResponse:
@@ -135,6 +166,12 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         return worker_pb2.DrainResponse(num_cancelled=num_cancelled)
 
 
+def _group_of(request: worker_pb2.GenerateTokensRequest) -> worker_pb2.SubmitGroup:
+    if request.WhichOneof("action") == "submit":
+        return worker_pb2.SubmitGroup(sequences=[request.submit])
+    return request.submit_group
+
+
 def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
     return LoadOrder(
         plan_id=request.plan_id,
@@ -147,6 +184,11 @@ def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
         max_num_batched_tokens=request.max_num_batched_tokens,
         max_model_len=request.max_model_len,
         enable_prefix_cache=request.enable_prefix_cache,
+        max_num_prefill_tokens=request.max_num_prefill_tokens if request.HasField("max_num_prefill_tokens") else None,
+        num_host_blocks=request.num_host_blocks,
+        preemption=cast("PreemptionMode", request.preemption or "auto"),
+        num_draft_tokens=request.num_draft_tokens,
+        quantization=request.quantization,
     )
 
 

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field
 
 from headway.core.errors import AlreadyExistsError, HeadwayError, UnavailableError
@@ -41,9 +41,10 @@ class Session:
         self._is_finished = False  # the caller submits no more
         sessions.opened.add(self)
 
-    def submit(self, request: GenerationRequest, *, traceparent: str = "") -> None:
-        self._request_ids.add(request.request_id)
-        self._sessions.submit(self, request, traceparent)
+    def submit(self, requests: Sequence[GenerationRequest], *, traceparent: str = "") -> None:
+        """Queues a group: the sequences of one prompt."""
+        self._request_ids.update(request.request_id for request in requests)
+        self._sessions.submit(self, requests, traceparent)
 
     def cancel(self, request_id: str) -> None:
         if request_id in self._request_ids:
@@ -61,7 +62,7 @@ class Session:
         for request_id in tuple(self._request_ids):
             self.cancel(request_id)
 
-    async def steps(self) -> AsyncIterator[list[SequenceOutput | Refusal]]:
+    async def steps(self) -> AsyncGenerator[list[SequenceOutput | Refusal], None]:
         """What each step brought for this stream."""
         while (outputs := await self._queue.get()) is not None:
             yield outputs
@@ -89,7 +90,9 @@ class Sessions:
         opened: the streams.
     """
 
-    def __init__(self, engine_thread: EngineThread, *, loop: asyncio.AbstractEventLoop, tracing: Tracing) -> None:
+    def __init__(
+        self, engine_thread: EngineThread[Engine], *, loop: asyncio.AbstractEventLoop, tracing: Tracing
+    ) -> None:
         self._engine_thread = engine_thread
         self._loop = loop
         self._tracing = tracing
@@ -106,19 +109,21 @@ class Sessions:
     async def wait_until_idle(self) -> None:
         await self._idle.wait()
 
-    def submit(self, session: Session, request: GenerationRequest, traceparent: str) -> None:
-        if request.request_id in self._entries:
-            error = AlreadyExistsError(f"Request {request.request_id} is running already.", field="request_id")
-            session.deliver([Refusal(request.request_id, error)])
+    def submit(self, session: Session, requests: Sequence[GenerationRequest], traceparent: str) -> None:
+        """A group is taken whole or not at all."""
+        request_ids = [request.request_id for request in requests]
+        if running := [request_id for request_id in request_ids if request_id in self._entries]:
+            error = AlreadyExistsError(f"Request {running[0]} is running already.", field="request_id")
+            session.deliver([Refusal(request_id, error) for request_id in request_ids])
             return
-        self._entries[request.request_id] = _Entry(session, traceparent)
+        self._entries.update((request_id, _Entry(session, traceparent)) for request_id in request_ids)
         self._idle.clear()
 
         def submit(engine: Engine) -> None:
             try:
-                engine.submit(request)
+                engine.submit_group(requests)
             except HeadwayError as error:
-                self._loop.call_soon_threadsafe(self._refuse, Refusal(request.request_id, error))
+                self._loop.call_soon_threadsafe(self._refuse, request_ids, error)
 
         self._engine_thread.post(submit)
 
@@ -167,11 +172,12 @@ class Sessions:
             num_tokens=len(output.token_ids),
         )
 
-    def _refuse(self, refusal: Refusal) -> None:
-        entry = self._entries.get(refusal.request_id)
-        if entry is not None:
-            self._forget(refusal.request_id)
-            entry.session.deliver([refusal])
+    def _refuse(self, request_ids: Sequence[str], error: HeadwayError) -> None:
+        for request_id in request_ids:
+            entry = self._entries.get(request_id)
+            if entry is not None:
+                self._forget(request_id)
+                entry.session.deliver([Refusal(request_id, error)])
 
     def _forget(self, request_id: str) -> None:
         self._entries.pop(request_id, None)

@@ -1,0 +1,85 @@
+"""Where time goes: every part once, nothing twice, and the code as it was before."""
+
+import itertools
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from rich.console import Console
+
+from benchmarks import model
+from benchmarks.model import BENCHMARK_SPEC, make_benchmark_model
+from benchmarks.serve.outcome import Outcome
+from benchmarks.serve.workload import Request
+from benchmarks.steps.__main__ import step_table
+from benchmarks.steps.engine import time_parts
+from benchmarks.steps.part import Part, instrumented
+from benchmarks.steps.stack import COMPUTE, OTHER_THREADS, cpu_by_part, step_interval_s
+from benchmarks.steps.stopwatch import Stopwatch
+from headway.engine.engine import Engine
+
+
+def test_a_part_is_not_charged_for_what_it_calls() -> None:
+    stopwatch = Stopwatch(clock=itertools.count().__next__)  # a second per reading
+    inner = stopwatch.timed("inner", lambda: None)
+    stopwatch.timed("outer", lambda: (inner(), inner()))()
+    assert stopwatch.seconds == {"outer": 3, "inner": 2}
+
+
+def test_a_part_that_raises_is_charged_and_left() -> None:
+    stopwatch = Stopwatch(clock=itertools.count().__next__)
+    with pytest.raises(ZeroDivisionError):
+        stopwatch.timed("broken", lambda: 1 / 0)()
+    stopwatch.timed("next", lambda: None)()
+    assert stopwatch.seconds == {"broken": 1, "next": 1}
+
+
+def test_instruments_are_taken_off() -> None:
+    before = Engine.step
+    with instrumented(Stopwatch()):
+        assert Engine.step is not before
+    assert Engine.step is before
+
+
+def test_every_part_of_a_real_step_is_timed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(model, "NUM_WORDS", 300)
+    torch.set_num_threads(1)
+    small = replace(BENCHMARK_SPEC, vocab_size=1000, hidden_size=64, num_layers=1, intermediate_size=96, head_dim=8)
+    directory = make_benchmark_model(tmp_path / "model", spec=small)
+    parts = time_parts(directory, dtype="float32", num_sequences=3, num_steps=5)
+    assert parts.keys() == set(Part) - {Part.PUBLISHING}
+    assert all(0 < seconds < 1 for seconds in parts.values())
+
+
+def test_interval_counts_tokens_while_all_decode() -> None:
+    def outcome(*times_s: float) -> Outcome:
+        request = Request(0.0, (1,), len(times_s))
+        return Outcome(request=request, sent_s=0, finished_s=9, token_times_s=times_s, num_tokens=len(times_s))
+
+    assert step_interval_s([outcome(0, 1, 2, 3, 4, 5), outcome(1, 2, 3, 4, 5, 6)]) == pytest.approx(1.0)
+    with pytest.raises(ValueError, match="did not all run at once"):
+        step_interval_s([outcome(0, 1), outcome(2, 3)])
+
+
+def test_compute_threads_of_the_worker_stand_apart() -> None:
+    cpu_s = {
+        ("headway.worker", 1): 0.5,
+        ("headway.worker", 2): 4.0,
+        ("headway.worker", 3): 3.0,
+        ("headway.gateway", 4): 1.0,
+    }
+    assert cpu_by_part(cpu_s, num_compute=2) == {"gateway": 1.0, COMPUTE: 7.0, OTHER_THREADS: 0.5}
+
+
+def test_shares_outside_the_model_are_added_up() -> None:
+    parts = {
+        Part.MATMULS: 0.070,
+        Part.ATTENTION: 0.012,
+        Part.MODEL: 0.010,
+        Part.SCHEDULER: 0.002,
+        Part.PUBLISHING: 0.006,
+    }
+    console = Console(record=True, width=100)
+    console.print(step_table(parts, num_sequences=64))
+    assert "8.0 %" in next(line for line in console.export_text().splitlines() if "outside the model" in line)

@@ -1,0 +1,62 @@
+"""What a step leaves in the metrics."""
+
+from dataclasses import replace
+
+from prometheus_client import REGISTRY
+
+from headway.engine.stats import StepStats
+from headway.worker.metrics import StepMetrics
+
+BEFORE = StepStats(
+    num_steps=1,
+    num_running=0,
+    num_waiting=0,
+    num_swapped=0,
+    num_context_tokens=0,
+    num_pending_prefill_tokens=0,
+    num_preemptions=2,
+    num_swaps=1,
+    num_used_blocks=0,
+    num_cached_blocks=0,
+    num_free_blocks=100,
+    num_used_host_blocks=0,
+    num_prefix_queries=0,
+    num_prefix_hits=0,
+    num_prefill_tokens=0,
+    num_decode_tokens=0,
+    num_draft_tokens=10,
+    num_accepted_tokens=4,
+    duration_s=0.01,
+)
+
+
+def value(name: str, **labels: str) -> float | None:
+    return REGISTRY.get_sample_value(f"headway:{name}", {"model_name": "metered", **labels})
+
+
+def test_a_step_tells_preemptions_by_kind_host_blocks_drafts_and_its_budget() -> None:
+    metrics = StepMetrics("metered", num_host_blocks=40, max_num_batched_tokens=64)
+    after = replace(
+        BEFORE,
+        num_preemptions=7,
+        num_swaps=3,
+        num_swapped=2,
+        num_used_blocks=25,
+        num_free_blocks=75,
+        num_used_host_blocks=10,
+        num_prefill_tokens=12,
+        num_decode_tokens=4,
+        num_draft_tokens=16,
+        num_accepted_tokens=9,
+    )
+    metrics.observe(after, before=BEFORE, num_sampled=6)
+    assert value("num_preemptions_total", kind="swap") == 2
+    assert value("num_preemptions_total", kind="recompute") == 3
+    assert value("num_requests_swapped") == 2
+    assert value("kv_cache_usage_perc") == 0.25
+    assert value("cpu_cache_usage_perc") == 0.25
+    assert value("spec_decode_num_draft_tokens_total") == 6
+    assert value("spec_decode_num_accepted_tokens_total") == 5
+    assert value("generation_tokens_total") == 6
+    assert value("engine_step_token_budget") == 64
+    assert value("engine_step_budget_usage_perc") == 0.25

@@ -1,0 +1,57 @@
+"""What a runner asks of a network that does not generate."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from headway.core.model import ModelSpec
+from headway.models.linear import Linear
+
+
+@dataclass(frozen=True, slots=True)
+class SequenceRun:
+    """Neighbouring sequences of equal length in a flat batch."""
+
+    first_token: int
+    num_sequences: int
+    length: int
+
+    @property
+    def end_token(self) -> int:
+        return self.first_token + self.num_sequences * self.length
+
+
+@dataclass(frozen=True, slots=True)
+class EncoderBatch:
+    """T tokens of B sequences, one after the other, no padding.
+
+    Attributes:
+        token_ids, positions, token_type_ids: [T] int64; positions count from 0 in each sequence.
+        first_rows: [B] int64, where each sequence begins.
+        lengths: [B] int64.
+        runs: the sequences again, those of equal length together; they cover the batch in order.
+    """
+
+    token_ids: Tensor
+    positions: Tensor
+    token_type_ids: Tensor
+    first_rows: Tensor
+    lengths: Tensor
+    runs: tuple[SequenceRun, ...]
+
+
+class Encoder(Protocol):
+    """A transformer whose tokens see the whole of their own sequence."""
+
+    def __init__(self, spec: ModelSpec, *, device: torch.device) -> None: ...
+
+    def forward(self, batch: EncoderBatch) -> Tensor:
+        """float32 [B, hidden] embeddings, or [B, labels] scores."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """For each tensor of a checkpoint, by name, the parameter or the view into a fused one that it fills."""
+
+    def linears(self) -> list[Linear]:
+        """The layers to pack once everything is loaded."""

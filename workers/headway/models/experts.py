@@ -1,0 +1,80 @@
+"""A mixture of experts: a router sends each token to a few of many small MLPs (Mixtral, Qwen2-MoE, Qwen3-MoE)."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from headway.core.model import ExpertsSpec, ModelSpec
+from headway.models.linear import Linear
+from headway.models.mlp import GatedMlp
+
+
+class MixtureOfExperts:
+    """See `headway.models.mlp.FeedForward`.
+
+    Tokens are sorted by expert, so that each expert that has any multiplies all of its tokens at once; the others are
+    not touched. A token's experts are added up in the order of their weights, whatever else is in its batch.
+    """
+
+    def __init__(self, spec: ModelSpec, experts: ExpertsSpec, *, dtype: torch.dtype, device: torch.device) -> None:
+        self._num_experts = experts.num_experts
+        self._num_chosen = experts.num_experts_per_tok
+        self._is_normalized = experts.is_normalized
+        sizes = [experts.intermediate_size] * experts.num_experts
+        self._experts = [GatedMlp(spec, size, dtype=dtype, device=device) for size in sizes]
+        self._shared: GatedMlp | None = None
+        if experts.shared_intermediate_size:
+            self._shared = GatedMlp(spec, experts.shared_intermediate_size, dtype=dtype, device=device)
+        # Small, and rounding it would send tokens elsewhere. The shared expert's gate is its last output.
+        self._router = Linear(
+            spec.hidden_size,
+            experts.num_experts + (self._shared is not None),
+            bias=False,
+            dtype=dtype,
+            device=device,
+            is_quantizable=False,
+        )
+
+    def __call__(self, x: Tensor) -> Tensor:
+        scores = self._router(x)
+        weights, chosen = self._route(scores[:, : self._num_experts])
+        outputs = self._apply(x, chosen)
+        shared_weights = scores[:, self._num_experts :].sigmoid()
+        out = torch.zeros_like(x) if self._shared is None else self._shared(x) * shared_weights
+        for choice in range(self._num_chosen):
+            out.addcmul_(outputs[:, choice], weights[:, choice, None])
+        return out
+
+    def _apply(self, x: Tensor, chosen: Tensor) -> Tensor:
+        """Each token through each of its experts: [T, num_chosen, hidden]."""
+        outputs = x.new_empty((chosen.numel(), x.shape[1]))
+        by_expert = chosen.flatten().argsort(stable=True)
+        start = 0
+        for number, num_tokens in enumerate(chosen.flatten().bincount(minlength=self._num_experts).tolist()):
+            if num_tokens:
+                places = by_expert[start : start + num_tokens]
+                outputs[places] = self._experts[number](x[places // self._num_chosen])
+                start += num_tokens
+        return outputs.view(*chosen.shape, x.shape[1])
+
+    def _route(self, scores: Tensor) -> tuple[Tensor, Tensor]:
+        """scores [T, num_experts] -> weights, in their type, and expert numbers of each token, both [T, num_chosen]."""
+        weights, chosen = scores.softmax(dim=1, dtype=torch.float32).topk(self._num_chosen, dim=1)
+        if self._is_normalized:
+            weights /= weights.sum(dim=1, keepdim=True)
+        return weights.to(scores.dtype), chosen
+
+    def named(self, name: str) -> Iterator[tuple[str, Tensor]]:
+        outputs = {"gate": self._num_experts}
+        if self._shared is not None:
+            outputs["shared_expert_gate"] = 1
+            yield from self._shared.named(f"{name}.shared_expert")
+        for part, tensor in self._router.named_parts(**outputs):
+            yield f"{name}.{part}", tensor
+        for number, expert in enumerate(self._experts):
+            yield from expert.named(f"{name}.experts.{number}")
+
+    def linears(self) -> list[Linear]:
+        shared = [] if self._shared is None else self._shared.linears()
+        return [self._router, *shared, *(linear for expert in self._experts for linear in expert.linears())]

@@ -1,0 +1,69 @@
+"""A model that generates, loaded: its engine in a thread, and the streams of its callers."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+
+from headway.core.request import SequenceOutput
+from headway.engine.engine import Engine
+from headway.engine.events import BlockEventLog
+from headway.engine.stats import StepStats
+from headway.observe.tracing import Tracing
+from headway.runner.model_runner import ModelRunner
+from headway.worker.engine_thread import EngineThread
+from headway.worker.metrics import StepMetrics
+from headway.worker.order import LoadOrder
+from headway.worker.sessions import Sessions
+
+
+class LoadedModel:
+    """A model with its engine, running. `epoch` names this cache: it changes with every load."""
+
+    def __init__(
+        self,
+        order: LoadOrder,
+        *,
+        engine: Engine,
+        runner: ModelRunner,
+        on_change: Callable[[], None],
+        on_crash: Callable[[], None],
+        tracing: Tracing,
+    ) -> None:
+        loop = asyncio.get_running_loop()
+        self.order = order
+        self.epoch = uuid.uuid4().hex
+        self.runner = runner
+        self.events: BlockEventLog = engine.events
+        self.stats = engine.stats()
+        self.thread = EngineThread(engine, listener=self, loop=loop)
+        self.sessions = Sessions(self.thread, loop=loop, tracing=tracing)
+        self._metrics = StepMetrics(
+            order.model,
+            num_host_blocks=order.num_host_blocks,
+            max_num_batched_tokens=order.max_num_batched_tokens,
+        )
+        self._on_change = on_change
+        self._on_crash = on_crash
+        self.thread.start()
+
+    def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None:
+        self._metrics.observe(stats, before=self.stats, num_sampled=sum(map(_num_tokens, outputs)))
+        self.stats = stats
+        self.sessions.publish(outputs, step_s=stats.duration_s)
+        self._on_change()
+
+    def on_idle(self, stats: StepStats) -> None:
+        self.stats = stats
+        self._on_change()
+
+    def on_crash(self) -> None:
+        self._on_crash()
+
+    async def stop(self) -> None:
+        self.sessions.close()
+        self.thread.stop()
+        await self.thread.join()
+
+
+def _num_tokens(output: SequenceOutput) -> int:
+    return len(output.token_ids) + sum(len(hypothesis.token_ids) for hypothesis in output.hypotheses)

@@ -1,0 +1,70 @@
+"""What a worker's KV blocks are used for: all of them, and those of one request."""
+
+import re
+
+from headway.core.kv import BlockUse, KvUsage, SequenceBlocks
+from headway.engine.engine import Engine
+from headway.engine.request_blocks import RequestBlocks, SequenceTable
+
+
+def usage_of(engine: Engine, *, worker_id: str, model: str) -> KvUsage:
+    """Takes time proportional to all block tables, in the engine's thread."""
+    blocks, stats = engine.block_stats(), engine.stats()
+    return KvUsage(
+        worker_id=worker_id,
+        model=model,
+        block_size=engine.config.block_size,
+        num_used_blocks=blocks.num_used,
+        num_cached_blocks=blocks.num_cached,
+        num_free_blocks=blocks.num_free,
+        num_shared_blocks=blocks.num_shared,
+        num_pinned_blocks=blocks.num_pinned,
+        num_used_host_blocks=blocks.num_host_used,
+        num_cached_host_blocks=blocks.num_host_cached,
+        num_free_host_blocks=blocks.num_host_free,
+        num_table_entries=blocks.num_table_entries,
+        num_allocated_slots=blocks.num_allocated_slots,
+        num_wasted_slots=blocks.num_wasted_slots,
+        num_prefix_query_tokens=stats.num_prefix_queries,
+        num_prefix_hit_tokens=stats.num_prefix_hits,
+        num_recompute_preemptions=stats.num_preemptions - stats.num_swaps,
+        num_swap_preemptions=stats.num_swaps,
+        num_running=stats.num_running,
+        num_waiting=stats.num_waiting,
+        num_swapped=stats.num_swapped,
+    )
+
+
+def sequences_of(engine: Engine, request_id: str) -> list[SequenceBlocks]:
+    """Every sequence of a request, as its client or a worker calls it; none where it is not here.
+
+    Gateways make ids unique and number the sequences: "req-1" becomes "req-1.0a1b2c3d", its third one
+    "req-1.0a1b2c3d/2".
+    """
+    accepted = re.compile(re.escape(request_id) + r"(\.[0-9a-f]{8})?(/\d+)?")
+    found: dict[str, SequenceBlocks] = {}
+    for known_id in engine.request_ids():
+        if accepted.fullmatch(known_id) and known_id not in found:
+            blocks = engine.describe(known_id)
+            found |= {table.label: _sequence(table, blocks) for table in blocks.tables}
+    return list(found.values())
+
+
+def _sequence(table: SequenceTable, blocks: RequestBlocks) -> SequenceBlocks:
+    return SequenceBlocks(
+        label=table.label,
+        status=table.status,
+        num_prompt_tokens=table.num_prompt_tokens,
+        num_tokens=table.num_tokens,
+        num_computed_tokens=table.num_computed_tokens,
+        num_preemptions=blocks.num_preemptions,
+        blocks=tuple(
+            BlockUse(
+                block_id=entry.block,
+                is_on_host=entry.is_on_host,
+                num_tokens=entry.num_tokens,
+                shared_with=entry.shared_with,
+            )
+            for entry in table.entries
+        ),
+    )
