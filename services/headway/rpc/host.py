@@ -101,7 +101,8 @@ class Host:
         )
         self.spawn(self._keep_lease(), name="keep-lease")
         log.info("%s serves at %s", self.member_id, self.member.endpoint)
-        freeze_garbage()
+        # Garbage collections need not look at what is here by now, modules above all: they would pause for it.
+        gc.freeze()
         await self.stopping.wait()
         if on_stop is not None:
             await on_stop()
@@ -174,12 +175,6 @@ async def hosting(kind: str, config: ProcessConfig, *, is_public: bool = False) 
             yield host
         finally:
             await host.close()
-
-
-def freeze_garbage() -> None:
-    """Takes what exists now, modules above all, out of later garbage collections: they pause for it otherwise."""
-    gc.collect()
-    gc.freeze()
 
 
 def run(main: Coroutine[Any, Any, None]) -> None:

@@ -1,6 +1,7 @@
 """A worker's life: starting, loading, ready, draining; and what others may ask of it meanwhile."""
 
 import asyncio
+import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -93,6 +94,7 @@ class WorkerService:
                 self._set_state("starting", "")
                 raise
             self.loaded = finish(on_change=self._notify, on_crash=self._on_crash, tracing=self._tracing)
+            gc.freeze()  # as in `Host.serve`, with what the model has brought
             self._set_state("ready", order.model)
             log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
 
