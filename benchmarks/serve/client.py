@@ -33,7 +33,7 @@ class LoadResult:
 
 
 class CompletionClient:
-    """Streams greedy completions of fixed length from one model at one endpoint."""
+    """Streams completions of fixed length from one model at one endpoint: greedy ones, or `n` samples of each."""
 
     def __init__(self, url: str, *, model: str, api_key: str = "", timeout_s: float = DEFAULT_TIMEOUT_S) -> None:
         self.model = model
@@ -102,7 +102,8 @@ class CompletionClient:
                 "model": self.model,
                 "prompt": request.prompt_token_ids,
                 "max_tokens": request.num_output_tokens,
-                "temperature": 0,
+                "n": request.n,
+                "temperature": 0 if request.n == 1 else 1,
                 "ignore_eos": True,
                 "stream": True,
                 "stream_options": {"include_usage": True},
@@ -118,7 +119,7 @@ class CompletionClient:
 
 def fault_in(stream: CompletionStream, request: Request) -> str:
     """What is wrong with a stream that ended by itself; the usage it reports is checked against its events."""
-    asked, told, num_events = request.num_output_tokens, stream.num_tokens, len(stream.token_times_s)
+    asked, told, num_events = request.num_output_tokens * request.n, stream.num_tokens, len(stream.token_times_s)
     if stream.error:
         return stream.error
     if not stream.done:

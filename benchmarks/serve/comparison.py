@@ -1,48 +1,24 @@
 """Two servers on the same model and requests, in turns."""
 
 import asyncio
-import math
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from benchmarks.serve.client import LoadResult
+from benchmarks.serve.scenario import Scenario
 from benchmarks.serve.server import Server, ServerError, StartTimes
 from benchmarks.serve.summary import Summary, median_figures, summarise
 from benchmarks.serve.workload import WorkloadSpec
 
 WARM_UP = WorkloadSpec(num_requests=16, seed=999_983, output_mean=32)
-MIN_REQUESTS = 16
 SETTLE_S = 2.0  # after the warm-up, before idleness is measured
 # Before each run, lest one server's afterglow (threads that spin, a log written late) slows the other one's start.
 QUIET_CPU_SHARE = 0.1
 QUIET_LIMIT_S = 30.0
 
 Progress = Callable[[str], None]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scenario:
-    """One kind of load: Poisson arrivals at a rate, or a burst."""
-
-    rate_per_s: float | None
-    num_requests: int
-    output_sigma: float
-
-    @property
-    def title(self) -> str:
-        return self.spec(0).title
-
-    def spec(self, repeat: int) -> WorkloadSpec:
-        """The workload of one repeat: other prompts each time, so that no prefix cache answers for the server."""
-        rate_seed = 0 if self.rate_per_s is None else round(1000 * self.rate_per_s)
-        return WorkloadSpec(
-            num_requests=self.num_requests,
-            rate_per_s=self.rate_per_s,
-            seed=1 + 1_000_003 * repeat + rate_seed,
-            output_sigma=self.output_sigma,
-        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -65,15 +41,6 @@ class Standing:
     def figures(self, scenario: Scenario) -> dict[str, float | None]:
         """Each figure's median over the repeats."""
         return median_figures(self.runs[scenario])
-
-
-def scenarios(*, rates: Sequence[float], burst: int, seconds: float, output_sigma: float) -> tuple[Scenario, ...]:
-    """The burst first, then each rate for about `seconds`."""
-    loads: list[tuple[float | None, int]] = [(None, burst)] if burst else []
-    loads += [(rate, max(MIN_REQUESTS, math.ceil(rate * seconds))) for rate in rates]
-    return tuple(
-        Scenario(rate_per_s=rate, num_requests=num_requests, output_sigma=output_sigma) for rate, num_requests in loads
-    )
 
 
 async def compare(

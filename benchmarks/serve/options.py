@@ -5,7 +5,16 @@ from enum import StrEnum
 
 import typer
 
+from benchmarks.serve.scenario import Load
+
 LOGNORMAL_SIGMA = 0.9
+
+
+class Dtype(StrEnum):
+    """Of weights and KV cache."""
+
+    FLOAT32 = "float32"
+    BFLOAT16 = "bfloat16"
 
 
 class Lengths(StrEnum):
@@ -17,6 +26,15 @@ class Lengths(StrEnum):
     @property
     def sigma(self) -> float:
         return LOGNORMAL_SIGMA if self is Lengths.LOGNORMAL else 0.0
+
+
+def parse_loads(text: str) -> list[Load]:
+    """`burst,samples` -> [Load.BURST, Load.SAMPLES]."""
+    try:
+        return [Load(part) for part in text.split(",") if part]
+    except ValueError as error:
+        known = ", ".join(Load)
+        raise typer.BadParameter(f"--scenarios takes some of {known}, with commas between, not {text!r}") from error
 
 
 def parse_rates(text: str) -> list[float]:

@@ -13,7 +13,7 @@ class Outcome:
     Attributes:
         sent_s, finished_s: when the request left and when its answer was over.
         token_times_s: arrival of each event that carried text.
-        num_tokens: output tokens by the server's `usage`.
+        num_tokens: output tokens by the server's `usage`, of all samples.
         error: why it failed; empty if it did not.
     """
 
@@ -40,16 +40,20 @@ class Outcome:
         return self.token_times_s[-1] - self.sent_s
 
     @property
+    def num_tokens_per_sample(self) -> float:
+        return self.num_tokens / self.request.n
+
+    @property
     def tpot_s(self) -> float | None:
-        """Time per output token after the first; None for a single token."""
-        if self.num_tokens < 2:
+        """Time per output token of a sample after the first; None for a single token."""
+        if self.num_tokens_per_sample < 2:
             return None
-        return (self.token_times_s[-1] - self.token_times_s[0]) / (self.num_tokens - 1)
+        return (self.token_times_s[-1] - self.token_times_s[0]) / (self.num_tokens_per_sample - 1)
 
     @property
     def normalised_latency_s(self) -> float:
-        """Time to the last token, divided by the output tokens."""
-        return self.latency_s / self.num_tokens
+        """Time to the last token, divided by the output tokens of a sample."""
+        return self.latency_s / self.num_tokens_per_sample
 
     @property
     def gaps_s(self) -> list[float]:

@@ -15,6 +15,7 @@ class Deployment:
     Attributes:
         python: interpreter of the environment that the server is installed in.
         state_dir: an empty directory that the server may write to.
+        dtype: of weights and KV cache, 'float32' or 'bfloat16'.
         extra_args, extra_env: from the command line, last, so that they override the recipe's own.
     """
 
@@ -23,6 +24,7 @@ class Deployment:
     port: int
     state_dir: Path
     python: Path = Path(sys.executable)
+    dtype: str = "float32"
     extra_args: tuple[str, ...] = ()
     extra_env: Mapping[str, str] = field(default_factory=dict)
 
@@ -57,6 +59,8 @@ def launch_headway(deployment: Deployment) -> Launch:
         str(deployment.port),
         "--state-dir",
         str(deployment.state_dir),
+        "--dtype",
+        deployment.dtype,
     )
     return Launch(
         command=command + deployment.extra_args,
@@ -73,7 +77,7 @@ def launch_vllm_cpu(deployment: Deployment) -> Launch:
         *("--model", str(deployment.model_dir)),
         *("--served-model-name", deployment.model_name),
         *("--host", "127.0.0.1", "--port", str(deployment.port)),
-        *("--dtype", "float32", "--max-model-len", "2048"),
+        *("--dtype", deployment.dtype, "--max-model-len", "2048"),
     )
     last_cpu = len(os.sched_getaffinity(0)) - 1
     env = {

@@ -8,12 +8,16 @@ from typing import Any
 
 from rich.table import Table
 
+from benchmarks.limit import Limit
 from benchmarks.machine import describe_machine
-from benchmarks.serve.comparison import Scenario, Standing
+from benchmarks.serve.comparison import Standing
+from benchmarks.serve.scenario import Scenario
 from headway.core.units import format_bytes, format_duration
 
 RESULTS_DIR = Path("benchmarks/results")
 MISSING = "-"
+MIN_BURST_RATIO = 1.25
+MIN_LIMIT_SHARE = 0.75
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,18 +73,19 @@ def run_table(title: str, figures: Mapping[str, float | None]) -> Table:
     return table
 
 
-def comparison_tables(standings: Sequence[Standing], scenarios: Sequence[Scenario]) -> list[Table]:
+def comparison_tables(
+    standings: Sequence[Standing], scenarios: Sequence[Scenario], limits: Mapping[Scenario, Limit]
+) -> list[Table]:
     """Each scenario's figures side by side, then what the servers cost at rest."""
     names = [standing.name for standing in standings]
-    tables = [
-        side_by_side(
-            scenario.title,
-            names,
-            FIGURES + CLIENT_FIGURES,
-            [standing.figures(scenario) for standing in standings],
-        )
-        for scenario in scenarios
-    ]
+    tables = []
+    for scenario in scenarios:
+        columns = [standing.figures(scenario) for standing in standings]
+        table = side_by_side(scenario.title, names, FIGURES + CLIENT_FIGURES, columns)
+        if scenario in limits:
+            reached = {name: column["output_tokens_per_s"] or 0.0 for name, column in zip(names, columns, strict=True)}
+            table.caption = "\n".join((target_line(list(reached.values())), limit_line(limits[scenario], reached)))
+        tables.append(table)
     costs = [server_figures(standing) for standing in standings]
     return [*tables, side_by_side("the server itself", names, SERVER_FIGURES, costs)]
 
@@ -99,6 +104,24 @@ def side_by_side(
         values = [column.get(figure.name) for column in columns]
         table.add_row(figure.title, *(written(figure, value) for value in values), ratio(figure, values))
     return table
+
+
+def target_line(tokens_per_s: Sequence[float]) -> str:
+    """How far a burst is from what is asked of it; empty without a peer."""
+    if len(tokens_per_s) != 2 or not tokens_per_s[1]:
+        return ""
+    quotient = tokens_per_s[0] / tokens_per_s[1]
+    verdict = "[green]met[/]" if quotient >= MIN_BURST_RATIO else "[red]missed[/]"
+    return f"output tokens/s {quotient:.2f}x, target {MIN_BURST_RATIO}x: {verdict}"
+
+
+def limit_line(limit: Limit, reached: Mapping[str, float]) -> str:
+    """The physical limit, and how much of it each server reaches."""
+    shares = ", ".join(f"{name} {100 * rate / limit.output_tokens_per_s:.0f} %" for name, rate in reached.items())
+    return (
+        f"limit {limit.output_tokens_per_s:,.0f} tokens/s ({limit.flops / 1e12:.2f} TFLOP of products at "
+        f"{limit.flops_per_s / 1e9:.0f} GFLOP/s); reached: {shares}; aim {100 * MIN_LIMIT_SHARE:.0f} %"
+    )
 
 
 def ratio(figure: Figure, values: Sequence[float | None]) -> str:

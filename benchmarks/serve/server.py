@@ -64,9 +64,20 @@ class Server:
             raise ServerError(f"{self.name} is ready but fails its first request: {outcome.error}")
         return StartTimes(ready_s=ready_s, first_token_s=outcome.token_times_s[0])
 
+    def processes(self) -> list[psutil.Process]:
+        """The process and its descendants, those included that have lost their parent since the last look."""
+        assert self._process is not None
+        with contextlib.suppress(psutil.NoSuchProcess):
+            self._family.add(psutil.Process(self._process.pid))
+        for process in tuple(self._family):
+            with contextlib.suppress(psutil.NoSuchProcess):
+                self._family.update(process.children(recursive=True))
+        self._family = {process for process in self._family if process.is_running()}
+        return list(self._family)
+
     def pss_bytes(self) -> int:
         """Memory of all its processes, pages that they share counted once."""
-        return sum(pss_bytes(process) for process in self._living_family())
+        return sum(pss_bytes(process) for process in self.processes())
 
     async def idle_cpu_share(self, *, seconds: float = 2.0) -> float:
         """Cores that it uses while nobody asks it anything."""
@@ -79,7 +90,7 @@ class Server:
         self.client.close()
         if self._process is None:
             return
-        family = self._living_family()
+        family = self.processes()
         with contextlib.suppress(psutil.NoSuchProcess):
             self._process.terminate()
         _, survivors = await asyncio.to_thread(psutil.wait_procs, family, limit_s)
@@ -98,20 +109,9 @@ class Server:
                 raise ServerError(f"{self.name} is not ready after {START_LIMIT_S:g} s:\n{self._log_tail()}")
             await asyncio.sleep(POLL_S)
 
-    def _living_family(self) -> list[psutil.Process]:
-        """The process and its descendants, those included that have lost their parent since the last look."""
-        assert self._process is not None
-        with contextlib.suppress(psutil.NoSuchProcess):
-            self._family.add(psutil.Process(self._process.pid))
-        for process in tuple(self._family):
-            with contextlib.suppress(psutil.NoSuchProcess):
-                self._family.update(process.children(recursive=True))
-        self._family = {process for process in self._family if process.is_running()}
-        return list(self._family)
-
     def _cpu_seconds(self) -> float:
         total_s = 0.0
-        for process in self._living_family():
+        for process in self.processes():
             with contextlib.suppress(psutil.NoSuchProcess):
                 times = process.cpu_times()
                 total_s += times.user + times.system

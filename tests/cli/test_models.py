@@ -10,7 +10,9 @@ SLO = Slo(ttft_s=0.5)
 
 
 def test_a_model_is_called_as_its_directory_unless_it_is_named(checkpoint: Path) -> None:
-    models = read_models([str(checkpoint), f"other={checkpoint}"], dtype=None, quantization=None, max_model_len=128, slo=SLO)
+    models = read_models(
+        [str(checkpoint), f"other={checkpoint}"], dtype=None, quantization=None, max_model_len=128, slo=SLO
+    )
     assert [model.name for model in models] == ["tiny", "other"]
     assert {model.directory for model in models} == {str(checkpoint)}
     assert {(model.max_model_len, model.slo) for model in models} == {(128, SLO)}

@@ -1,0 +1,51 @@
+"""Runners around and in place of the real one: the seam where an engine can be watched, or run without a model."""
+
+from collections.abc import Callable
+
+from benchmarks.engine.clock import VirtualClock
+from headway.core.latency import LatencyModel
+from headway.engine.batch import Runner, Sample, ScheduledSequence, StepBatch, StepResult
+
+TOKEN = Sample((11,))
+
+Observe = Callable[[StepBatch], None]
+
+
+class ObservedRunner:
+    """Shows each batch to an observer, blocks for it given out and nothing computed yet, and passes it on."""
+
+    def __init__(self, runner: Runner, *, observe: Observe) -> None:
+        self._runner = runner
+        self._observe = observe
+
+    def execute(self, batch: StepBatch) -> StepResult:
+        self._observe(batch)
+        return self._runner.execute(batch)
+
+
+class SimulatedRunner:
+    """Samples one and the same token, and lets a step take as long as a latency model says.
+
+    Args:
+        copy_block_s: of one block between device and host, or within the device.
+    """
+
+    def __init__(self, latency: LatencyModel, *, clock: VirtualClock, copy_block_s: float = 0.0) -> None:
+        self._latency = latency
+        self._clock = clock
+        self._copy_block_s = copy_block_s
+
+    def execute(self, batch: StepBatch) -> StepResult:
+        num_copies = len(batch.swap_out) + len(batch.swap_in) + len(batch.block_copies)
+        copy_s = num_copies * self._copy_block_s
+        step_s = self._latency.base_s + sum(self._share_s(share) for share in batch.sequences)
+        self._clock.wait_until(self._clock() + copy_s + step_s)
+        samples = [(TOKEN,) * (1 + len(share.followers)) if share.samples else () for share in batch.sequences]
+        return StepResult(samples, [()] * len(batch.sequences), copy_s)
+
+    def _share_s(self, share: ScheduledSequence) -> float:
+        latency, num_context = self._latency, share.sequence.num_computed_tokens
+        if share.num_new_tokens == 1:
+            return latency.per_decode_s + latency.per_context_token_s * num_context
+        num_pairs = share.num_new_tokens * (num_context + share.num_new_tokens / 2)
+        return latency.per_prefill_token_s * share.num_new_tokens + latency.per_prefill_pair_s * num_pairs

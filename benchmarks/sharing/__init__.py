@@ -1,0 +1,1 @@
+"""How much KV memory is saved by sharing blocks."""

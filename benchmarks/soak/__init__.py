@@ -1,0 +1,1 @@
+"""The engine under everything at once, for as long as one likes."""

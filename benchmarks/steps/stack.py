@@ -1,0 +1,98 @@
+"""The same steps in a whole stack: how often they come, and what CPU time each process takes."""
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from statistics import fmean
+
+import psutil
+
+from benchmarks.serve.outcome import Outcome
+from benchmarks.serve.server import Server
+from benchmarks.serve.workload import WorkloadSpec
+
+Thread = tuple[str, int]
+"""The module that a process runs, and the id of one of its threads."""
+
+WORKER = "headway.worker"
+COMPUTE, OTHER_THREADS = "worker: engine and its compute threads", "worker: event loop and sockets"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSteps:
+    """One burst.
+
+    Attributes:
+        interval_s: between a step's tokens and the next one's at the client, while all sequences decode.
+        cpu_s: of each process while the burst ran; the worker's in two parts.
+        output_tokens_per_s: of the whole burst.
+    """
+
+    interval_s: float
+    cpu_s: dict[str, float]
+    output_tokens_per_s: float
+
+
+async def burst_through_stack(server: Server, spec: WorkloadSpec) -> StackSteps:
+    """Send the burst to a running stack. Raises ValueError if a request fails or they don't overlap."""
+    processes = server.processes()
+    num_compute = int(openmp_environment(processes)["OMP_NUM_THREADS"])
+    before_s = cpu_by_thread(processes)
+    result = await server.client.run(spec)
+    after_s = cpu_by_thread(processes)
+    burst_s = {thread: seconds - before_s.get(thread, 0.0) for thread, seconds in after_s.items()}
+    faults = [outcome.error for outcome in result.outcomes if outcome.error]
+    if faults:
+        raise ValueError(f"{len(faults)} requests failed: {faults[0]}")
+    num_tokens = sum(outcome.num_tokens for outcome in result.outcomes)
+    return StackSteps(
+        interval_s=step_interval_s(result.outcomes),
+        cpu_s=cpu_by_part(burst_s, num_compute=num_compute),
+        output_tokens_per_s=num_tokens / result.wall_s,
+    )
+
+
+def step_interval_s(outcomes: Sequence[Outcome]) -> float:
+    """Mean time between a sequence's tokens, from when the last one has begun until the first one ends."""
+    start_s = max(outcome.token_times_s[0] for outcome in outcomes)
+    end_s = min(outcome.token_times_s[-1] for outcome in outcomes)
+    if start_s >= end_s:
+        raise ValueError("the requests did not all run at once")
+    return (end_s - start_s) / fmean(_num_tokens_between(outcome, start_s, end_s) for outcome in outcomes)
+
+
+def _num_tokens_between(outcome: Outcome, start_s: float, end_s: float) -> float:
+    num_events = sum(start_s < time_s <= end_s for time_s in outcome.token_times_s)
+    return num_events * outcome.num_tokens / len(outcome.token_times_s)
+
+
+def cpu_by_thread(processes: Sequence[psutil.Process]) -> dict[Thread, float]:
+    """CPU seconds so far."""
+    return {
+        (module_of(process), thread.id): thread.user_time + thread.system_time
+        for process in processes
+        for thread in process.threads()
+    }
+
+
+def cpu_by_part(cpu_s: Mapping[Thread, float], *, num_compute: int) -> dict[str, float]:
+    """Added up by process; a worker's busiest threads are the ones that compute."""
+    parts: defaultdict[str, float] = defaultdict(float)
+    for (module, _), seconds in cpu_s.items():
+        parts[module.removeprefix("headway.")] += seconds
+    worker_s = sorted((seconds for (module, _), seconds in cpu_s.items() if module == WORKER), reverse=True)
+    del parts["worker"]
+    return {**parts, COMPUTE: sum(worker_s[:num_compute]), OTHER_THREADS: sum(worker_s[num_compute:])}
+
+
+def module_of(process: psutil.Process) -> str:
+    """`headway.gateway` of `python -m headway.gateway ...`; otherwise the program's name."""
+    command = process.cmdline()
+    return command[command.index("-m") + 1] if "-m" in command else process.name()
+
+
+def openmp_environment(processes: Sequence[psutil.Process]) -> dict[str, str]:
+    """What the stack's worker runs its threads with."""
+    (worker,) = (process for process in processes if module_of(process) == WORKER)
+    names = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_PROC_BIND")
+    return {name: value for name, value in worker.environ().items() if name in names}

@@ -1,0 +1,1 @@
+"""Paging against reserving a contiguous range for every request: wasted memory and sustained rate."""
