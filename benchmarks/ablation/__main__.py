@@ -30,7 +30,7 @@ console = Console()
 
 def main(
     *,
-    requests: Annotated[int, Option(min=50, help="Requests of each simulated run.")] = 300,
+    lifetimes: Annotated[float, Option(min=1, help="Length of each trace, in times of a mean request alone.")] = 40,
     pool_tokens: Annotated[int, Option(min=MAX_MODEL_LEN, help="KV slots, as OPT-13B's.")] = 15_700,
     small_pool_tokens: Annotated[int, Option(min=MAX_MODEL_LEN, help="KV slots where sequences give way.")] = 6_000,
     context: Annotated[int, Option(min=16, help="Tokens of each of 64 sequences that attend.")] = 512,
@@ -55,7 +55,7 @@ def main(
         num_slots=pool_tokens,
         max_model_len=MAX_MODEL_LEN,
         swapped_tokens=swapped,
-        num_requests=requests,
+        num_lifetimes=lifetimes,
     )
     tight = replace(roomy, num_slots=small_pool_tokens)
     findings = []

@@ -3,7 +3,7 @@
 import random
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from statistics import median
 
 import torch
@@ -64,10 +64,11 @@ def attention_s(spec: ModelSpec, block_size: int, *, num_sequences: int, context
     blocks_each = -(-context_tokens // block_size)
     order = list(range(num_sequences * blocks_each))
     random.Random(SEED).shuffle(order)
-    dtype = DTYPES[spec.dtype]
-    cache_shape = (2, len(order), spec.num_kv_heads, block_size, spec.head_dim)
-    k_cache, v_cache = torch.randn(cache_shape, dtype=dtype)
-    q = torch.randn(num_sequences, spec.num_heads, spec.head_dim, dtype=dtype)
+    one_layer = replace(spec, num_layers=1)
+    pool = KvPool(one_layer, num_blocks=len(order), block_size=block_size, device=torch.device("cpu"))
+    pool.memory.normal_()
+    ((k_cache, v_cache),) = pool.layers
+    q = torch.randn(num_sequences, spec.num_heads, spec.head_dim, dtype=DTYPES[spec.dtype])
     block_tables = torch.tensor(order, dtype=torch.int32).view(num_sequences, blocks_each)
     seq_lens = torch.full((num_sequences,), context_tokens, dtype=torch.int32)
     query_start = torch.arange(num_sequences + 1, dtype=torch.int32)

@@ -6,8 +6,9 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from rich.table import Table
 
-from benchmarks.ablation.service import Finding, Service
+from benchmarks.ablation.service import Finding
 from benchmarks.engine.dataset import DATASETS
+from benchmarks.engine.simulation import Service
 from benchmarks.figure import panels, save
 from headway.core.units import format_duration
 

@@ -2,26 +2,14 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from statistics import fmean
 
 from benchmarks.ablation.kernel import BlockCosts
-from benchmarks.engine.clock import VirtualClock
 from benchmarks.engine.dataset import DATASETS, SHAREGPT, Dataset
-from benchmarks.engine.service import serve
-from benchmarks.engine.simulation import SEED, Simulation
-from benchmarks.serve.workload import make_workload
+from benchmarks.engine.simulation import Service, Simulation
 from headway.core.latency import LatencyModel
 from headway.engine.config import EngineConfig, PreemptionMode
 
 BOUND = 5.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Service:
-    """How a setting served a dataset: mean normalised latency, and how often a sequence gave way."""
-
-    normalised_latency_s: float
-    num_preemptions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +26,7 @@ class Bench:
     num_slots: int
     max_model_len: int
     swapped_tokens: int
-    num_requests: int
+    num_lifetimes: float
 
     def simulation(self, costs: BlockCosts, *, preemption: PreemptionMode = "recompute") -> Simulation:
         """An engine of that block size. The terms of attention grow and shrink with the kernel's time."""
@@ -65,17 +53,16 @@ class Bench:
 
     def sustained_rate_per_s(self, costs: BlockCosts, dataset: Dataset) -> float:
         """At which a token takes `BOUND` times as long as alone."""
-        bound_s = BOUND * self.latency.decode_s(num_decodes=1, context_tokens=0)
-        return self.simulation(costs).sustained_rate_per_s(dataset, bound_s=bound_s, num_requests=self.num_requests)
+        setting = self.simulation(costs)
+        return setting.sustained_rate_per_s(
+            dataset, bound_s=BOUND * setting.token_s(), num_lifetimes=self.num_lifetimes
+        )
 
     def serve(
         self, costs: BlockCosts, dataset: Dataset, rate_per_s: float, *, preemption: PreemptionMode = "recompute"
     ) -> Service:
-        clock = VirtualClock()
-        engine = self.simulation(costs, preemption=preemption).engine(clock)
-        requests = make_workload(dataset.workload(self.num_requests, seed=SEED, rate_per_s=rate_per_s))
-        latencies_s = [each.normalised_latency_s for each in serve(engine, requests, clock=clock)]
-        return Service(normalised_latency_s=fmean(latencies_s), num_preemptions=engine.stats().num_preemptions)
+        setting = self.simulation(costs, preemption=preemption)
+        return setting.serve(dataset, rate_per_s=rate_per_s, num_lifetimes=self.num_lifetimes)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

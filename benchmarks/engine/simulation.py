@@ -17,8 +17,15 @@ from headway.engine.engine import Engine
 
 SEED = 3
 PRECISION = 1.03
-FIRST_RATE_PER_S = 0.25
-MAX_RATE_PER_S = 1e5
+MIN_REQUESTS = 50
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Service:
+    """How a setting served a dataset: mean normalised latency, and how often a sequence gave way."""
+
+    normalised_latency_s: float
+    num_preemptions: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,30 +50,35 @@ class Simulation:
         blocks = None if self.make_blocks is None else self.make_blocks()
         return Engine(self.config, runner=runner, clock=clock, blocks=blocks)
 
-    def normalised_latency_s(self, dataset: Dataset, *, rate_per_s: float, num_requests: int) -> float:
-        """Mean over all requests. Other rates stretch the same arrivals of the same requests."""
-        clock = VirtualClock()
-        requests = make_workload(dataset.workload(num_requests, seed=SEED, rate_per_s=rate_per_s))
-        served = serve(self.engine(clock), requests, clock=clock)
-        return fmean(each.normalised_latency_s for each in served)
+    def token_s(self) -> float:
+        """Of a sequence that is alone."""
+        return self.latency.decode_s(num_decodes=1, context_tokens=0)
 
-    def sustained_rate_per_s(self, dataset: Dataset, *, bound_s: float, num_requests: int) -> float:
-        """The highest rate, to within 3 %, at which the normalised latency stays below the bound.
+    def serve(self, dataset: Dataset, *, rate_per_s: float, num_lifetimes: float) -> Service:
+        """Serve one trace.
 
-        Raises ValueError if so few requests stay below it at any rate.
+        Args:
+            num_lifetimes: how long the trace is, in times that a mean request takes when it is alone.
         """
+        clock = VirtualClock()
+        engine = self.engine(clock)
+        trace_s = num_lifetimes * dataset.output_mean * self.token_s()
+        num_requests = max(MIN_REQUESTS, round(rate_per_s * trace_s))
+        requests = make_workload(dataset.workload(num_requests, seed=SEED, rate_per_s=rate_per_s))
+        latencies_s = [each.normalised_latency_s for each in serve(engine, requests, clock=clock)]
+        return Service(normalised_latency_s=fmean(latencies_s), num_preemptions=engine.stats().num_preemptions)
+
+    def sustained_rate_per_s(self, dataset: Dataset, *, bound_s: float, num_lifetimes: float) -> float:
+        """The highest rate, to within 3 %, at which the normalised latency stays below the bound."""
 
         def is_sustained(rate_per_s: float) -> bool:
-            latency_s = self.normalised_latency_s(dataset, rate_per_s=rate_per_s, num_requests=num_requests)
-            return latency_s <= bound_s
+            service = self.serve(dataset, rate_per_s=rate_per_s, num_lifetimes=num_lifetimes)
+            return service.normalised_latency_s <= bound_s
 
-        low, high = 0.0, FIRST_RATE_PER_S
+        low, high = 0.0, 1 / (dataset.output_mean * self.token_s())
         while is_sustained(high):
             low, high = high, 2 * high
-            if high > MAX_RATE_PER_S:
-                raise ValueError(f"{num_requests} requests are answered in time at any rate: send more")
-        if low == 0.0:
-            low = high / 64
+        low = low or high / 64
         while high / low > PRECISION:
             middle = (low * high) ** 0.5
             low, high = (middle, high) if is_sustained(middle) else (low, middle)

@@ -19,7 +19,8 @@ from headway.engine.engine import Engine
 from headway.runner.model_runner import ModelRunner
 
 SEED = 9
-CURVE = tuple(step / 10 for step in range(1, 13))  # of the rate that paging sustains
+NUM_WAITING = 500  # at first, to see what memory is used for
+CURVE = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1)  # of the rate that paging sustains
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -47,14 +48,14 @@ class Load:
 
     Attributes:
         bound_s: on the mean normalised latency.
-        num_requests: of each simulated run.
+        num_lifetimes: length of each simulated trace, in times that a mean request takes when it is alone.
         num_real_requests: of each run of the real model, 0 for none.
     """
 
     config: EngineConfig
     latency: LatencyModel
     bound_s: float
-    num_requests: int
+    num_lifetimes: float
     num_real_requests: int = 0
 
 
@@ -63,23 +64,24 @@ def compare_policies(load: Load, dataset: Dataset, runner: ModelRunner) -> Itera
     rates_per_s: tuple[float, ...] = ()
     for policy in Policy:
         setting = simulation(policy, config=load.config, latency=load.latency)
-        rate_per_s = setting.sustained_rate_per_s(dataset, bound_s=load.bound_s, num_requests=load.num_requests)
+        rate_per_s = setting.sustained_rate_per_s(dataset, bound_s=load.bound_s, num_lifetimes=load.num_lifetimes)
         rates_per_s = rates_per_s or tuple(rate_per_s * share for share in CURVE)
         yield Finding(
             dataset=dataset,
             policy=policy,
-            use=use_at_full_load(setting, dataset, num_requests=load.num_requests),
+            use=use_at_full_load(setting, dataset, num_requests=NUM_WAITING),
             rate_per_s=rate_per_s,
-            curve=tuple(
-                (rate, setting.normalised_latency_s(dataset, rate_per_s=rate, num_requests=load.num_requests))
-                for rate in rates_per_s
-            ),
+            curve=tuple((rate, latency_at(setting, dataset, rate, load)) for rate in rates_per_s),
             real_latency_s=real_latency_s(
                 setting, runner, dataset, rate_per_s=rate_per_s, num_requests=load.num_real_requests
             )
             if load.num_real_requests
             else None,
         )
+
+
+def latency_at(setting: Simulation, dataset: Dataset, rate_per_s: float, load: Load) -> float:
+    return setting.serve(dataset, rate_per_s=rate_per_s, num_lifetimes=load.num_lifetimes).normalised_latency_s
 
 
 def simulation(policy: Policy, *, config: EngineConfig, latency: LatencyModel) -> Simulation:

@@ -24,7 +24,7 @@ COSTS = tuple(
     for size in (4, 16, 128)
 )
 BENCH = Bench(
-    latency=LATENCY, attention_s=0.01, num_slots=8192, max_model_len=2048, swapped_tokens=512, num_requests=60
+    latency=LATENCY, attention_s=0.01, num_slots=8192, max_model_len=2048, swapped_tokens=512, num_lifetimes=8
 )
 
 
@@ -62,6 +62,6 @@ def test_every_block_size_is_served_reported_and_drawn(tmp_path: Path, monkeypat
 
 
 def test_large_blocks_waste_memory_that_short_requests_need() -> None:
-    tight = replace(BENCH, num_slots=4096, num_requests=150)
+    tight = replace(BENCH, num_slots=4096, num_lifetimes=12)
     rates = [tight.sustained_rate_per_s(costs, ALPACA) for costs in COSTS[1:]]
     assert rates[0] > rates[1]

@@ -3,6 +3,7 @@
 import json
 import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -85,10 +86,12 @@ def test_a_beam_search_finds_what_is_at_least_as_likely_as_greedy(client: openai
 
 
 def test_kv_top_and_show_tell_of_a_running_request(tiered: RunningStack) -> None:
-    with long_request(tiered, "shown"):
-        (part,) = document(tiered, "kv", "show", "shown")
-        usages = {usage["worker_id"]: usage for usage in document(tiered, "kv", "top")}
-        view = tiered.headway("kv", "show", "shown")
+    with long_request(tiered, "shown"), ThreadPoolExecutor(3) as pool:
+        shown = pool.submit(document, tiered, "kv", "show", "shown")
+        top = pool.submit(document, tiered, "kv", "top")
+        view = pool.submit(tiered.headway, "kv", "show", "shown").result()
+        (part,) = shown.result()
+        usages = {usage["worker_id"]: usage for usage in top.result()}
     assert part["block_size"] == 16
     assert len(part["sequences"]) == 32
     first, *others = (sequence["blocks"] for sequence in part["sequences"])
