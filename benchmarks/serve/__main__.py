@@ -87,7 +87,7 @@ def compare_command(
     peer_args: Annotated[str, Option(help="More arguments for the peer.")] = "",
     peer_env: Annotated[list[str] | None, Option(help="KEY=VALUE for the peer; repeatable.")] = None,
     peer_only: Annotated[bool, Option("--peer-only", help="Leave Headway out.")] = False,
-    name: ResultName = "serve-compare",
+    name: ResultName = "serve",
 ) -> None:
     """Start Headway and a peer on the same model and load them in turns."""
     if peer not in PEERS:

@@ -86,25 +86,40 @@ class TileAttention {
     }
   }
 
+  // The current tile's keys and values: key_columns[c] + i * key_stride is dimension i of the keys
+  // [c * kLanes, (c + 1) * kLanes), value_rows[n] value n. Keys outside [first, last) can be anything: they are masked.
+  template <class T>
+  struct Source {
+    const T *key_columns[kTileKeys / kLanes], *value_rows[kTileKeys];
+    int64_t key_stride;
+  };
+
   // The softmax over the keys from the next cache tile up to position `end`.
   void attend(const RowTile& tile, const RowTile* following, int64_t end, Softmax softmax) {
     softmax.reset(tile.num_rows);
     std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
+    const bool reads_in_place = can_read_in_place(tile);
     do {
       advance(tile, following);
-      find_keys();
-      find_values();
-      for (int64_t r = 0; r < tile.num_rows; r += kMaxRows) {
-        switch (tile.num_rows - r) {
-          case 1: attend_rows<1>(r, softmax); break;
-          case 2: attend_rows<2>(r, softmax); break;
-          case 3: attend_rows<3>(r, softmax); break;
-          default: attend_rows<kMaxRows>(r, softmax);
-        }
-      }
+      if (reads_in_place)
+        attend_tile(tile, in_place(), softmax);
+      else
+        attend_tile(tile, packed(), softmax);
       prefetch_.rest();
     } while (current_->start + kTileKeys < end);
     for (int64_t r = 0; r < tile.num_rows; ++r) softmax.sum[r] = sum(load(lane_sums_ + r * kLanes));
+  }
+
+  template <class T>
+  void attend_tile(const RowTile& tile, const Source<T>& source, Softmax softmax) {
+    for (int64_t r = 0; r < tile.num_rows; r += kMaxRows) {
+      switch (tile.num_rows - r) {
+        case 1: attend_rows<1>(r, source, softmax); break;
+        case 2: attend_rows<2>(r, source, softmax); break;
+        case 3: attend_rows<3>(r, source, softmax); break;
+        default: attend_rows<kMaxRows>(r, source, softmax);
+      }
+    }
   }
 
   void advance(const RowTile& tile, const RowTile* following) {
@@ -119,67 +134,61 @@ class TileAttention {
     prefetch_ = Prefetch<Cache>(*next_, problem_);
   }
 
-  // key_columns_[c] + i * key_stride_ = dimension i of the keys [c * kLanes, (c + 1) * kLanes) of the current tile: in
-  // the cache itself, if it holds whole registers of floats. Lanes outside [first, last) hold anything: they will be
-  // masked.
-  void find_keys() {
-    const int begin = current_->first / kLanes, end = static_cast<int>(round_up_to_vec(current_->last)) / kLanes;
-    if constexpr (std::is_same_v<Cache, float>) {
-      if (problem_.block_size % kLanes == 0) {
-        key_stride_ = problem_.block_size;
-        const auto* piece = current_->pieces;
-        for (int c = begin; c < end; ++c) {
-          while (piece->begin + piece->count <= c * kLanes) ++piece;
-          key_columns_[c] = piece->key + (c * kLanes - piece->begin);
-        }
-        std::fill_n(key_columns_, begin, key_columns_[begin]);
-        return;
-      }
-    }
-    key_stride_ = kTileKeys;
-    for (int c = 0; c < end; ++c) key_columns_[c] = keys_ + c * kLanes;
-    for (int p = 0; p < current_->num_pieces; ++p) pack_keys(current_->pieces[p]);
+  // Whole registers of the cache can be loaded where they lie; what must be widened, only if no later rows want it too.
+  bool can_read_in_place(const RowTile& tile) const {
+    const bool has_whole_registers = problem_.block_size % kLanes == 0 && problem_.head_dim % kLanes == 0;
+    return has_whole_registers && (std::is_same_v<Cache, float> || tile.num_rows <= kMaxRows);
   }
 
-  void pack_keys(const typename CacheTile<Cache>::Piece& piece) {
-    for (int64_t i = 0; i < problem_.head_dim; ++i) {
-      prefetch_.some(8);
-      const Cache* from = piece.key + i * problem_.block_size;
-      float* to = keys_ + i * kTileKeys + piece.begin;
-      for_each_vec(piece.count, [=](int64_t n, auto lanes) { store(to + n, load(from + n, lanes), lanes); });
-    }
-  }
-
-  // value_rows_[n] = value n of the current tile as padded float32: in the cache itself, if that is what it holds.
-  void find_values() {
+  Source<Cache> in_place() const {
+    Source<Cache> source;
+    source.key_stride = problem_.block_size;
     for (int p = 0; p < current_->num_pieces; ++p) {
       const auto& piece = current_->pieces[p];
-      for (int k = 0; k < piece.count; ++k) {
-        const Cache* from = piece.value + k * problem_.head_dim;
-        const int n = piece.begin + k;
-        if constexpr (std::is_same_v<Cache, float>) {
-          value_rows_[n] = from;
-          if (padded_dim_ == problem_.head_dim) continue;
-        }
+      const int end = piece.begin + piece.count;
+      for (int c = piece.begin / kLanes; c * kLanes < end; ++c)
+        source.key_columns[c] = piece.key + (c * kLanes - piece.begin);
+      for (int n = piece.begin; n < end; ++n)
+        source.value_rows[n] = piece.value + (n - piece.begin) * problem_.head_dim;
+    }
+    const int begin = current_->first / kLanes;
+    std::fill_n(source.key_columns, begin, source.key_columns[begin]);
+    return source;
+  }
+
+  // Copies of both as float32 in the scratch memory, values padded to whole registers.
+  Source<float> packed() {
+    Source<float> source;
+    source.key_stride = kTileKeys;
+    for (int c = 0; c < kTileKeys / kLanes; ++c) source.key_columns[c] = keys_ + c * kLanes;
+    for (int p = 0; p < current_->num_pieces; ++p) {
+      const auto& piece = current_->pieces[p];
+      for (int64_t i = 0; i < problem_.head_dim; ++i) {
+        prefetch_.some(4);
+        copy_row(piece.key + i * problem_.block_size, keys_ + i * kTileKeys + piece.begin, piece.count);
+      }
+      for (int n = piece.begin; n < piece.begin + piece.count; ++n) {
+        const Cache* from = piece.value + (n - piece.begin) * problem_.head_dim;
         float* to = values_ + n * padded_dim_;
         for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(to + i, load(from + i, lanes)); });
-        value_rows_[n] = to;
+        source.value_rows[n] = to;
       }
     }
+    return source;
   }
 
   // Rows [r, r + kRows) against the current tile.
-  template <int kRows>
-  void attend_rows(int64_t r, Softmax softmax) {
+  template <int kRows, class T>
+  void attend_rows(int64_t r, const Source<T>& source, Softmax softmax) {
     const int begin = within_tile(first_visible_[r]), end = within_tile(end_visible_[r + kRows - 1]);
     if (begin >= end) return;
     alignas(64) float scores[kRows][kTileKeys];
     const int num_vecs = static_cast<int>(round_up_to_vec(end)) / kLanes;
     multiply<kRows, kTileKeys / kLanes>(
         queries_ + r * padded_dim_, padded_dim_, static_cast<int>(problem_.head_dim),
-        [this](int i, int c) {
+        [&](int i, int c) {
           if (c == 0) prefetch_.some(4);
-          return load(key_columns_[c] + i * key_stride_);
+          return load(source.key_columns[c] + i * source.key_stride);
         },
         num_vecs,
         [&](int row, int n, Vec score) { store(&scores[row][n], score); });
@@ -190,9 +199,9 @@ class TileAttention {
                                   lane_sums_ + (r + row) * kLanes);
     multiply<kRows, 8>(
         &scores[0][begin], kTileKeys, end - begin,
-        [this, begin](int n, int c) {
+        [&](int n, int c) {
           if (c == 0) prefetch_.some(4);
-          return load(value_rows_[begin + n] + c * kLanes);
+          return load(source.value_rows[begin + n] + c * kLanes);
         },
         static_cast<int>(padded_dim_) / kLanes, [&](int row, int i, Vec sum) {
           float* value = softmax.values + (r + row) * softmax.stride + i;
@@ -212,8 +221,6 @@ class TileAttention {
   CacheTile<Cache> tiles_[2];
   CacheTile<Cache>*current_ = &tiles_[0], *next_ = &tiles_[1];
   Prefetch<Cache> prefetch_;  // of next_
-  const float *key_columns_[kTileKeys / kLanes], *value_rows_[kTileKeys];
-  int64_t key_stride_ = kTileKeys;
   int64_t first_visible_[kTileRows], end_visible_[kTileRows];
 };
 
