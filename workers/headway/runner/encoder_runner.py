@@ -61,7 +61,7 @@ class EncoderRunner:
         """
         if num_decodes or context_tokens or not 1 <= prefill_tokens <= self.spec.max_position:
             raise InvalidArgumentError(
-                f"A step of an encoder is one sequence of 1 to {self.spec.max_position} tokens: no decodes, no context.",
+                f"A step of an encoder is one sequence of 1 to {self.spec.max_position} tokens, without context.",
                 field="prefill_tokens",
             )
         token_ids = tuple(index % self.spec.vocab_size for index in range(prefill_tokens))
