@@ -209,7 +209,10 @@ async def test_from_nothing_to_serving_through_deaths_to_nothing(
 
         await service.shutdown(grace_s=1.0)
         assert sorted(await stack.events()) == ["worker-0: drain llama", "worker-1: drain llama"]
-        assert {process.state for process in service.status().processes[1:]} == {"stopped"}
+        # What a worker last said of itself is known for up to half a second after its end.
+        await until(
+            lambda: {process.state for process in service.status().processes[1:]} == {"stopped"}, what="the end"
+        )
         pids = [process.pid for process in service.status().processes[1:]]
         assert not any(psutil.pid_exists(pid) for pid in pids)
 

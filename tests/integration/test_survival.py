@@ -126,17 +126,23 @@ def _pids_of_others(stack: RunningStack) -> dict[str, int]:
     return {process["name"]: process["pid"] for process in processes if process["name"] != "controller"}
 
 
-def busy_worker(pair: RunningStack) -> str:
-    """The worker that runs more sequences, once one runs any."""
-    endpoints = {name: pair.endpoint(name) for name in ("worker-0", "worker-1")}
+def kill_busy_worker(endpoints: dict[str, int]) -> None:
+    """Kills the worker that runs more sequences, once one runs any. `endpoints`: the process at each of them."""
     num_running = dict.fromkeys(endpoints, 0)
 
     def is_any_busy() -> bool:
-        num_running.update({name: load(endpoint).num_running for name, endpoint in endpoints.items()})
+        num_running.update({endpoint: load(endpoint).num_running for endpoint in endpoints})
         return any(num_running.values())
 
-    wait_for(is_any_busy)
-    return max(num_running, key=num_running.__getitem__)
+    wait_for(is_any_busy, every_s=0.01)
+    os.kill(endpoints[max(num_running, key=num_running.__getitem__)], signal.SIGKILL)
+
+
+def worker_processes(pair: RunningStack) -> dict[str, int]:
+    """The process at each worker's endpoint, once both have one."""
+    names = ("worker-0", "worker-1")
+    wait_for(lambda: all(pair.endpoint(name) for name in names), timeout_s=30, every_s=0.5)
+    return {pair.endpoint(name): pair.pid(name) for name in names}
 
 
 async def test_a_stream_goes_on_when_its_worker_dies(pair: RunningStack) -> None:
@@ -144,16 +150,18 @@ async def test_a_stream_goes_on_when_its_worker_dies(pair: RunningStack) -> None
     body = {"model": "tiny", "max_tokens": 400, "temperature": 0, "ignore_eos": True}
     prompts = [f"line {i} goes" for i in range(8)]
     expected = await asyncio.gather(*(stream_text(pair.url, body | {"prompt": prompt}) for prompt in prompts))
+    endpoints = worker_processes(pair)
     streams = [asyncio.create_task(stream_text(pair.url, body | {"prompt": prompt})) for prompt in prompts]
-    os.kill(pair.pid(await asyncio.to_thread(busy_worker, pair)), signal.SIGKILL)
+    await asyncio.to_thread(kill_busy_worker, endpoints)
     assert await asyncio.gather(*streams) == expected
 
 
 def test_sampled_streams_survive_too(pair: RunningStack) -> None:
     pair.wait_until_ready()
-    fields = {"temperature": 0.9, "seed": 4, "max_tokens": 400}
+    fields = {"temperature": 0.9, "seed": 4, "max_tokens": 400, "ignore_eos": True}
     expected = ask(pair, **fields).json()["choices"][0]["text"]
+    endpoints = worker_processes(pair)
     with ThreadPoolExecutor(4) as pool:
         answers = [pool.submit(ask, pair, **fields) for _ in range(4)]
-        os.kill(pair.pid(busy_worker(pair)), signal.SIGKILL)
+        kill_busy_worker(endpoints)
         assert [answer.result().json()["choices"][0]["text"] for answer in answers] == [expected] * 4

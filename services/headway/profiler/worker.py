@@ -91,4 +91,6 @@ def _rpc_faults() -> Iterator[None]:
     try:
         yield
     except grpc.aio.AioRpcError as error:
+        if error.code() is grpc.StatusCode.CANCELLED:  # not by us: that would be asyncio's
+            raise UnavailableError("The worker went away.", hint="It is being restarted; try again.") from None
         raise error_from_rpc(error) from None
