@@ -1,7 +1,6 @@
 """`python -m headway.worker`: one worker process."""
 
 import asyncio
-import sys
 
 from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
@@ -10,10 +9,6 @@ from headway.worker.config import WorkerConfig
 from headway.worker.hardware import detect_hardware
 from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
-
-# The engine's thread comes back from a kernel to launch the next one while the event loop sends out the last step's
-# tokens: it must not wait for the interpreter's default of 5 ms.
-_SWITCH_INTERVAL_S = 0.0002
 
 
 async def main(config: WorkerConfig) -> None:
@@ -40,5 +35,4 @@ async def main(config: WorkerConfig) -> None:
 
 
 if __name__ == "__main__":
-    sys.setswitchinterval(_SWITCH_INTERVAL_S)
     run(main(parse_config(WorkerConfig, prog="headway-worker")))
