@@ -2,6 +2,7 @@
 
 import asyncio
 import itertools
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,6 +10,7 @@ import grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.rpc.interceptors import CallInterceptor
+from headway.rpc.status import error_to_pb
 from headway.v1 import router_pb2, router_pb2_grpc
 
 
@@ -20,47 +22,85 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         workers: endpoint by worker id, in order of preference.
         routed: requests, in order.
         released: outcomes by lease id; a lease released twice shows twice.
-        metadata: of the last Route call.
-        fault: raised by Route.
-        delay_s: before Route answers.
+        withdrawn: requests that were taken back before they had an answer.
+        num_streams: that gateways opened.
+        fault: the answer to all requests.
+        delay_s: before each answer.
     """
 
     workers: dict[str, str] = field(default_factory=dict)
-    routed: list[router_pb2.RouteRequest] = field(default_factory=list)
+    routed: list[router_pb2.Route] = field(default_factory=list)
     leased: list[str] = field(default_factory=list)
-    released: list[router_pb2.ReleaseRequest] = field(default_factory=list)
-    metadata: dict[str, str] = field(default_factory=dict)
+    released: list[router_pb2.Release] = field(default_factory=list)
+    withdrawn: list[router_pb2.Release] = field(default_factory=list)
+    num_streams: int = 0
     fault: HeadwayError | None = None
     delay_s: float = 0.0
+    _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _numbers: Any = field(default_factory=itertools.count)
 
     @property
     def num_open(self) -> int:
         return len(self.leased) - len(self.released)
 
-    async def Route(  # noqa: N802 - the method's name in the protocol
-        self, request: router_pb2.RouteRequest, context: Any
-    ) -> router_pb2.RouteResponse:
-        self.routed.append(request)
-        self.metadata = dict(context.invocation_metadata())
+    async def Dispatch(  # noqa: N802 - the method's name in the protocol
+        self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
+    ) -> AsyncIterator[router_pb2.DispatchResponse]:
+        self.num_streams += 1
+        answers: asyncio.Queue[router_pb2.DispatchResponse] = asyncio.Queue()
+        reader = asyncio.create_task(self._read(request_iterator, answers))
+        try:
+            while True:
+                reading = asyncio.create_task(answers.get())
+                await asyncio.wait({reading, reader}, return_when=asyncio.FIRST_COMPLETED)
+                if not reading.done():
+                    reading.cancel()
+                    return
+                yield reading.result()
+        finally:
+            reader.cancel()
+
+    async def _read(
+        self,
+        requests: AsyncIterator[router_pb2.DispatchRequest],
+        answers: "asyncio.Queue[router_pb2.DispatchResponse]",
+    ) -> None:
+        async for message in requests:
+            if message.HasField("release"):
+                self._release(message.release)
+                continue
+            self.routed.append(message.route)
+            answering = asyncio.create_task(self._answer(message.route, answers))
+            self._answering[message.route.request_id] = answering
+
+    async def _answer(self, request: router_pb2.Route, answers: "asyncio.Queue[router_pb2.DispatchResponse]") -> None:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
+        answer = router_pb2.DispatchResponse(request_id=request.request_id)
+        try:
+            answer.lease.CopyFrom(self._lease(request))
+        except HeadwayError as error:
+            answer.error.CopyFrom(error_to_pb(error))
+        answers.put_nowait(answer)
+
+    def _lease(self, request: router_pb2.Route) -> router_pb2.Lease:
         if self.fault is not None:
             raise self.fault
         for worker_id, endpoint in self.workers.items():
             if worker_id not in request.excluded_worker_ids:
                 lease_id = f"lease-{next(self._numbers)}"
                 self.leased.append(lease_id)
-                return router_pb2.RouteResponse(
+                return router_pb2.Lease(
                     lease_id=lease_id, worker_id=worker_id, endpoint=endpoint, reason="the first one"
                 )
         raise UnavailableError("No worker serves the model just now.", retry_after_s=1.0)
 
-    async def Release(  # noqa: N802
-        self, request: router_pb2.ReleaseRequest, context: Any
-    ) -> router_pb2.ReleaseResponse:
-        self.released.append(request)
-        return router_pb2.ReleaseResponse()
+    def _release(self, release: router_pb2.Release) -> None:
+        if release.lease_id:
+            self.released.append(release)
+        else:
+            self._answering[release.request_id].cancel()
+            self.withdrawn.append(release)
 
     async def GetFleet(  # noqa: N802
         self, request: router_pb2.GetFleetRequest, context: Any

@@ -32,7 +32,7 @@ class Router:
         number = len(request.excluded_worker_ids)
         return Lease(lease_id=f"lease-{number}", worker_id=f"worker-{number}", endpoint=f"host:{number}", reason="")
 
-    async def release(self, release: Release) -> None:
+    def release(self, release: Release) -> None:
         self.released.append(release)
 
 
@@ -70,7 +70,6 @@ async def test_an_answer_releases_its_lease_with_its_time() -> None:
     router = Router()
     inferrer = Inferrer(router=router, workers=Workers(), resume_timeout_s=1)
     answer = await inferrer.infer(job())
-    await inferrer.close()
     assert answer.vectors.tolist() == [[3.0], [5.0]]
     assert (router.routed[0].num_prompt_tokens, router.routed[0].max_output_tokens) == (3, 0)
     (release,) = router.released
@@ -83,7 +82,6 @@ async def test_a_lost_worker_is_replaced_by_another() -> None:
     router, workers = Router(), Workers(UnavailableError("gone"), UnavailableError("gone too"))
     inferrer = Inferrer(router=router, workers=workers, resume_timeout_s=1)
     assert (await inferrer.infer(job())).num_tokens == 3
-    await inferrer.close()
     assert workers.endpoints == ["host:0", "host:1", "host:2"]
     assert [request.resumed for request in router.routed] == [False, True, True]
     assert router.routed[-1].excluded_worker_ids == ("worker-0", "worker-1")
@@ -102,7 +100,6 @@ async def test_a_fault_that_every_worker_shares_is_raised_at_once() -> None:
     inferrer = Inferrer(router=router, workers=Workers(InternalError("broken")), resume_timeout_s=1)
     with pytest.raises(InternalError):
         await inferrer.infer(job())
-    await inferrer.close()
     assert [release.outcome for release in router.released] == [Outcome.ERROR]
 
 
@@ -123,7 +120,6 @@ async def test_a_client_that_leaves_gives_its_place_back() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    await inferrer.close()
     assert [release.outcome for release in router.released] == [Outcome.CANCELLED]
 
 

@@ -45,7 +45,7 @@ def test_the_request_id_goes_all_the_way(gateway: Gateway, world: World) -> None
     body = {"model": MODEL, "prompt": "ab", "max_tokens": 1}
     response = httpx.post(f"{gateway.url}/v1/completions", json=body, headers={"x-request-id": "mine-7"})
     assert response.headers["x-request-id"] == "mine-7"
-    assert world.router.metadata["x-request-id"] == "mine-7"
+    assert world.router.routed[-1].request_id.startswith("mine-7.")
     assert world.worker.last.request_id.startswith("mine-7.")
     first, second = (httpx.post(f"{gateway.url}/v1/completions", json=body).headers["x-request-id"] for _ in range(2))
     assert first != second
@@ -65,11 +65,13 @@ def test_one_request_id_may_run_twice_at_once(gateway: Gateway, world: World) ->
     assert len({submit.request_id for submit in world.worker.submitted}) == 2
 
 
-def test_many_requests_share_one_stream_to_the_worker(client: openai.OpenAI, world: World) -> None:
+def test_many_requests_share_one_stream_to_the_router_and_one_to_the_worker(
+    client: openai.OpenAI, world: World
+) -> None:
     client.completions.create(model=MODEL, prompt="ab", max_tokens=1)
-    num_streams = world.worker.num_streams
+    num_streams = world.worker.num_streams, world.router.num_streams
     client.completions.create(model=MODEL, prompt=["a", "b", "c"], n=2, max_tokens=3)
-    assert world.worker.num_streams == num_streams
+    assert (world.worker.num_streams, world.router.num_streams) == num_streams
 
 
 def test_without_a_router_streams_go_on_and_new_requests_are_refused_fast(gateway: Gateway, world: World) -> None:

@@ -18,7 +18,7 @@ def test_a_trace_goes_from_the_client_to_router_and_worker(guarded: Gateway, wor
     own = world.worker.last.traceparent
     assert own.split("-")[1] == TRACE_ID
     assert own != TRACEPARENT
-    assert world.router.metadata["traceparent"] == own
+    assert world.router.routed[-1].traceparent == own
     wait_for(lambda: any(span.span_id.hex() == own.split("-")[2] for span in world.collector.spans))
     span = next(span for span in world.collector.spans if span.span_id.hex() == own.split("-")[2])
     assert span.name == "gateway CompletionRequest"
@@ -37,4 +37,4 @@ def test_nothing_is_traced_unless_asked_for(gateway: Gateway, world: World) -> N
     body = {"model": MODEL, "prompt": "ab", "max_tokens": 2}
     httpx.post(f"{gateway.url}/v1/completions", json=body, headers={"traceparent": TRACEPARENT})
     assert world.worker.last.traceparent == ""
-    assert "traceparent" not in world.router.metadata
+    assert not world.router.routed[-1].traceparent

@@ -96,7 +96,7 @@ class World:
         wait_for(lambda: self.router.num_open == 0)
         self.router.fault, self.router.delay_s = None, 0.0
         self.router.workers = {"worker-0": self.worker_endpoint}
-        for log in (self.router.routed, self.router.leased, self.router.released):
+        for log in (self.router.routed, self.router.leased, self.router.released, self.router.withdrawn):
             log.clear()
         self.worker.fail_submit = self.worker.fail_at = None
         self.worker.step_s = 0.001

@@ -9,6 +9,7 @@ import grpc
 import pytest
 
 from headway.core.plan import ServingPlan
+from headway.observe.tracing import Tracing
 from headway.router.attainment import Attainment
 from headway.router.config import RouterConfig
 from headway.router.service import RouterService
@@ -37,7 +38,8 @@ def routing(database: Database) -> StartRouter:
         async with Peers(Membership(database)).watching() as peers:
             service = RouterService(config, peers=peers, attainment=Attainment(database), instance_id="test")
             upkeep = Upkeep(config, service, peers=peers, plans=PlanStore(database))
-            router_pb2_grpc.add_RouterServiceServicer_to_server(RouterServicer(service), server)
+            servicer = RouterServicer(service, tracing=Tracing("router", otlp_endpoint=None))
+            router_pb2_grpc.add_RouterServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
             following = asyncio.create_task(Followers(peers, "worker", follow=service.follow, lose=service.lose).run())

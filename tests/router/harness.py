@@ -12,6 +12,7 @@ from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPl
 from headway.core.slo import Slo
 from headway.router.service import RouterService
 from headway.router.upkeep import Upkeep
+from headway.rpc.status import error_from_pb
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
 LATENCY = LatencyModel(
@@ -65,6 +66,32 @@ def make_plan(*worker_ids: str, plan_id: str = "plan-1", slo: Slo | None = None)
     )
 
 
+async def route_once(
+    stub: "router_pb2_grpc.RouterServiceAsyncStub", message: router_pb2.Route, *, timeout_s: float | None
+) -> router_pb2.Lease:
+    """Over a stream of its own; raises what the router refuses it with."""
+    call = stub.Dispatch(timeout=timeout_s)
+    await call.write(router_pb2.DispatchRequest(route=message))
+    answer = await call.read()
+    assert isinstance(answer, router_pb2.DispatchResponse), await call.details()
+    assert answer.request_id == message.request_id
+    await call.done_writing()
+    if answer.HasField("error"):
+        raise error_from_pb(answer.error)
+    return answer.lease
+
+
+async def release_once(
+    stub: "router_pb2_grpc.RouterServiceAsyncStub", message: router_pb2.Release, *, timeout_s: float = 5.0
+) -> None:
+    """Over a stream of its own, which ends when the router has heard it; raises what is wrong with it."""
+    call = stub.Dispatch(timeout=timeout_s)
+    await call.write(router_pb2.DispatchRequest(release=message))
+    await call.done_writing()
+    async for answer in call:
+        raise error_from_pb(answer.error)
+
+
 @dataclass(frozen=True, slots=True)
 class RunningRouter:
     """A router that serves, and a stub on it."""
@@ -75,7 +102,7 @@ class RunningRouter:
 
     async def route(
         self, request_id: str, *, timeout_s: float | None = 10.0, slo: dict[str, float] | None = None, **fields: Any
-    ) -> router_pb2.RouteResponse:
+    ) -> router_pb2.Lease:
         request: dict[str, Any] = {
             "model": "llama",
             "gateway_id": "gateway-0",
@@ -83,11 +110,11 @@ class RunningRouter:
             "max_output_tokens": 32,
         }
         objective = common_pb2.Slo(**slo) if slo else None
-        message = router_pb2.RouteRequest(request_id=request_id, slo=objective, **(request | fields))
-        return await self.stub.Route(message, timeout=timeout_s)
+        message = router_pb2.Route(request_id=request_id, slo=objective, **(request | fields))
+        return await route_once(self.stub, message, timeout_s=timeout_s)
 
     async def release(self, lease_id: str, *, outcome: str = "complete", **fields: Any) -> None:
-        await self.stub.Release(router_pb2.ReleaseRequest(lease_id=lease_id, outcome=outcome, **fields))
+        await release_once(self.stub, router_pb2.Release(lease_id=lease_id, outcome=outcome, **fields))
 
     async def fleet(self) -> router_pb2.GetFleetResponse:
         return await self.stub.GetFleet(router_pb2.GetFleetRequest())

@@ -16,7 +16,7 @@ from headway.store.plans import PlanStore
 from headway.store.redis import Database
 from headway.store.schema import ATTAINMENT
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
-from tests.router.harness import make_plan
+from tests.router.harness import make_plan, release_once, route_once
 from tests.router.scripted import ScriptedWorker
 
 
@@ -32,15 +32,15 @@ async def router_process(redis_url: str, namespace: str) -> AsyncIterator[asynci
             await process.wait()
 
 
-async def route(peers: Peers, request_id: str) -> router_pb2.RouteResponse:
-    request = router_pb2.RouteRequest(
+async def route(peers: Peers, request_id: str) -> router_pb2.Lease:
+    request = router_pb2.Route(
         request_id=request_id,
         model="llama",
         gateway_id="gateway-0",
         num_prompt_tokens=10,
         slo=common_pb2.Slo(ttft_s=60.0),
     )
-    return await peers.call("router", router_pb2_grpc.RouterServiceStub, lambda stub: stub.Route(request, timeout=2.0))
+    return await route_once(peers.stub("router", router_pb2_grpc.RouterServiceStub), request, timeout_s=2.0)
 
 
 async def get_fleet(peers: Peers) -> router_pb2.GetFleetResponse:
@@ -66,16 +66,16 @@ async def test_a_killed_router_is_missed_at_once_and_its_successor_knows_the_fle
         async with router_process(redis_url, namespace) as process:
             first = await until_router(peers)
             lease = await route(peers, "a")
-            release = router_pb2.ReleaseRequest(lease_id=lease.lease_id, outcome="complete", ttft_s=0.1, tpot_s=0.01)
+            release = router_pb2.Release(lease_id=lease.lease_id, outcome="complete", ttft_s=0.1, tpot_s=0.01)
             stub: router_pb2_grpc.RouterServiceAsyncStub = router_pb2_grpc.RouterServiceStub(peers.channel(first))
-            await stub.Release(release)
+            await release_once(stub, release)
             while not await database.redis.exists(ATTAINMENT.key(namespace, "llama")):  # noqa: ASYNC110
                 await asyncio.sleep(0.05)
             process.kill()
             await process.wait()
             started_s = time.monotonic()
             with pytest.raises(grpc.aio.AioRpcError) as caught:
-                await stub.Release(release, timeout=5.0)
+                await release_once(stub, release)
             assert error_from_rpc(caught.value).code == "unavailable"
             assert time.monotonic() - started_s < 1.0
         async with router_process(redis_url, namespace) as process:

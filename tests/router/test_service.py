@@ -6,12 +6,16 @@ import time
 from contextlib import AsyncExitStack
 from dataclasses import replace
 
-import grpc
 import pytest
 
-from headway.core.errors import HeadwayError, NotFoundError, ResourceExhaustedError, UnavailableError
+from headway.core.errors import (
+    HeadwayError,
+    InvalidArgumentError,
+    NotFoundError,
+    ResourceExhaustedError,
+    UnavailableError,
+)
 from headway.core.slo import Slo
-from headway.rpc.status import error_from_rpc
 from headway.store.redis import Database
 from headway.v1 import router_pb2
 from tests.router.conftest import StartRouter
@@ -25,12 +29,12 @@ HASHES = [bytes([i]) * 16 for i in range(6)]
 
 async def refusal(router: RunningRouter, request_id: str = "x", **fields: object) -> HeadwayError:
     """The error that this request gets."""
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
+    with pytest.raises(HeadwayError) as caught:
         await router.route(request_id, **fields)  # type: ignore[arg-type]
-    return error_from_rpc(caught.value)
+    return caught.value
 
 
-async def fill(router: RunningRouter, *, num: int) -> list[router_pb2.RouteResponse]:
+async def fill(router: RunningRouter, *, num: int) -> list[router_pb2.Lease]:
     return [await router.route(f"filler-{i}") for i in range(num)]
 
 
@@ -253,5 +257,5 @@ async def test_a_negative_length_is_an_invalid_argument(database: Database, rout
 
 async def test_an_unknown_outcome_is_an_invalid_argument(database: Database, routing: StartRouter) -> None:
     async with ScriptedWorker.running(database, "worker-0"), routing() as router:
-        with pytest.raises(grpc.aio.AioRpcError, match="complete, cancelled, error, moved"):
+        with pytest.raises(InvalidArgumentError, match="complete, cancelled, error, moved"):
             await router.release("lease", outcome="lost")

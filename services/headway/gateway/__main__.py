@@ -4,12 +4,13 @@ import asyncio
 
 from headway.gateway.app import make_app
 from headway.gateway.catalogue import Catalogue
-from headway.gateway.client import InferClient, RouterClient, WorkerClient
+from headway.gateway.client import InferClient, WorkerClient
 from headway.gateway.config import GatewayConfig
 from headway.gateway.generation import Generator
 from headway.gateway.http_server import HttpServer
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.link import Links
+from headway.gateway.router_link import RouterLinks
 from headway.gateway.service import GatewayService
 from headway.gateway.servicer import InferenceServicer
 from headway.rpc.config import parse_config
@@ -23,7 +24,7 @@ _GRACE_S = 2
 async def main(config: GatewayConfig) -> None:
     async with hosting("gateway", config, is_public=True) as host:
         catalogue = Catalogue(PlanStore(host.database))
-        router = RouterClient(host.peers, gateway_id=host.member_id)
+        router = RouterLinks(host.peers, gateway_id=host.member_id)
         generator = Generator(
             router=router,
             links=Links(WorkerClient(host.peers)),
@@ -46,7 +47,8 @@ async def main(config: GatewayConfig) -> None:
 
         async def stop() -> None:
             await asyncio.gather(http.stop(), host.server.stop(_GRACE_S))
-            await asyncio.gather(generator.close(), inferrer.close())
+            await generator.close()
+            await router.close()
 
         await host.serve(on_stop=stop)
 

@@ -1,15 +1,17 @@
 """The HTTP application."""
 
+from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
+from fastapi.routing import APIRoute
 from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from headway.core.errors import HeadwayError
 from headway.gateway.entrance import Entrance
@@ -27,8 +29,7 @@ _JSON = "application/json"
 def make_app(service: GatewayService) -> ASGIApp:
     """All routes, behind the entrance."""
     app = FastAPI(title="Headway", version=_version(), description="The OpenAI API, and what operators ask.")
-    _add_generation(app, service)
-    _add_inference(app, service)
+    _add_exchanges(app, service)
     _add_models(app, service)
     _add_operations(app, service)
     app.add_exception_handler(HeadwayError, _on_headway_error)
@@ -36,31 +37,52 @@ def make_app(service: GatewayService) -> ASGIApp:
     return Entrance(app, keys=service.keys)
 
 
-def _add_generation(app: FastAPI, service: GatewayService) -> None:
-    @app.post("/v1/completions", openapi_extra=_body_of(CompletionRequest), response_model=None)
-    async def completions() -> Response:
+class _ExchangeRoute(APIRoute):
+    """Documented like any other route, and out of the way of requests: their exchange answers them itself."""
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "POST":
+            await self.endpoint()(scope, receive, send)
+        else:
+            await super().handle(scope, receive, send)
+
+
+def _add_exchanges(app: FastAPI, service: GatewayService) -> None:
+    def post(path: str, kind: type[BaseModel]) -> Callable[[Callable[[], Response]], None]:
+        def add(endpoint: Callable[[], Response]) -> None:
+            app.router.add_api_route(
+                path,
+                endpoint,
+                methods=["POST"],
+                openapi_extra=_body_of(kind),
+                response_model=None,
+                route_class_override=_ExchangeRoute,
+            )
+
+        return add
+
+    @post("/v1/completions", CompletionRequest)
+    def completions() -> Response:
         """Text behind prompts."""
         return Answer(service, CompletionRequest, prepare_completion)
 
-    @app.post("/v1/chat/completions", openapi_extra=_body_of(ChatRequest), response_model=None)
-    async def chat_completions() -> Response:
+    @post("/v1/chat/completions", ChatRequest)
+    def chat_completions() -> Response:
         """The assistant's next message."""
         return Answer(service, ChatRequest, prepare_chat)
 
-
-def _add_inference(app: FastAPI, service: GatewayService) -> None:
-    @app.post("/v1/embeddings", openapi_extra=_body_of(EmbeddingRequest), response_model=None)
-    async def embeddings() -> Response:
+    @post("/v1/embeddings", EmbeddingRequest)
+    def embeddings() -> Response:
         """Vectors of texts."""
         return InferAnswer(service, EmbeddingRequest, embed)
 
-    @app.post("/v1/classify", openapi_extra=_body_of(ClassifyRequest), response_model=None)
-    async def classes() -> Response:
+    @post("/v1/classify", ClassifyRequest)
+    def classes() -> Response:
         """Labels of texts."""
         return InferAnswer(service, ClassifyRequest, classify)
 
-    @app.post("/v1/rerank", openapi_extra=_body_of(RerankRequest), response_model=None)
-    async def ranking() -> Response:
+    @post("/v1/rerank", RerankRequest)
+    def ranking() -> Response:
         """Documents by their relevance to a query."""
         return InferAnswer(service, RerankRequest, rerank)
 

@@ -1,4 +1,4 @@
-"""What the gateway asks of the router and of workers, as core types."""
+"""What the gateway asks of workers, as core types."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -11,17 +11,11 @@ from numpy.typing import NDArray
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.infer import InferRequest
 from headway.core.request import GenerationRequest, SequenceOutput
-from headway.core.slo import Slo
-from headway.gateway.lease import Lease, PlaceRequest, Release
-from headway.observe.logging import request_id_var
 from headway.rpc.convert import group_to_pb, output_from_pb
 from headway.rpc.convert.infer import infer_to_pb
-from headway.rpc.interceptors import REQUEST_ID_METADATA_KEY
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
-from headway.v1 import common_pb2, router_pb2, router_pb2_grpc, worker_pb2, worker_pb2_grpc
-
-_RELEASE_TIMEOUT_S = 5.0
+from headway.v1 import worker_pb2, worker_pb2_grpc
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,60 +39,6 @@ class Failure:
 
     sequence_id: str
     error: HeadwayError
-
-
-class RouterClient:
-    """The router that runs at the moment."""
-
-    def __init__(self, peers: Peers, *, gateway_id: str) -> None:
-        self._peers = peers
-        self._gateway_id = gateway_id
-
-    async def route(self, request: PlaceRequest) -> Lease:
-        message = router_pb2.RouteRequest(
-            request_id=request.request_id,
-            model=request.model,
-            gateway_id=self._gateway_id,
-            num_prompt_tokens=request.num_prompt_tokens,
-            max_output_tokens=request.max_output_tokens,
-            block_hashes=request.block_hashes,
-            slo=_slo_to_pb(request.slo),
-            excluded_worker_ids=request.excluded_worker_ids,
-            resumed=request.resumed,
-            num_sequences=request.num_sequences,
-        )
-        metadata = self._metadata(("traceparent", request.traceparent))
-        response: router_pb2.RouteResponse = await self._peers.call(
-            "router", router_pb2_grpc.RouterServiceStub, lambda stub: stub.Route(message, metadata=metadata)
-        )
-        return Lease(
-            lease_id=response.lease_id,
-            worker_id=response.worker_id,
-            endpoint=response.endpoint,
-            reason=response.reason,
-        )
-
-    async def release(self, release: Release) -> None:
-        message = router_pb2.ReleaseRequest(
-            lease_id=release.lease_id,
-            outcome=release.outcome,
-            ttft_s=release.ttft_s,
-            tpot_s=release.tpot_s,
-            usage=common_pb2.Usage(
-                prompt_tokens=release.num_prompt_tokens, completion_tokens=release.num_output_tokens
-            ),
-            slo=_slo_to_pb(release.slo),
-        )
-        metadata = self._metadata()
-        await self._peers.call(
-            "router",
-            router_pb2_grpc.RouterServiceStub,
-            lambda stub: stub.Release(message, metadata=metadata, timeout=_RELEASE_TIMEOUT_S),
-        )
-
-    def _metadata(self, *pairs: tuple[str, str]) -> tuple[tuple[str, str], ...]:
-        own = ((REQUEST_ID_METADATA_KEY, request_id_var.get()), *pairs)
-        return (*self._peers.metadata, *(pair for pair in own if pair[1]))
 
 
 class WorkerClient:
@@ -162,7 +102,3 @@ def _output_from_pb(message: worker_pb2.SequenceOutput) -> SequenceOutput | Fail
     if message.HasField("error"):
         return Failure(message.request_id, error_from_pb(message.error))
     return output_from_pb(message)
-
-
-def _slo_to_pb(slo: Slo) -> common_pb2.Slo:
-    return common_pb2.Slo(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s)

@@ -11,7 +11,6 @@ from headway.gateway.lease import Router
 from headway.gateway.link import Links
 from headway.gateway.mailbox import Mailbox
 from headway.gateway.measure import ModelMetrics
-from headway.gateway.places import Places
 from headway.gateway.run import Run
 
 
@@ -23,7 +22,7 @@ class Generator:
     """
 
     def __init__(self, *, router: Router, links: Links, resume_timeout_s: float) -> None:
-        self._places = Places(router)
+        self._router = router
         self._links = links
         self._resume_timeout_s = resume_timeout_s
         self._metrics: dict[str, ModelMetrics] = {}
@@ -40,9 +39,8 @@ class Generator:
                 yield deltas
 
     async def close(self) -> None:
-        """Cancels what still runs, and waits until the router has heard of it."""
+        """Cancels what still runs."""
         await self._links.close()
-        await self._places.close()
 
     def _stream(self, job: Job, prompt_index: int) -> AsyncGenerator[list[Delta], None]:
         deltas = self._run(job, prompt_index).deltas()
@@ -62,7 +60,7 @@ class Generator:
         return Run(
             job,
             prompt_index,
-            places=self._places,
+            router=self._router,
             links=self._links,
             metrics=self._metrics[name],
             resume_timeout_s=self._resume_timeout_s,

@@ -67,6 +67,7 @@ class Router(Protocol):
     """Gives places and takes them back."""
 
     async def route(self, request: PlaceRequest) -> Lease:
-        """Raises the router's HeadwayError where it refuses."""
+        """A place; cancelling takes the request back. Raises the router's HeadwayError where it refuses."""
 
-    async def release(self, release: Release) -> None: ...
+    def release(self, release: Release) -> None:
+        """Returns at once; the router hears of it soon."""

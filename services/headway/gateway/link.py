@@ -73,8 +73,9 @@ class WorkerLink:
                 self._was_open = True  # the transport took it
 
     def _deliver(self, outputs: list[SequenceOutput | Failure]) -> None:
+        """The youngest sequences come first: a first token is waited for more than those that follow."""
         mailboxes = self._mailboxes
-        for output in outputs:
+        for output in reversed(outputs):
             if isinstance(output, Failure):
                 mailbox = mailboxes.pop(output.sequence_id, None)
             elif output.finish_reason is not None:

@@ -1,7 +1,7 @@
 """Names of requests: the client's own where it gives one."""
 
+import random
 import re
-import uuid
 
 from headway.core.errors import InvalidArgumentError
 
@@ -9,7 +9,7 @@ _ACCEPTED = re.compile(r"[A-Za-z0-9._:/+=@-]{1,128}")
 
 
 def new_request_id() -> str:
-    return f"req-{uuid.uuid4().hex}"
+    return f"req-{random.getrandbits(128):032x}"
 
 
 def check_request_id(request_id: str) -> str:
@@ -25,4 +25,4 @@ def check_request_id(request_id: str) -> str:
 
 def job_id(request_id: str) -> str:
     """Unique even where clients use a request id twice: routers and workers tell sequences apart by it."""
-    return f"{request_id}.{uuid.uuid4().hex[:8]}"
+    return f"{request_id}.{random.getrandbits(64):016x}"

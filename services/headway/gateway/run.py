@@ -12,12 +12,11 @@ from headway.gateway.beam import BeamDecoding
 from headway.gateway.client import Failure
 from headway.gateway.decoding import Decoding
 from headway.gateway.job import Delta, Job
-from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
+from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release, Router
 from headway.gateway.link import Delivery, LinkLost, Links, WorkerLink
 from headway.gateway.mailbox import Mailbox
 from headway.gateway.measure import ModelMetrics, Stopwatch
 from headway.gateway.patience import Patience
-from headway.gateway.places import Places
 from headway.gateway.text.detokenizer import Detokenizer
 
 log = logging.getLogger(__name__)
@@ -50,14 +49,14 @@ class Run:
         job: Job,
         prompt_index: int,
         *,
-        places: Places,
+        router: Router,
         links: Links,
         metrics: ModelMetrics,
         resume_timeout_s: float,
         clock: Callable[[], float],
     ) -> None:
         self._job = job
-        self._places = places
+        self._router = router
         self._links = links
         self._metrics = metrics
         self._clock = clock
@@ -118,7 +117,7 @@ class Run:
         request = replace(self._wanted, num_sequences=num_sequences)
         while True:
             try:
-                lease = await self._places.take(request)
+                lease = await self._router.route(request)
             except UnavailableError as error:
                 if not request.resumed:
                     raise
@@ -178,7 +177,7 @@ class Run:
     def _release(self, lease: Lease | None, outcome: Outcome) -> None:
         if lease is None:
             return
-        self._places.release(
+        self._router.release(
             Release(
                 lease_id=lease.lease_id,
                 outcome=outcome,

@@ -10,6 +10,8 @@ from headway.router.request import RoutingRequest
 
 def choose(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: Policy) -> Candidate:
     """The candidate with the lowest score; of equal ones, the one chosen longest ago."""
+    if len(candidates) == 1:
+        return candidates[0]
     return min(candidates, key=lambda candidate: (policy.score(request, candidate), candidate.last_chosen))
 
 

@@ -61,6 +61,12 @@ class Fleet:
         served = [group.report.model for group in self._groups.values() if group.report and group.report.model]
         return sorted({*planned, *served})
 
+    def knows(self, model: str) -> bool:
+        """Whether a model is planned or served."""
+        return (self._plan is not None and self._plan.model(model) is not None) or any(
+            group.report is not None and group.report.model == model for group in self._groups.values()
+        )
+
     def slo(self, model: str) -> Slo:
         """The default objective of a model's requests."""
         deployment = self._plan.model(model) if self._plan else None

@@ -18,6 +18,7 @@ class RoutingRequest:
         excluded_worker_ids: workers that failed the request already.
         resumed: its stream was cut off when its worker died, so it is neither refused nor queued behind others.
         num_sequences: that it generates from the one prompt.
+        traceparent: W3C context; empty when tracing is off.
     """
 
     request_id: str
@@ -30,3 +31,4 @@ class RoutingRequest:
     excluded_worker_ids: frozenset[str] = frozenset()
     resumed: bool = False
     num_sequences: int = 1
+    traceparent: str = ""

@@ -58,7 +58,8 @@ class RouterService:
         """
         arrived_s = time.monotonic()
         self._require_known(request.model)
-        request = replace(request, slo=request.slo or self.dispatcher.fleet.slo(request.model))
+        if not request.slo and (slo := self.dispatcher.fleet.slo(request.model)):
+            request = replace(request, slo=slo)
         previous = self.dispatcher.supersede(request)
         if previous:
             self.freed([previous])
@@ -120,13 +121,15 @@ class RouterService:
         )
 
     async def _find_place(self, ticket: Ticket) -> Lease:
-        model = ticket.request.model
         place = self._queue.enter(ticket)
+        self._serve_queue(ticket.request.model)
+        ROUTE_SECONDS.observe(time.monotonic() - ticket.arrived_s)
+        return place.result() if place.done() else await self._wait(place, ticket)
+
+    async def _wait(self, place: "asyncio.Future[Lease]", ticket: Ticket) -> Lease:
+        """In line, as long as the line and the ticket's patience allow."""
         try:
-            self._serve_queue(model)
-            ROUTE_SECONDS.observe(time.monotonic() - ticket.arrived_s)
-            if not place.done():
-                self._check_queue(ticket)
+            self._check_queue(ticket)
             async with asyncio.timeout(self._patience_s(ticket)):
                 return await place
         except TimeoutError:
@@ -139,7 +142,7 @@ class RouterService:
             raise
         finally:
             self._queue.leave(ticket)
-            self._note_queued(model)
+            self._note_queued(ticket.request.model)
 
     def _serve_queue(self, model: str) -> None:
         self._queue.serve(model, place=self._place)
@@ -151,16 +154,19 @@ class RouterService:
         return found
 
     def _require_known(self, model: str) -> None:
-        models = self.dispatcher.fleet.models
-        if not models:
+        fleet = self.dispatcher.fleet
+        if fleet.knows(model):
+            return
+        if not fleet.models:
             raise UnavailableError(
                 "No model is served yet.", hint="Headway is starting; try again in a moment.", retry_after_s=_RETRY_S
             )
-        if model not in models:
-            ROUTE_DECISIONS.labels("", "unknown_model").inc()
-            raise NotFoundError(
-                f"The model '{model}' is not served here.", hint=f"Ask for one of: {', '.join(models)}.", field="model"
-            )
+        ROUTE_DECISIONS.labels("", "unknown_model").inc()
+        raise NotFoundError(
+            f"The model '{model}' is not served here.",
+            hint=f"Ask for one of: {', '.join(fleet.models)}.",
+            field="model",
+        )
 
     def _depends_on_prefix(self, request: RoutingRequest) -> bool:
         if not request.block_hashes:

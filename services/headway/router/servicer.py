@@ -1,33 +1,59 @@
 """RouterService over gRPC."""
 
+import asyncio
+from collections.abc import AsyncIterator
+
 from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
+from headway.observe.tracing import Tracing
+from headway.router.desk import Answer, Desk
 from headway.router.lease import Lease, Outcome, Release
 from headway.router.request import RoutingRequest
 from headway.router.service import RouterService
 from headway.rpc.convert import to_pb
 from headway.rpc.interceptors import Context
+from headway.rpc.status import error_to_pb
+from headway.rpc.tasks import end_tasks
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     """Converts, calls, converts."""
 
-    def __init__(self, service: RouterService) -> None:
+    def __init__(self, service: RouterService, *, tracing: Tracing) -> None:
         self._service = service
+        self._tracing = tracing
 
-    async def Route(self, request: router_pb2.RouteRequest, context: Context) -> router_pb2.RouteResponse:
-        return _lease_to_pb(await self._service.route(_request_from_pb(request)))
-
-    async def Release(self, request: router_pb2.ReleaseRequest, context: Context) -> router_pb2.ReleaseResponse:
-        self._service.release(_release_from_pb(request))
-        return router_pb2.ReleaseResponse()
+    async def Dispatch(
+        self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Context
+    ) -> AsyncIterator[router_pb2.DispatchResponse]:
+        desk = Desk(self._service, tracing=self._tracing)
+        reader = asyncio.create_task(_read(request_iterator, desk))
+        try:
+            async for answer in desk.answers():
+                yield _answer_to_pb(answer)
+        finally:
+            await end_tasks([reader])
+            await desk.close()
 
     async def GetFleet(self, request: router_pb2.GetFleetRequest, context: Context) -> router_pb2.GetFleetResponse:
         return to_pb(self._service.fleet_view(), router_pb2.GetFleetResponse)
 
 
-def _request_from_pb(message: router_pb2.RouteRequest) -> RoutingRequest:
+async def _read(requests: AsyncIterator[router_pb2.DispatchRequest], desk: Desk) -> None:
+    async for message in requests:
+        action = message.route if message.HasField("route") else message.release
+        try:
+            if isinstance(action, router_pb2.Route):
+                desk.route(_request_from_pb(action))
+            else:
+                desk.release(_release_from_pb(action))
+        except InvalidArgumentError as error:
+            desk.refuse(action.request_id, error)
+    desk.finish()
+
+
+def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
     for field in ("num_prompt_tokens", "max_output_tokens", "num_sequences"):
         if getattr(message, field) < 0:
             raise InvalidArgumentError(f"{field} is {getattr(message, field)}, it must not be negative.", field=field)
@@ -42,10 +68,11 @@ def _request_from_pb(message: router_pb2.RouteRequest) -> RoutingRequest:
         excluded_worker_ids=frozenset(message.excluded_worker_ids),
         resumed=message.resumed,
         num_sequences=message.num_sequences or 1,
+        traceparent=message.traceparent,
     )
 
 
-def _release_from_pb(message: router_pb2.ReleaseRequest) -> Release:
+def _release_from_pb(message: router_pb2.Release) -> Release:
     if message.outcome not in set(Outcome):
         raise InvalidArgumentError(
             f"The outcome '{message.outcome}' is unknown.", hint=f"Send one of: {', '.join(Outcome)}.", field="outcome"
@@ -69,8 +96,14 @@ def _slo_from_pb(message: common_pb2.Slo) -> Slo:
     )
 
 
-def _lease_to_pb(lease: Lease) -> router_pb2.RouteResponse:
-    return router_pb2.RouteResponse(
+def _answer_to_pb(answer: Answer) -> router_pb2.DispatchResponse:
+    if isinstance(answer.outcome, Lease):
+        return router_pb2.DispatchResponse(request_id=answer.request_id, lease=_lease_to_pb(answer.outcome))
+    return router_pb2.DispatchResponse(request_id=answer.request_id, error=error_to_pb(answer.outcome))
+
+
+def _lease_to_pb(lease: Lease) -> router_pb2.Lease:
+    return router_pb2.Lease(
         lease_id=lease.lease_id,
         worker_id=lease.worker_id,
         group_id=lease.group_id,

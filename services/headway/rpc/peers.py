@@ -49,7 +49,7 @@ class Peers:
 
     @asynccontextmanager
     async def watching(self) -> AsyncIterator["Peers"]:
-        await self._refresh()
+        await self.refresh()
         task = asyncio.create_task(self._watch(), name="watch-members")
         try:
             yield self
@@ -79,8 +79,8 @@ class Peers:
         async with grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS) as channel:
             yield channel
 
-    def stub(self, kind: str, stub_type: Callable[[grpc.aio.Channel], S]) -> S:
-        """A stub on the newest member of a kind; UnavailableError when there is none."""
+    def newest(self, kind: str) -> Member:
+        """The newest member of a kind; UnavailableError when there is none."""
         members = self.members(kind)
         if not members:
             raise UnavailableError(
@@ -88,7 +88,11 @@ class Peers:
                 hint="It is being restarted; try again in a second.",
                 retry_after_s=1.0,
             )
-        return stub_type(self.channel(members[0].endpoint))
+        return members[0]
+
+    def stub(self, kind: str, stub_type: Callable[[grpc.aio.Channel], S]) -> S:
+        """A stub on the newest member of a kind; UnavailableError when there is none."""
+        return stub_type(self.channel(self.newest(kind).endpoint))
 
     async def call(
         self,
@@ -105,7 +109,7 @@ class Peers:
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE or carries_error(error):
                 raise error_from_rpc(error) from None
-        await self._refresh()
+        await self.refresh()
         try:
             return await method(self.stub(kind, stub_type))
         except grpc.aio.AioRpcError as error:
@@ -118,12 +122,8 @@ class Peers:
                 async with asyncio.timeout(timeout_s):
                     await self._changed.wait()
 
-    async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(_REFRESH_EVERY_S)
-            await self._refresh()
-
-    async def _refresh(self) -> None:
+    async def refresh(self) -> None:
+        """Looks at once who is there."""
         try:
             members = await self._membership.members()
         except HeadwayError as error:
@@ -137,3 +137,8 @@ class Peers:
             await self._channels.pop(endpoint).close()
         async with self._changed:
             self._changed.notify_all()
+
+    async def _watch(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_EVERY_S)
+            await self.refresh()

@@ -13,7 +13,6 @@ from headway.gateway.infer.job import InferAnswer, InferJob
 from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release, Router
 from headway.gateway.measure import ModelMetrics, Stopwatch
 from headway.gateway.patience import Patience
-from headway.gateway.places import Places
 
 # Faults of one worker that another does not share: it ends, was given another model, or still clears up after us.
 _ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS}
@@ -34,7 +33,7 @@ class Inferrer:
     """
 
     def __init__(self, *, router: Router, workers: Workers, resume_timeout_s: float) -> None:
-        self._places = Places(router)
+        self._router = router
         self._workers = workers
         self._resume_timeout_s = resume_timeout_s
         self._metrics: dict[str, ModelMetrics] = {}
@@ -61,16 +60,12 @@ class Inferrer:
         )
         return answer
 
-    async def close(self) -> None:
-        """Waits until the router has heard of everything."""
-        await self._places.close()
-
     async def _run(self, job: InferJob, watch: Stopwatch) -> InferAnswer:
         """Asks for places until a worker answers, or patience ends."""
         patience = Patience(time.monotonic)
         excluded: tuple[str, ...] = ()
         while True:
-            lease = await self._places.take(_place_request(job, excluded))
+            lease = await self._router.route(_place_request(job, excluded))
             outcome = Outcome.ERROR
             try:
                 vectors = await self._workers.infer(lease.endpoint, job.request, traceparent=job.traceparent)
@@ -92,7 +87,7 @@ class Inferrer:
             await patience.wait(fault, timeout_s=self._resume_timeout_s)
 
     def _release(self, lease: Lease, job: InferJob, watch: Stopwatch, outcome: Outcome) -> None:
-        self._places.release(
+        self._router.release(
             Release(
                 lease_id=lease.lease_id,
                 outcome=outcome,

@@ -78,8 +78,8 @@ class ConstrainedRequest(Strict):
     guided_regex: str | None = None
     guided_choice: Choices | None = None
     guided_grammar: str | None = None
-    logit_bias: dict[str, float] = Field(default={})
-    bad_words: list[str] = Field(default=[])
+    logit_bias: dict[str, float] = Field(default_factory=dict)
+    bad_words: list[str] = Field(default_factory=list)
 
     @property
     def constraints(self) -> Constraints:

@@ -42,7 +42,7 @@ def _as_prompts(value: Any) -> Any:
         return [value]
     if not isinstance(value, list) or not value:
         raise PydanticCustomError("prompt", "should be a text, token ids, or a list of one of these")
-    if all(type(item) is int for item in value):
+    if set(map(type, value)) == {int}:
         return [value]
     for i, item in enumerate(value):
         is_text = isinstance(item, str)
@@ -78,7 +78,7 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
     max_completion_tokens: int | None = None
     min_tokens: int = 0
     ignore_eos: bool = False
-    stop_token_ids: list[int] = Field(default=[])
+    stop_token_ids: list[int] = Field(default_factory=list)
     best_of: int | None = None
     use_beam_search: bool = False
     beam_width: int | None = None
@@ -189,7 +189,7 @@ class ChatRequest(GenerationRequest, ToolRequest):
     messages: list[ChatMessage]
     logprobs: bool = False
     top_logprobs: int | None = None
-    chat_template_kwargs: dict[str, Any] = Field(default={})
+    chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
 
     @property
     def options(self) -> Options:

@@ -1,0 +1,201 @@
+"""The stream to the router, shared by every request."""
+
+import asyncio
+import contextvars
+import logging
+from collections.abc import AsyncIterator
+
+import grpc
+
+from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.slo import Slo
+from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
+from headway.gateway.mailbox import Mailbox
+from headway.rpc.peers import Peers
+from headway.rpc.status import error_from_pb, error_from_rpc
+from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
+
+log = logging.getLogger(__name__)
+
+_CLOSE_TIMEOUT_S = 2.0
+
+
+class _LinkBrokenError(Exception):
+    """The stream broke before the answer came."""
+
+    def __init__(self, cause: HeadwayError) -> None:
+        super().__init__(str(cause))
+        self.cause = cause
+
+
+class RouterLink:
+    """The stream to one router. It opens with the first action; once broken it is not used again.
+
+    Attributes:
+        endpoint: of the router.
+        is_broken: whether it takes nothing more.
+    """
+
+    def __init__(self, endpoint: str, peers: Peers) -> None:
+        self.endpoint = endpoint
+        self.is_broken = False
+        self._peers = peers
+        self._waiting: dict[str, asyncio.Future[Lease]] = {}
+        self._actions: Mailbox[router_pb2.DispatchRequest | None] = Mailbox()  # None: no more
+
+    async def route(self, message: router_pb2.Route) -> Lease:
+        """The router's answer. A request that is cancelled is taken back, with the lease that it may hold by then.
+
+        Raises:
+            _LinkBrokenError: nobody will answer here.
+            HeadwayError: the router refuses.
+        """
+        future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
+        self._waiting[message.request_id] = future
+        self._actions.put(router_pb2.DispatchRequest(route=message))
+        try:
+            return await future
+        except asyncio.CancelledError:
+            self.release(
+                router_pb2.Release(
+                    gateway_id=message.gateway_id, request_id=message.request_id, outcome=Outcome.CANCELLED
+                )
+            )
+            raise
+        finally:
+            self._waiting.pop(message.request_id, None)
+
+    def release(self, message: router_pb2.Release) -> None:
+        self._actions.put(router_pb2.DispatchRequest(release=message))
+
+    def finish(self) -> None:
+        """Nothing more follows: the stream ends once the router has heard and answered everything."""
+        self._actions.put(None)
+
+    async def run(self) -> None:
+        """Hands out answers until the stream ends or breaks."""
+        error: HeadwayError = UnavailableError("The router ended its stream.", hint="Try again in a moment.")
+        try:
+            async with self._peers.dial(self.endpoint) as channel:
+                stub: router_pb2_grpc.RouterServiceAsyncStub = router_pb2_grpc.RouterServiceStub(channel)
+                async for answer in stub.Dispatch(self._outgoing(), metadata=self._peers.metadata):
+                    self._take(answer)
+        except grpc.aio.AioRpcError as fault:
+            error = error_from_rpc(fault)
+        finally:
+            self._break(error)
+
+    async def _outgoing(self) -> AsyncIterator[router_pb2.DispatchRequest]:
+        while True:
+            for action in await self._actions.take():
+                if action is None:
+                    return
+                yield action
+
+    def _take(self, answer: router_pb2.DispatchResponse) -> None:
+        future = self._waiting.get(answer.request_id)
+        if future is None or future.done():  # taken back by now, and the router hears of that
+            return
+        if answer.HasField("error"):
+            future.set_exception(error_from_pb(answer.error))
+        else:
+            future.set_result(_lease_from_pb(answer.lease))
+
+    def _break(self, error: HeadwayError) -> None:
+        self.is_broken = True
+        for future in self._waiting.values():
+            if not future.done():
+                future.set_exception(_LinkBrokenError(error))
+        self._actions.put(None)
+
+
+class RouterLinks:
+    """The router that runs at the moment: the newest of them, over one stream."""
+
+    def __init__(self, peers: Peers, *, gateway_id: str) -> None:
+        self._peers = peers
+        self._gateway_id = gateway_id
+        self._current: RouterLink | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    async def route(self, request: PlaceRequest) -> Lease:
+        """A place; where the router cannot be reached, whoever took its place is asked once more.
+
+        Raises the HeadwayError with which the router refuses.
+        """
+        message = _route_to_pb(request, gateway_id=self._gateway_id)
+        try:
+            return await self._link().route(message)
+        except _LinkBrokenError as broken:
+            log.info("the router is asked again: %s", broken)
+        await self._peers.refresh()
+        try:
+            return await self._link().route(message)
+        except _LinkBrokenError as broken:
+            raise broken.cause from None
+
+    def release(self, release: Release) -> None:
+        """Returns at once. A router that is gone has forgotten the lease; one that lives drops it with time."""
+        try:
+            self._link().release(_release_to_pb(release))
+        except UnavailableError as error:
+            log.warning("lease %s was not released: %s", release.lease_id, error)
+
+    async def close(self) -> None:
+        """Waits until the router has heard of everything, or two seconds; it drops the leases of who is gone."""
+        if self._current is not None:
+            self._current.finish()
+        if self._tasks:
+            _, late = await asyncio.wait(self._tasks, timeout=_CLOSE_TIMEOUT_S)
+            for task in late:
+                task.cancel()
+
+    def _link(self) -> RouterLink:
+        endpoint = self._peers.newest("router").endpoint
+        link = self._current
+        if link is None or link.is_broken or link.endpoint != endpoint:
+            if link is not None:
+                link.finish()
+            link = self._current = RouterLink(endpoint, self._peers)
+            # Not in the context of the request that happens to come first.
+            task = asyncio.create_task(link.run(), name=f"router {endpoint}", context=contextvars.Context())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+        return link
+
+
+def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
+    return router_pb2.Route(
+        request_id=request.request_id,
+        model=request.model,
+        gateway_id=gateway_id,
+        num_prompt_tokens=request.num_prompt_tokens,
+        max_output_tokens=request.max_output_tokens,
+        block_hashes=request.block_hashes,
+        slo=_slo_to_pb(request.slo),
+        excluded_worker_ids=request.excluded_worker_ids,
+        resumed=request.resumed,
+        num_sequences=request.num_sequences,
+        traceparent=request.traceparent,
+    )
+
+
+def _release_to_pb(release: Release) -> router_pb2.Release:
+    return router_pb2.Release(
+        lease_id=release.lease_id,
+        outcome=release.outcome,
+        ttft_s=release.ttft_s,
+        tpot_s=release.tpot_s,
+        usage=common_pb2.Usage(prompt_tokens=release.num_prompt_tokens, completion_tokens=release.num_output_tokens),
+        slo=_slo_to_pb(release.slo),
+    )
+
+
+def _slo_to_pb(slo: Slo) -> common_pb2.Slo:
+    return common_pb2.Slo(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s)
+
+
+def _lease_from_pb(message: router_pb2.Lease) -> Lease:
+    return Lease(
+        lease_id=message.lease_id, worker_id=message.worker_id, endpoint=message.endpoint, reason=message.reason
+    )
