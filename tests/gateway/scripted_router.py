@@ -26,6 +26,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         num_streams: that gateways opened.
         fault: the answer to all requests.
         delay_s: before each answer.
+        is_foregone: what leases say.
     """
 
     workers: dict[str, str] = field(default_factory=dict)
@@ -36,6 +37,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     num_streams: int = 0
     fault: HeadwayError | None = None
     delay_s: float = 0.0
+    is_foregone: bool = False
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _numbers: Any = field(default_factory=itertools.count)
 
@@ -91,7 +93,11 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
                 lease_id = f"lease-{next(self._numbers)}"
                 self.leased.append(lease_id)
                 return router_pb2.Lease(
-                    lease_id=lease_id, worker_id=worker_id, endpoint=endpoint, reason="the first one"
+                    lease_id=lease_id,
+                    worker_id=worker_id,
+                    endpoint=endpoint,
+                    reason="the first one",
+                    is_foregone=self.is_foregone,
                 )
         raise UnavailableError("No worker serves the model just now.", retry_after_s=1.0)
 

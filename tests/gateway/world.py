@@ -94,7 +94,7 @@ class World:
     def reset(self) -> None:
         """As at the start, once what was asked before is over."""
         wait_for(lambda: self.router.num_open == 0)
-        self.router.fault, self.router.delay_s = None, 0.0
+        self.router.fault, self.router.delay_s, self.router.is_foregone = None, 0.0, False
         self.router.workers = {"worker-0": self.worker_endpoint}
         for log in (self.router.routed, self.router.leased, self.router.released, self.router.withdrawn):
             log.clear()

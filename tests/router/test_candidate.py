@@ -26,7 +26,7 @@ IDLE = Candidate(
     max_num_batched_tokens=256,
     num_cached_tokens=0,
     mean_output_tokens=100.0,
-    has_room=True,
+    num_places=64,
     last_chosen=0,
 )
 REQUEST = RoutingRequest(

@@ -54,6 +54,19 @@ async def test_a_lease_tells_where_to_go_and_why(database: Database, routing: St
         assert (fleet.num_in_flight, fleet.groups[0].num_in_flight) == (0, 0)
 
 
+async def test_an_answer_is_foregone_where_there_is_one_group_with_room(
+    database: Database, routing: StartRouter
+) -> None:
+    settings = {"max_group_sequences": 1}
+    async with ScriptedWorker.running(database, "worker-0", load=SMALL), routing(**settings) as router:
+        assert [lease.is_foregone for lease in await fill(router, num=4)] == [True, True, True, False]
+    async with AsyncExitStack() as stack:
+        for i in range(2):
+            await stack.enter_async_context(ScriptedWorker.running(database, f"worker-{i}"))
+        router = await stack.enter_async_context(routing())
+        assert not (await router.route("a")).is_foregone
+
+
 async def test_an_unknown_model_is_refused_with_the_names_of_those_served(
     database: Database, routing: StartRouter
 ) -> None:

@@ -26,6 +26,7 @@ class Generator:
         self._links = links
         self._resume_timeout_s = resume_timeout_s
         self._metrics: dict[str, ModelMetrics] = {}
+        self._foregone: dict[str, str] = {}
 
     async def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
         """What came of the job's sequences, as it comes; closing the iterator cancels what still runs.
@@ -62,6 +63,7 @@ class Generator:
             prompt_index,
             router=self._router,
             links=self._links,
+            foregone=self._foregone,
             metrics=self._metrics[name],
             resume_timeout_s=self._resume_timeout_s,
             clock=time.monotonic,

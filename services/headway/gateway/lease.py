@@ -33,12 +33,17 @@ class PlaceRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lease:
-    """A place on the worker at `endpoint`; `reason` says in words why there."""
+    """A place on the worker at `endpoint`; `reason` says in words why there.
+
+    Attributes:
+        is_foregone: whether the next request of the model, if it has no SLO, would hear the same.
+    """
 
     lease_id: str
     worker_id: str
     endpoint: str
     reason: str
+    is_foregone: bool = False
 
 
 class Outcome(StrEnum):

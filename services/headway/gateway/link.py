@@ -114,6 +114,11 @@ class Links:
             task.add_done_callback(self._on_ended)
         return link
 
+    def is_open(self, endpoint: str) -> bool:
+        """Whether a worker can be reached at once, as far as we know."""
+        link = self._links.get(endpoint)
+        return link is not None and not link.is_broken
+
     async def close(self) -> None:
         """Breaks every stream, which cancels its sequences at the worker."""
         for task in self._tasks:

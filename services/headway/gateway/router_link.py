@@ -197,5 +197,9 @@ def _slo_to_pb(slo: Slo) -> common_pb2.Slo:
 
 def _lease_from_pb(message: router_pb2.Lease) -> Lease:
     return Lease(
-        lease_id=message.lease_id, worker_id=message.worker_id, endpoint=message.endpoint, reason=message.reason
+        lease_id=message.lease_id,
+        worker_id=message.worker_id,
+        endpoint=message.endpoint,
+        reason=message.reason,
+        is_foregone=message.is_foregone,
     )

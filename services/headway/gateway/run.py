@@ -2,8 +2,8 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable, Sequence
-from dataclasses import replace
+from collections.abc import AsyncGenerator, Callable, MutableMapping, Sequence
+from dataclasses import dataclass, replace
 
 from headway.core.block_hash import block_hashes
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
@@ -36,11 +36,21 @@ class _WorkerLostError(Exception):
         self.was_running = was_running
 
 
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """Where the sequences are computed, and where their outputs come in."""
+
+    endpoint: str
+    link: WorkerLink
+    mailbox: Mailbox[Delivery]
+
+
 class Run:
     """Generates from one prompt of a job.
 
     Args:
         clock: monotonic seconds.
+        foregone: by model, the worker that all its requests go to at present; shared by all runs.
         resume_timeout_s: how long the run looks for another worker after its own died.
     """
 
@@ -51,6 +61,7 @@ class Run:
         *,
         router: Router,
         links: Links,
+        foregone: MutableMapping[str, str],
         metrics: ModelMetrics,
         resume_timeout_s: float,
         clock: Callable[[], float],
@@ -58,6 +69,7 @@ class Run:
         self._job = job
         self._router = router
         self._links = links
+        self._foregone = foregone
         self._metrics = metrics
         self._clock = clock
         self._timeout_s = _FRESH_TIMEOUT_S
@@ -79,17 +91,15 @@ class Run:
         outcome = Outcome.ERROR
         try:
             while self._running:
-                lease = await self._place(previous=lease)
-                link, mailbox = self._submit(lease)
+                lease, site = await self._settle(previous=lease)
                 try:
                     while self._running:
-                        if deltas := self._accept(await mailbox.take(), link, mailbox):
+                        if deltas := self._accept(await site.mailbox.take(), site.link, site.mailbox):
                             yield deltas
                 except _WorkerLostError as lost:
                     self._note_loss(lease, lost)
                 finally:
-                    for decoding in self._running.values():
-                        link.cancel(decoding.sequence_id)
+                    self._withdraw(site)
             outcome = Outcome.COMPLETE
             self._metrics.observe_success(
                 self._watch,
@@ -109,6 +119,25 @@ class Run:
         finally:
             self._release(lease, outcome)
 
+    async def _settle(self, *, previous: Lease | None) -> tuple[Lease, _Site]:
+        """A lease, and the sequences where it is."""
+        ahead = self._submit_ahead()
+        try:
+            lease = await self._place(previous=previous)
+        except (HeadwayError, asyncio.CancelledError):
+            if ahead is not None:
+                self._withdraw(ahead)
+            raise
+        if lease.is_foregone:
+            self._foregone[self._wanted.model] = lease.endpoint
+        else:
+            self._foregone.pop(self._wanted.model, None)
+        if ahead is not None:
+            if ahead.endpoint == lease.endpoint:
+                return lease, ahead
+            self._withdraw(ahead)
+        return lease, self._submit(lease.endpoint)
+
     async def _place(self, *, previous: Lease | None) -> Lease:
         """A lease. The router ends the one before by itself; we report on it once there is another."""
         if self._loss is not None:
@@ -127,12 +156,24 @@ class Run:
                 self._release(previous, Outcome.MOVED)
                 return lease
 
-    def _submit(self, lease: Lease) -> tuple[WorkerLink, Mailbox[Delivery]]:
-        """Hands the sequences over; each lease has a mailbox of its own, so that nothing old arrives late."""
-        link, mailbox = self._links.to(lease.endpoint), Mailbox[Delivery]()
+    def _submit_ahead(self) -> _Site | None:
+        """Where there is no choice the sequences set out while the router books them: it saves a message's way there
+        and back. The router may yet refuse them, or know better; then they are taken back."""
+        endpoint = self._foregone.get(self._wanted.model)
+        if endpoint is None or self._wanted.slo or self._loss is not None or not self._links.is_open(endpoint):
+            return None
+        return self._submit(endpoint)
+
+    def _submit(self, endpoint: str) -> _Site:
+        """Hands the sequences over; each time with a mailbox of its own, so that nothing old arrives late."""
+        link, mailbox = self._links.to(endpoint), Mailbox[Delivery]()
         requests = [decoding.request for decoding in self._running.values()]
         link.submit(requests, mailbox, traceparent=self._job.traceparent)
-        return link, mailbox
+        return _Site(endpoint, link, mailbox)
+
+    def _withdraw(self, site: _Site) -> None:
+        for decoding in self._running.values():
+            site.link.cancel(decoding.sequence_id)
 
     def _accept(self, deliveries: Sequence[Delivery], link: WorkerLink, mailbox: Mailbox[Delivery]) -> list[Delta]:
         """Deltas of the outputs up to the first fault, which is put back; a fault in front is raised."""

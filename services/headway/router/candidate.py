@@ -28,7 +28,7 @@ class Candidate:
         num_cache_tokens: that the KV cache holds at most.
         num_cached_tokens: of the request's prompt that the group holds.
         mean_output_tokens: of a sequence of this model, as completed ones had it.
-        has_room: whether it may be given another lease.
+        num_places: sequences that it may yet be given.
         last_chosen: number of the latest decision for it.
     """
 
@@ -44,13 +44,18 @@ class Candidate:
     max_num_batched_tokens: int
     num_cached_tokens: int
     mean_output_tokens: float
-    has_room: bool
+    num_places: int
     last_chosen: int
 
     @property
     def is_predictable(self) -> bool:
         """Whether its times are predictions, rather than for comparison only."""
         return self.latency is not NOMINAL
+
+    @property
+    def has_room(self) -> bool:
+        """Whether it may be given another lease."""
+        return self.num_places > 0
 
     def wait_s(self, request: RoutingRequest) -> float:
         """Until the request's own prefill begins: its turn among the running ones, and the prompts ahead of it."""

@@ -71,7 +71,8 @@ class Dispatcher:
             return Shortage.NO_ROOM
         best = choose(request, roomy, policy=self._policy)
         reason = explain(request, best, num_candidates=len(candidates))
-        return self._lease(request, best, reason=reason, now_s=now_s)
+        is_foregone = len(candidates) == 1 and best.num_places >= 2 * request.num_sequences
+        return self._lease(request, best, reason=reason, is_foregone=is_foregone, now_s=now_s)
 
     def release(self, release: Release) -> Lease | None:
         """Ends a lease; None if it is unknown or has ended."""
@@ -110,7 +111,7 @@ class Dispatcher:
             num_cached_tokens=max(0, min(num_cached_tokens, request.num_prompt_tokens - 1)),
             # Without blocks a model does not generate, and its sequences end with the step that computes them.
             mean_output_tokens=self._lengths.mean(request.model) if report.num_blocks else 0.0,
-            has_room=self.books.num_sequences(group.group_id) < cap,
+            num_places=cap - self.books.num_sequences(group.group_id),
             last_chosen=group.last_chosen,
         )
 
@@ -130,7 +131,9 @@ class Dispatcher:
             num_tokens += lease.num_prefill_tokens
         return num_sequences, num_tokens
 
-    def _lease(self, request: RoutingRequest, best: Candidate, *, reason: str, now_s: float) -> Lease:
+    def _lease(
+        self, request: RoutingRequest, best: Candidate, *, reason: str, is_foregone: bool, now_s: float
+    ) -> Lease:
         self._num_decisions += 1
         self.fleet.choose(best.worker_id, self._num_decisions)
         lease = Lease(
@@ -149,6 +152,7 @@ class Dispatcher:
             reason=reason,
             ttft_s=best.ttft_s(request) if best.is_predictable else None,
             tpot_s=best.tpot_s(request) if best.is_predictable else None,
+            is_foregone=is_foregone,
         )
         self.books.open(lease)
         return lease

@@ -16,6 +16,7 @@ class Lease:
         num_cached_tokens: prompt tokens that the group is believed to hold.
         leased_at_s: by the router's clock.
         reason: why this group, in words.
+        is_foregone: whether the next request of the model would get the same answer.
         ttft_s, tpot_s: predicted; None where no latency model is known.
     """
 
@@ -34,6 +35,7 @@ class Lease:
     reason: str
     ttft_s: float | None
     tpot_s: float | None
+    is_foregone: bool = False
 
 
 class Outcome(StrEnum):

@@ -112,4 +112,5 @@ def _lease_to_pb(lease: Lease) -> router_pb2.Lease:
         predicted_ttft_s=lease.ttft_s,
         predicted_tpot_s=lease.tpot_s,
         num_cached_tokens=lease.num_cached_tokens,
+        is_foregone=lease.is_foregone,
     )
