@@ -25,7 +25,7 @@ console = Console()
 
 def main(
     *,
-    requests: Annotated[int, Option(min=20, help="Requests in all, half of them each way.")] = 1200,
+    requests: Annotated[int, Option(min=20, help="Requests in all, half of them each way.")] = 4000,
     rate: Annotated[float | None, Option(min=0.1, help="Requests per second; default: half of capacity.")] = None,
     prompt_tokens: Annotated[int, Option(min=4, help="Prompt tokens of each request.")] = 64,
     output_tokens: Annotated[int, Option(min=1, help="Output tokens of each request.")] = 32,

@@ -1,0 +1,115 @@
+"""How the workers of a group share one model: along which axes, and who stands where."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+CP_FFN = ("data", "tensor")
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """[start, stop)"""
+
+    start: int
+    stop: int
+
+    def __len__(self) -> int:
+        return self.stop - self.start
+
+    def __contains__(self, item: int) -> bool:
+        return self.start <= item < self.stop
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(self.start, self.stop))
+
+    def as_slice(self) -> slice:
+        return slice(self.start, self.stop)
+
+
+def split(total: int, *, parts: int, index: int) -> Span:
+    """A contiguous share of `total` things; the first `total % parts` shares have one more."""
+    size, rest = divmod(total, parts)
+    start = index * size + min(index, rest)
+    return Span(start, start + size + (index < rest))
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A rank's coordinates.
+
+    Attributes:
+        stage: of the pipeline; the first embeds, the last gives logits.
+        shard: of the KV cache.
+        tensor: of the weights.
+    """
+
+    stage: int
+    shard: int
+    tensor: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelConfig:
+    """A group's axes. Rank 0 leads; it is in the last stage, so that no result has to travel back to it.
+
+    Attributes:
+        tp: ranks that share each layer's weights (tensor parallel).
+        pp: stages of layers (pipeline parallel).
+        cp: ranks that share each sequence's keys and values (cache parallel, thesis chapter 4).
+        stage_layers: layers of each stage, the first stage first; empty for as even as possible.
+        cp_ffn: what cache-parallel ranks share outside attention: 'data' (the tokens) or 'tensor' (the weights).
+    """
+
+    tp: int = 1
+    pp: int = 1
+    cp: int = 1
+    stage_layers: tuple[int, ...] = ()
+    cp_ffn: str = "data"
+
+    @property
+    def num_ranks(self) -> int:
+        return self.tp * self.pp * self.cp
+
+    def place(self, rank: int) -> Place:
+        rest, tensor = divmod(rank, self.tp)
+        from_end, shard = divmod(rest, self.cp)
+        return Place(self.pp - 1 - from_end, shard, tensor)
+
+    def rank_of(self, place: Place) -> int:
+        return ((self.pp - 1 - place.stage) * self.cp + place.shard) * self.tp + place.tensor
+
+    def tensor_ranks(self, rank: int) -> tuple[int, ...]:
+        """Those of the same stage and shard, by tensor coordinate."""
+        place = self.place(rank)
+        return tuple(self.rank_of(Place(place.stage, place.shard, tensor)) for tensor in range(self.tp))
+
+    def cache_ranks(self, rank: int) -> tuple[int, ...]:
+        """Those of the same stage and tensor coordinate, by shard."""
+        place = self.place(rank)
+        return tuple(self.rank_of(Place(place.stage, shard, place.tensor)) for shard in range(self.cp))
+
+    def next_rank(self, rank: int) -> int | None:
+        """The counterpart in the stage after; None in the last."""
+        place = self.place(rank)
+        if place.stage == self.pp - 1:
+            return None
+        return self.rank_of(Place(place.stage + 1, place.shard, place.tensor))
+
+    def previous_rank(self, rank: int) -> int | None:
+        """The counterpart in the stage before; None in the first."""
+        place = self.place(rank)
+        return None if place.stage == 0 else self.rank_of(Place(place.stage - 1, place.shard, place.tensor))
+
+    def weight_part(self, rank: int) -> tuple[int, int]:
+        """(index, parts) of the split of heads, MLPs and the vocabulary."""
+        place = self.place(rank)
+        if self.cp_ffn == "tensor":
+            return place.tensor * self.cp + place.shard, self.tp * self.cp
+        return place.tensor, self.tp
+
+    def __str__(self) -> str:
+        axes = [f"{name} {size}" for name, size in (("tp", self.tp), ("pp", self.pp), ("cp", self.cp)) if size > 1]
+        return " x ".join(axes) or "one worker"
+
+
+SINGLE = ParallelConfig()

@@ -1,0 +1,173 @@
+"""What one rank of a group holds of a model: layers, heads, rows, experts; and what that weighs."""
+
+from dataclasses import dataclass
+from itertools import product
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.mesh import CP_FFN, ParallelConfig, Span, split
+from headway.core.model import QUANTIZATION_BYTES, Family, ModelSpec
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelShard:
+    """One rank's part.
+
+    Attributes:
+        query_heads: of `num_heads`.
+        kv_heads: of `num_kv_heads`; where there are fewer than ranks, several ranks hold the same one.
+        mlp: of the `intermediate_size` of dense layers.
+        shared_mlp: of the shared expert's width.
+        experts: held whole.
+        vocab: rows of the token embedding (first stage) and of the head (last stage).
+        is_first, is_last: stage of the pipeline.
+        tensor_index: part 0 adds biases and residuals of products whose inputs are split.
+    """
+
+    layers: Span
+    query_heads: Span
+    kv_heads: Span
+    mlp: Span
+    shared_mlp: Span
+    experts: Span
+    vocab: Span
+    is_first: bool
+    is_last: bool
+    tensor_index: int
+
+
+def whole(spec: ModelSpec) -> ModelShard:
+    """Everything, on one worker."""
+    return shard_of(spec, ParallelConfig(), rank=0)
+
+
+def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelShard:
+    """The part of a rank; `check_parallel` says whether there is one."""
+    place = parallel.place(rank)
+    index, parts = parallel.weight_part(rank)
+    query_heads, kv_heads = _split_heads(spec, parts=parts, index=index)
+    experts = spec.experts
+    return ModelShard(
+        layers=_stage_layers(spec, parallel)[place.stage],
+        query_heads=query_heads,
+        kv_heads=kv_heads,
+        mlp=split(spec.intermediate_size, parts=parts, index=index),
+        shared_mlp=split(experts.shared_intermediate_size if experts else 0, parts=parts, index=index),
+        experts=split(experts.num_experts if experts else 0, parts=parts, index=index),
+        vocab=split(spec.vocab_size, parts=parts, index=index),
+        is_first=place.stage == 0,
+        is_last=place.stage == parallel.pp - 1,
+        tensor_index=index,
+    )
+
+
+def shard_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
+    """Bytes of a rank's weights, counted as `ModelSpec.weight_bytes` counts those of the whole model."""
+    matrix_bytes = QUANTIZATION_BYTES[spec.quantization] if spec.quantization else spec.dtype_bytes
+    if spec.encoder is not None:
+        return spec.weight_bytes
+    num_heads = 2 * len(shard.query_heads) + 2 * len(shard.kv_heads)
+    num_matrices, num_routers = 0, 0
+    num_mlp_matrices = 3 if spec.family is Family.LLAMA else 2
+    for layer in shard.layers:
+        num_matrices += spec.hidden_size * spec.head_dim * num_heads
+        if spec.experts is not None and spec.is_sparse(layer):
+            width = len(shard.experts) * spec.experts.intermediate_size + len(shard.shared_mlp)
+            num_outputs = spec.experts.num_experts + (spec.experts.shared_intermediate_size > 0)
+            num_routers += num_outputs * spec.hidden_size
+        else:
+            width = len(shard.mlp)
+        num_matrices += num_mlp_matrices * spec.hidden_size * width
+    num_embedding_rows = len(shard.vocab) * (spec.embedding_dim or spec.hidden_size)
+    num_positions = 0 if spec.rope or not shard.is_first else spec.max_position * spec.hidden_size
+    num_plain = num_routers + num_positions + (num_embedding_rows if shard.is_first else 0)
+    return (num_matrices + (num_embedding_rows if shard.is_last else 0)) * matrix_bytes + num_plain * spec.dtype_bytes
+
+
+def shard_kv_bytes_per_token(spec: ModelSpec, shard: ModelShard) -> int:
+    """Bytes of keys and values of one token that lies on the rank."""
+    if spec.encoder is not None:
+        return 0
+    return 2 * len(shard.layers) * len(shard.kv_heads) * spec.head_dim * spec.dtype_bytes
+
+
+def check_parallel(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> None:
+    """Raises InvalidArgumentError naming the axis that the model or the workers do not allow, and the nearest layout
+    that they do."""
+    fault = _fault(spec, parallel, num_workers=num_workers)
+    if fault is None:
+        return
+    field, reason = fault
+    nearest = nearest_parallel(spec, parallel, num_workers=num_workers)
+    flags = " ".join(f"--{axis} {getattr(nearest, axis)}" for axis in ("tp", "pp", "cp") if getattr(nearest, axis) > 1)
+    hint = f"Use {flags}, which needs {nearest.num_ranks} workers." if flags else "Use one worker."
+    raise InvalidArgumentError(reason, hint=hint, field=field)
+
+
+def nearest_parallel(spec: ModelSpec, wanted: ParallelConfig, *, num_workers: int) -> ParallelConfig:
+    """The layout with the most ranks, and of those the one that differs least, that model and workers allow."""
+    axes = (range(1, max(1, limit) + 1) for limit in (wanted.tp, wanted.pp, wanted.cp))
+    layouts = (ParallelConfig(tp=tp, pp=pp, cp=cp, cp_ffn=wanted.cp_ffn) for tp, pp, cp in product(*axes))
+    allowed = [layout for layout in layouts if _fault(spec, layout, num_workers=num_workers) is None]
+
+    def rank(layout: ParallelConfig) -> tuple[int, ...]:
+        return (layout.num_ranks, layout.tp, layout.cp, layout.pp)
+
+    return max(allowed, key=rank, default=ParallelConfig())
+
+
+def _split_heads(spec: ModelSpec, *, parts: int, index: int) -> tuple[Span, Span]:
+    """(query heads, KV heads). A part has the query heads of its KV heads; a KV head that several parts hold has its
+    query heads split over them."""
+    group = spec.num_heads // spec.num_kv_heads
+    if spec.num_kv_heads >= parts:
+        kv_heads = split(spec.num_kv_heads, parts=parts, index=index)
+        return Span(kv_heads.start * group, kv_heads.stop * group), kv_heads
+    head, copy = divmod(index, parts // spec.num_kv_heads)
+    share = split(group, parts=parts // spec.num_kv_heads, index=copy)
+    return Span(head * group + share.start, head * group + share.stop), Span(head, head + 1)
+
+
+def _stage_layers(spec: ModelSpec, parallel: ParallelConfig) -> list[Span]:
+    sizes = parallel.stage_layers or tuple(
+        len(split(spec.num_layers, parts=parallel.pp, index=stage)) for stage in range(parallel.pp)
+    )
+    starts = [sum(sizes[:stage]) for stage in range(parallel.pp)]
+    return [Span(start, start + size) for start, size in zip(starts, sizes, strict=True)]
+
+
+def _fault(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> tuple[str, str] | None:
+    """(field, reason) of the first thing that stands against a layout."""
+    for axis in ("tp", "pp", "cp"):
+        if getattr(parallel, axis) < 1:
+            return axis, f"{axis} is {getattr(parallel, axis)}; it must be at least 1."
+    if parallel.cp_ffn not in CP_FFN:
+        return "cp_ffn", f"cp_ffn is '{parallel.cp_ffn}'; it must be one of {', '.join(CP_FFN)}."
+    if spec.encoder is not None and parallel.num_ranks > 1:
+        return "tp", f"{spec.architecture} does not generate: it runs on one worker."
+    if (fault := _head_fault(spec, parallel)) is not None:
+        return fault
+    if spec.experts is not None and spec.experts.num_experts < parallel.tp:
+        return "tp", f"tp is {parallel.tp}, and the model has {spec.experts.num_experts} experts to spread."
+    if parallel.pp > spec.num_layers:
+        return "pp", f"pp is {parallel.pp}, and the model has {spec.num_layers} layers."
+    layers = parallel.stage_layers
+    if layers and (len(layers) != parallel.pp or sum(layers) != spec.num_layers or min(layers) < 1):
+        text = ",".join(map(str, layers))
+        return "stage_layers", f"The stages {text} are not {parallel.pp} stages of {spec.num_layers} layers together."
+    if parallel.num_ranks > num_workers:
+        return "tp", f"{parallel} needs {parallel.num_ranks} workers; there are {num_workers}."
+    return None
+
+
+def _head_fault(spec: ModelSpec, parallel: ParallelConfig) -> tuple[str, str] | None:
+    parts = parallel.tp * parallel.cp if parallel.cp_ffn == "tensor" else parallel.tp
+    axis = "tp" if parts == parallel.tp else "cp"
+    if parts <= spec.num_kv_heads:
+        return None
+    copies = parts // spec.num_kv_heads
+    if parts % spec.num_kv_heads or copies > spec.num_heads // spec.num_kv_heads:
+        return axis, (
+            f"{spec.num_heads} heads over {spec.num_kv_heads} KV heads cannot be split in {parts}: it takes at most as "
+            f"many parts as KV heads, or a multiple of them up to the number of heads."
+        )
+    return None
