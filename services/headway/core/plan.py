@@ -5,6 +5,7 @@ from datetime import UTC, datetime
 
 from headway.core.cluster import PlanWorker
 from headway.core.latency import LatencyModel
+from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import ModelSpec
 from headway.core.slo import Slo
 
@@ -36,6 +37,7 @@ class EngineLimits:
         host_cache_bytes: host memory of each worker for swapped sequences and evicted prefixes.
         preemption: 'auto', 'recompute' or 'swap'.
         num_draft_tokens: per step of speculative decoding; 0 turns it off.
+        tp, pp, cp, cp_ffn: axes of every group; see `ParallelConfig`.
     """
 
     block_size: int | None = None
@@ -47,6 +49,10 @@ class EngineLimits:
     host_cache_bytes: int | None = None
     preemption: str | None = None
     num_draft_tokens: int | None = None
+    tp: int | None = None
+    pp: int | None = None
+    cp: int | None = None
+    cp_ffn: str | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -74,10 +80,29 @@ class Prediction:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RankShare:
+    """What one worker of a group holds.
+
+    Attributes:
+        reserved_bytes: activations, workspace and the runtime itself.
+        first_layer, num_layers: of its stage.
+    """
+
+    worker_id: str
+    weight_bytes: int
+    kv_cache_bytes: int
+    reserved_bytes: int
+    host_cache_bytes: int = 0
+    first_layer: int = 0
+    num_layers: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """One model's replica on one group.
 
     Attributes:
+        worker_id: of the group's leader, rank 0. The bytes are its own.
         weight_bytes: weights as the worker holds them.
         kv_cache_bytes: num_blocks blocks of block_size tokens.
         reserved_bytes: activations, workspace and the runtime itself.
@@ -85,6 +110,7 @@ class Assignment:
         host_cache_bytes: num_host_blocks blocks of block_size tokens in host memory.
         preemption: how sequences give way: 'auto', 'recompute' or 'swap'.
         num_draft_tokens: per step of speculative decoding; 0 turns it off.
+        ranks: the shares of the group's workers, by rank; empty for a lone worker.
     """
 
     group_id: str
@@ -105,6 +131,13 @@ class Assignment:
     num_host_blocks: int = 0
     preemption: str = "auto"
     num_draft_tokens: int = 0
+    parallel: ParallelConfig = SINGLE
+    ranks: tuple[RankShare, ...] = ()
+
+    @property
+    def worker_ids(self) -> tuple[str, ...]:
+        """The group's workers, by rank."""
+        return tuple(share.worker_id for share in self.ranks) or (self.worker_id,)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -124,7 +157,8 @@ class ServingPlan:
         return next((worker for worker in self.workers if worker.worker_id == worker_id), None)
 
     def assignment_of(self, worker_id: str) -> Assignment | None:
-        return next((a for a in self.assignments if a.worker_id == worker_id), None)
+        """Of the group that a worker is part of, whatever its rank."""
+        return next((a for a in self.assignments if worker_id in a.worker_ids), None)
 
 
 def plan_id_at(created_at_s: float, *, nonce: str) -> str:

@@ -1,5 +1,6 @@
 """What one rank of a group holds of a model: layers, heads, rows, experts; and what that weighs."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import product
 
@@ -137,26 +138,29 @@ def _stage_layers(spec: ModelSpec, parallel: ParallelConfig) -> list[Span]:
 
 def _fault(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> tuple[str, str] | None:
     """(field, reason) of the first thing that stands against a layout."""
+    return next(_faults(spec, parallel, num_workers=num_workers), None)
+
+
+def _faults(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> Iterator[tuple[str, str]]:
     for axis in ("tp", "pp", "cp"):
         if getattr(parallel, axis) < 1:
-            return axis, f"{axis} is {getattr(parallel, axis)}; it must be at least 1."
+            yield axis, f"{axis} is {getattr(parallel, axis)}; it must be at least 1."
     if parallel.cp_ffn not in CP_FFN:
-        return "cp_ffn", f"cp_ffn is '{parallel.cp_ffn}'; it must be one of {', '.join(CP_FFN)}."
+        yield "cp_ffn", f"cp_ffn is '{parallel.cp_ffn}'; it must be one of {', '.join(CP_FFN)}."
     if spec.encoder is not None and parallel.num_ranks > 1:
-        return "tp", f"{spec.architecture} does not generate: it runs on one worker."
+        yield "tp", f"{spec.architecture} does not generate: it runs on one worker."
     if (fault := _head_fault(spec, parallel)) is not None:
-        return fault
+        yield fault
     if spec.experts is not None and spec.experts.num_experts < parallel.tp:
-        return "tp", f"tp is {parallel.tp}, and the model has {spec.experts.num_experts} experts to spread."
+        yield "tp", f"tp is {parallel.tp}, and the model has {spec.experts.num_experts} experts to spread."
     if parallel.pp > spec.num_layers:
-        return "pp", f"pp is {parallel.pp}, and the model has {spec.num_layers} layers."
+        yield "pp", f"pp is {parallel.pp}, and the model has {spec.num_layers} layers."
     layers = parallel.stage_layers
     if layers and (len(layers) != parallel.pp or sum(layers) != spec.num_layers or min(layers) < 1):
         text = ",".join(map(str, layers))
-        return "stage_layers", f"The stages {text} are not {parallel.pp} stages of {spec.num_layers} layers together."
+        yield "stage_layers", f"The stages {text} are not {parallel.pp} stages of {spec.num_layers} layers together."
     if parallel.num_ranks > num_workers:
-        return "tp", f"{parallel} needs {parallel.num_ranks} workers; there are {num_workers}."
-    return None
+        yield "tp", f"{parallel} needs {parallel.num_ranks} workers; there are {num_workers}."
 
 
 def _head_fault(spec: ModelSpec, parallel: ParallelConfig) -> tuple[str, str] | None:

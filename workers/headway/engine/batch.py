@@ -84,6 +84,10 @@ class StepResult:
     copy_s: float = 0.0
 
 
+class RunnerLostError(Exception):
+    """Ranks of the runner are gone, or out of step with each other: it computes nothing any more."""
+
+
 class Runner(Protocol):
     """Executes batches. It writes keys and values into the blocks that the sequences' block tables name."""
 

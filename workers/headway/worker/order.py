@@ -3,12 +3,20 @@
 from dataclasses import dataclass
 from pathlib import Path
 
+from headway.core.mesh import SINGLE, ParallelConfig
 from headway.engine.config import PreemptionMode
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """What the controller wants this worker to serve; the assignment of a plan."""
+    """What the controller wants this worker to serve; the assignment of a plan.
+
+    Attributes:
+        parallel, rank: of the worker's group, and its place there; rank 0 leads.
+        worker_ids: the group's workers, by rank.
+        rendezvous: where the ranks meet, "host:port/epoch"; empty for the leader, which opens it.
+        collective_timeout_s: after which a rank that the others wait for counts as dead.
+    """
 
     plan_id: str
     model: str
@@ -25,3 +33,9 @@ class LoadOrder:
     preemption: PreemptionMode = "auto"
     num_draft_tokens: int = 0
     quantization: str = ""
+    parallel: ParallelConfig = SINGLE
+    rank: int = 0
+    worker_ids: tuple[str, ...] = ()
+    rendezvous: str = ""
+    group_id: str = ""
+    collective_timeout_s: float = 8.0
