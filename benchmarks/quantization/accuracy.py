@@ -13,6 +13,7 @@ from deploy.demo.corpus import dialogue_epoch
 from deploy.demo.training import IGNORED, encode_dialogue
 from headway.core.model import ModelSpec
 from headway.models.attention import AttentionContext
+from headway.models.layout import alone
 from headway.models.loader import load_model
 from headway.models.model import Model
 from headway.runner.kv_pool import KvPool
@@ -93,7 +94,7 @@ def compare(directory: Path, texts: list[Text], *, dtype: str, quantization: str
 
 def _logits(directory: Path, texts: list[Text], *, dtype: str, quantization: str | None) -> Tensor:
     checkpoint = read_checkpoint(directory, dtype=dtype, quantization=quantization)
-    model = load_model(checkpoint, device=CPU)
+    model = load_model(checkpoint, layout=alone(checkpoint.spec), device=CPU)
     return torch.cat([_forward(model, checkpoint.spec, text.token_ids) for text in texts])
 
 
@@ -108,4 +109,6 @@ def _forward(model: Model, spec: ModelSpec, token_ids: list[int]) -> Tensor:
     )
     cache = KvPool(spec, num_blocks=1, block_size=num_tokens, device=CPU).layers
     hidden = model.forward(torch.tensor(token_ids), torch.arange(num_tokens), context, cache)
-    return model.compute_logits(hidden)
+    logits = model.compute_logits(hidden)
+    assert logits is not None
+    return logits

@@ -10,7 +10,7 @@ from headway import kernels
 from headway.engine.engine import Engine
 from headway.models.linear import Linear
 from headway.models.llama import Llama
-from headway.runner import model_runner
+from headway.models.row_linear import RowLinear
 from headway.runner.model_runner import ModelRunner
 from headway.runner.sampler import Sampler
 
@@ -33,10 +33,10 @@ MODEL_PARTS = (Part.ATTENTION, Part.MATMULS, Part.MODEL)
 _FUNCTIONS: tuple[tuple[object, str, Part], ...] = (
     (Engine, "step", Part.SCHEDULER),
     (ModelRunner, "execute", Part.PREPARATION),
-    (model_runner, "build_step_input", Part.PREPARATION),
     (Llama, "forward", Part.MODEL),
     (Llama, "compute_logits", Part.MODEL),
     (Linear, "__call__", Part.MATMULS),
+    (RowLinear, "__call__", Part.MATMULS),
     (kernels, "paged_attention", Part.ATTENTION),
     (kernels, "rotate_and_cache", Part.ATTENTION),
     (Sampler, "sample", Part.SAMPLING),

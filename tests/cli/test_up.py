@@ -21,6 +21,24 @@ def test_fewer_workers_than_models_are_refused(headway: Run, checkpoint: Path) -
     assert "--workers 2" in result.stderr
 
 
+def test_a_split_that_the_model_does_not_allow_is_refused_with_the_nearest(headway: Run, checkpoint: Path) -> None:
+    result = headway("up", "--model", str(checkpoint), "--tp", "5")
+    assert result.returncode == 1
+    assert "4 heads over 4 KV heads cannot be split in 5" in result.stderr
+    assert "Use --tp 4, which needs 4 workers." in result.stderr
+
+
+def test_fewer_workers_than_the_groups_take_are_refused(headway: Run, checkpoint: Path) -> None:
+    one = headway("up", "--model", str(checkpoint), "--tp", "4", "--workers", "3")
+    assert "tp 4 needs 4 workers, not 3." in one.stderr
+    assert "Give --workers 4 or more, or --tp 3." in one.stderr
+    models = ("--model", f"a={checkpoint}", "--model", f"b={checkpoint}")
+    two = headway("up", *models, "--tp", "2", "--workers", "3")
+    assert two.returncode == 1
+    assert "2 models with tp 2 need 4 workers, not 3." in two.stderr
+    assert "Give --workers 4 or more, or --tp 1." in two.stderr
+
+
 def test_a_taken_port_is_refused(headway: Run, checkpoint: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         result = headway("up", "--model", str(checkpoint), "--port", str(server.getsockname()[1]))

@@ -3,17 +3,34 @@
 import asyncio
 import sys
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
-from headway.controller.process import ProcessSpec
+from headway.controller.process import ProcessRecord, ProcessSpec
 from headway.core.cluster import Hardware, PlanWorker
+from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.latency import LatencyModel
+from headway.core.mesh import ParallelConfig
 from headway.core.model import Family, ModelSpec
-from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
+from headway.core.profile import Profile
+from headway.planner.service import PlannerService
+from headway.planner.servicer import PlannerServicer
+from headway.rpc.interceptors import CallInterceptor
+from headway.rpc.peers import Peers
+from headway.store.documents import Documents
+from headway.store.membership import Member, Membership
+from headway.store.redis import Database
+from headway.store.schema import PROCESS, PROFILE
+from headway.v1 import planner_pb2_grpc, worker_pb2_grpc
+from tests.controller.scripted import ScriptedWorker
+from tests.controller.stack import OWN_MEMBER, Control, Serve, Stack
 
 SCRIPT = Path(__file__).parent / "scripted.py"
 
@@ -48,7 +65,8 @@ def make_model() -> Callable[..., ModelDeployment]:
 
 @pytest.fixture(scope="session")
 def make_plan(make_model: Callable[..., ModelDeployment]) -> Callable[..., ServingPlan]:
-    """A plan by hand: `{"worker-0": "llama"}`, or `("llama", 200)` for a number of blocks."""
+    """A plan by hand: `{"worker-0": "llama"}`, `("llama", 200)` for a number of blocks, "worker-0,worker-1" for a
+    group of two."""
 
     def make(models: dict[str, str | tuple[str, int]], *, plan_id: str = "plan-1") -> ServingPlan:
         work = {worker: model if isinstance(model, tuple) else (model, 100) for worker, model in models.items()}
@@ -57,11 +75,13 @@ def make_plan(make_model: Callable[..., ModelDeployment]) -> Callable[..., Servi
             plan_id=plan_id,
             created_at_s=1.0,
             models=tuple(make_model(name) for name in sorted({name for name, _ in work.values()})),
-            workers=tuple(PlanWorker(worker_id=worker, hardware=hardware) for worker in work),
+            workers=tuple(
+                PlanWorker(worker_id=worker, hardware=hardware) for group in work for worker in group.split(",")
+            ),
             assignments=tuple(
                 Assignment(
-                    group_id=worker.replace("worker", "group"),
-                    worker_id=worker,
+                    group_id=leader.replace("worker", "group"),
+                    worker_id=leader,
                     model=name,
                     weight_bytes=2**20,
                     kv_cache_bytes=2**20,
@@ -73,8 +93,13 @@ def make_plan(make_model: Callable[..., ModelDeployment]) -> Callable[..., Servi
                     max_model_len=256,
                     enable_prefix_cache=True,
                     prediction=_PREDICTION,
+                    parallel=ParallelConfig(tp=1 + len(others)),
+                    ranks=tuple(
+                        RankShare(worker_id=worker, weight_bytes=2**19, kv_cache_bytes=2**19, reserved_bytes=0)
+                        for worker in ((leader, *others) if others else ())
+                    ),
                 )
-                for worker, (name, num_blocks) in work.items()
+                for (leader, *others), (name, num_blocks) in ((g.split(","), w) for g, w in work.items())
             ),
         )
 
@@ -138,3 +163,83 @@ def spawned() -> Iterator[list[int]]:
     for pid in pids:
         with suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
+
+
+@pytest.fixture
+async def controlling(database: Database, tmp_path: Path, spawned: list[int]) -> AsyncIterator[Control]:
+    membership = Membership(database)
+
+    @asynccontextmanager
+    async def control(deployment: Deployment, specs: list[ProcessSpec]) -> AsyncIterator[Stack]:
+        async with Peers(membership).watching() as peers:
+            stack = Stack(database, peers, deployment, specs, tmp_path / "logs")
+            service = stack.service
+            await service.start()
+            loops = (service.supervise_forever(), service.reconcile_forever(), service.profile_forever())
+            tasks = [asyncio.create_task(loop) for loop in loops]
+            yield stack
+            for task in tasks:
+                task.cancel()
+            with suppress(asyncio.CancelledError):
+                await asyncio.gather(*tasks)
+            await stack.service.close()
+
+    yield control
+    spawned.extend(record.pid for record in await Documents(database, PROCESS, ProcessRecord).all())
+
+
+@pytest.fixture
+async def serve(database: Database) -> AsyncIterator[Serve]:
+    """Starts a gRPC server in this process and registers it; returns a function that renews its lease."""
+    async with AsyncExitStack() as stack:
+
+        async def start(kind: str, member_id: str, add: Callable[[grpc.aio.Server], None]) -> Callable[..., Any]:
+            server = grpc.aio.server(interceptors=[CallInterceptor()])
+            add(server)
+            port = server.add_insecure_port("127.0.0.1:0")
+            await server.start()
+            stack.push_async_callback(server.stop, None)
+            member = replace(OWN_MEMBER, kind=kind, member_id=member_id, endpoint=f"127.0.0.1:{port}")
+            keeper = asyncio.create_task(keep_lease(lambda: member))
+            stack.callback(keeper.cancel)
+
+            async def renew(state: str, model: str) -> None:
+                nonlocal member
+                member = replace(member, state=state, model=model)
+                await Membership(database).renew(member)
+
+            await renew("ready", "")
+            return renew
+
+        async def keep_lease(member: Callable[[], Member]) -> None:
+            while True:
+                await asyncio.sleep(1.0)
+                await Membership(database).renew(member())
+
+        yield start
+
+
+@pytest.fixture
+async def planner(serve: Serve, database: Database) -> None:
+    """A planner in this process."""
+    service = PlannerService(Documents(database, PROFILE, Profile))
+    add = planner_pb2_grpc.add_PlannerServiceServicer_to_server
+    await serve("planner", "planner", lambda server: add(PlannerServicer(service), server))
+
+
+@pytest.fixture
+async def worker(serve: Serve, database: Database) -> ScriptedWorker:
+    """A worker in this process, named worker-0."""
+
+    async def renew(state: str, model: str) -> None:
+        await renew_lease(state, model)
+
+    worker = ScriptedWorker("worker-0", database, on_state=renew)
+    add = worker_pb2_grpc.add_WorkerServiceServicer_to_server
+    renew_lease = await serve("worker", "worker-0", lambda server: add(worker, server))
+    return worker
+
+
+@pytest.fixture
+def deployment(make_model: Any) -> Deployment:
+    return Deployment(models=(make_model("llama"),), workers=WorkerOptions(count=1), profile=False)

@@ -1,9 +1,11 @@
 """A worker that does as it is told, in this process or as one of its own.
 
-It loads whatever has a directory without 'missing' in its name, and tells a list in Redis what it was asked.
+It loads whatever has a directory without 'missing' in its name, and tells a list in Redis what it was asked. In a group
+the leader is done when all ranks are; 'rank-1-missing' is missing on rank 1 only, 'rank-1-slow' takes that rank long.
 """
 
 import asyncio
+import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from headway.core.cluster import Hardware
@@ -38,24 +40,32 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             state=self._state,
             model=self._loaded.model,
             plan_id=self._loaded.plan_id,
+            rank=self._loaded.rank,
+            group_epoch=self._loaded.rendezvous.rpartition("/")[2],
         )
 
     async def LoadModel(  # noqa: N802
         self, request: worker_pb2.LoadModelRequest, context: Context
     ) -> AsyncIterator[worker_pb2.LoadModelResponse]:
-        await self._tell(f"load {request.model}")
-        if "missing" in request.directory:
+        await self._tell(f"load {request.model}" + (f" as rank {request.rank}" if request.rank else ""))
+        is_faulty = "rank-" not in request.directory or f"rank-{request.rank}-missing" in request.directory
+        if "missing" in request.directory and is_faulty:
             raise NotFoundError(f"There is no directory {request.directory}.")
         if self.num_failing_loads > 0:
             self.num_failing_loads -= 1
             raise UnavailableError("The machine has no memory left.")
         self._loaded = worker_pb2.LoadModelRequest()
         await self._become("loading")
+        if len(request.worker_ids) > 1 and not request.rendezvous:
+            request.rendezvous = f"127.0.0.1:9/{uuid.uuid4().hex}"
+            yield worker_pb2.LoadModelResponse(rendezvous=request.rendezvous)
+        seconds = 30.0 if f"rank-{request.rank}-slow" in request.directory else LOAD_S
         for step in range(4):
             yield worker_pb2.LoadModelResponse(fraction=step / 4, stage="reading weights")
-            await asyncio.sleep(LOAD_S / 4)
+            await asyncio.sleep(seconds / 4)
+        await self._wait_for_ranks(request)
         self._loaded = request
-        await self._become("ready")
+        await self._become("rank" if request.rank else "ready")
         yield worker_pb2.LoadModelResponse(fraction=1.0, done=True)
 
     async def WatchLoad(  # noqa: N802
@@ -83,6 +93,12 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         await self._tell(f"drain {self._loaded.model}")
         await self._become("draining")
         return worker_pb2.DrainResponse()
+
+    async def _wait_for_ranks(self, request: worker_pb2.LoadModelRequest) -> None:
+        key = f"{self._database.namespace}:{request.rendezvous}"
+        await self._database.redis.sadd(key, str(request.rank))
+        while await self._database.redis.scard(key) < len(request.worker_ids):  # noqa: ASYNC110 - other processes do it
+            await asyncio.sleep(0.02)
 
     async def _become(self, state: str) -> None:
         self._state = state

@@ -2,14 +2,16 @@
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headway.controller.reconcile import Action, Work, reconcile, startable, work_of
+from headway.core.mesh import ParallelConfig
 
 
-def work(model: str, num_blocks: int = 100) -> Work:
+def work(model: str, *worker_ids: str, num_blocks: int = 100) -> Work:
     return Work(
         model=model,
         directory=f"/models/{model}",
@@ -20,103 +22,198 @@ def work(model: str, num_blocks: int = 100) -> Work:
         max_num_batched_tokens=64,
         max_model_len=256,
         enable_prefix_cache=True,
+        parallel=ParallelConfig(tp=len(worker_ids)),
+        worker_ids=worker_ids,
+        group_id=worker_ids[0].replace("w", "g"),
     )
 
 
-A, B = work("a"), work("b")
+def works(models: str, *, num_blocks: int = 100) -> dict[str, Work]:
+    """`works("a:w0 b:w1,w2")`: model a on w0, model b on w1 and w2 together."""
+    groups = [group.split(":") for group in models.split()]
+    return {
+        worker_id: work(model, *worker_ids.split(","), num_blocks=num_blocks)
+        for model, worker_ids in groups
+        for worker_id in worker_ids.split(",")
+    }
+
+
+def served(models: str, *empty: str) -> dict[str, Work | None]:
+    """What workers serve, and those that serve nothing."""
+    return {**works(models), **dict.fromkeys(empty)}
 
 
 def start(wanted: dict[str, Work], serving: dict[str, Work | None], busy: tuple[str, ...] = ()) -> list[str]:
-    actions = reconcile(wanted, serving=serving)
+    actions = reconcile(wanted, serving=dict(sorted(serving.items())))
     return [str(action) for action in startable(actions, wanted=wanted, serving=serving, busy=busy)]
 
 
 def test_a_plan_becomes_the_work_of_each_worker(make_plan: Callable[..., Any]) -> None:
     plan = make_plan({"worker-0": "a", "worker-1": ("b", 200)})
-    assert work_of(plan) == {"worker-0": work("a"), "worker-1": work("b", 200)}
+    expected = {"worker-0": work("a", "worker-0"), "worker-1": work("b", "worker-1", num_blocks=200)}
+    assert work_of(plan) == {
+        worker_id: replace(wanted, group_id=worker_id.replace("worker", "group"))
+        for worker_id, wanted in expected.items()
+    }
+
+
+def test_all_workers_of_a_group_have_one_work(make_plan: Callable[..., Any]) -> None:
+    wanted = work_of(make_plan({"worker-1,worker-0": "a"}))
+    assert wanted["worker-0"] is wanted["worker-1"]
+    assert wanted["worker-0"].worker_ids == ("worker-1", "worker-0")
+    assert wanted["worker-0"].leader == "worker-1"
+    assert wanted["worker-0"].parallel == ParallelConfig(tp=2)
 
 
 def test_nothing_is_done_where_nothing_differs() -> None:
-    assert reconcile({"w0": A}, serving={"w0": A}) == []
+    assert reconcile(works("a:w0 b:w1,w2"), serving=served("a:w0 b:w1,w2")) == []
 
 
-def test_workers_that_are_away_are_left_alone() -> None:
-    assert reconcile({"w0": A, "w1": B}, serving={"w0": A}) == []
+def test_groups_of_which_a_worker_is_away_are_left_alone() -> None:
+    assert reconcile(works("a:w0 b:w1"), serving=served("a:w0")) == []
+    assert reconcile(works("a:w0 b:w1,w2"), serving=served("a:w0", "w1")) == []
 
 
 def test_empty_workers_are_loaded_all_at_once() -> None:
-    assert start({"w0": A, "w1": B}, {"w0": None, "w1": None}) == [
+    assert start(works("a:w0 b:w1 c:w2,w3"), served("", "w0", "w1", "w2", "w3")) == [
         "w0: load a (100 blocks)",
         "w1: load b (100 blocks)",
+        "w2, w3: load c (100 blocks, tp 2)",
     ]
 
 
 def test_a_restarted_worker_is_loaded_again_while_the_other_serves() -> None:
-    assert start({"w0": A, "w1": A}, {"w0": None, "w1": A}) == ["w0: load a (100 blocks)"]
+    assert start(works("a:w0 a:w1"), served("a:w1", "w0")) == ["w0: load a (100 blocks)"]
+
+
+def test_a_group_of_which_one_worker_serves_nothing_is_loaded_whole() -> None:
+    assert start(works("a:w0,w1"), served("", "w0", "w1")) == ["w0, w1: load a (100 blocks, tp 2)"]
+    assert start(works("a:w0,w1"), served("a:w0,w1") | {"w1": None}) == [
+        "w0, w1: reload a (100 blocks, tp 2, before 100)"
+    ]
 
 
 def test_a_model_is_loaded_at_its_new_home_before_the_old_one_is_drained() -> None:
-    wanted: dict[str, Work] = {"w1": A}
-    assert start(wanted, {"w0": A, "w1": None}) == ["w1: load a (100 blocks)"]
-    assert start(wanted, {"w0": A, "w1": None}, busy=("w1",)) == []
-    assert start(wanted, {"w0": A, "w1": A}) == ["w0: drain a"]
+    wanted = works("a:w1")
+    assert start(wanted, served("a:w0", "w1")) == ["w1: load a (100 blocks)"]
+    assert start(wanted, served("a:w0", "w1"), busy=("w1",)) == []
+    assert start(wanted, served("a:w0 a:w1")) == ["w0: drain a"]
+
+
+def test_a_model_moves_from_a_worker_to_a_group_and_back_the_same_way() -> None:
+    wanted = works("a:w1,w2")
+    assert start(wanted, served("a:w0", "w1", "w2")) == ["w1, w2: load a (100 blocks, tp 2)"]
+    assert start(wanted, served("a:w0 a:w1,w2")) == ["w0: drain a"]
+    wanted = works("a:w0")
+    assert start(wanted, served("a:w1,w2", "w0")) == ["w0: load a (100 blocks)"]
+    assert start(wanted, served("a:w0 a:w1,w2")) == ["w1, w2: drain a"]
 
 
 def test_an_old_home_goes_on_while_the_new_one_is_away() -> None:
-    assert start({"w1": A}, {"w0": A}) == []
+    assert start(works("a:w1"), served("a:w0")) == []
+    assert start(works("a:w1,w2"), served("a:w0", "w1")) == []
 
 
 def test_replicas_change_one_after_the_other() -> None:
-    larger = work("a", 200)
-    wanted = {"w0": larger, "w1": larger}
-    assert start(wanted, {"w0": A, "w1": A}) == ["w0: reload a (200 blocks, before 100)"]
-    assert start(wanted, {"w0": None, "w1": A}, busy=("w0",)) == []
-    assert start(wanted, {"w0": larger, "w1": A}) == ["w1: reload a (200 blocks, before 100)"]
+    wanted = works("a:w0 a:w1", num_blocks=200)
+    assert start(wanted, served("a:w0 a:w1")) == ["w0: reload a (200 blocks, before 100)"]
+    assert start(wanted, served("a:w1", "w0"), busy=("w0",)) == []
+    assert start(wanted, {"w0": wanted["w0"], **served("a:w1")}) == ["w1: reload a (200 blocks, before 100)"]
+
+
+def test_groups_change_one_after_the_other() -> None:
+    wanted = works("a:w0,w1 a:w2,w3", num_blocks=200)
+    assert start(wanted, served("a:w0,w1 a:w2,w3")) == ["w0, w1: reload a (200 blocks, tp 2, before 100)"]
 
 
 def test_the_worker_whose_model_is_served_elsewhere_changes_first() -> None:
-    wanted = {"w0": B, "w1": work("a", 200), "w2": A}
-    serving: dict[str, Work | None] = {"w0": B, "w1": A, "w2": B}
-    assert start(wanted, serving) == ["w2: drain b, load a (100 blocks)"]
+    wanted = works("b:w0 a:w2") | works("a:w1", num_blocks=200)
+    assert start(wanted, served("b:w0 a:w1 b:w2")) == ["w2: drain b, load a (100 blocks)"]
+
+
+def test_two_lone_workers_become_a_group_that_drains_both() -> None:
+    assert start(works("c:w0,w1"), served("a:w0 b:w1")) == ["w0, w1: drain a, b, load c (100 blocks, tp 2)"]
+
+
+def test_a_group_falls_apart_at_once_and_its_workers_wait_for_that() -> None:
+    wanted, serving = works("b:w0 c:w1"), served("a:w0,w1")
+    assert start(wanted, serving) == ["w0: drain a, load b (100 blocks)"]
+    (first, second) = reconcile(wanted, serving=serving)
+    assert set(first.involved) == set(second.involved) == {"w0", "w1"}
+    assert start(wanted, serving, busy=first.involved) == []
+
+
+def test_a_group_of_which_one_worker_is_wanted_ends_with_that_workers_change() -> None:
+    assert start(works("b:w1"), served("a:w0,w1")) == ["w1: drain a, load b (100 blocks)"]
+
+
+def test_a_group_that_is_loaded_anew_stays_together_and_one_that_goes_is_ended() -> None:
+    (reload,) = reconcile(works("b:w0,w1"), serving=served("a:w0,w1"))
+    assert reload.ended == ()
+    (drain,) = reconcile({}, serving=served("a:w0,w1"))
+    assert drain.ended == ("w0", "w1")
+    (regroup,) = reconcile(works("b:w1,w0"), serving=served("a:w0,w1"))
+    assert regroup.ended == ("w0", "w1")
+    (alone,) = reconcile(works("b:w0"), serving=served("a:w0"))
+    assert alone.ended == ()
 
 
 def test_workers_that_trade_models_do_so_one_by_one() -> None:
-    assert start({"w0": B, "w1": A}, {"w0": A, "w1": B}) == ["w0: drain a, load b (100 blocks)"]
+    assert start(works("b:w0 a:w1"), served("a:w0 b:w1")) == ["w0: drain a, load b (100 blocks)"]
 
 
 def test_a_trade_waits_for_workers_that_are_away() -> None:
-    assert start({"w0": B, "w1": A, "w2": A}, {"w0": A, "w1": B}) == []
+    assert start(works("b:w0 a:w1 a:w2"), served("a:w0 b:w1")) == []
 
 
 def test_a_model_that_is_not_wanted_any_more_is_drained_last() -> None:
-    wanted = {"w0": A}
-    assert start(wanted, {"w0": None, "w1": B}) == ["w0: load a (100 blocks)"]
-    assert start(wanted, {"w0": A, "w1": B}) == ["w1: drain b"]
+    wanted = works("a:w0")
+    assert start(wanted, served("b:w1", "w0")) == ["w0: load a (100 blocks)"]
+    assert start(wanted, served("a:w0 b:w1")) == ["w1: drain b"]
+    assert start(wanted, served("a:w0 b:w1,w2")) == ["w1, w2: drain b"]
+
+
+def random_groups(workers: list[str], *, largest: int, generator: random.Random) -> dict[str, Work]:
+    """Groups of some of the workers, with some models."""
+    rest, found = generator.sample(workers, len(workers)), dict[str, Work]()
+    while rest:
+        size = generator.randint(1, min(largest, len(rest)))
+        members, rest = rest[:size], rest[size:]
+        if generator.random() < 0.8:
+            group = work(generator.choice("abc"), *members, num_blocks=generator.choice((100, 200)))
+            found |= dict.fromkeys(members, group)
+    return found
 
 
 @pytest.mark.parametrize("seed", range(200))
-def test_every_way_ends_at_the_plan_and_keeps_served_what_it_can(seed: int) -> None:
+@pytest.mark.parametrize("largest", [1, 3])
+def test_every_way_ends_at_the_plan_and_keeps_served_what_it_can(largest: int, seed: int) -> None:
     """Plays actions out, each taking a while, from random beginnings to random plans."""
     generator = random.Random(seed)
-    workers = [f"w{index}" for index in range(generator.randint(1, 5))]
-    models = [work("a"), work("a", 200), work("b"), work("c")]
-    wanted = {worker: generator.choice(models) for worker in workers if generator.random() < 0.8}
-    serving: dict[str, Work | None] = {worker: generator.choice([*models, None]) for worker in workers}
-    running: dict[str, Action] = {}
-    num_replicas = {model: sum(w.model == model for w in wanted.values()) for model in "abc"}
+    workers = [f"w{index}" for index in range(generator.randint(1, 6))]
+    wanted = random_groups(workers, largest=largest, generator=generator)
+    serving: dict[str, Work | None] = {
+        **dict.fromkeys(workers),
+        **random_groups(workers, largest=largest, generator=generator),
+    }
+    running: list[Action] = []
+    num_replicas = {model: len({w for w in wanted.values() if w.model == model}) for model in "abc"}
 
-    for _ in range(100):
-        actions = startable(reconcile(wanted, serving=serving), wanted=wanted, serving=serving, busy=tuple(running))
-        for action in actions:
-            model = action.before.model if action.before else ""
-            serving[action.worker_id] = None
-            running[action.worker_id] = action
-            served = {w.model for w in serving.values() if w}
-            if model and num_replicas[model] > 1 and action.after and action.after.model == model:
-                assert model in served, "a model with two homes lost its last replica to a reload"
+    for _ in range(200):
+        busy = {worker_id for action in running for worker_id in action.involved}
+        for action in startable(reconcile(wanted, serving=serving), wanted=wanted, serving=serving, busy=busy):
+            assert busy.isdisjoint(action.involved), "two actions on one worker"
+            busy |= set(action.involved)
+            serving |= dict.fromkeys(action.involved)
+            running.append(action)
+            models = {work.model for work in action.before}
+            if largest == 1 and action.after is not None and models == {action.after.model}:
+                left = {work.model for work in serving.values() if work is not None}
+                assert num_replicas[action.after.model] == 1 or models <= left, "its last replica went for a reload"
         if not running:
             break
-        worker_id = generator.choice(sorted(running))
-        serving[worker_id] = running.pop(worker_id).after
+        action = running.pop(generator.randrange(len(running)))
+        if action.after is not None and not action.ended:
+            serving |= dict.fromkeys(action.worker_ids, action.after)
 
     assert {worker: w for worker, w in serving.items() if w} == wanted

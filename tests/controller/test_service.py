@@ -2,11 +2,7 @@
 and scripted workers serve from this process, which is quicker."""
 
 import asyncio
-import os
-import signal
 import sys
-from collections.abc import AsyncIterator, Callable
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,161 +11,22 @@ import grpc
 import psutil
 import pytest
 
-from headway.controller.clients.planner import PlannerClient
-from headway.controller.clients.profiler import ProfilerClient
-from headway.controller.clients.worker import WorkerClient
-from headway.controller.desired import DesiredPlan
-from headway.controller.fleet import Fleet
-from headway.controller.launchers.local import LocalLauncher
-from headway.controller.process import ProcessRecord, ProcessSpec
-from headway.controller.service import ControllerService
 from headway.controller.servicer import ControllerServicer
-from headway.controller.supervisor import Supervisor
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headway.core.profile import Profile
-from headway.planner.service import PlannerService
-from headway.planner.servicer import PlannerServicer
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
-from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
-from headway.store.membership import Member, Membership
-from headway.store.plans import PlanStore
+from headway.store.membership import Membership
 from headway.store.redis import Database
-from headway.store.schema import DEPLOYMENT, PROCESS, PROFILE
-from headway.v1 import controller_pb2, controller_pb2_grpc, planner_pb2_grpc, profiler_pb2_grpc, worker_pb2_grpc
+from headway.store.schema import DEPLOYMENT, PROFILE
+from headway.v1 import controller_pb2, controller_pb2_grpc, profiler_pb2_grpc
 from tests.controller.scripted import ScriptedWorker
-
-OWN_MEMBER = Member(
-    kind="controller", member_id="controller", endpoint="127.0.0.1:1", metrics_endpoint="", pid=1, started_at_s=1.0
-)
+from tests.controller.stack import Control, Serve
 
 pytestmark = pytest.mark.timeout(60)
-
-
-class Stack:
-    """One controller in this process. Leaving `controlling` ends it as a crash would; `shutdown` ends everything."""
-
-    def __init__(self, database: Database, peers: Peers, deployment: Deployment, specs: list[ProcessSpec], logs: Path):
-        self.membership = Membership(database)
-        self.plans = PlanStore(database)
-        self.supervisor = Supervisor(
-            specs,
-            launcher=LocalLauncher(logs),
-            records=Documents(database, PROCESS, ProcessRecord),
-            membership=self.membership,
-            peers=peers,
-        )
-        self.service = ControllerService(
-            deployment,
-            supervisor=self.supervisor,
-            fleet=Fleet(WorkerClient(peers), plans=self.plans),
-            desired=DesiredPlan(self.plans, planner=PlannerClient(peers), limits=deployment.limits),
-            profiler=ProfilerClient(peers),
-            plans=self.plans,
-            deployments=Documents(database, DEPLOYMENT, Deployment),
-            peers=peers,
-            own_member=lambda: OWN_MEMBER,
-        )
-        self._database = database
-
-    def kill(self, name: str) -> int:
-        handle = self.supervisor.processes[name].handle
-        assert handle is not None
-        os.kill(handle.pid, signal.SIGKILL)
-        return handle.pid
-
-    async def events(self) -> list[str]:
-        """What workers were asked, in order; read once."""
-        key = f"{self._database.namespace}:events"
-        found = [str(event) for event in await self._database.redis.lrange(key, 0, -1)]
-        await self._database.redis.delete(key)
-        return found
-
-
-Control = Callable[..., Any]
-Serve = Callable[..., Any]
-
-
-@pytest.fixture
-async def controlling(database: Database, tmp_path: Path, spawned: list[int]) -> AsyncIterator[Control]:
-    membership = Membership(database)
-
-    @asynccontextmanager
-    async def control(deployment: Deployment, specs: list[ProcessSpec]) -> AsyncIterator[Stack]:
-        async with Peers(membership).watching() as peers:
-            stack = Stack(database, peers, deployment, specs, tmp_path / "logs")
-            await stack.service.start()
-            loops = (stack.supervisor.watch(), stack.service.reconcile_forever(), stack.service.profile_forever())
-            tasks = [asyncio.create_task(loop) for loop in loops]
-            yield stack
-            for task in tasks:
-                task.cancel()
-            with suppress(asyncio.CancelledError):
-                await asyncio.gather(*tasks)
-            await stack.service.close()
-
-    yield control
-    spawned.extend(record.pid for record in await Documents(database, PROCESS, ProcessRecord).all())
-
-
-@pytest.fixture
-async def serve(database: Database) -> AsyncIterator[Serve]:
-    """Starts a gRPC server in this process and registers it; returns a function that renews its lease."""
-    async with AsyncExitStack() as stack:
-
-        async def start(kind: str, member_id: str, add: Callable[[grpc.aio.Server], None]) -> Callable[..., Any]:
-            server = grpc.aio.server(interceptors=[CallInterceptor()])
-            add(server)
-            port = server.add_insecure_port("127.0.0.1:0")
-            await server.start()
-            stack.push_async_callback(server.stop, None)
-            member = replace(OWN_MEMBER, kind=kind, member_id=member_id, endpoint=f"127.0.0.1:{port}")
-            keeper = asyncio.create_task(keep_lease(lambda: member))
-            stack.callback(keeper.cancel)
-
-            async def renew(state: str, model: str) -> None:
-                nonlocal member
-                member = replace(member, state=state, model=model)
-                await Membership(database).renew(member)
-
-            await renew("ready", "")
-            return renew
-
-        async def keep_lease(member: Callable[[], Member]) -> None:
-            while True:
-                await asyncio.sleep(1.0)
-                await Membership(database).renew(member())
-
-        yield start
-
-
-@pytest.fixture
-async def planner(serve: Serve, database: Database) -> None:
-    """A planner in this process."""
-    service = PlannerService(Documents(database, PROFILE, Profile))
-    add = planner_pb2_grpc.add_PlannerServiceServicer_to_server
-    await serve("planner", "planner", lambda server: add(PlannerServicer(service), server))
-
-
-@pytest.fixture
-async def worker(serve: Serve, database: Database) -> ScriptedWorker:
-    """A worker in this process, named worker-0."""
-
-    async def renew(state: str, model: str) -> None:
-        await renew_lease(state, model)
-
-    worker = ScriptedWorker("worker-0", database, on_state=renew)
-    add = worker_pb2_grpc.add_WorkerServiceServicer_to_server
-    renew_lease = await serve("worker", "worker-0", lambda server: add(worker, server))
-    return worker
-
-
-@pytest.fixture
-def deployment(make_model: Any) -> Deployment:
-    return Deployment(models=(make_model("llama"),), workers=WorkerOptions(count=1), profile=False)
 
 
 async def test_from_nothing_to_serving_through_deaths_to_nothing(

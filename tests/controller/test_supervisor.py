@@ -4,7 +4,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -56,6 +56,10 @@ def runs(pid: int) -> bool:
     return psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE
 
 
+def watch_over(supervisor: Supervisor) -> Coroutine[None, None, None]:
+    return supervisor.watch(on_death=lambda name, pid: None)
+
+
 async def end_watch(watch: asyncio.Task[None]) -> None:
     """As a crash of the controller would: nothing is stopped."""
     watch.cancel()
@@ -75,7 +79,7 @@ async def test_what_is_killed_is_back_within_a_second(
 ) -> None:
     supervisor = supervise([make_spec("router"), make_spec("gateway")])
     assert await supervisor.start() == []
-    watch = asyncio.create_task(supervisor.watch())
+    watch = asyncio.create_task(watch_over(supervisor))
     router, gateway = pid_of(supervisor, "router"), pid_of(supervisor, "gateway")
 
     os.kill(router, signal.SIGKILL)
@@ -95,7 +99,7 @@ async def test_stopping_leaves_nothing_behind(
 ) -> None:
     supervisor = supervise([make_spec("router"), make_spec("worker-0", kind="worker")])
     await supervisor.start()
-    watch = asyncio.create_task(supervisor.watch())
+    watch = asyncio.create_task(watch_over(supervisor))
     pids = [pid_of(supervisor, name) for name in supervisor.processes]
     await supervisor.stop()
     await watch
@@ -132,7 +136,7 @@ async def test_a_second_controller_adopts_what_the_first_left(supervise: Supervi
     specs = [make_spec("router"), make_spec("gateway")]
     first = supervise(specs)
     await first.start()
-    watch = asyncio.create_task(first.watch())
+    watch = asyncio.create_task(watch_over(first))
     pids = {name: pid_of(first, name) for name in first.processes}
     await end_watch(watch)
 
@@ -140,7 +144,7 @@ async def test_a_second_controller_adopts_what_the_first_left(supervise: Supervi
     assert sorted(await second.start()) == ["gateway", "router"]
     assert {name: pid_of(second, name) for name in second.processes} == pids
 
-    watch = asyncio.create_task(second.watch())
+    watch = asyncio.create_task(watch_over(second))
     os.kill(pids["router"], signal.SIGKILL)
     assert await until(lambda: pid_of(second, "router") != pids["router"], what="a new router") < 1.0
     await second.stop()
@@ -173,7 +177,7 @@ async def test_the_lease_of_the_dead_is_withdrawn_at_once(
     await supervisor.start()
     router = pid_of(supervisor, "router")
     await register(database, "router", router)
-    watch = asyncio.create_task(supervisor.watch())
+    watch = asyncio.create_task(watch_over(supervisor))
     await until(lambda: supervisor.processes["router"].has_been_ready, what="its readiness")
 
     os.kill(router, signal.SIGKILL)
@@ -202,11 +206,46 @@ async def test_a_process_that_keeps_ending_at_its_start_is_a_fault(
 ) -> None:
     supervisor = supervise([make_spec("router", "raise SystemExit('no port left')"), make_spec("gateway")])
     await supervisor.start()
-    watch = asyncio.create_task(supervisor.watch())
+    watch = asyncio.create_task(watch_over(supervisor))
     await until(lambda: supervisor.fault() is not None, what="the fault")
     fault = supervisor.fault()
     assert fault is not None
     assert "router does not start" in fault.message
     assert "no port left" in fault.hint
+    await supervisor.stop()
+    await watch
+
+
+async def test_deaths_are_told_with_the_pid_that_died(supervise: Supervise, make_spec: Any, until: Any) -> None:
+    supervisor, deaths = supervise([make_spec("router"), make_spec("gateway")]), list[tuple[str, int]]()
+    await supervisor.start()
+    router = pid_of(supervisor, "router")
+    watch = asyncio.create_task(supervisor.watch(on_death=lambda name, pid: deaths.append((name, pid))))
+    os.kill(router, signal.SIGKILL)
+    await until(lambda: pid_of(supervisor, "router") != router, what="a new router")
+    assert deaths == [("router", router)]
+    await supervisor.stop()
+    await watch
+
+
+async def test_a_run_that_is_ended_is_replaced_at_once_even_if_it_is_stopped_and_counts_as_no_death(
+    supervise: Supervise, make_spec: Any, until: Any, database: Database
+) -> None:
+    supervisor, deaths = supervise([make_spec("worker-0", kind="worker")]), list[str]()
+    await supervisor.start()
+    watch = asyncio.create_task(supervisor.watch(on_death=lambda name, pid: deaths.append(name)))
+    process = supervisor.processes["worker-0"]
+    for number in range(1, 5):
+        pid = pid_of(supervisor, "worker-0")
+        os.kill(pid, signal.SIGSTOP)
+        supervisor.end_run("worker-0", pid=pid)
+        assert await until(lambda pid=pid: pid_of(supervisor, "worker-0") != pid, what="the next run") < 1.5
+        assert not runs(pid)
+        assert process.num_restarts == number
+    assert (process.num_early_deaths, process.num_quick_deaths, deaths) == (0, 0, [])
+    supervisor.end_run("worker-0", pid=pid)  # an earlier run: the present one goes on
+    await asyncio.sleep(0.3)
+    assert process.num_restarts == 4
+    assert runs(pid_of(supervisor, "worker-0"))
     await supervisor.stop()
     await watch

@@ -22,8 +22,8 @@ class CachingWorker(ScriptedWorker):
         requests: (epoch, sequence number) that streams were asked to start after.
     """
 
-    def __init__(self, database: Database, worker_id: str, *, load: LoadReport = IDLE) -> None:
-        super().__init__(database, worker_id, load=load)
+    def __init__(self, database: Database, worker_id: str, *, load: LoadReport = IDLE, rank: int = 0) -> None:
+        super().__init__(database, worker_id, load=load, rank=rank)
         self.held: dict[bytes, None] = {}
         self.requests: list[tuple[str, int]] = []
         self._epoch = f"epoch-1-of-{worker_id}"

@@ -53,6 +53,18 @@ async def test_only_workers_of_the_model_are_told(database: Database, caching: S
         assert await kvcache.lookup(A, B, model="opt") == {"worker-1": 2}
 
 
+async def test_of_a_group_only_the_leader_is_followed(database: Database, caching: StartKvCache) -> None:
+    async with AsyncExitStack() as stack:
+        leader = await stack.enter_async_context(CachingWorker.running(database, "worker-0"))
+        rank = await stack.enter_async_context(CachingWorker.running(database, "worker-1", rank=1))
+        for worker in (leader, rank):
+            worker.store(A)
+        kvcache = await stack.enter_async_context(caching())
+        await until(kvcache, {"worker-0": 1})
+        assert [worker.worker_id for worker in (await kvcache.capacity()).workers] == ["worker-0"]
+        assert rank.requests == []
+
+
 async def test_missing_events_bring_a_snapshot(database: Database, caching: StartKvCache) -> None:
     async with CachingWorker.running(database, "worker-0") as worker, caching() as kvcache:
         worker.store(A)

@@ -5,6 +5,7 @@ import torch
 
 from headway.core.model import ExpertsSpec, ModelSpec
 from headway.models.experts import MixtureOfExperts
+from headway.models.layout import alone
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import check_against_transformers
@@ -37,10 +38,11 @@ def test_chunked_prompts_give_the_same(tmp_path, family):
 
 def make_layer(spec: ModelSpec, **options: object) -> MixtureOfExperts:
     experts = ExpertsSpec(num_experts=5, num_experts_per_tok=2, intermediate_size=24, **options)
-    layer = MixtureOfExperts(spec, experts, dtype=torch.float32, device=CPU)
+    layout = alone(replace(spec, experts=experts))
+    layer = MixtureOfExperts(spec, experts, layout=layout, dtype=torch.float32, device=CPU)
     generator = torch.Generator().manual_seed(3)
-    for _, tensor in layer.named("mlp"):
-        tensor.copy_(torch.randn(tensor.shape, generator=generator) / 4)
+    for _, part in layer.named():
+        part.view.copy_(torch.randn(part.view.shape, generator=generator) / 4)
     return layer
 
 

@@ -5,6 +5,7 @@ from torch.nn import functional
 from headway.kernels import quantize
 from headway.models.linear import Linear
 from headway.models.product import Epilogue, QuantizedProduct
+from headway.models.weights import Piece
 
 CPU = torch.device("cpu")
 REFERENCES = {
@@ -116,6 +117,6 @@ def test_packing_leaves_a_shared_weight_as_it_is():
 
 def test_parts_are_rows_of_the_fused_weight_in_order():
     linear = make_linear(dtype=torch.float32)
-    parts = dict(linear.named_parts(first=50, second=30))
+    parts = dict(linear.named_parts(("first", Piece.whole(50)), ("second", Piece.whole(30))))
     assert parts.keys() == {"first.weight", "first.bias", "second.weight", "second.bias"}
-    torch.testing.assert_close(parts["second.weight"], linear.weight[50:], atol=0, rtol=0)
+    torch.testing.assert_close(parts["second.weight"].view, linear.weight[50:], atol=0, rtol=0)

@@ -5,6 +5,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from headway.core.errors import InvalidArgumentError
+from headway.models.layout import alone
 from headway.models.loader import load_model
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import edit_json, make_checkpoint
@@ -27,7 +28,8 @@ def rewrite(directory: Path, **changes: torch.Tensor | None) -> None:
 
 
 def load(directory: Path, *, dtype: str | None = None) -> None:
-    load_model(read_checkpoint(directory, dtype=dtype), device=CPU)
+    checkpoint = read_checkpoint(directory, dtype=dtype)
+    load_model(checkpoint, layout=alone(checkpoint.spec), device=CPU)
 
 
 def test_shards_load_as_one_file_does(tmp_path):
@@ -39,7 +41,12 @@ def test_shards_load_as_one_file_does(tmp_path):
 def test_progress_grows_to_the_size_on_disk(directory):
     checkpoint = read_checkpoint(directory)
     steps: list[tuple[int, int]] = []
-    load_model(checkpoint, device=CPU, progress=lambda done, total: steps.append((done, total)))
+    load_model(
+        checkpoint,
+        layout=alone(checkpoint.spec),
+        device=CPU,
+        progress=lambda done, total: steps.append((done, total)),
+    )
     done = [step[0] for step in steps]
     assert done == sorted(done)
     assert {step[1] for step in steps} == {checkpoint.weight_bytes}

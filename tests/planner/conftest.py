@@ -144,7 +144,7 @@ def _workers(draw: st.DrawFn) -> list[PlanWorker]:
     for index in range(draw(st.integers(1, 6))):
         device, name = draw(kinds)
         memory_bytes = draw(st.integers(GIB // 4, 64 * GIB))
-        threads = draw(st.integers(1, 64))
+        threads = draw(st.sampled_from([1, 2, 64]))
         workers.append(
             _worker(f"worker-{index}", memory_bytes=memory_bytes, num_threads=threads, device=device, name=name)
         )
@@ -171,4 +171,5 @@ def limits_strategy() -> st.SearchStrategy[EngineLimits]:
         kv_cache_bytes=_optional(st.integers(1, 8 * GIB)),
         enable_prefix_cache=st.none() | st.booleans(),
         host_cache_bytes=_optional(st.integers(0, 8 * GIB)),
+        tp=_optional(st.integers(1, 4)),
     )

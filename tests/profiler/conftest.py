@@ -11,6 +11,7 @@ import pytest
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError
 from headway.core.latency import LatencyModel
+from headway.core.mesh import SINGLE
 from headway.core.model import Family, ModelSpec, RopeSpec
 from headway.core.profile import Profile
 from headway.profiler.service import ProfilerService
@@ -36,6 +37,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.hardware = Hardware(
             device="cpu", name="Test CPU", num_threads=2, memory_bytes=2**33, software={"torch": "1"}
         )
+        self.parallel = SINGLE
         self.model = "llama"
         self.plan_id = "plan-1"
         self.law: Callable[[worker_pb2.MeasureStepRequest], float] = step_by_law
@@ -53,6 +55,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             state="ready",
             model=self.model,
             plan_id=self.plan_id,
+            parallel=to_pb(self.parallel, common_pb2.ParallelConfig),
         )
 
     async def WatchLoad(  # noqa: N802

@@ -9,6 +9,7 @@ import pytest
 
 from headway.core.errors import FailedPreconditionError, InternalError, NotFoundError, UnavailableError
 from headway.core.latency import LatencyModel
+from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
 from headway.core.profile import Profile, profile_id
 from headway.profiler.service import ProfilerService, Progress
@@ -34,6 +35,16 @@ async def test_profiling_finds_the_law_of_the_worker_and_stores_it(
     assert await profiles.get(profile.profile_id) == profile
     assert await service.list() == [profile]
     assert await service.get(profile.profile_id) == profile
+
+
+async def test_a_group_of_two_has_a_profile_of_its_own(service: ProfilerService, worker: Any, spec: ModelSpec) -> None:
+    alone = (await run_profile(service, spec))[-1].profile
+    worker.parallel = ParallelConfig(tp=2)
+    together = (await run_profile(service, spec))[-1]
+    assert not together.reused
+    assert together.profile is not None
+    assert alone is not None
+    assert together.profile.profile_id == profile_id(spec, worker.hardware, worker.parallel) != alone.profile_id
 
 
 async def test_a_profile_is_reused_when_nothing_changed(service: ProfilerService, worker: Any, spec: ModelSpec) -> None:

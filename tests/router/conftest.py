@@ -42,7 +42,10 @@ def routing(database: Database) -> StartRouter:
             router_pb2_grpc.add_RouterServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")
             await server.start()
-            following = asyncio.create_task(Followers(peers, "worker", follow=service.follow, lose=service.lose).run())
+            workers = Followers(
+                peers, "worker", follow=service.follow, lose=service.lose, accepts=lambda member: member.is_leader
+            )
+            following = asyncio.create_task(workers.run())
             if plan is not None:
                 service.apply(plan)
             await upkeep.settle()

@@ -40,10 +40,11 @@ def make_member(kind: str, member_id: str, *, endpoint: str = "127.0.0.1:1", sta
 
 
 class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
-    """Registers like a worker and streams `load`; `report` changes it."""
+    """Registers like a worker of a `rank` and streams `load`; `report` changes it."""
 
-    def __init__(self, database: Database, worker_id: str, *, load: LoadReport = IDLE) -> None:
+    def __init__(self, database: Database, worker_id: str, *, load: LoadReport = IDLE, rank: int = 0) -> None:
         self.worker_id = worker_id
+        self._rank = rank
         self.endpoint = ""
         self._membership = Membership(database)
         self._load = load
@@ -54,8 +55,10 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
 
     @classmethod
     @asynccontextmanager
-    async def running(cls, database: Database, worker_id: str, *, load: LoadReport = IDLE) -> AsyncIterator[Self]:
-        worker = cls(database, worker_id, load=load)
+    async def running(
+        cls, database: Database, worker_id: str, *, load: LoadReport = IDLE, rank: int = 0
+    ) -> AsyncIterator[Self]:
+        worker = cls(database, worker_id, load=load, rank=rank)
         await worker.start()
         try:
             yield worker
@@ -67,7 +70,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         port = self._server.add_insecure_port("127.0.0.1:0")
         await self._server.start()
         self.endpoint = f"127.0.0.1:{port}"
-        self._member = make_member("worker", self.worker_id, endpoint=self.endpoint)
+        self._member = replace(make_member("worker", self.worker_id, endpoint=self.endpoint), rank=self._rank)
         await self._membership.renew(self._member)
         self._renewal = asyncio.create_task(self._renew())
 

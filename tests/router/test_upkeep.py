@@ -28,6 +28,18 @@ async def test_the_plan_in_redis_is_followed(database: Database, routing: StartR
         following.cancel()
 
 
+async def test_nobody_waits_for_reports_of_ranks_that_do_not_lead(database: Database, routing: StartRouter) -> None:
+    async with (
+        ScriptedWorker.running(database, "worker-0"),
+        ScriptedWorker.running(database, "worker-1", rank=1),
+        routing() as router,
+    ):
+        started_s = time.monotonic()
+        await router.upkeep.settle()
+        assert time.monotonic() - started_s < 0.5
+        assert [group.worker_id for group in router.service.dispatcher.fleet.groups] == ["worker-0"]
+
+
 async def test_leases_of_a_gateway_that_is_gone_are_dropped(database: Database, routing: StartRouter) -> None:
     membership, gateway = Membership(database), make_member("gateway", "gateway-0")
     await membership.renew(gateway)

@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,7 +46,10 @@ class Follower:
 async def following(database: Database) -> AsyncIterator[tuple[Follower, "asyncio.Task[None]"]]:
     follower = Follower()
     async with Peers(Membership(database)).watching() as peers:
-        task = asyncio.create_task(Followers(peers, "worker", follow=follower.follow, lose=follower.lose).run())
+        followers = Followers(
+            peers, "worker", follow=follower.follow, lose=follower.lose, accepts=lambda member: member.is_leader
+        )
+        task = asyncio.create_task(followers.run())
         await asyncio.sleep(0.01)
         yield follower, task
         task.cancel()
@@ -115,3 +119,16 @@ async def test_streams_outlive_a_restart_of_redis_in_which_all_leases_lapsed(tmp
     finally:
         server.stop()
         await database.close()
+
+
+async def test_a_member_that_is_accepted_no_more_is_lost_at_once(database: Database) -> None:
+    membership, member = Membership(database), make_member("worker-1")
+    async with following(database) as (follower, _):
+        await membership.renew(member)
+        await asyncio.sleep(0.6)
+        assert follower.followed == ["worker-1@host:1"]
+        await membership.renew(replace(member, rank=1))
+        await asyncio.sleep(0.6)
+        assert follower.lost == ["worker-1@host:1"]
+        await asyncio.sleep(0.6)
+        assert follower.followed == ["worker-1@host:1"]

@@ -4,7 +4,7 @@ import pytest
 from headway.core.request import SamplingParams
 from headway.engine.batch import ScheduledSequence, StepBatch
 from headway.engine.sequence import Sequence
-from headway.runner.inputs import StepInput, build_step_input
+from headway.runner.inputs import StepInput, flatten
 
 BLOCK_SIZE = 4
 
@@ -16,6 +16,10 @@ def share(tokens: list[int], *, num_computed: int, num_new: int, blocks: list[in
     return ScheduledSequence(sequence, num_new, samples=num_computed + num_new == len(tokens))
 
 
+def build(batch: StepBatch) -> StepInput:
+    return StepInput.of(flatten(batch, block_size=BLOCK_SIZE), block_size=BLOCK_SIZE)
+
+
 @pytest.fixture
 def step() -> StepInput:
     """A decode at position 6, a middle chunk of positions 2 to 4, and a whole prompt."""
@@ -24,7 +28,7 @@ def step() -> StepInput:
         share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7]),
         share([300, 301], num_computed=0, num_new=2, blocks=[8]),
     ]
-    return build_step_input(StepBatch(shares, num_tokens=6), block_size=BLOCK_SIZE)
+    return build(StepBatch(shares, num_tokens=6))
 
 
 def test_tokens_and_positions_follow_each_other(step):
@@ -58,9 +62,40 @@ def test_drafts_follow_the_last_known_token_and_are_sampled_too():
     decode = share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
     decode.draft_token_ids, decode.num_new_tokens = (7, 8), 3
     chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0])
-    step = build_step_input(StepBatch([decode, chunk, decode], num_tokens=9), block_size=BLOCK_SIZE)
+    step = build(StepBatch([decode, chunk, decode], num_tokens=9))
     assert step.token_ids.tolist() == [106, 7, 8, 202, 203, 204, 106, 7, 8]
     assert step.positions.tolist() == [6, 7, 8, 2, 3, 4, 6, 7, 8]
     assert step.slot_mapping.tolist()[:3] == [3 * 4 + 2, 3 * 4 + 3, 4 * 4 + 0]
     assert step.seq_lens.tolist() == [9, 5, 9]
     assert step.sampled_rows.tolist() == [0, 1, 2, 6, 7, 8]
+
+
+def test_facts_are_the_least_that_all_else_follows_from():
+    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7])
+    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8])
+    facts = flatten(StepBatch([chunk, prompt], num_tokens=5), block_size=BLOCK_SIZE)
+    assert facts.token_ids.tolist() == [202, 203, 204, 300, 301]
+    assert facts.first_positions.tolist() == [2, 0]
+    assert facts.counts.tolist() == [3, 2]
+    assert facts.blocks.tolist() == [5, 0, 8]
+    assert facts.sampled_rows.tolist() == [4]
+    assert facts.scored_rows.tolist() == []
+    arrays = (facts.token_ids, facts.first_positions, facts.counts, facts.blocks, facts.sampled_rows, facts.scored_rows)
+    assert {array.dtype for array in arrays} == {np.dtype("int32")}
+
+
+def test_scored_rows_precede_prompt_tokens():
+    """Of a whole prompt all but the last, of a chunk all, of a decode none, and none where nobody asks."""
+    asked = SamplingParams(num_prompt_logprobs=0)
+    whole, chunk, decode, plain = (
+        share([1, 2, 3], num_computed=0, num_new=3, blocks=[0]),
+        share(list(range(9)), num_computed=4, num_new=3, blocks=[1, 2]),
+        share(list(range(9)), num_computed=8, num_new=1, blocks=[3, 4, 5]),
+        share([1, 2, 3], num_computed=0, num_new=3, blocks=[6]),
+    )
+    for scheduled in (whole, chunk, decode):
+        scheduled.sequence.sampling = asked
+    step = build(StepBatch([plain, whole, chunk, decode], num_tokens=10))
+    assert step.scored_rows.tolist() == [3, 4, 6, 7, 8]
+    assert step.sampled_rows.tolist() == [2, 5, 9]
+    assert step.scored_rows.dtype == np.dtype("int64")

@@ -113,22 +113,22 @@ def test_long_prompts_are_scored_in_chunks(runner, monkeypatch):
         return [entry.logprob for entry in stepper.prompt_logprobs[sequence.request_id]]
 
     whole = scored()
-    monkeypatch.setattr("headway.runner.model_runner._MAX_LOGITS", 512 * 5)
+    monkeypatch.setattr("headway.runner.shard_runner._MAX_LOGITS", 512 * 5)
     assert scored() == pytest.approx(whole, abs=1e-5)
 
 
 def test_measured_step_leaves_the_pool_alone_and_takes_time(runner):
-    before = runner._pool.memory.clone()
+    before = runner._shard._pool.memory.clone()
     assert runner.measure(prefill_tokens=40, num_decodes=3, context_tokens=50) > 0
     assert runner.measure(prefill_tokens=0, num_decodes=1, context_tokens=10) > 0
     assert runner.measure(prefill_tokens=16, num_decodes=0, context_tokens=0) > 0
-    assert torch.equal(runner._pool.memory.nan_to_num(), before.nan_to_num())
+    assert torch.equal(runner._shard._pool.memory.nan_to_num(), before.nan_to_num())
 
 
 def test_sizes_are_those_of_the_model(runner, directory):
     on_disk = read_checkpoint(directory).weight_bytes
     assert runner.weight_bytes == pytest.approx(on_disk, rel=0.1)
-    assert runner.kv_bytes_per_block == runner._pool.memory.nbytes // NUM_BLOCKS
+    assert runner.kv_bytes_per_block == runner._shard._pool.memory.nbytes // NUM_BLOCKS
 
 
 def test_bfloat16_stays_close_to_float32(directory, runner):

@@ -38,8 +38,9 @@ async def unloaded() -> AsyncIterator[Bench]:
     service = WorkerService(
         "worker-0",
         hardware=Hardware(device="cpu", name="test", num_threads=1, memory_bytes=1 << 30),
-        on_state=lambda state, _: states.append(state),
-        on_crash=lambda: states.append("crashed"),
+        address="127.0.0.1",
+        on_state=lambda state: states.append(state.state),
+        on_crashed=lambda: states.append("crashed"),
         tracing=Tracing("worker", otlp_endpoint=None),
     )
     server = grpc.aio.server(interceptors=[CallInterceptor()])

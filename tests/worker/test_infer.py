@@ -58,7 +58,7 @@ async def test_calls_that_arrive_together_get_their_own_vectors(infer: Bench) ->
         together, expected = (np.frombuffer(r.vectors[0], "<f4") for r in (response, alone))
         np.testing.assert_allclose(together, expected, rtol=0, atol=1e-6)
     assert infer.service.loaded is not None
-    assert infer.service.loaded.stats.num_steps < sum(map(len, lengths)) + len(lengths)
+    assert infer.service.loaded.num_steps < sum(map(len, lengths)) + len(lengths)
 
 
 async def test_it_says_what_it_has_loaded_and_how_busy_it_is(infer: Bench) -> None:

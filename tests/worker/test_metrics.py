@@ -1,11 +1,13 @@
 """What a step leaves in the metrics."""
 
+import asyncio
 from dataclasses import replace
 
 from prometheus_client import REGISTRY
 
 from headway.engine.stats import StepStats
-from headway.worker.metrics import StepMetrics
+from headway.runner.parallel.traffic import Traffic, TrafficKey
+from headway.worker.metrics import StepMetrics, TrafficMetrics
 
 BEFORE = StepStats(
     num_steps=1,
@@ -60,3 +62,17 @@ def test_a_step_tells_preemptions_by_kind_host_blocks_drafts_and_its_budget() ->
     assert value("generation_tokens_total") == 6
     assert value("engine_step_token_budget") == 64
     assert value("engine_step_budget_usage_perc") == 0.25
+
+
+async def test_traffic_is_told_once_however_often_it_is_asked_for() -> None:
+    traffic = Traffic()
+    metrics = TrafficMetrics("metered", traffic, loop=asyncio.get_running_loop())
+    mlp = {"axis": "tensor", "operation": "all_reduce", "site": "mlp"}
+    for _ in range(3):
+        traffic.add(TrafficKey("tensor", "all_reduce", "mlp"), num_bytes=100, seconds=0.25)
+        traffic.add(TrafficKey("tensor", "gather", "logits"), num_bytes=7, seconds=0.25)
+        metrics.update()
+    metrics.stop()
+    assert value("collective_bytes_total", **mlp) == 300
+    assert value("collective_calls_total", **mlp) == 3
+    assert value("collective_seconds_total", axis="tensor") == 1.5

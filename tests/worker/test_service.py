@@ -9,7 +9,7 @@ import pytest
 
 from headway.core.errors import HeadwayError
 from headway.core.request import GenerationRequest, SamplingParams
-from headway.engine.batch import StepBatch, StepResult
+from headway.engine.batch import RunnerLostError, StepBatch, StepResult
 from headway.rpc.status import error_from_rpc
 from headway.v1 import common_pb2, worker_pb2
 from tests.worker.conftest import NUM_BLOCKS, Bench
@@ -242,7 +242,8 @@ async def test_a_checkpoint_that_does_not_load_leaves_the_worker_usable(
 
 
 async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
-    runner = bench.service.require_loaded().runner
+    loaded = bench.service.require_generator()
+    runner = loaded.runner
     compute = runner.execute
     num_failures = 1
 
@@ -262,6 +263,21 @@ async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monk
     await run(bench, submit("a"))
     await run(bench, submit("b"))
     await run(bench, submit("c"))
-    await bench.service.require_loaded().thread.join()
+    await loaded.thread.join()
     await asyncio.sleep(0)  # what the thread said last is delivered
     assert "crashed" in bench.states
+
+
+async def test_requests_of_a_lost_runner_are_to_be_taken_elsewhere(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def execute(batch: StepBatch) -> StepResult:
+        raise RunnerLostError("rank 1 is gone")
+
+    monkeypatch.setattr(bench.service.require_loaded().runner, "execute", execute)
+    outputs = await run(bench, submit("r"))
+    assert outputs["r"][-1].error.code == "unavailable"
+    assert "crashed" in bench.states
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await run(bench, submit("late"))
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE

@@ -9,6 +9,7 @@ from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.stats import StepStats
 from headway.runner.model_runner import ModelRunner
+from headway.runner.parallel.group import RankGroup
 from headway.store.checkpoint import Checkpoint
 
 Group = Sequence[GenerationRequest]
@@ -42,11 +43,22 @@ def make_group(name: str, prompt: Sequence[int], *params: SamplingParams) -> lis
     ]
 
 
-def generate(checkpoint: Checkpoint, groups: Sequence[Group], *, num_blocks: int = 512, **limits: object) -> Run:
-    """Submits all, steps until nothing is left, and checks the engine's books after every step."""
+def generate(
+    checkpoint: Checkpoint,
+    groups: Sequence[Group],
+    *,
+    ranks: RankGroup | None = None,
+    num_blocks: int = 512,
+    **limits: object,
+) -> Run:
+    """Submits all, steps until nothing is left, and checks the engine's books after every step.
+
+    `ranks`: that this process leads; they are let go.
+    """
     config = EngineConfig(**{"num_blocks": num_blocks, "max_model_len": 256, "block_size": 16, **limits})
     runner = ModelRunner(
         checkpoint,
+        group=ranks,
         num_blocks=config.num_blocks,
         block_size=config.block_size,
         num_host_blocks=config.host_blocks,
@@ -71,4 +83,5 @@ def generate(checkpoint: Checkpoint, groups: Sequence[Group], *, num_blocks: int
         num_prefill_tokens += engine.stats().num_prefill_tokens
         engine.check_integrity()
     assert engine.stats().num_used_blocks == 0
+    runner.close()
     return Run(answers, engine.stats(), num_prefill_tokens)

@@ -4,7 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.plan import Assignment, ServingPlan
+from headway.core.plan import Assignment, RankShare, ServingPlan
 from headway.core.units import format_bytes, format_duration
 
 
@@ -16,24 +16,30 @@ def plan_view(plan: ServingPlan) -> RenderableType:
 def _replica(assignment: Assignment) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan")
-    table.add_row(Text(f"  {assignment.model}"), f"on {assignment.worker_id} ({assignment.group_id})")
-    for name, text in (
-        ("memory", _memory(assignment)),
-        ("limits", _limits(assignment)),
-        ("expected", _expected(assignment)),
-    ):
+    table.add_row(Text(f"  {assignment.model}"), _place(assignment))
+    for share in assignment.shares:
+        owner = f" of {share.worker_id}" if assignment.ranks else ""
+        table.add_row(Text(f"    memory{owner}"), _memory(assignment, share))
+    for name, text in (("limits", _limits(assignment)), ("expected", _expected(assignment))):
         table.add_row(Text(f"    {name}"), text)
     return table
 
 
-def _memory(assignment: Assignment) -> str:
+def _place(assignment: Assignment) -> str:
+    if not assignment.ranks:
+        return f"on {assignment.worker_id} ({assignment.group_id})"
+    return f"on {assignment.group_id}, {assignment.parallel}: {', '.join(assignment.worker_ids)}; the first leads"
+
+
+def _memory(assignment: Assignment, share: Assignment | RankShare) -> str:
+    """Of one worker."""
     if not assignment.num_blocks:
-        return f"weights {format_bytes(assignment.weight_bytes)}, reserved {format_bytes(assignment.reserved_bytes)}"
-    host = f", host cache {format_bytes(assignment.host_cache_bytes)}" if assignment.host_cache_bytes else ""
+        return f"weights {format_bytes(share.weight_bytes)}, reserved {format_bytes(share.reserved_bytes)}"
+    host = f", host cache {format_bytes(share.host_cache_bytes)}" if share.host_cache_bytes else ""
     return (
-        f"weights {format_bytes(assignment.weight_bytes)}, KV cache {format_bytes(assignment.kv_cache_bytes)} "
+        f"weights {format_bytes(share.weight_bytes)}, KV cache {format_bytes(share.kv_cache_bytes)} "
         f"({assignment.num_blocks} blocks of {assignment.block_size} tokens), "
-        f"reserved {format_bytes(assignment.reserved_bytes)}{host}"
+        f"reserved {format_bytes(share.reserved_bytes)}{host}"
     )
 
 

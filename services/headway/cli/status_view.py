@@ -5,12 +5,12 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, ModelAttainment
+from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, ModelAttainment, WorkerStatus
 from headway.core.plan import ServingPlan
 from headway.core.slo import Slo
 from headway.core.units import format_bytes, format_duration
 
-_COLOURS = {"ready": "green", "stopped": "red", "restarting": "red"}
+_COLOURS = {"ready": "green", "rank": "green", "stopped": "red", "restarting": "red"}
 
 
 def status_view(status: ClusterStatus, *, now_s: float) -> RenderableType:
@@ -62,9 +62,15 @@ def _workers(controller: ControllerStatus, fleet: Fleet) -> Table:
         described = "-"
         if hardware is not None:
             described = f"{hardware.name}, {hardware.num_threads} threads, {format_bytes(hardware.memory_bytes)}"
-        names = (worker.worker_id, worker.group_id or "-", worker.model or "-")
+        names = (worker.worker_id, _group(worker), worker.model or "-")
         table.add_row(*names, _state(worker.state), *_load(loads.get(worker.worker_id)), described)
     return table
+
+
+def _group(worker: WorkerStatus) -> str:
+    """With its rank, where it is not alone in it."""
+    rank = f" (rank {worker.rank} of {worker.num_ranks})" if worker.num_ranks > 1 else ""
+    return f"{worker.group_id}{rank}" if worker.group_id else "-"
 
 
 def _processes(controller: ControllerStatus, *, now_s: float) -> Table:

@@ -15,7 +15,9 @@ from headway.cli.ports import take_port
 from headway.client.stack import default_state_dir
 from headway.core.deployment import Deployment, GatewayOptions, WorkerOptions
 from headway.core.errors import InvalidArgumentError
+from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.shard import check_parallel, nearest_parallel
 from headway.core.slo import Slo
 
 app = typer.Typer(add_completion=False)
@@ -41,6 +43,7 @@ def up(
     preemption: options.Preemption = None,
     speculative_tokens: options.SpeculativeTokens = None,
     no_prefix_cache: options.NoPrefixCache = False,
+    tp: options.Tp = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = 8000,
     grpc_port: options.GrpcPort = 0,
@@ -56,9 +59,6 @@ def up(
     """Start a stack on this machine and serve models."""
     slo = Slo(ttft_s=_seconds(slo_ttft_ms), tpot_s=_seconds(slo_tpot_ms))
     models = read_models(model, dtype=dtype, quantization=quantization, max_model_len=max_model_len, slo=slo)
-    worker_options = WorkerOptions(
-        count=_count_workers(workers, models), device=device, num_threads=threads, memory_bytes=memory or 0
-    )
     limits = EngineLimits(
         block_size=block_size,
         max_num_seqs=max_num_seqs,
@@ -69,6 +69,13 @@ def up(
         host_cache_bytes=swap_space,
         preemption=preemption,
         num_draft_tokens=speculative_tokens,
+        tp=tp,
+    )
+    worker_options = WorkerOptions(
+        count=_count_workers(workers, models, limits.parallel),
+        device=device,
+        num_threads=threads,
+        memory_bytes=memory or 0,
     )
     directory = state_dir or default_state_dir()
     claim(directory)
@@ -103,14 +110,43 @@ def _launch(state_dir: Path, deployment: Deployment, *, detach: bool) -> None:
         asyncio.run(run_foreground(state_dir, deployment, console=console))
 
 
-def _count_workers(wanted: int | None, models: tuple[ModelDeployment, ...]) -> int:
-    if wanted is not None and wanted < len(models):
+def _count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], parallel: ParallelConfig) -> int:
+    """`wanted`, or as many as the models need.
+
+    Raises:
+        InvalidArgumentError: a model cannot be split as `parallel` says, or there are too few workers for it.
+    """
+    num_needed = len(models) * parallel.num_ranks
+    num_workers = num_needed if wanted is None else wanted
+    if parallel != SINGLE:
+        for model in models:
+            check_parallel(model.spec, parallel, num_workers=parallel.num_ranks)
+    if num_workers < len(models):
         raise InvalidArgumentError(
-            f"{len(models)} models need {len(models)} workers, not {wanted}: a worker serves one model.",
-            hint=f"Give --workers {len(models)} or more.",
+            f"{len(models)} models need {num_needed} workers, not {wanted}: a worker serves one model.",
+            hint=f"Give --workers {num_needed} or more.",
             field="--workers",
         )
-    return wanted or len(models)
+    if num_workers < num_needed:
+        what = f"{len(models)} models with {parallel} need" if len(models) > 1 else f"{parallel} needs"
+        raise InvalidArgumentError(
+            f"{what} {num_needed} workers, not {wanted}.",
+            hint=f"Give --workers {num_needed} or more, or --tp {_widest_tp(models, num_workers)}.",
+            field="--workers",
+        )
+    return num_workers
+
+
+def _widest_tp(models: tuple[ModelDeployment, ...], num_workers: int) -> int:
+    """The widest split that all models allow and that there are workers for."""
+    sizes = range(num_workers // len(models), 1, -1)
+    layouts = (ParallelConfig(tp=tp) for tp in sizes)
+    allowed = (
+        layout.tp
+        for layout in layouts
+        if all(nearest_parallel(model.spec, layout, num_workers=layout.tp) == layout for model in models)
+    )
+    return next(allowed, 1)
 
 
 def _keys_from_environment() -> list[str]:

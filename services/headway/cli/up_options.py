@@ -7,6 +7,7 @@ import typer
 from headway.cli.bytesize import parse_bytes
 
 _ENGINE = "Engine"
+_PARALLEL = "Parallel"
 _GATEWAY = "Gateway"
 _STACK = "Stack"
 
@@ -14,9 +15,7 @@ Models: TypeAlias = Annotated[
     list[str],
     typer.Option("--model", metavar="DIR|NAME=DIR", help="A checkpoint directory in Hugging Face format. Repeatable."),
 ]
-Workers: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="Worker processes; each serves one model. Default: one for each model.")
-]
+Workers: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: --tp for each model.")]
 Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
 Memory: TypeAlias = Annotated[
     int | None,
@@ -75,6 +74,12 @@ SpeculativeTokens: TypeAlias = Annotated[
 Quantization: TypeAlias = Annotated[
     Literal["int8"] | None,
     typer.Option(help="Round weights when they are loaded. Default: keep them.", rich_help_panel=_ENGINE),
+]
+Tp: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Workers that share each layer of a model (tensor parallel). Default: 1.", rich_help_panel=_PARALLEL
+    ),
 ]
 NoPrefixCache: TypeAlias = Annotated[
     bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.", rich_help_panel=_ENGINE)

@@ -39,13 +39,19 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A worker; `model` is empty until it has loaded one."""
+    """A worker; `model` is empty until it has loaded one.
+
+    Attributes:
+        rank: in its group of `num_ranks` workers; 0 leads.
+    """
 
     worker_id: str
     group_id: str
     model: str
     state: str
     hardware: Hardware | None = None
+    rank: int = 0
+    num_ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

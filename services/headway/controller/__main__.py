@@ -34,7 +34,7 @@ async def main(config: ControllerConfig) -> None:
         service = ControllerService(
             deployment,
             supervisor=supervisor,
-            fleet=Fleet(WorkerClient(host.peers), plans=plans),
+            fleet=Fleet(WorkerClient(host.peers), plans=plans, end_process=supervisor.end_run),
             desired=DesiredPlan(plans, planner=PlannerClient(host.peers), limits=deployment.limits),
             profiler=ProfilerClient(host.peers),
             plans=plans,
@@ -45,7 +45,7 @@ async def main(config: ControllerConfig) -> None:
         servicer = ControllerServicer(service, on_shutdown=host.stopping.set)
         controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, host.server)
         await service.start()
-        host.spawn(supervisor.watch(), name="supervise")
+        host.spawn(service.supervise_forever(), name="supervise")
         host.spawn(service.reconcile_forever(), name="reconcile")
         host.spawn(service.profile_forever(), name="profile")
         await host.serve(on_stop=service.close)

@@ -4,9 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping
+from typing import Protocol
 
 from headway.controller.clients.worker import WorkerClient, WorkerReport
-from headway.controller.reconcile import Work, reconcile, startable, work_of
+from headway.controller.group_load import GroupLoad
+from headway.controller.groups import broken, mates
+from headway.controller.reconcile import Action, Work, reconcile, startable, work_of
 from headway.controller.trouble import LoadTrouble
 from headway.controller.worker import Worker
 from headway.core.cluster import PlanWorker
@@ -17,26 +20,40 @@ from headway.store.plans import PlanStore
 log = logging.getLogger(__name__)
 
 
-class Fleet:
-    """Knows the workers and brings them to their work. A worker that was restarted serves nothing."""
+class EndProcess(Protocol):
+    def __call__(self, name: str, *, pid: int) -> None: ...
 
-    def __init__(self, client: WorkerClient, *, plans: PlanStore) -> None:
+
+class Fleet:
+    """Knows the workers and brings them to their work. A worker that was restarted serves nothing.
+
+    Args:
+        end_process: ends the process of a worker id and a pid; another one is started in its place.
+    """
+
+    def __init__(self, client: WorkerClient, *, plans: PlanStore, end_process: EndProcess) -> None:
         self.workers: dict[str, Worker] = {}
         self._client = client
         self._plans = plans
+        self._end_process = end_process
+        self._loads: list[GroupLoad] = []
+        self._troubles: dict[tuple[str, ...], LoadTrouble] = {}
 
     async def observe(self, members: list[Member]) -> None:
         """Takes in who is there. A lapsed lease ends nothing that runs on its worker; a new endpoint does."""
         newcomers = []
         for worker in self.workers.values():
-            worker.is_present = False
+            worker.has_lease = False
         for member in members:
             known = self.workers.get(member.member_id)
-            if known is not None and known.member.endpoint == member.endpoint:
-                known.member, known.is_present = member, True
+            if known is not None and (known.member.endpoint, known.member.pid) == (member.endpoint, member.pid):
+                known.member, known.has_lease = member, True
             else:
                 newcomers.append(member)
         await asyncio.gather(*(self._meet(member) for member in newcomers))
+        for worker_id in broken({name: worker.run for name, worker in self.workers.items() if worker.is_present}):
+            log.warning("%s is alone in its group's run", worker_id)
+            self._end_run(worker_id)
 
     def serving(self) -> dict[str, Work | None]:
         """What each worker that is present serves."""
@@ -52,30 +69,63 @@ class Fleet:
 
     def pursue(self, wanted: Mapping[str, Work], *, plan_id: str) -> None:
         """Starts what may start now of the way to `wanted`; to be called again and again."""
+        groups = {work.worker_ids for work in wanted.values()}
+        self._troubles = {group: trouble for group, trouble in self._troubles.items() if group in groups}
+        self._loads = [load for load in self._loads if load.is_running]
         serving, now_s = self.serving(), time.monotonic()
-        actions = [
-            action
-            for action in reconcile(wanted, serving=serving)
-            if self.workers[action.worker_id].trouble.allows(action.after, now_s=now_s)
-        ]
-        busy = [worker_id for worker_id, worker in self.workers.items() if worker.is_busy and worker.is_present]
+        actions = [action for action in reconcile(wanted, serving=serving) if self._allows(action, now_s=now_s)]
+        busy = {worker_id for load in self._loads for worker_id in load.action.involved if worker_id in serving}
         for action in startable(actions, wanted=wanted, serving=serving, busy=busy):
-            self.workers[action.worker_id].start(action, plan_id=plan_id)
+            self._start(action, plan_id=plan_id)
+
+    def note_death(self, worker_id: str, *, pid: int) -> None:
+        """A process has died; those that ran together with it are ended."""
+        worker = self.workers.get(worker_id)
+        if worker is None or worker.is_gone or worker.member.pid != pid:
+            return
+        worker.is_gone = True
+        for mate in mates(worker_id, {name: worker.run for name, worker in self.workers.items()}):
+            self._end_run(mate)
 
     def fault(self) -> HeadwayError | None:
-        """Of the first worker that cannot load its model."""
-        faults = (worker.trouble.fault for worker in self.workers.values())
+        """Of the first group that cannot load its model."""
+        faults = (trouble.fault for trouble in self._troubles.values())
         return next((fault for fault in faults if fault is not None), None)
 
     async def drain(self, *, deadline_s: float) -> None:
         """Lets all running sequences end, or cuts them off at the deadline."""
         await self.close()
-        serving = [worker for worker in self.workers.values() if worker.is_present and worker.work is not None]
-        await asyncio.gather(*(worker.drain(deadline_s=deadline_s) for worker in serving))
+        leaders = [
+            worker
+            for worker_id, worker in self.workers.items()
+            if worker.is_present and worker.work is not None and worker.work.leader == worker_id
+        ]
+        await asyncio.gather(*(worker.drain(self._client, deadline_s=deadline_s) for worker in leaders))
 
     async def close(self) -> None:
         """Stops waiting for actions."""
-        await asyncio.gather(*(worker.cancel() for worker in self.workers.values()))
+        await asyncio.gather(*(load.cancel() for load in self._loads))
+
+    def _allows(self, action: Action, *, now_s: float) -> bool:
+        trouble = self._troubles.get(action.worker_ids)
+        return action.after is None or trouble is None or trouble.allows(action.after, now_s=now_s)
+
+    def _start(self, action: Action, *, plan_id: str) -> None:
+        load = GroupLoad(
+            action,
+            workers={name: self.workers[name] for name in action.involved if name in self.workers},
+            client=self._client,
+            trouble=self._troubles.setdefault(action.worker_ids, LoadTrouble()),
+            end_run=self._end_run,
+        )
+        load.start(plan_id=plan_id)
+        self._loads.append(load)
+
+    def _end_run(self, worker_id: str) -> None:
+        worker = self.workers.get(worker_id)
+        if worker is not None and not worker.is_gone:
+            worker.is_gone = True
+            self._end_process(worker_id, pid=worker.member.pid)
 
     async def _meet(self, member: Member) -> None:
         try:
@@ -84,10 +134,13 @@ class Fleet:
         except HeadwayError as error:
             log.info("%s cannot be asked yet: %s", member.member_id, error)
             return
-        if (known := self.workers.get(member.member_id)) is not None:
-            await known.cancel()
-        trouble = LoadTrouble() if known is None else known.trouble
-        self.workers[member.member_id] = Worker(member, report=report, work=work, trouble=trouble, client=self._client)
+        for load in self._loads:
+            if member.member_id in load.action.involved:
+                await load.cancel()
+        self.workers[member.member_id] = Worker(member, report=report, work=work)
+        if report.group_epoch and work is None:
+            log.warning("%s was left in the middle of its group's load or end", member.member_id)
+            self._end_run(member.member_id)
 
     async def _work_of(self, worker_id: str, report: WorkerReport) -> Work | None:
         """What a worker that another controller has loaded serves; nothing if it was being drained."""

@@ -9,7 +9,7 @@ from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.desired import DesiredPlan
 from headway.controller.fleet import Fleet
 from headway.controller.reconcile import reconcile, work_of
-from headway.controller.status import ProcessStatus, StackStatus, WorkerStatus, judge_readiness
+from headway.controller.status import ProcessStatus, StackStatus, judge_readiness, worker_status
 from headway.controller.supervisor import Supervisor
 from headway.core.deployment import Deployment
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
@@ -65,6 +65,10 @@ class ControllerService:
         if any(self._supervisor.processes[name].spec.kind == "worker" for name in adopted):
             await self._desired.resume()
 
+    async def supervise_forever(self) -> None:
+        """Restarts processes that die, and with a worker those that serve together with it."""
+        await self._supervisor.watch(on_death=lambda name, pid: self._fleet.note_death(name, pid=pid))
+
     async def reconcile_forever(self) -> None:
         """Brings the workers to the plan, and again whenever something changed."""
         while not self._stopping:
@@ -89,7 +93,7 @@ class ControllerService:
                 await asyncio.sleep(_PROFILE_RETRY_S)
 
     async def apply(self, plan: ServingPlan, *, dry_run: bool) -> list[str]:
-        """Desires another plan; returns what changes, a line for each worker. The change itself goes on afterwards.
+        """Desires another plan; returns what changes, a line for each group. The change itself goes on afterwards.
 
         Raises:
             InvalidArgumentError: the plan is not valid.
@@ -128,16 +132,7 @@ class ControllerService:
         )
         return StackStatus(
             processes=(self._own_status(), *processes),
-            workers=tuple(
-                WorkerStatus(
-                    worker_id=worker_id,
-                    group_id=worker.member.group_id,
-                    model=worker.member.model,
-                    state=worker.member.state if worker.is_present else "lost",
-                    hardware=worker.hardware,
-                )
-                for worker_id, worker in sorted(self._fleet.workers.items())
-            ),
+            workers=tuple(worker_status(worker) for _, worker in sorted(self._fleet.workers.items())),
             plan_id="" if plan is None else plan.plan_id,
             ready=readiness.ready and not self._stopping,
             waiting_for=readiness.waiting_for,
@@ -173,7 +168,7 @@ class ControllerService:
             model, worker = plan.model(assignment.model), plan.worker(assignment.worker_id)
             assert model is not None, "a certified plan has its models"
             assert worker is not None, "a certified plan has its workers"
-            profile = profile_id(model.spec, worker.hardware)
+            profile = profile_id(model.spec, worker.hardware, assignment.parallel)
             if assignment.prediction.profile_id or profile in done:
                 continue
             await self._profiler.profile(model.spec, worker_id=worker.worker_id)

@@ -24,16 +24,20 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
+    """A worker; `rank` is its place in its group of `num_ranks`."""
+
     worker_id: str
     group_id: str
     model: str
     state: str
     hardware: Hardware
+    rank: int = 0
+    num_ranks: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Readiness:
-    """Whether everything runs and every worker has its model; else what is being waited for."""
+    """Whether everything runs and every group has its model; else what is being waited for."""
 
     ready: bool
     waiting_for: str
@@ -65,12 +69,12 @@ def judge_readiness(
         waiting_for = f"{', '.join(missing)} to start" if missing else "a plan"
         return Readiness(ready=False, waiting_for=waiting_for, progress=started / 2)
     fractions = {
-        worker_id: _fraction(work, workers.get(worker_id), pid=pids.get(worker_id))
-        for worker_id, work in wanted.items()
+        work: min(_fraction(work, workers.get(worker_id), pid=pids.get(worker_id)) for worker_id in work.worker_ids)
+        for work in dict.fromkeys(wanted.values())
     }
     loading = [
-        f"{wanted[worker_id].model} to load on {worker_id} ({fraction:.0%})"
-        for worker_id, fraction in fractions.items()
+        f"{work.model} to load on {', '.join(work.worker_ids)} ({fraction:.0%})"
+        for work, fraction in fractions.items()
         if fraction < 1
     ]
     loaded = sum(fractions.values()) / max(1, len(fractions))
@@ -78,8 +82,21 @@ def judge_readiness(
     return Readiness(ready=not waiting, waiting_for="; ".join(waiting), progress=(started + loaded) / 2)
 
 
+def worker_status(worker: Worker) -> WorkerStatus:
+    member, work = worker.member, worker.work
+    return WorkerStatus(
+        worker_id=member.member_id,
+        group_id=member.group_id,
+        model=member.model,
+        state=member.state if worker.is_present else "lost",
+        hardware=worker.hardware,
+        rank=0 if work is None else work.worker_ids.index(member.member_id),
+        num_ranks=1 if work is None else len(work.worker_ids),
+    )
+
+
 def _fraction(wanted: Work, worker: Worker | None, *, pid: int | None) -> float:
-    """How much of its work a worker has loaded. One that was restarted has not been met again yet, and has nothing."""
+    """How much of its part of a work a worker has loaded. One that was restarted has nothing until it is met again."""
     if worker is None or not worker.is_present or worker.member.pid != (pid or worker.member.pid):
         return 0.0
     return 1.0 if worker.work == wanted else min(worker.fraction, 0.99)

@@ -19,6 +19,7 @@ class Supervised:
         restart_at_s: when to launch it again; None while it runs.
         num_early_deaths: runs in a row that ended before the process was ready.
         has_been_ready: whether the present run was.
+        must_end: whether the present run is to end, for no fault of its own.
     """
 
     spec: ProcessSpec
@@ -29,6 +30,7 @@ class Supervised:
     num_quick_deaths: int = 0
     num_early_deaths: int = 0
     has_been_ready: bool = False
+    must_end: bool = False
     last_words: str = ""
 
     @property
@@ -59,6 +61,7 @@ class Supervised:
         self.launched_at_s = now_s
         self.restart_at_s = None
         self.has_been_ready = False
+        self.must_end = False
 
     def note_ready(self) -> None:
         self.has_been_ready = True
@@ -74,3 +77,8 @@ class Supervised:
         delay_s = min(_LONGEST_DELAY_S, _FIRST_DELAY_S * 2.0 ** (self.num_quick_deaths - 1))
         self.restart_at_s = now_s + delay_s
         return delay_s
+
+    def note_end(self, *, now_s: float) -> None:
+        """The run was ended; the next may begin at once."""
+        self.num_restarts += 1
+        self.restart_at_s = now_s

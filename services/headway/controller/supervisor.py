@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from headway.controller.launchers.launcher import Launcher
 from headway.controller.process import Handle, ProcessRecord, ProcessSpec
@@ -18,6 +18,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 0.1
 _STOP_GRACE_S = 3.0
+_END_GRACE_S = 0.5
 
 
 class Supervisor:
@@ -64,13 +65,18 @@ class Supervisor:
         log.info("launched %d processes, adopted %s", len(missing), adopted or "none")
         return adopted
 
-    async def watch(self) -> None:
-        """Restarts what dies, until `stop`."""
+    async def watch(self, *, on_death: Callable[[str, int], None]) -> None:
+        """Restarts what dies, until `stop`; `on_death` hears of its name and pid."""
         while not self._stopped:
             async with self._looking:
-                await asyncio.gather(*(self._check(process) for process in self.processes.values()))
+                await asyncio.gather(*(self._check(process, on_death) for process in self.processes.values()))
             self._count_ready()
             await asyncio.sleep(_LOOK_EVERY_S)
+
+    def end_run(self, name: str, *, pid: int) -> None:
+        """Has this run of a process ended, if it is the present one, and the process launched again at once."""
+        process = self.processes[name]
+        process.must_end = process.handle is not None and process.handle.pid == pid
 
     def member_of(self, name: str) -> Member | None:
         """The lease of the process's present run."""
@@ -96,16 +102,19 @@ class Supervisor:
         for group in (workers, others):
             await asyncio.gather(*(self._end(process.record) for process in group if process.handle is not None))
 
-    async def _check(self, process: Supervised) -> None:
+    async def _check(self, process: Supervised, on_death: Callable[[str, int], None]) -> None:
         if process.restart_at_s is not None:
             if time.monotonic() >= process.restart_at_s and not self._stopped:
                 await self._launch(process)
             return
         assert process.handle is not None, "start() first"
-        if await self._launcher.is_alive(process.handle):
+        if process.must_end and not self._stopped:
+            await self._end_run(process, process.handle)
+        elif await self._launcher.is_alive(process.handle):
             if not process.has_been_ready and self.member_of(process.spec.name) is not None:
                 process.note_ready()
         elif not self._stopped:
+            on_death(process.spec.name, process.handle.pid)
             await self._bury(process, process.handle)
 
     async def _bury(self, process: Supervised, handle: Handle) -> None:
@@ -117,6 +126,17 @@ class Supervisor:
         log.warning("%s died; starting it again in %.1f s. %s", name, delay_s, last_words)
         if member is not None:
             await self._withdraw(member)
+
+    async def _end_run(self, process: Supervised, handle: Handle) -> None:
+        name, member = process.spec.name, self.member_of(process.spec.name)
+        if member is not None:
+            await self._withdraw(member)
+        await self._launcher.stop(handle, grace_s=_END_GRACE_S)
+        process.note_end(now_s=time.monotonic())
+        PROCESS_RESTARTS.labels(name).inc()
+        log.warning("%s was ended; it is started again", name)
+        if member is not None:
+            await self._withdraw(member)  # it may have renewed it once more
 
     async def _launch(self, process: Supervised) -> None:
         handle = await self._launcher.launch(process.spec)

@@ -3,7 +3,7 @@
 from headway.controller.reconcile import Work
 from headway.core.errors import ErrorCode, FailedPreconditionError, HeadwayError
 
-_PASSING = {ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.CANCELLED}
+PASSING = {ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.CANCELLED}
 _MAX_LOST_LOADS = 3
 _FIRST_RETRY_S = 0.5
 _LONGEST_RETRY_S = 5.0
@@ -11,7 +11,7 @@ _FAULT_RETRY_S = 30.0
 
 
 class LoadTrouble:
-    """What went wrong with loads on a worker, over its restarts.
+    """What went wrong with loads on a group of workers, over their restarts.
 
     Attributes:
         fault: what people should know; None while all is well or may pass by itself.
@@ -20,7 +20,7 @@ class LoadTrouble:
     def __init__(self) -> None:
         self.note_success()
 
-    def allows(self, work: Work | None, *, now_s: float) -> bool:
+    def allows(self, work: Work, *, now_s: float) -> bool:
         """Whether `work` may be tried now; one that has not failed always may."""
         return work != self._work or now_s >= self._retry_at_s
 
@@ -35,7 +35,7 @@ class LoadTrouble:
         if work != self._work:
             self.note_success()
         self._work = work
-        if error.code not in _PASSING:
+        if error.code not in PASSING:
             self.fault = error
         else:
             self._num_lost_loads += 1
@@ -45,4 +45,4 @@ class LoadTrouble:
                     hint=f"It may need more memory than there is; its log says more. Last: {error.message}",
                 )
         delay_s = min(_LONGEST_RETRY_S, _FIRST_RETRY_S * 2.0 ** max(0, self._num_lost_loads - 1))
-        self._retry_at_s = now_s + (delay_s if error.code in _PASSING else _FAULT_RETRY_S)
+        self._retry_at_s = now_s + (delay_s if error.code in PASSING else _FAULT_RETRY_S)

@@ -31,6 +31,19 @@ class Hardware:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Fabric:
+    """What connects the workers of a group.
+
+    Attributes:
+        latency_s: of one collective, however little it carries.
+        bytes_per_s: that leave one worker.
+    """
+
+    latency_s: float
+    bytes_per_s: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWorker:
     """A worker that a plan may use."""
 

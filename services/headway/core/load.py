@@ -8,7 +8,7 @@ class LoadReport:
     """What a worker says of itself, with the limits of the model that it has loaded (zeros before it has one).
 
     Attributes:
-        model, state: what it serves; 'starting', 'loading', 'ready' or 'draining'.
+        model, state: what it serves; 'starting', 'loading', 'ready', 'draining', or 'rank' where another worker leads.
         num_running, num_waiting: sequences, those handed to it but not yet scheduled among the waiting ones.
         num_pending_prefill_tokens: prompt tokens of all of them that are still to be computed.
         num_context_tokens: context lengths of the running sequences, summed.

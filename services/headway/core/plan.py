@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from typing import Any
 
 from headway.core.cluster import PlanWorker
 from headway.core.latency import LatencyModel
@@ -53,6 +54,12 @@ class EngineLimits:
     pp: int | None = None
     cp: int | None = None
     cp_ffn: str | None = None
+
+    @property
+    def parallel(self) -> ParallelConfig:
+        """The layout of every group."""
+        axes: dict[str, Any] = {name: getattr(self, name) for name in ("tp", "pp", "cp", "cp_ffn")}
+        return ParallelConfig(**{name: size for name, size in axes.items() if size is not None})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -135,9 +142,14 @@ class Assignment:
     ranks: tuple[RankShare, ...] = ()
 
     @property
+    def shares(self) -> tuple["Assignment | RankShare", ...]:
+        """What each worker holds, by rank; of a lone worker the assignment says it itself."""
+        return self.ranks or (self,)
+
+    @property
     def worker_ids(self) -> tuple[str, ...]:
         """The group's workers, by rank."""
-        return tuple(share.worker_id for share in self.ranks) or (self.worker_id,)
+        return tuple(share.worker_id for share in self.shares)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
+from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import ModelSpec
 
 
@@ -23,7 +24,10 @@ class StepMeasurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Profile:
-    """Measurements, and the latency model fitted to them. `profile_id` names model, hardware and software."""
+    """Measurements, and the latency model fitted to them.
+
+    `profile_id` names model, hardware, software and, of a group, its layout; `hardware` is then that of each worker.
+    """
 
     profile_id: str
     architecture: str
@@ -34,7 +38,9 @@ class Profile:
     created_at_s: float
 
 
-def profile_id(spec: ModelSpec, hardware: Hardware) -> str:
+def profile_id(spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig = SINGLE) -> str:
     """The same while nothing that timings depend on changes."""
     text = f"{spec.content_hash}:{hardware.content_hash}"
+    if parallel.num_ranks > 1:  # else as ever, so that what was measured stays known
+        text += f":{parallel}:{parallel.stage_layers}:{parallel.cp_ffn}"
     return hashlib.sha256(text.encode()).hexdigest()[:16]

@@ -151,16 +151,22 @@ def _faults(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> I
         yield "tp", f"{spec.architecture} does not generate: it runs on one worker."
     if (fault := _head_fault(spec, parallel)) is not None:
         yield fault
+    if parallel.tp > min(spec.intermediate_size, spec.vocab_size):
+        yield "tp", f"tp is {parallel.tp}, and the MLP is {spec.intermediate_size} wide."
     if spec.experts is not None and spec.experts.num_experts < parallel.tp:
         yield "tp", f"tp is {parallel.tp}, and the model has {spec.experts.num_experts} experts to spread."
+    yield from _stage_faults(spec, parallel)
+    if parallel.num_ranks > num_workers:
+        yield "tp", f"{parallel} needs {parallel.num_ranks} workers; there are {num_workers}."
+
+
+def _stage_faults(spec: ModelSpec, parallel: ParallelConfig) -> Iterator[tuple[str, str]]:
     if parallel.pp > spec.num_layers:
         yield "pp", f"pp is {parallel.pp}, and the model has {spec.num_layers} layers."
     layers = parallel.stage_layers
     if layers and (len(layers) != parallel.pp or sum(layers) != spec.num_layers or min(layers) < 1):
         text = ",".join(map(str, layers))
         yield "stage_layers", f"The stages {text} are not {parallel.pp} stages of {spec.num_layers} layers together."
-    if parallel.num_ranks > num_workers:
-        yield "tp", f"{parallel} needs {parallel.num_ranks} workers; there are {num_workers}."
 
 
 def _head_fault(spec: ModelSpec, parallel: ParallelConfig) -> tuple[str, str] | None:

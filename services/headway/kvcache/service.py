@@ -5,7 +5,7 @@ The index is not stored: after a restart every worker's stream begins with a sna
 
 import asyncio
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
 from typing import TypeGuard, TypeVar
 
@@ -45,9 +45,9 @@ class KvCacheService:
         self.pins = Pins(prefixes, self._workers, homes=self._homes)
 
     async def watch(self) -> None:
-        """Follows every worker's block events and load; runs until cancelled."""
-        blocks = Followers(self._peers, "worker", follow=self._follow_blocks, lose=self._forget_blocks)
-        loads = Followers(self._peers, "worker", follow=self._follow_load, lose=self._forget_load)
+        """Follows block events and load of every group's leader; runs until cancelled."""
+        blocks = self._followers(follow=self._follow_blocks, lose=self._forget_blocks)
+        loads = self._followers(follow=self._follow_load, lose=self._forget_load)
         async with asyncio.TaskGroup() as group:
             group.create_task(blocks.run())
             group.create_task(loads.run())
@@ -66,7 +66,7 @@ class KvCacheService:
 
     async def usage(self) -> list[KvUsage]:
         """What every worker's blocks are used for, by worker id; one that does not answer is left out."""
-        members = sorted(self._peers.members("worker"), key=lambda member: member.member_id)
+        members = sorted(self._leaders(), key=lambda member: member.member_id)
         answers = await asyncio.gather(
             *(self._workers.usage(member.endpoint) for member in members), return_exceptions=True
         )
@@ -78,7 +78,7 @@ class KvCacheService:
         Raises:
             NotFoundError: no worker runs it.
         """
-        members = self._peers.members("worker")
+        members = self._leaders()
         answers = await asyncio.gather(
             *(self._workers.sequences(member.endpoint, request_id) for member in members), return_exceptions=True
         )
@@ -114,9 +114,16 @@ class KvCacheService:
         prefix = Prefix(name=name, model=model, token_ids=tuple(token_ids), created_at_s=time.time())
         return await self.pins.pin(prefix)
 
+    def _leaders(self) -> list[Member]:
+        """A group's other ranks hold parts of the same blocks, and know nothing of sequences."""
+        return [member for member in self._peers.members("worker") if member.is_leader]
+
+    def _followers(self, *, follow: Callable[[Member], Awaitable[None]], lose: Callable[[Member], None]) -> Followers:
+        return Followers(self._peers, "worker", follow=follow, lose=lose, accepts=lambda member: member.is_leader)
+
     def _homes(self) -> Iterator[Home]:
         """Workers whose events are followed: their cache is known by its epoch."""
-        for member in self._peers.members("worker"):
+        for member in self._leaders():
             feed, load = self._feeds.get(member.member_id), self._loads.get(member.member_id)
             if feed is not None and load is not None and feed.position.epoch and load.model:
                 yield Home(

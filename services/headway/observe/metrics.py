@@ -100,6 +100,20 @@ STEP_TOKEN_BUDGET = Gauge("headway:engine_step_token_budget", "Tokens that one s
 STEP_BUDGET_USAGE = Gauge(
     "headway:engine_step_budget_usage_perc", "Share of the budget that the latest step used, 1 is all.", ["model_name"]
 )
+# Each rank of a group tells its own.
+COLLECTIVE_BYTES = Counter(
+    "headway:collective_bytes",
+    "Bytes sent to other ranks of the group.",
+    ["model_name", "axis", "operation", "site"],
+)
+COLLECTIVE_CALLS = Counter(
+    "headway:collective_calls",
+    "Collective operations of the group's ranks.",
+    ["model_name", "axis", "operation", "site"],
+)
+COLLECTIVE_SECONDS = Counter(
+    "headway:collective_seconds", "Time in collectives, the wait for slower ranks included.", ["model_name", "axis"]
+)
 
 # KV-cache service.
 INDEX_BLOCKS = Gauge("headway:prefix_index_blocks", "Blocks that the prefix index knows, per worker.", ["worker_id"])

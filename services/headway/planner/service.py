@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from headway.core.cluster import PlanWorker
 from headway.core.errors import HeadwayError
+from headway.core.mesh import ParallelConfig
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
 from headway.core.profile import Profile, profile_id
 from headway.observe.metrics import PLANS_MADE
@@ -29,7 +30,7 @@ class PlannerService:
         current: ServingPlan | None,
     ) -> ServingPlan:
         """A plan with an id of its own; see `serving.plan.make_plan` for arguments and errors."""
-        profiles = await self._find_profiles(models, workers)
+        profiles = await self._find_profiles(models, workers, limits.parallel)
         now_s = time.time()
         try:
             plan = await asyncio.to_thread(
@@ -49,8 +50,8 @@ class PlannerService:
         return plan
 
     async def _find_profiles(
-        self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]
+        self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker], parallel: ParallelConfig
     ) -> dict[str, Profile]:
-        ids = {profile_id(model.spec, worker.hardware) for model in models for worker in workers}
+        ids = {profile_id(model.spec, worker.hardware, parallel) for model in models for worker in workers}
         found = [await self._profiles.get(profile) for profile in sorted(ids)]
         return {profile.profile_id: profile for profile in found if profile is not None}

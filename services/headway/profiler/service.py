@@ -65,7 +65,7 @@ class ProfilerService:
         """
         async with self._measuring, dial_worker(self._peers, worker_id) as worker:
             loaded = await worker.describe()
-            name = profile_id(spec, loaded.hardware)
+            name = profile_id(spec, loaded.hardware, loaded.parallel)
             stored = None if force else await self._profiles.get(name)
             if stored is not None:
                 num_points = len(stored.measurements)

@@ -8,6 +8,7 @@ import grpc
 
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.core.mesh import SINGLE, ParallelConfig
 from headway.profiler.grid import Point, WorkerLimits
 from headway.rpc.convert import from_pb
 from headway.rpc.peers import Peers
@@ -20,9 +21,10 @@ _STEP_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedWorker:
-    """What a worker has loaded; equal descriptions mean that nothing was loaded in between."""
+    """What a worker has loaded, and in what group; equal descriptions mean that nothing was loaded in between."""
 
     hardware: Hardware
+    parallel: ParallelConfig
     model: str
     plan_id: str
 
@@ -46,7 +48,8 @@ class Worker:
                 field="worker_id",
             )
         hardware = from_pb(response.hardware, Hardware)
-        return LoadedWorker(hardware=hardware, model=response.model, plan_id=response.plan_id)
+        parallel = from_pb(response.parallel, ParallelConfig) if response.HasField("parallel") else SINGLE
+        return LoadedWorker(hardware=hardware, parallel=parallel, model=response.model, plan_id=response.plan_id)
 
     async def limits(self) -> WorkerLimits:
         request = worker_pb2.WatchLoadRequest(interval_ms=1000)

@@ -19,7 +19,9 @@ async def main(config: RouterConfig) -> None:
         attainment = Attainment(host.database)
         service = RouterService(config, peers=host.peers, attainment=attainment, instance_id=uuid4().hex[:8])
         upkeep = Upkeep(config, service, peers=host.peers, plans=PlanStore(host.database))
-        workers = Followers(host.peers, "worker", follow=service.follow, lose=service.lose)
+        workers = Followers(
+            host.peers, "worker", follow=service.follow, lose=service.lose, accepts=lambda member: member.is_leader
+        )
         router_pb2_grpc.add_RouterServiceServicer_to_server(RouterServicer(service, tracing=host.tracing), host.server)
         host.spawn(workers.run(), name="follow-workers")
         await upkeep.settle()

@@ -31,12 +31,12 @@ class Upkeep:
         self._absent_since_s: dict[str, float] = {}
 
     async def settle(self) -> None:
-        """Before the first request: the plan, the counters, and every worker's load if it comes within a second."""
+        """Before the first request: the plan, the counters, and every group's load if it comes within a second."""
         await self._guard(self._refresh_plan)
         await self._guard(self._service.attainment.flush)
-        num_workers = len(self._peers.members("worker"))
+        num_groups = sum(member.is_leader for member in self._peers.members("worker"))
         deadline_s = time.monotonic() + _SETTLE_S
-        while time.monotonic() < deadline_s and self._num_reporting() < num_workers:  # noqa: ASYNC110 - once
+        while time.monotonic() < deadline_s and self._num_reporting() < num_groups:  # noqa: ASYNC110 - once
             await asyncio.sleep(0.01)
 
     async def follow_plan(self) -> None:

@@ -28,7 +28,7 @@ class _Following:
 
 
 class Followers:
-    """Follows every member of a kind until it is gone.
+    """Follows every member of a kind that it accepts, until it is gone or accepted no more.
 
     `follow(member)` reads a stream, say, until that breaks. When it returns or raises a HeadwayError it is called
     again while the member holds its lease. A member whose lease lapsed is followed on for two seconds if its stream
@@ -37,10 +37,17 @@ class Followers:
     """
 
     def __init__(
-        self, peers: Peers, kind: str, *, follow: Callable[[Member], Awaitable[None]], lose: Callable[[Member], None]
+        self,
+        peers: Peers,
+        kind: str,
+        *,
+        follow: Callable[[Member], Awaitable[None]],
+        lose: Callable[[Member], None],
+        accepts: Callable[[Member], bool] = lambda _: True,
     ) -> None:
         self._peers = peers
         self._kind = kind
+        self._accepts = accepts
         self._follow = follow
         self._lose = lose
         self._following: dict[str, _Following] = {}
@@ -62,7 +69,7 @@ class Followers:
                 following.task.cancel()
                 self._lose(following.member)
         for member_id, member in live.items():
-            if member_id not in self._following:
+            if member_id not in self._following and self._accepts(member):
                 task = asyncio.create_task(self._keep_following(member), name=f"follow-{member_id}")
                 self._following[member_id] = _Following(member, task)
 
@@ -72,7 +79,7 @@ class Followers:
             return False
         if member is not None:
             following.missing_since_s = None
-            return member.endpoint == following.member.endpoint
+            return member.endpoint == following.member.endpoint and self._accepts(member)
         if following.missing_since_s is None:
             following.missing_since_s = now_s
         return now_s - following.missing_since_s < _LEASE_GRACE_S

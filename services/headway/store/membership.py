@@ -20,6 +20,7 @@ class Member:
         metrics_endpoint: host:port that serves /metrics.
         started_at_s: seconds since 1970; of two members with one kind the newer one is asked first.
         model, group_id: what a worker serves; empty for others, and before it has loaded.
+        rank: in its group; requests go to rank 0 only.
     """
 
     kind: str
@@ -31,6 +32,12 @@ class Member:
     state: str = "ready"
     model: str = ""
     group_id: str = ""
+    rank: int = 0
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it speaks for its group; a lone worker does."""
+        return self.rank == 0
 
 
 class Membership:

@@ -14,6 +14,7 @@ from headway.models.encoder import EncoderBatch, SequenceRun
 from headway.models.encoder_head import make_head, pool
 from headway.models.linear import Linear
 from headway.models.model import DTYPES
+from headway.models.weights import NamedPart, Part, Piece, Tensors, by_name, under
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,9 +87,9 @@ class BertLayer:
             attended[part].view(run.num_sequences, run.length, *self._heads[1:]).copy_(out.transpose(1, 2))
         return attended
 
-    def named(self, names: _Names) -> Iterator[tuple[str, Tensor]]:
-        size = len(self.qkv.weight) // 3
-        yield from self.qkv.named_parts(**{names.query: size, names.key: size, names.value: size})
+    def named(self, names: _Names) -> Iterator[NamedPart]:
+        third = Piece.whole(len(self.qkv.weight) // 3)
+        yield from self.qkv.named_parts((names.query, third), (names.key, third), (names.value, third))
         yield from self.output.named(names.output)
         yield from self.attention_norm.named(names.attention_norm)
         yield from self.up.named(names.up)
@@ -132,17 +133,18 @@ class Bert:
         hidden += functional.embedding(batch.positions, self._positions[self._position_offset :])
         return self._norm(hidden)
 
-    def tensors(self) -> dict[str, Tensor]:
-        tensors = {
-            "embeddings.word_embeddings.weight": self._words,
-            "embeddings.position_embeddings.weight": self._positions,
-        }
+    def tensors(self) -> Tensors:
+        return by_name(self._named())
+
+    def _named(self) -> Iterator[NamedPart]:
+        yield "embeddings.word_embeddings.weight", Part.whole(self._words)
+        yield "embeddings.position_embeddings.weight", Part.whole(self._positions)
         if self._types is not None:
-            tensors["embeddings.token_type_embeddings.weight"] = self._types
-        tensors |= self._norm.named("embeddings.LayerNorm")
+            yield "embeddings.token_type_embeddings.weight", Part.whole(self._types)
+        yield from self._norm.named("embeddings.LayerNorm")
         for index, layer in enumerate(self._layers):
-            tensors |= {f"{self._names.layer}.{index}.{name}": view for name, view in layer.named(self._names)}
-        return tensors | self._head.tensors()
+            yield from under(f"{self._names.layer}.{index}", layer.named(self._names))
+        yield from self._head.named()
 
     def linears(self) -> list[Linear]:
         return [*(linear for layer in self._layers for linear in layer.linears()), *self._head.linears()]

@@ -8,7 +8,10 @@ from torch.nn import functional
 
 from headway.core.model import ModelSpec
 from headway.models.attention import Attention, AttentionContext, LayerCache
+from headway.models.layout import Layout
 from headway.models.linear import Linear
+from headway.models.row_linear import RowLinear
+from headway.models.weights import NamedPart, Part, Piece
 
 
 class LayerNorm:
@@ -23,23 +26,34 @@ class LayerNorm:
     def __call__(self, x: Tensor) -> Tensor:
         return functional.layer_norm(x, self._shape, self.weight, self.bias, self._eps)
 
-    def named(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        yield f"{name}.weight", self.weight
-        yield f"{name}.bias", self.bias
+    def named(self, name: str) -> Iterator[NamedPart]:
+        yield f"{name}.weight", Part.whole(self.weight)
+        yield f"{name}.bias", Part.whole(self.bias)
 
 
 class Block:
     """Attention and an MLP, each normalised before (`spec.pre_norm`) or after it is added to the residual."""
 
-    def __init__(self, spec: ModelSpec, layer: int, *, dtype: torch.dtype, device: torch.device) -> None:
-        hidden_size, inner_size = spec.hidden_size, spec.intermediate_size
-        self.attention = Attention(spec, layer, dtype=dtype, device=device, cos_sin=None)
+    def __init__(
+        self, spec: ModelSpec, layer: int, *, layout: Layout, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        hidden_size = spec.hidden_size
+        self._inner = Piece(layout.shard.mlp, spec.intermediate_size)
+        self.attention = Attention(spec, layer, layout=layout, dtype=dtype, device=device, cos_sin=None)
         self.attention_norm = LayerNorm(spec, dtype=dtype, device=device)
         self.mlp_norm = LayerNorm(spec, dtype=dtype, device=device)
         self.up = Linear(
-            hidden_size, inner_size, bias=spec.mlp_bias, dtype=dtype, device=device, activation=spec.activation
+            hidden_size, len(self._inner), bias=spec.mlp_bias, dtype=dtype, device=device, activation=spec.activation
         )
-        self.down = Linear(inner_size, hidden_size, bias=spec.mlp_bias, dtype=dtype, device=device)
+        self.down = RowLinear(
+            len(self._inner),
+            hidden_size,
+            bias=spec.mlp_bias,
+            dtype=dtype,
+            device=device,
+            axis=layout.tensor,
+            site="mlp",
+        )
         self._pre_norm = spec.pre_norm
 
     def __call__(
@@ -62,5 +76,10 @@ class Block:
         hidden = self.attention_norm(hidden)
         return self.mlp_norm(self.down(self.up(hidden), residual=hidden))
 
+    def named_mlp(self, *, up: str, down: str, transposed: bool = False) -> Iterator[NamedPart]:
+        """The MLP's stored tensors, by what the checkpoint calls its two layers."""
+        yield from self.up.named(up, rows=self._inner, transposed=transposed)
+        yield from self.down.named(down, columns=self._inner, transposed=transposed)
+
     def linears(self) -> list[Linear]:
-        return [self.attention.qkv, self.attention.output, self.up, self.down]
+        return [*self.attention.linears(), self.up, self.down]

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from headway.core.model import ModelSpec
 from headway.models.linear import Linear
+from headway.models.weights import Tensors
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,8 @@ class Encoder(Protocol):
     def forward(self, batch: EncoderBatch) -> Tensor:
         """float32 [B, hidden] embeddings, or [B, labels] scores."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        """For each tensor of a checkpoint, by name, the parameter or the view into a fused one that it fills."""
+    def tensors(self) -> Tensors:
+        """What each tensor of a checkpoint fills, by name."""
 
     def linears(self) -> list[Linear]:
         """The layers to pack once everything is loaded."""

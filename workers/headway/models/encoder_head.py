@@ -1,5 +1,6 @@
 """The last step of an encoder: a sequence's hidden states pooled to one vector, then normalised or scored."""
 
+from collections.abc import Iterable
 from typing import Protocol
 
 import torch
@@ -9,6 +10,7 @@ from torch.nn import functional
 from headway.core.encoder import EncoderSpec, Pooling, ScoreFunction
 from headway.core.model import Family, ModelSpec
 from headway.models.linear import Linear
+from headway.models.weights import NamedPart
 
 # Names in a checkpoint: of the layer over the first token, and of the one that gives logits.
 _CLASSIFIER_NAMES = {
@@ -30,7 +32,7 @@ class EncoderHead(Protocol):
     def __call__(self, pooled: Tensor) -> Tensor:
         """pooled float32 [B, hidden] -> float32 [B, width]."""
 
-    def tensors(self) -> dict[str, Tensor]: ...
+    def named(self) -> Iterable[NamedPart]: ...
 
     def linears(self) -> list[Linear]: ...
 
@@ -50,8 +52,8 @@ class EmbeddingHead:
     def __call__(self, pooled: Tensor) -> Tensor:
         return functional.normalize(pooled, dim=1) if self._normalizes else pooled
 
-    def tensors(self) -> dict[str, Tensor]:
-        return {}
+    def named(self) -> Iterable[NamedPart]:
+        return ()
 
     def linears(self) -> list[Linear]:
         return []
@@ -78,9 +80,10 @@ class ClassifierHead:
             case _:
                 return logits
 
-    def tensors(self) -> dict[str, Tensor]:
+    def named(self) -> Iterable[NamedPart]:
         dense, logits = self._names
-        return {**dict(self._dense.named(dense)), **dict(self._logits.named(logits))}
+        yield from self._dense.named(dense)
+        yield from self._logits.named(logits)
 
     def linears(self) -> list[Linear]:
         return [self._dense, self._logits]

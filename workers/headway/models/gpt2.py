@@ -1,6 +1,6 @@
 """GPT-2: learned positions, fused query-key-value weights stored transposed."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import torch
 from torch import Tensor
@@ -9,28 +9,26 @@ from torch.nn import functional
 from headway.core.model import ModelSpec
 from headway.models.attention import AttentionContext, LayerCache
 from headway.models.block import Block, LayerNorm
+from headway.models.embedding import VocabEmbedding
+from headway.models.head import Head
+from headway.models.layout import Layout
 from headway.models.linear import Linear
 from headway.models.model import DTYPES
+from headway.models.weights import NamedPart, Part, Tensors, by_name, under
 
 
 class Gpt2:
     """See `headway.models.model.Model`."""
 
-    def __init__(self, spec: ModelSpec, *, device: torch.device) -> None:
+    def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
         dtype = DTYPES[spec.dtype]
-        self._spec = spec
-        self._embedding = torch.empty(spec.vocab_size, spec.hidden_size, dtype=dtype, device=device)
+        self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
         self._positions = torch.empty(spec.max_position, spec.hidden_size, dtype=dtype, device=device)
-        self._blocks = [Block(spec, layer, dtype=dtype, device=device) for layer in range(spec.num_layers)]
+        self._blocks = [
+            Block(spec, layer, layout=layout, dtype=dtype, device=device) for layer in range(spec.num_layers)
+        ]
         self._norm = LayerNorm(spec, dtype=dtype, device=device)
-        self._head = Linear(
-            spec.hidden_size,
-            spec.vocab_size,
-            bias=False,
-            dtype=dtype,
-            device=device,
-            weight=self._embedding if spec.tied_embeddings else None,
-        )
+        self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
 
     def forward(
         self,
@@ -41,32 +39,33 @@ class Gpt2:
         *,
         rows: Tensor | None = None,
     ) -> Tensor:
-        hidden = functional.embedding(token_ids, self._embedding)
+        hidden = self._embedding(token_ids)
         hidden += functional.embedding(positions, self._positions)
         for block, cache in zip(self._blocks, kv_cache, strict=True):
             wanted = rows if block is self._blocks[-1] else None
             hidden = block(hidden, positions, attention, cache, rows=wanted)
         return self._norm(hidden)
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
-        return self._head(hidden).float()
+    def compute_logits(self, hidden: Tensor) -> Tensor | None:
+        return self._head(hidden)
 
-    def tensors(self) -> dict[str, Tensor]:
-        tensors = {"wte.weight": self._embedding, "wpe.weight": self._positions}
-        tensors |= self._norm.named("ln_f")
+    def tensors(self) -> Tensors:
+        return by_name(self._named())
+
+    def _named(self) -> Iterator[NamedPart]:
+        yield "wte.weight", self._embedding.part
+        yield "wpe.weight", Part.whole(self._positions)
+        yield from self._norm.named("ln_f")
         for index, block in enumerate(self._blocks):
-            named = [
-                *block.attention_norm.named("ln_1"),
-                *block.attention.qkv.named("attn.c_attn", transposed=True),
-                *block.attention.output.named("attn.c_proj", transposed=True),
-                *block.mlp_norm.named("ln_2"),
-                *block.up.named("mlp.c_fc", transposed=True),
-                *block.down.named("mlp.c_proj", transposed=True),
-            ]
-            tensors |= {f"h.{index}.{name}": view for name, view in named}
-        if not self._spec.tied_embeddings:
-            tensors["lm_head.weight"] = self._head.weight
-        return tensors
+            yield from under(f"h.{index}", _named_in_block(block))
+        yield from self._head.named("lm_head")
 
     def linears(self) -> list[Linear]:
-        return [self._head, *(linear for block in self._blocks for linear in block.linears())]
+        return [self._head.linear, *(linear for block in self._blocks for linear in block.linears())]
+
+
+def _named_in_block(block: Block) -> Iterator[NamedPart]:
+    yield from block.attention_norm.named("ln_1")
+    yield from block.attention.named_fused("attn.c_attn", "attn.c_proj")
+    yield from block.mlp_norm.named("ln_2")
+    yield from block.named_mlp(up="mlp.c_fc", down="mlp.c_proj", transposed=True)

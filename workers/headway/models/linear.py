@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from headway.models.product import Epilogue, Product, TorchProduct, bind_product
+from headway.models.weights import NamedPart, Part, Piece
 
 
 class Linear:
@@ -51,18 +52,27 @@ class Linear:
         """x [T, in] -> a new [T, out], or half as wide if gated; `residual` [T, out] is added if given."""
         return self._product(x, residual)
 
-    def named(self, name: str, *, transposed: bool = False) -> Iterator[tuple[str, Tensor]]:
-        """Checkpoint tensor names and the views that they fill. `transposed`: stored as [in, out]."""
-        yield f"{name}.weight", self.weight.t() if transposed else self.weight
-        if self.bias is not None:
-            yield f"{name}.bias", self.bias
+    def named(
+        self, name: str, *, rows: Piece | None = None, columns: Piece | None = None, transposed: bool = False
+    ) -> Iterator[NamedPart]:
+        """The stored weight and bias, and the parts that they fill: all of them, or the given rows and columns.
 
-    def named_parts(self, **num_rows: int) -> Iterator[tuple[str, Tensor]]:
-        """The same for a fused layer: each part's name and the number of output rows it fills, in order."""
-        assert sum(num_rows.values()) == len(self.weight)
+        `transposed`: the weight is stored as [in, out].
+        """
+        rows = rows or Piece.whole(len(self.weight))
+        return self.named_parts((name, rows), columns=columns, transposed=transposed)
+
+    def named_parts(
+        self, *stored: tuple[str, Piece], columns: Piece | None = None, transposed: bool = False
+    ) -> Iterator[NamedPart]:
+        """The same for a fused layer: what is stored for it, in the order of its rows, by name and rows."""
+        assert sum(len(rows) for _, rows in stored) == len(self.weight)
+        columns = columns or Piece.whole(self.weight.shape[1])
         start = 0
-        for name, size in num_rows.items():
-            yield f"{name}.weight", self.weight[start : start + size]
+        for name, rows in stored:
+            own = slice(start, start + len(rows))
+            weight = self.weight[own]
+            yield f"{name}.weight", Part.of(weight.t(), columns, rows) if transposed else Part.of(weight, rows, columns)
             if self.bias is not None:
-                yield f"{name}.bias", self.bias[start : start + size]
-            start += size
+                yield f"{name}.bias", Part.of(self.bias[own], rows)
+            start = own.stop

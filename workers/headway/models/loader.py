@@ -1,8 +1,8 @@
 """Fills a network with a checkpoint's weights."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -10,10 +10,12 @@ from torch import Tensor
 
 from headway.core.errors import InvalidArgumentError
 from headway.models.encoder import Encoder
+from headway.models.layout import Layout, alone
 from headway.models.linear import Linear
 from headway.models.model import Model
 from headway.models.packing import Packing
 from headway.models.registry import build_encoder, build_model
+from headway.models.weights import Part, Tensors
 from headway.store.checkpoint import Checkpoint
 
 Progress = Callable[[int, int], None]
@@ -48,20 +50,25 @@ _IGNORED_PREFIXES = ("pooler.", "cls.", "lm_head.", "vocab_")
 class Network(Protocol):
     """What can be filled."""
 
-    def tensors(self) -> dict[str, Tensor]: ...
+    def tensors(self) -> Tensors: ...
 
     def linears(self) -> list[Linear]: ...
 
 
-def load_model(checkpoint: Checkpoint, *, device: torch.device, progress: Progress | None = None) -> Model:
-    """A decoder with the checkpoint's weights.
+def load_model(
+    checkpoint: Checkpoint, *, layout: Layout, device: torch.device, progress: Progress | None = None
+) -> Model:
+    """A rank's part of a decoder, with the checkpoint's weights; only its own are read.
 
     Raises:
         InvalidArgumentError: see `load_encoder`.
     """
     _check_dtype(checkpoint, device)
-    model = build_model(checkpoint.spec, device=device)
-    _load(model, checkpoint, progress)
+    spec = checkpoint.spec
+    model = build_model(spec, layout=layout, device=device)
+    is_alone = layout.tensor.size == 1
+    whole = model if is_alone else build_model(spec, layout=alone(spec), device=torch.device("meta"))
+    _load(model, checkpoint, progress, whole=whole)
     return model
 
 
@@ -74,27 +81,29 @@ def load_encoder(checkpoint: Checkpoint, *, device: torch.device, progress: Prog
     """
     _check_dtype(checkpoint, device)
     encoder = build_encoder(checkpoint.spec, device=device)
-    _load(encoder, checkpoint, progress)
+    _load(encoder, checkpoint, progress, whole=encoder)
     return encoder
 
 
-def _load(network: Network, checkpoint: Checkpoint, progress: Progress | None) -> None:
-    """Streams the weights into the network and packs each layer once it is complete.
+def _load(network: Network, checkpoint: Checkpoint, progress: Progress | None, *, whole: Network) -> None:
+    """Streams the weights into the network, a rank's part of `whole`, and packs each layer once it is complete.
 
     Files are mapped and one tensor is copied at a time, so the peak on a CPU is one copy of the weights as they are
     packed, the layers of which a part was read, and file pages that the system may drop. A GPU holds the unpacked
     weights from the start.
     """
-    missing = network.tensors()
+    missing, all_tensors = network.tensors(), whole.tensors()
+    elsewhere = all_tensors.keys() - missing.keys()
+    total_bytes = checkpoint.weight_bytes * _num_elements(missing) // _num_elements(all_tensors)
     packing = Packing(network.linears(), missing, quantization=checkpoint.spec.quantization)
     loaded_bytes = 0
     for file in checkpoint.weight_files:
-        for name, size_bytes in _load_file(file, missing):
+        for name, size_bytes in _load_file(file, missing, elsewhere=elsewhere):
             del missing[name]
             packing.loaded(name)
             loaded_bytes += size_bytes
             if progress is not None:
-                progress(min(loaded_bytes, checkpoint.weight_bytes), checkpoint.weight_bytes)
+                progress(min(loaded_bytes, total_bytes), total_bytes)
     if missing:
         raise InvalidArgumentError(
             f"{checkpoint.directory} lacks {_some(list(missing))}.",
@@ -102,14 +111,17 @@ def _load(network: Network, checkpoint: Checkpoint, progress: Progress | None) -
         )
 
 
-def _load_file(file: Path, wanted: Mapping[str, Tensor]) -> Iterator[tuple[str, int]]:
-    """Copies the file's tensors into the parameters that want them; yields the name and size of each."""
+def _load_file(file: Path, wanted: Tensors, *, elsewhere: Container[str]) -> Iterator[tuple[str, int]]:
+    """Copies the file's tensors into the parts that want them; yields the name of each and the bytes read.
+
+    `elsewhere`: tensors that only other ranks have parts of.
+    """
     try:
         for stored_name in _tensor_names(file):
-            name = stored_name if stored_name in wanted else _own_name(stored_name)
+            name = stored_name if stored_name in wanted or stored_name in elsewhere else _own_name(stored_name)
             if name in wanted:
                 yield name, _fill(wanted[name], file, stored_name)
-            elif not name.endswith(_IGNORED_SUFFIXES) and not name.startswith(_IGNORED_PREFIXES):
+            elif name not in elsewhere and not _is_ignored(name):
                 raise InvalidArgumentError(
                     f"{stored_name} in {file} is not a tensor of this model.",
                     hint="Check that config.json belongs to the checkpoint.",
@@ -125,25 +137,36 @@ def _tensor_names(file: Path) -> list[str]:
         return names
 
 
-def _fill(parameter: Tensor, file: Path, name: str) -> int:
-    """Copies one tensor; returns its size in bytes.
+def _fill(parts: Sequence[Part], file: Path, name: str) -> int:
+    """Copies pieces of one tensor; returns the bytes read.
 
-    The file is mapped anew for each, so that pages that have been copied leave the process at once.
+    The file is mapped anew for each tensor, so that pages that have been copied leave the process at once.
     """
     with safe_open(file, framework="pt") as shard:
-        tensor = shard.get_tensor(name)
-    if parameter.shape != tensor.shape:
+        stored = shard.get_slice(name)
+        return sum(_copy(part, stored, f"{name} in {file}") for part in parts)
+
+
+def _copy(part: Part, stored: Any, place: str) -> int:
+    """`stored`: safetensors' view into a mapped file; indexing it reads nothing yet."""
+    shape = stored.get_shape()
+    if list(part.shape) != shape:
         raise InvalidArgumentError(
-            f"{name} in {file} has shape {list(tensor.shape)}, not {list(parameter.shape)} as config.json says.",
+            f"{place} has shape {shape}, not {list(part.shape)} as config.json says.",
             hint="Check that config.json belongs to the checkpoint.",
         )
-    if not tensor.is_floating_point():
+    piece: Tensor = stored[part.index]
+    if not piece.is_floating_point():
         raise InvalidArgumentError(
-            f"{name} in {file} is stored as {tensor.dtype}; quantised weights are not supported.",
+            f"{place} is stored as {piece.dtype}; quantised weights are not supported.",
             hint="Use the unquantised checkpoint.",
         )
-    parameter.copy_(tensor)
-    return int(tensor.nbytes)
+    part.view.copy_(piece)
+    return int(piece.nbytes)
+
+
+def _num_elements(tensors: Tensors) -> int:
+    return sum(part.view.numel() for parts in tensors.values() for part in parts)
 
 
 def _own_name(name: str) -> str:
@@ -152,6 +175,10 @@ def _own_name(name: str) -> str:
     for theirs, ours in _RENAMED.items():
         name = name.replace(theirs, ours)
     return name
+
+
+def _is_ignored(name: str) -> bool:
+    return name.endswith(_IGNORED_SUFFIXES) or name.startswith(_IGNORED_PREFIXES)
 
 
 def _check_dtype(checkpoint: Checkpoint, device: torch.device) -> None:

@@ -7,7 +7,10 @@ import torch
 from torch import Tensor
 
 from headway.core.model import ModelSpec
+from headway.models.layout import TensorAxis
 from headway.models.linear import Linear
+from headway.models.row_linear import RowLinear
+from headway.models.weights import NamedPart, Piece
 
 
 class FeedForward(Protocol):
@@ -16,8 +19,8 @@ class FeedForward(Protocol):
     def __call__(self, x: Tensor) -> Tensor:
         """x [T, hidden] -> a new [T, hidden]."""
 
-    def named(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        """Checkpoint tensor names, under `name`, and the views that they fill."""
+    def named(self) -> Iterator[NamedPart]:
+        """What is stored for it."""
 
     def linears(self) -> list[Linear]:
         """The layers to pack once they are loaded."""
@@ -26,26 +29,34 @@ class FeedForward(Protocol):
 class GatedMlp:
     """`down(silu(gate(x)) * up(x))`, the gates and what they gate computed in one product."""
 
-    def __init__(self, spec: ModelSpec, intermediate_size: int, *, dtype: torch.dtype, device: torch.device) -> None:
-        self._size = intermediate_size
+    def __init__(
+        self, spec: ModelSpec, inner: Piece, *, axis: TensorAxis, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """`inner`: of the intermediate size, on this rank; `axis`: the ranks that have the rest."""
+        self._inner = inner
         self._gate_up = Linear(
             spec.hidden_size,
-            2 * intermediate_size,
+            2 * len(inner),
             bias=spec.mlp_bias,
             dtype=dtype,
             device=device,
             activation=spec.activation,
             is_gated=True,
         )
-        self._down = Linear(intermediate_size, spec.hidden_size, bias=spec.mlp_bias, dtype=dtype, device=device)
+        self._down = RowLinear(
+            len(inner), spec.hidden_size, bias=spec.mlp_bias, dtype=dtype, device=device, axis=axis, site="mlp"
+        )
 
     def __call__(self, x: Tensor) -> Tensor:
         return self._down(self._gate_up(x))
 
-    def named(self, name: str) -> Iterator[tuple[str, Tensor]]:
-        for part, tensor in self._gate_up.named_parts(gate_proj=self._size, up_proj=self._size):
-            yield f"{name}.{part}", tensor
-        yield from self._down.named(f"{name}.down_proj")
+    def summand(self, x: Tensor) -> Tensor:
+        """This rank's part of the result, for an owner that adds up more than that."""
+        return self._down.summand(self._gate_up(x))
+
+    def named(self) -> Iterator[NamedPart]:
+        yield from self._gate_up.named_parts(("gate_proj", self._inner), ("up_proj", self._inner))
+        yield from self._down.named("down_proj", columns=self._inner)
 
     def linears(self) -> list[Linear]:
         return [self._gate_up, self._down]

@@ -8,7 +8,9 @@ from torch import Tensor
 
 from headway.core.model import ModelSpec
 from headway.models.attention import AttentionContext, LayerCache
+from headway.models.layout import Layout
 from headway.models.linear import Linear
+from headway.models.weights import Tensors
 
 DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.bfloat16}
 
@@ -16,7 +18,7 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 class Model(Protocol):
     """A decoder-only transformer over a flat batch: T tokens of ragged sequences, no padding."""
 
-    def __init__(self, spec: ModelSpec, *, device: torch.device) -> None: ...
+    def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None: ...
 
     def forward(
         self,
@@ -27,7 +29,7 @@ class Model(Protocol):
         *,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states after the final norm, [T, hidden].
+        """Hidden states after the final norm, [T, hidden], the same on every rank.
 
         Args:
             token_ids, positions: [T] int64.
@@ -36,11 +38,11 @@ class Model(Protocol):
                 layer leaves the others out once their keys and values are written.
         """
 
-    def compute_logits(self, hidden: Tensor) -> Tensor:
-        """hidden [S, hidden] -> float32 [S, vocab_size]."""
+    def compute_logits(self, hidden: Tensor) -> Tensor | None:
+        """hidden [S, hidden] -> float32 [S, vocab_size] at the first rank of `layout.tensor`, None elsewhere."""
 
-    def tensors(self) -> dict[str, Tensor]:
-        """For each tensor of a checkpoint, by name, the parameter or the view into a fused one that it fills."""
+    def tensors(self) -> Tensors:
+        """What each tensor of a checkpoint fills, by name; those that this rank has no part of are left out."""
 
     def linears(self) -> list[Linear]:
         """The layers to pack once everything is loaded."""

@@ -1,11 +1,12 @@
 """When a linear layer may be packed: as soon as the last tensor that fills it has been read."""
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 from torch import Tensor
 
 from headway.models.linear import Linear
+from headway.models.weights import Tensors
 
 
 class Packing:
@@ -15,15 +16,18 @@ class Packing:
     only in int8 can be loaded there: memory that was allocated but not written yet takes none on a CPU.
     """
 
-    def __init__(self, linears: Sequence[Linear], tensors: Mapping[str, Tensor], *, quantization: str | None) -> None:
-        """`tensors`: the views that the checkpoint's tensors fill, by name."""
+    def __init__(self, linears: Sequence[Linear], tensors: Tensors, *, quantization: str | None) -> None:
+        """`tensors`: what the checkpoint's tensors fill."""
         self._quantization = quantization
         owners: dict[int, list[Linear]] = {}  # a tied head shares its memory with the embedding only
         for linear in linears:
             for parameter in (linear.weight, linear.bias):
                 if parameter is not None:
                     owners.setdefault(_address(parameter), []).append(linear)
-        self._owners = {name: owners.get(_address(tensor), []) for name, tensor in tensors.items()}
+        self._owners = {
+            name: {linear for part in parts for linear in owners.get(_address(part.view), [])}
+            for name, parts in tensors.items()
+        }
         self._num_missing = Counter(linear for owned in self._owners.values() for linear in owned)
 
     def loaded(self, name: str) -> None:

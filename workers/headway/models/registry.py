@@ -7,15 +7,16 @@ import torch
 
 from headway.core.model import Family, ModelSpec
 from headway.models.encoder import Encoder
+from headway.models.layout import Layout
 from headway.models.model import Model
 
 _CLASSES = {Family.LLAMA: "llama:Llama", Family.OPT: "opt:Opt", Family.GPT2: "gpt2:Gpt2"}
 _ENCODERS = dict.fromkeys((Family.BERT, Family.ROBERTA, Family.DISTILBERT), "bert:Bert")
 
 
-def build_model(spec: ModelSpec, *, device: torch.device) -> Model:
-    """A decoder with uninitialised weights."""
-    model: Model = _import(_CLASSES[spec.family])(spec, device=device)
+def build_model(spec: ModelSpec, *, layout: Layout, device: torch.device) -> Model:
+    """A rank's part of a decoder, with uninitialised weights."""
+    model: Model = _import(_CLASSES[spec.family])(spec, layout=layout, device=device)
     return model
 
 

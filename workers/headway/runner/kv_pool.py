@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.core.model import ModelSpec
+from headway.core.shard import ModelShard, whole
 from headway.models.attention import LayerCache
 from headway.models.model import DTYPES
 
@@ -18,23 +19,33 @@ class KvPool:
     until it is used.
 
     Args:
+        shard: whose layers and KV heads lie here; None for all.
         num_host_blocks: blocks of the host tier. There the block comes first, so that it travels in one piece; beside
             a GPU that memory is pinned, and taken at once.
     """
 
     def __init__(
-        self, spec: ModelSpec, *, num_blocks: int, block_size: int, device: torch.device, num_host_blocks: int = 0
+        self,
+        spec: ModelSpec,
+        *,
+        shard: ModelShard | None = None,
+        num_blocks: int,
+        block_size: int,
+        device: torch.device,
+        num_host_blocks: int = 0,
     ) -> None:
-        block_shape = (spec.num_kv_heads, block_size, spec.head_dim)
+        shard = shard or whole(spec)
+        num_layers = len(shard.layers)
+        block_shape = (len(shard.kv_heads), block_size, spec.head_dim)
         dtype = DTYPES[spec.dtype]
         self.block_size = block_size
         self.num_blocks = num_blocks
-        self.memory: Tensor = torch.empty((spec.num_layers, 2, num_blocks, *block_shape), dtype=dtype, device=device)
+        self.memory: Tensor = torch.empty((num_layers, 2, num_blocks, *block_shape), dtype=dtype, device=device)
         # Keys lie transposed within a block: see `headway.kernels.paged_attention`.
         keys = self.memory[:, 0].view(*self.memory[:, 0].shape[:3], spec.head_dim, block_size).mT
         self.layers: list[LayerCache] = list(zip(keys, self.memory[:, 1], strict=True))
         self.host_memory: Tensor = torch.empty(
-            (num_host_blocks, spec.num_layers, 2, *block_shape),
+            (num_host_blocks, num_layers, 2, *block_shape),
             dtype=dtype,
             pin_memory=device.type == "cuda" and num_host_blocks > 0,
         )

@@ -1,43 +1,39 @@
-"""Executes the engine's batches on a network."""
+"""Executes the engine's batches on a network, and on the rest of its group if it has one."""
 
 import time
-from typing import Any
+from collections.abc import Iterator
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.core.request import TokenLogprobs
-from headway.engine.batch import Sample, ScheduledSequence, StepBatch, StepResult
-from headway.models.attention import AttentionContext
-from headway.models.loader import Progress, load_model
+from headway.engine.batch import RunnerLostError, StepBatch, StepResult
+from headway.models.loader import Progress
 from headway.runner.guide import Guides
-from headway.runner.inputs import StepInput, build_step_input
-from headway.runner.kv_pool import KvPool
-from headway.runner.logprobs import token_logprobs
+from headway.runner.inputs import StepInput, flatten
+from headway.runner.parallel.announcer import Announcer
+from headway.runner.parallel.group import RankGroup
+from headway.runner.prompt_scores import score_prompts
 from headway.runner.sampler import Sampler
+from headway.runner.shard_runner import ShardRunner
+from headway.runner.step_message import BlockCopies, StepKind, StepMessage
 from headway.runner.synthetic import synthetic_batch
 from headway.store.checkpoint import Checkpoint
-
-# Prompt log probabilities are computed for so many logits at a time: 32 MiB.
-_MAX_LOGITS = 1 << 23
 
 
 class ModelRunner:
     """A loaded model with its KV pool; implements `headway.engine.batch.Runner`.
 
     Args:
-        num_blocks, block_size: of the KV pool; block tables name blocks 0 to num_blocks - 1.
-        num_host_blocks: of its host tier.
-        num_threads: CPU threads that compute, process-wide; None leaves torch's setting.
-        progress: called while weights are loaded.
+        group: which this process leads; None alone.
+
+    For the others see `ShardRunner`.
     """
 
     def __init__(
         self,
         checkpoint: Checkpoint,
         *,
+        group: RankGroup | None = None,
         num_blocks: int,
         block_size: int = 16,
         num_host_blocks: int = 0,
@@ -45,18 +41,21 @@ class ModelRunner:
         num_threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        if num_threads is not None:
-            torch.set_num_threads(num_threads)
         self.spec = checkpoint.spec
-        self._device = torch.device(device)
-        self._model = load_model(checkpoint, device=self._device, progress=progress)
-        self._pool = KvPool(
-            self.spec,
+        self.group = group or RankGroup.single()
+        assert self.group.rank == 0, "the leader runs the engine"
+        self._shard = ShardRunner(
+            checkpoint,
+            group=self.group,
             num_blocks=num_blocks,
             block_size=block_size,
-            device=self._device,
             num_host_blocks=num_host_blocks,
+            device=device,
+            num_threads=num_threads,
+            progress=progress,
         )
+        control = self.group.control
+        self._announcer = None if control is None else Announcer(control, timeout_s=self.group.timeout_s)
         guides = Guides(
             checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
         )
@@ -64,18 +63,21 @@ class ModelRunner:
 
     @property
     def weight_bytes(self) -> int:
-        return self.spec.weight_bytes
+        """Of this process."""
+        return self._shard.weight_bytes
 
     @property
     def kv_bytes_per_block(self) -> int:
-        return self.spec.kv_bytes_per_token * self._pool.block_size
+        """Of this process."""
+        return self._shard.kv_bytes_per_block
 
     def execute(self, batch: StepBatch) -> StepResult:
-        """Copies blocks, computes the batch's tokens, writes their keys and values, and samples at sequences' ends."""
-        copy_s = self._copy_blocks(batch)
-        result = self._execute(batch, self._pool) if batch.sequences else StepResult([], [])
-        result.copy_s = copy_s
-        return result
+        """Copies blocks, computes the batch's tokens, writes their keys and values, and samples at sequences' ends.
+
+        Raises:
+            RunnerLostError: other ranks are gone, or something failed here that they have not noticed.
+        """
+        return self._execute(batch, on_scratch=False)
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds that one step takes, once the same step has run before.
@@ -85,95 +87,75 @@ class ModelRunner:
         `execute`.
         """
         batch, num_blocks = synthetic_batch(
-            self.spec,
-            block_size=self._pool.block_size,
+            self.spec.vocab_size,
+            block_size=self._shard.block_size,
+            bytes_per_block=self.kv_bytes_per_block,
             prefill_tokens=prefill_tokens,
             num_decodes=num_decodes,
             context_tokens=context_tokens,
         )
-        scratch = KvPool(self.spec, num_blocks=num_blocks, block_size=self._pool.block_size, device=self._device)
-        # Untouched pages are all one page of zeros, and too quick to read.
-        scratch.memory.zero_()
-        self._execute(batch, scratch)
+        self._set_scratch(num_blocks)
+        self._execute(batch, on_scratch=True)
         started_s = time.perf_counter()
-        self._execute(batch, scratch)
-        return time.perf_counter() - started_s
+        self._execute(batch, on_scratch=True)
+        duration_s = time.perf_counter() - started_s
+        self._set_scratch(0)
+        return duration_s
 
-    def _copy_blocks(self, batch: StepBatch) -> float:
-        """Carries out the batch's copies; the seconds that those between the tiers took."""
-        copy_s = 0.0
-        if batch.swap_out or batch.swap_in:
-            started_s = time.perf_counter()
-            self._pool.copy_out(batch.swap_out)
-            self._pool.copy_in(batch.swap_in)
-            self._pool.synchronize()
-            copy_s = time.perf_counter() - started_s
-        self._pool.copy_within(batch.block_copies)
-        return copy_s
+    def close(self) -> None:
+        """Lets the group's other ranks go, and leaves it."""
+        if self._announcer is not None:
+            self._announcer.stop()
+            self.group.leave()
+
+    def _set_scratch(self, num_blocks: int) -> None:
+        if self._announcer is not None:
+            self._announcer.announce(StepMessage(StepKind.SCRATCH, num_scratch_blocks=num_blocks))
+        self._shard.set_scratch(num_blocks)
 
     @torch.inference_mode()
-    def _execute(self, batch: StepBatch, pool: KvPool) -> StepResult:
-        step = build_step_input(batch, block_size=pool.block_size)
-        if any(_scores_prompt(share) for share in batch.sequences):
-            hidden = self._forward(step, pool)
-            prompt_logprobs = self._score_prompts(batch, step, hidden)
-            hidden = hidden[self._tensor(step.sampled_rows)]
-        else:
-            wants_all = len(step.sampled_rows) == len(step.token_ids)
-            hidden = self._forward(step, pool, rows=None if wants_all else step.sampled_rows)
-            prompt_logprobs = [()] * len(batch.sequences)
-        return StepResult(self._sample(batch, hidden), prompt_logprobs)
+    def _execute(self, batch: StepBatch, *, on_scratch: bool) -> StepResult:
+        copies = BlockCopies.of(batch)
+        facts = None
+        if batch.sequences:
+            facts = flatten(batch, block_size=self._shard.block_size, on_scratch=on_scratch)
+        result, logits = self._compute(batch, StepMessage(StepKind.STEP, copies, facts))
+        if logits is not None:
+            result.samples = self._sampler.sample(logits, batch.sequences)
+        return result
 
-    def _forward(self, step: StepInput, pool: KvPool, *, rows: NDArray[np.int64] | None = None) -> Tensor:
-        """Hidden states of the given rows, or of all, [S, hidden]."""
-        context = AttentionContext(
-            slot_mapping=self._tensor(step.slot_mapping),
-            block_tables=self._tensor(step.block_tables),
-            seq_lens=self._tensor(step.seq_lens),
-            query_start=self._tensor(step.query_start),
-        )
-        return self._model.forward(
-            self._tensor(step.token_ids),
-            self._tensor(step.positions),
-            context,
-            pool.layers,
-            rows=None if rows is None else self._tensor(rows),
-        )
+    def _compute(self, batch: StepBatch, message: StepMessage) -> tuple[StepResult, Tensor | None]:
+        """`_compute_here`, together with the other ranks."""
+        if self._announcer is None:
+            return self._compute_here(batch, message)
+        try:
+            self._announcer.announce(message)
+            return self._compute_here(batch, message)
+        except RunnerLostError:
+            raise
+        except Exception as error:
+            # The others may wait for this rank in the middle of the network: nothing brings all in step again.
+            raise RunnerLostError(f"the leader failed in the middle of a step: {error}") from error
 
-    def _sample(self, batch: StepBatch, hidden: Tensor) -> list[tuple[Sample, ...]]:
-        """Samples of each sequence, from the hidden states of the batch's sampled rows."""
-        if len(hidden) == 0:
-            return [()] * len(batch.sequences)
-        return self._sampler.sample(self._model.compute_logits(hidden), batch.sequences)
-
-    def _score_prompts(self, batch: StepBatch, step: StepInput, hidden: Tensor) -> list[tuple[TokenLogprobs, ...]]:
-        return [
-            self._score_prompt(share, hidden[first_row : first_row + share.num_new_tokens])
-            for share, first_row in zip(batch.sequences, step.query_start.tolist(), strict=False)
-        ]
-
-    def _score_prompt(self, share: ScheduledSequence, hidden: Tensor) -> tuple[TokenLogprobs, ...]:
-        """Log probabilities of the prompt tokens that follow the share's own, from its hidden states."""
-        if not _scores_prompt(share):
-            return ()
-        sequence = share.sequence
-        num_top = sequence.sampling.num_prompt_logprobs or 0
-        first = sequence.num_computed_tokens + 1
-        targets = sequence.token_ids[first : min(first + share.num_new_tokens, sequence.num_prompt_tokens)]
-        entries: list[TokenLogprobs] = []
-        chunk = max(1, _MAX_LOGITS // self.spec.vocab_size)
-        for start in range(0, len(targets), chunk):
-            token_ids = torch.tensor(targets[start : start + chunk], device=self._device)
-            logits = self._model.compute_logits(hidden[start : start + len(token_ids)])
-            entries += token_logprobs(logits, token_ids, num_top=[num_top] * len(token_ids))
-        return tuple(entries)
-
-    def _tensor(self, values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(self._device)
+    def _compute_here(self, batch: StepBatch, message: StepMessage) -> tuple[StepResult, Tensor | None]:
+        """All of the step but for its samples, which are to be taken from the logits, float32 [S, V]."""
+        num_shares = len(batch.sequences)
+        result = StepResult([()] * num_shares, [()] * num_shares)
+        result.copy_s = self._shard.copy_blocks(message.copies)
+        if message.facts is None:
+            return result, None
+        step = StepInput.of(message.facts, block_size=self._shard.block_size)
+        parts = _leaders(self._shard.logits(step, on_scratch=message.facts.on_scratch))
+        sampled = next(parts) if len(step.sampled_rows) else None
+        scores = score_prompts(batch.sequences, parts) if len(step.scored_rows) else None
+        # What computes nothing more still has to be run to its end.
+        assert next(parts, None) is None, "all logits were asked for"
+        if scores is not None:
+            result.prompt_logprobs = scores
+        return result, sampled
 
 
-def _scores_prompt(share: ScheduledSequence) -> bool:
-    """Whether the share's tokens precede prompt tokens whose log probabilities are asked for."""
-    sequence = share.sequence
-    is_asked = sequence.sampling.num_prompt_logprobs is not None
-    return is_asked and sequence.num_computed_tokens + 1 < sequence.num_prompt_tokens
+def _leaders(parts: Iterator[Tensor | None]) -> Iterator[Tensor]:
+    for logits in parts:
+        assert logits is not None, "logits are gathered at the leader"
+        yield logits

@@ -1,6 +1,5 @@
 """Batches without users, to measure how long a step takes."""
 
-from headway.core.model import ModelSpec
 from headway.core.request import SamplingParams
 from headway.engine.batch import ScheduledSequence, StepBatch
 from headway.engine.sequence import Sequence
@@ -10,18 +9,28 @@ _MAX_SCRATCH_BYTES = 256 << 20
 
 
 def synthetic_batch(
-    spec: ModelSpec, *, block_size: int, prefill_tokens: int, num_decodes: int, context_tokens: int
+    vocab_size: int,
+    *,
+    block_size: int,
+    bytes_per_block: int,
+    prefill_tokens: int,
+    num_decodes: int,
+    context_tokens: int,
 ) -> tuple[StepBatch, int]:
-    """A greedy step of decodes and one prompt chunk, each after `context_tokens`, and how many blocks it runs on."""
+    """A greedy step of decodes and one prompt chunk, each after `context_tokens`, and how many blocks it runs on.
+
+    Args:
+        bytes_per_block: of keys and values, on one processor.
+    """
     shares = [(context_tokens, 1)] * num_decodes + [(context_tokens, prefill_tokens)] * (prefill_tokens > 0)
     lengths = [-(-(num_computed + num_new) // block_size) for num_computed, num_new in shares]
-    num_scratch = max(1, _MAX_SCRATCH_BYTES // (spec.kv_bytes_per_token * block_size))
+    num_scratch = max(1, _MAX_SCRATCH_BYTES // bytes_per_block)
     num_blocks = min(sum(lengths), num_scratch)
     scheduled, next_block = [], 0
     for (num_computed, num_new), length in zip(shares, lengths, strict=True):
         sequence = Sequence(
             request_id="synthetic",
-            token_ids=[token % spec.vocab_size for token in range(num_computed + num_new)],
+            token_ids=[token % vocab_size for token in range(num_computed + num_new)],
             num_prompt_tokens=num_computed + num_new,
             sampling=SamplingParams(temperature=0.0),
             arrival_s=0.0,

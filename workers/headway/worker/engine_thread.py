@@ -8,7 +8,8 @@ from concurrent.futures import Future
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from headway.core.errors import FailedPreconditionError
+from headway.core.errors import FailedPreconditionError, UnavailableError
+from headway.engine.batch import RunnerLostError
 
 log = logging.getLogger(__name__)
 
@@ -40,13 +41,14 @@ class StepListener(Protocol):
         """A call, such as a cancellation, left the engine without work: no step follows that would tell."""
 
     def on_crash(self) -> None:
-        """The runner failed several steps in a row: the engine has stopped."""
+        """The engine has stopped: its runner failed several steps in a row, or is gone."""
 
 
 class EngineThread(Generic[E]):
     """Runs an engine while there is work and sleeps when there is none.
 
-    A step that fails ends its requests with an error; after `_MAX_FAILED_STEPS` in a row the thread gives up.
+    A step that fails ends its requests with an error; after `_MAX_FAILED_STEPS` in a row the thread gives up. It gives
+    up at once where the runner is gone, and then leaves its requests as they are: they can go on elsewhere.
     """
 
     def __init__(self, engine: E, *, listener: StepListener, loop: asyncio.AbstractEventLoop) -> None:
@@ -77,6 +79,9 @@ class EngineThread(Generic[E]):
         def run() -> None:
             try:
                 future.set_result(action(self._engine))
+            except RunnerLostError:
+                future.set_exception(UnavailableError("Ranks of the worker's group are gone.", hint="Try again."))
+                raise
             except Exception as error:  # noqa: BLE001 - handed to the caller
                 future.set_exception(error)
 
@@ -94,11 +99,20 @@ class EngineThread(Generic[E]):
         return await self.call(run)
 
     def _run(self) -> None:
+        try:
+            self._work()
+        except RunnerLostError as error:
+            log.warning("the engine has lost its runner: %s", error)
+            self._tell(self._listener.on_crash)
+
+    def _work(self) -> None:
         num_failed_steps = 0
         while self._take_calls():
             try:
                 outputs = self._engine.step()
                 num_failed_steps = 0
+            except RunnerLostError:
+                raise
             except Exception:
                 log.exception("an engine step failed")
                 outputs = self._engine.fail_all("The worker failed to compute this request; its log says why.")

@@ -2,7 +2,6 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
 
 from headway.core.infer import InferOutput
 from headway.core.load import LoadReport
@@ -15,6 +14,7 @@ from headway.worker.engine_thread import EngineThread
 from headway.worker.infer_calls import InferCalls
 from headway.worker.metrics import EncoderMetrics
 from headway.worker.order import LoadOrder
+from headway.worker.owner import Owner
 
 
 class LoadedEncoder:
@@ -26,8 +26,7 @@ class LoadedEncoder:
         *,
         engine: EncoderEngine,
         runner: EncoderRunner,
-        on_change: Callable[[], None],
-        on_crash: Callable[[], None],
+        owner: Owner,
         tracing: Tracing,
     ) -> None:
         loop = asyncio.get_running_loop()
@@ -39,9 +38,12 @@ class LoadedEncoder:
         self.thread = EngineThread(engine, listener=self, loop=loop)
         self.sessions = InferCalls(self.thread, loop=loop, tracing=tracing)
         self._metrics = EncoderMetrics(order.model)
-        self._on_change = on_change
-        self._on_crash = on_crash
+        self._owner = owner
         self.thread.start()
+
+    @property
+    def num_steps(self) -> int:
+        return self.stats.num_steps
 
     def report(self, state: str) -> LoadReport:
         stats, order = self.stats, self.order
@@ -61,14 +63,14 @@ class LoadedEncoder:
         self._metrics.observe(stats)
         self.stats = stats
         self.sessions.publish(outputs)
-        self._on_change()
+        self._owner.on_change()
 
     def on_idle(self, stats: EncoderStats) -> None:
         self.stats = stats
-        self._on_change()
+        self._owner.on_change()
 
     def on_crash(self) -> None:
-        self._on_crash()
+        self._owner.on_crash()
 
     async def stop(self) -> None:
         self.sessions.cancel_all()

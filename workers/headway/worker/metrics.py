@@ -1,8 +1,14 @@
-"""The engine's metrics of one model, updated once a step."""
+"""The metrics of one model, updated once a step; those of its group, once a second."""
+
+import asyncio
+from dataclasses import replace
 
 from headway.encoder.stats import EncoderStats
 from headway.engine.stats import StepStats
 from headway.observe import metrics
+from headway.runner.parallel.traffic import Traffic, TrafficCount, TrafficKey
+
+_TRAFFIC_EVERY_S = 1.0
 
 
 class StepMetrics:
@@ -72,3 +78,32 @@ class EncoderMetrics:
         self._prompt_tokens.inc(stats.num_tokens)
         self._step_seconds.observe(stats.duration_s)
         self._step_tokens.observe(stats.num_tokens)
+
+
+class TrafficMetrics:
+    """What this rank sends to others of its group; nothing where it is alone. Kept off the steps' way."""
+
+    def __init__(self, model: str, traffic: Traffic, *, loop: asyncio.AbstractEventLoop) -> None:
+        self._model = model
+        self._traffic = traffic
+        self._loop = loop
+        self._told: dict[TrafficKey, TrafficCount] = {}
+        self._timer = loop.call_later(_TRAFFIC_EVERY_S, self._tick)
+
+    def update(self) -> None:
+        """Counters advance by what has been sent since the last call."""
+        for key, count in self._traffic.totals().items():
+            now, before = replace(count), self._told.get(key, TrafficCount())
+            labels = (self._model, key.axis, key.operation, key.site)
+            metrics.COLLECTIVE_BYTES.labels(*labels).inc(now.num_bytes - before.num_bytes)
+            metrics.COLLECTIVE_CALLS.labels(*labels).inc(now.num_calls - before.num_calls)
+            metrics.COLLECTIVE_SECONDS.labels(self._model, key.axis).inc(now.seconds - before.seconds)
+            self._told[key] = now
+
+    def stop(self) -> None:
+        self._timer.cancel()
+        self.update()
+
+    def _tick(self) -> None:
+        self.update()
+        self._timer = self._loop.call_later(_TRAFFIC_EVERY_S, self._tick)

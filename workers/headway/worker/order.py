@@ -6,6 +6,8 @@ from pathlib import Path
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.engine.config import PreemptionMode
 
+DEFAULT_COLLECTIVE_TIMEOUT_S = 8.0
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
@@ -38,4 +40,13 @@ class LoadOrder:
     worker_ids: tuple[str, ...] = ()
     rendezvous: str = ""
     group_id: str = ""
-    collective_timeout_s: float = 8.0
+    collective_timeout_s: float = DEFAULT_COLLECTIVE_TIMEOUT_S
+
+    @property
+    def is_in_group(self) -> bool:
+        return self.parallel.num_ranks > 1
+
+    @property
+    def group_epoch(self) -> str:
+        """Of this run of the group, the same on its ranks; empty for a lone worker."""
+        return self.rendezvous.rpartition("/")[2]

@@ -5,6 +5,7 @@ import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
 
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
@@ -13,9 +14,11 @@ from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.core.request import GenerationRequest
 from headway.observe.tracing import Tracing
+from headway.worker.load_call import LoadCall
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
-from headway.worker.loading import Loaded, Progress, prepare
+from headway.worker.loaded_rank import LoadedRank
+from headway.worker.loading import Loaded, prepare
 from headway.worker.order import LoadOrder
 from headway.worker.pins import PinState, set_pins
 from headway.worker.sessions import Session
@@ -24,14 +27,32 @@ from headway.worker.usage import sequences_of, usage_of
 log = logging.getLogger(__name__)
 
 _QUIET_S = 5.0
+_LAST_RELEASE_S = 1.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerState:
+    """What a worker's lease says: 'starting', 'loading', 'ready', 'draining' or, for a rank that does not lead, 'rank'.
+
+    `model` is empty before it is loaded, `group_id` outside a plan's groups.
+    """
+
+    state: str
+    model: str = ""
+    group_id: str = ""
+    rank: int = 0
 
 
 class WorkerService:
-    """One worker. At most one model is loaded at a time.
+    """One worker, and the `Owner` of what it has loaded: at most one model at a time.
 
     Args:
-        on_state: awaited with (state, model) whenever they change, to renew the lease.
-        on_crash: called when the engine gave up; the process should end and be restarted.
+        address: where other processes reach this one.
+        on_state: called whenever it changes, to renew the lease.
+        on_crashed: called when what was loaded has stopped computing; the process should end and be restarted.
+
+    Attributes:
+        has_crashed: so it is, and threads may hang: the process cannot count on an orderly end.
     """
 
     def __init__(
@@ -39,8 +60,9 @@ class WorkerService:
         worker_id: str,
         *,
         hardware: Hardware,
-        on_state: Callable[[str, str], None],
-        on_crash: Callable[[], None],
+        address: str,
+        on_state: Callable[[WorkerState], None],
+        on_crashed: Callable[[], None],
         tracing: Tracing,
     ) -> None:
         self.worker_id = worker_id
@@ -48,18 +70,23 @@ class WorkerService:
         self.state = "starting"
         self.loaded: Loaded | None = None
         self.is_stopped = False
+        self.has_crashed = False
+        self._address = address
         self._on_state = on_state
-        self._on_crash = on_crash
+        self._on_crashed = on_crashed
         self._tracing = tracing
         self._loading = asyncio.Lock()
         self._changed = asyncio.Event()
 
-    def require_loaded(self, model: str = "") -> Loaded:
-        """The loaded model, if it is `model` (or whichever, when empty)."""
-        if self.loaded is None:
+    def require_loaded(self, model: str = "") -> LoadedModel | LoadedEncoder:
+        """The loaded model, if it is `model` (or whichever, when empty); FailedPreconditionError where another worker
+        leads the group."""
+        if self.loaded is None or self.has_crashed:
             raise UnavailableError(
                 f"Worker {self.worker_id} has no model loaded yet.", hint="Try again in a moment.", retry_after_s=1.0
             )
+        if isinstance(self.loaded, LoadedRank):
+            raise self.loaded.refusal(self.worker_id)
         if model and model != self.loaded.order.model:
             raise NotFoundError(
                 f"Worker {self.worker_id} serves '{self.loaded.order.model}', not '{model}'.", field="model"
@@ -80,22 +107,24 @@ class WorkerService:
             raise InvalidArgumentError(f"The model '{loaded.order.model}' generates text only.", field="model")
         return loaded
 
-    async def load(self, order: LoadOrder, *, progress: Progress) -> None:
-        """Replaces the loaded model. `progress` is called from another thread with (fraction, stage)."""
+    async def load(self, order: LoadOrder, *, call: LoadCall) -> None:
+        """Replaces the loaded model."""
         async with self._loading:
             if self.loaded is not None:
                 previous, self.loaded = self.loaded, None
                 await previous.stop()
-            self._set_state("loading", "")
+            if self.has_crashed:
+                raise UnavailableError(f"Worker {self.worker_id} is ending.", hint="Try again when it is back.")
+            self._set_state("loading", order)
             started_s = time.perf_counter()
             try:
-                finish = await asyncio.to_thread(prepare, order, self.hardware, progress)
+                start = await asyncio.to_thread(prepare, order, self.hardware, address=self._address, call=call)
             except BaseException:
-                self._set_state("starting", "")
+                self._set_state("starting")
                 raise
-            self.loaded = finish(on_change=self._notify, on_crash=self._on_crash, tracing=self._tracing)
+            self.loaded = start(self, self._tracing)
             gc.freeze()  # as in `Host.serve`, with what the model has brought
-            self._set_state("ready", order.model)
+            self._set_state("rank" if order.rank else "ready", order)
             log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
 
     def open_session(self) -> Session:
@@ -149,9 +178,9 @@ class WorkerService:
 
     async def drain(self, *, deadline_s: float) -> int:
         """Takes no more sequences, waits for those that run; returns how many the deadline cut off."""
-        if self.loaded is None:
+        if self.loaded is None or isinstance(self.loaded, LoadedRank):
             return 0
-        self._set_state("draining", self.loaded.order.model)
+        self._set_state("draining", self.loaded.order)
         try:
             await asyncio.wait_for(self.loaded.sessions.wait_until_idle(), deadline_s)
         except TimeoutError:
@@ -161,6 +190,8 @@ class WorkerService:
     def report(self) -> LoadReport:
         if self.loaded is None:
             return LoadReport(state=self.state)
+        if isinstance(self.loaded, LoadedRank):
+            return LoadReport(model=self.loaded.order.model, state=self.state)
         if isinstance(self.loaded, LoadedEncoder):
             return self.loaded.report(self.state)
         order, stats = self.loaded.order, self.loaded.stats
@@ -189,19 +220,37 @@ class WorkerService:
     async def stop(self) -> None:
         """Cancels what runs; watchers end."""
         self.is_stopped = True
-        self._notify()
-        if self.loaded is not None:
+        self.on_change()
+        if isinstance(self.loaded, LoadedRank):
+            await self.loaded.stop(grace_s=_LAST_RELEASE_S)
+        elif self.loaded is not None:
             await self.loaded.stop()
+
+    def on_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def on_crash(self) -> None:
+        self.has_crashed = True
+        if not self.is_stopped:
+            self._set_state("starting")
+        self._on_crashed()
+
+    def on_release(self) -> None:
+        if self.loaded is not None:  # else another load has been waiting for it
+            self.loaded = None
+            self._set_state("starting")
 
     def _refuse_if_draining(self) -> None:
         if self.state == "draining":
             raise UnavailableError(f"Worker {self.worker_id} is draining.", hint="Another worker takes the request.")
 
-    def _set_state(self, state: str, model: str) -> None:
+    def _set_state(self, state: str, order: LoadOrder | None = None) -> None:
+        """Args: order: that is loaded, or being loaded."""
         self.state = state
-        self._on_state(state, model)
-        self._notify()
-
-    def _notify(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
+        if order is None:
+            self._on_state(WorkerState(state=state))
+        else:
+            model = "" if state == "loading" else order.model
+            self._on_state(WorkerState(state=state, model=model, group_id=order.group_id, rank=order.rank))
+        self.on_change()

@@ -3,21 +3,24 @@
 import asyncio
 import logging
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any, cast
 
 import grpc
 
 from headway.core.errors import HeadwayError
+from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.request import SequenceOutput
 from headway.engine.config import PreemptionMode
 from headway.engine.events import BlockEvent, BlockStored
-from headway.rpc.convert import group_from_pb, output_to_pb, to_pb
+from headway.rpc.convert import from_pb, group_from_pb, output_to_pb, to_pb
 from headway.rpc.convert.infer import infer_from_pb
 from headway.rpc.convert.load import load_to_pb
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
-from headway.worker.order import LoadOrder
+from headway.worker.load_call import LoadCall
+from headway.worker.order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
 from headway.worker.service import WorkerService
 from headway.worker.sessions import Refusal, Session
 
@@ -40,29 +43,28 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             state=service.state,
         )
         if loaded is not None:
-            response.model = loaded.order.model
-            response.plan_id = loaded.order.plan_id
+            order = loaded.order
+            response.model = order.model
+            response.plan_id = order.plan_id
             response.weight_bytes = loaded.runner.weight_bytes
-            response.num_blocks = loaded.order.num_blocks
-            response.block_size = loaded.order.block_size
-            response.max_model_len = loaded.order.max_model_len
-            response.num_steps = loaded.stats.num_steps
+            response.num_blocks = order.num_blocks
+            response.block_size = order.block_size
+            response.max_model_len = order.max_model_len
+            response.num_steps = loaded.num_steps
+            response.parallel.CopyFrom(to_pb(order.parallel, common_pb2.ParallelConfig))
+            response.rank = order.rank
+            response.group_id = order.group_id
+            response.group_epoch = order.group_epoch
         return response
 
     async def LoadModel(
         self, request: worker_pb2.LoadModelRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[worker_pb2.LoadModelResponse]:
-        loop = asyncio.get_running_loop()
-        queue: asyncio.Queue[worker_pb2.LoadModelResponse | None] = asyncio.Queue()
-
-        def progress(fraction: float, stage: str) -> None:
-            message = worker_pb2.LoadModelResponse(fraction=fraction, stage=stage)
-            loop.call_soon_threadsafe(queue.put_nowait, message)
-
-        load = asyncio.create_task(self._service.load(_order_from_pb(request), progress=progress))
-        load.add_done_callback(lambda _: queue.put_nowait(None))
-        while (message := await queue.get()) is not None:
-            yield message
+        call = LoadCall()
+        load = asyncio.create_task(self._service.load(_order_from_pb(request), call=call))
+        async with aclosing(call.progress(load)) as steps:
+            async for step in steps:
+                yield worker_pb2.LoadModelResponse(fraction=step.fraction, stage=step.stage, rendezvous=step.rendezvous)
         await load
         yield worker_pb2.LoadModelResponse(fraction=1.0, stage="ready", done=True)
 
@@ -189,6 +191,12 @@ def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
         preemption=cast("PreemptionMode", request.preemption or "auto"),
         num_draft_tokens=request.num_draft_tokens,
         quantization=request.quantization,
+        parallel=from_pb(request.parallel, ParallelConfig) if request.HasField("parallel") else SINGLE,
+        rank=request.rank,
+        worker_ids=tuple(request.worker_ids),
+        rendezvous=request.rendezvous,
+        group_id=request.group_id,
+        collective_timeout_s=request.collective_timeout_s or DEFAULT_COLLECTIVE_TIMEOUT_S,
     )
 
 

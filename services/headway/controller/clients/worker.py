@@ -17,12 +17,26 @@ _DRAIN_MARGIN_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What a worker says of itself; `model` and `plan_id` are empty where nothing is loaded."""
+    """What a worker says of itself; `model` and `plan_id` are empty where nothing is loaded, `group_epoch` where it
+    is no part of a group of several."""
 
     hardware: Hardware
     state: str
     model: str
     plan_id: str
+    group_epoch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadProgress:
+    """How far a load is: a fraction in [0, 1] and what is being done.
+
+    `rendezvous` is where a group's leader waits for the other ranks; empty in all but one of its reports.
+    """
+
+    fraction: float
+    stage: str
+    rendezvous: str
 
 
 class WorkerClient:
@@ -39,15 +53,32 @@ class WorkerClient:
             state=response.state,
             model=response.model,
             plan_id=response.plan_id,
+            group_epoch=response.group_epoch,
         )
 
-    async def load(self, endpoint: str, work: Work, *, plan_id: str, on_progress: Callable[[float, str], None]) -> None:
-        """Returns when the model is loaded. `on_progress` hears of fractions in [0, 1] and what is being done."""
-        request = worker_pb2.LoadModelRequest(plan_id=plan_id, **asdict(work))
+    async def load(
+        self,
+        endpoint: str,
+        work: Work,
+        *,
+        plan_id: str,
+        rank: int,
+        rendezvous: str,
+        on_progress: Callable[[LoadProgress], None],
+    ) -> None:
+        """Returns when the worker has loaded its part, and a leader when its whole group has.
+
+        Args:
+            rank: the worker's, in the group.
+            rendezvous: the leader's; empty for the leader.
+        """
+        request = worker_pb2.LoadModelRequest(plan_id=plan_id, rank=rank, rendezvous=rendezvous, **asdict(work))
         done = False
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
             async for response in stub.LoadModel(request, metadata=self._peers.metadata):
-                on_progress(response.fraction, response.stage)
+                on_progress(
+                    LoadProgress(fraction=response.fraction, stage=response.stage, rendezvous=response.rendezvous)
+                )
                 done = response.done
         if not done:
             raise UnavailableError(f"Loading {work.model} ended before it was done.", hint="It is tried again.")

@@ -1,13 +1,15 @@
 """Why a plan is as it is, in sentences for people."""
 
+from collections import Counter
 from collections.abc import Iterator
 
-from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.cluster import PlanWorker
+from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 from headway.core.units import format_bytes, format_duration
 
 
 def explain(plan: ServingPlan) -> list[str]:
-    """From the whole to the parts: who serves what, then each worker's memory, limits and predictions."""
+    """From the whole to the parts: who serves what, then each group's memory, limits and predictions."""
     return [
         *_explain_replicas(plan),
         *(sentence for assignment in plan.assignments for sentence in _explain_assignment(plan, assignment)),
@@ -15,53 +17,84 @@ def explain(plan: ServingPlan) -> list[str]:
     ]
 
 
+def _place(assignment: Assignment) -> str:
+    """A lone worker, or a group."""
+    return assignment.group_id if assignment.ranks else assignment.worker_id
+
+
 def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
     rates: dict[str, float] = {}
     kinds: dict[str, str] = {}
-    workers: dict[str, list[str]] = {}
+    places: dict[str, list[str]] = {}
     for assignment in plan.assignments:
-        workers.setdefault(assignment.model, []).append(assignment.worker_id)
+        places.setdefault(assignment.model, []).append(_place(assignment))
         prediction = assignment.prediction
         rate = prediction.output_tokens_per_s or prediction.input_tokens_per_s
         rates[assignment.model] = rates.get(assignment.model, 0.0) + rate
         kinds[assignment.model] = "output" if prediction.output_tokens_per_s else "input"
-    for name, worker_ids in workers.items():
-        listed = ", ".join(worker_ids)
+    for name, names in places.items():
+        listed = ", ".join(names)
         yield f"{name} is served by {listed}: {rates[name]:.0f} {kinds[name]} tokens/s expected under full load."
     if len(rates) > 1 and len(plan.assignments) > len(rates):
         slowest = min(rates, key=lambda name: rates[name])
+        spare = "groups" if plan.assignments[0].ranks else "workers"
         yield (
-            f"Spare workers went where a token is dearest, as if all models were asked for equally; {slowest} remains "
+            f"Spare {spare} went where a token is dearest, as if all models were asked for equally; {slowest} remains "
             "the slowest."
         )
 
 
 def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[str]:
-    model, worker = plan.model(assignment.model), plan.worker(assignment.worker_id)
-    if model is None or worker is None:
+    model = plan.model(assignment.model)
+    workers = [worker for name in assignment.worker_ids if (worker := plan.worker(name)) is not None]
+    if model is None or len(workers) < len(assignment.worker_ids):
         yield f"{assignment.worker_id}: the plan lacks its model or its worker, so there is nothing to explain."
         return
-    memory_bytes = worker.hardware.memory_bytes
-    used_bytes = assignment.weight_bytes + assignment.reserved_bytes + assignment.kv_cache_bytes
-    if worker.hardware.device == "cpu":
-        used_bytes += assignment.host_cache_bytes
-    yield (
-        f"{worker.worker_id} ({worker.hardware.name}, {worker.hardware.num_threads} threads) may use "
-        f"{format_bytes(memory_bytes)}: {format_bytes(assignment.weight_bytes)} hold {model.name}'s weights in "
-        f"{model.spec.quantization or model.spec.dtype}, {format_bytes(assignment.reserved_bytes)} are kept for the "
-        f"runtime and activations, {format_bytes(assignment.kv_cache_bytes)} for KV blocks; "
-        f"{format_bytes(memory_bytes - used_bytes)} stay free."
-    )
+    if assignment.ranks:
+        yield _explain_group(assignment, model)
+    for worker, share in zip(workers, assignment.shares, strict=True):
+        yield _explain_memory(worker, share, model)
     if model.spec.encoder is not None:
         yield from _explain_encoder(assignment, model)
         return
-    yield _explain_blocks(assignment, model)
+    yield _explain_blocks(assignment)
     yield _explain_context(assignment, model)
     yield (
         f"A step runs at most {assignment.max_num_seqs} sequences and {assignment.max_num_batched_tokens} tokens, so "
         f"that a long prompt holds up the others for about {format_duration(_longest_step_s(assignment))} at a time."
     )
     yield _explain_prediction(assignment)
+
+
+def _explain_group(assignment: Assignment, model: ModelDeployment) -> str:
+    num_parts, num_kv_heads = assignment.parallel.tp, model.spec.num_kv_heads
+    copies = ""
+    if num_kv_heads < num_parts:
+        copies = f" There are {num_kv_heads} KV heads, so {num_parts // num_kv_heads} workers keep the same one."
+    what = "heads, experts" if model.spec.experts is not None else "heads, its part of the MLP"
+    return (
+        f"{assignment.group_id} is {', '.join(assignment.worker_ids)} with {assignment.parallel}: each has, of every "
+        f"layer, its {what} and its part of the vocabulary, and all add up their results twice in a layer. "
+        f"{assignment.worker_id} leads: requests go to it, and it samples.{copies}"
+    )
+
+
+def _on_all(assignment: Assignment) -> str:
+    return f" on its {len(assignment.ranks)} workers together" if assignment.ranks else ""
+
+
+def _explain_memory(worker: PlanWorker, share: Assignment | RankShare, model: ModelDeployment) -> str:
+    hardware = worker.hardware
+    used_bytes = share.weight_bytes + share.reserved_bytes + share.kv_cache_bytes
+    if hardware.device == "cpu":
+        used_bytes += share.host_cache_bytes
+    return (
+        f"{worker.worker_id} ({hardware.name}, {hardware.num_threads} threads) may use "
+        f"{format_bytes(hardware.memory_bytes)}: {format_bytes(share.weight_bytes)} hold {model.name}'s weights in "
+        f"{model.spec.quantization or model.spec.dtype}, {format_bytes(share.reserved_bytes)} are kept for the "
+        f"runtime and activations, {format_bytes(share.kv_cache_bytes)} for KV blocks; "
+        f"{format_bytes(hardware.memory_bytes - used_bytes)} stay free."
+    )
 
 
 def _explain_encoder(assignment: Assignment, model: ModelDeployment) -> Iterator[str]:
@@ -75,12 +108,13 @@ def _explain_encoder(assignment: Assignment, model: ModelDeployment) -> Iterator
     yield f"Expected: an answer after {answer_s} when idle. This rests on {_origin(prediction)}."
 
 
-def _explain_blocks(assignment: Assignment, model: ModelDeployment) -> str:
+def _explain_blocks(assignment: Assignment) -> str:
     num_tokens = assignment.num_blocks * assignment.block_size
     num_longest = num_tokens // assignment.max_model_len
     sharing = "shared between equal prefixes" if assignment.enable_prefix_cache else "not shared between prefixes"
+    kv_bytes = sum(share.kv_cache_bytes for share in assignment.shares)
     return (
-        f"One token keeps {format_bytes(model.spec.kv_bytes_per_token)} of keys and values, so "
+        f"One token keeps {format_bytes(kv_bytes // num_tokens)} of keys and values{_on_all(assignment)}, so "
         f"{assignment.num_blocks} blocks of {assignment.block_size} tokens hold {num_tokens} tokens: "
         f"{num_longest} of the longest sequences at once. Blocks are {sharing}. {_explain_preemption(assignment)}"
     )
@@ -89,14 +123,15 @@ def _explain_blocks(assignment: Assignment, model: ModelDeployment) -> str:
 def _explain_preemption(assignment: Assignment) -> str:
     if not assignment.num_host_blocks:
         return "When they run out, the sequence that came last gives way and is computed again."
+    host_bytes = sum(share.host_cache_bytes for share in assignment.shares)
     way = {
         "auto": "is swapped there or computed again, whichever takes less time",
         "swap": "is swapped there",
         "recompute": "is computed again",
     }[assignment.preemption]
     return (
-        f"{assignment.num_host_blocks} more lie in {format_bytes(assignment.host_cache_bytes)} of host memory: when "
-        f"blocks run out, the sequence that came last {way}."
+        f"{assignment.num_host_blocks} more lie in {format_bytes(host_bytes)} of host memory{_on_all(assignment)}: "
+        f"when blocks run out, the sequence that came last {way}."
     )
 
 
@@ -128,10 +163,15 @@ def _origin(prediction: Prediction) -> str:
 
 
 def _explain_unused(plan: ServingPlan) -> Iterator[str]:
-    used = {assignment.worker_id for assignment in plan.assignments}
-    for worker in plan.workers:
-        if worker.worker_id not in used:
-            yield f"{worker.worker_id} serves nothing: no model fits its {format_bytes(worker.hardware.memory_bytes)}."
+    used = {worker_id for assignment in plan.assignments for worker_id in assignment.worker_ids}
+    unused = [worker for worker in plan.workers if worker.worker_id not in used]
+    size = max((len(assignment.worker_ids) for assignment in plan.assignments), default=1)
+    num_alike = Counter(worker.hardware.content_hash for worker in unused)
+    for worker in unused:
+        reason = f"no model fits its {format_bytes(worker.hardware.memory_bytes)}"
+        if num_alike[worker.hardware.content_hash] < size:
+            reason = f"it takes {size} workers of equal hardware to make a group"
+        yield f"{worker.worker_id} serves nothing: {reason}."
 
 
 def _longest_step_s(assignment: Assignment) -> float:

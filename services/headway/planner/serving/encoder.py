@@ -35,7 +35,7 @@ def size_encoder(
     reserved_bytes = _reserve(spec, device=worker.hardware.device, step_tokens=step_tokens)
     missing_bytes = spec.weight_bytes + reserved_bytes - worker.hardware.memory_bytes
     if missing_bytes > 0:
-        return Shortfall(missing_bytes=missing_bytes, longest_len=0)
+        return Shortfall(worker=worker, missing_bytes=missing_bytes, longest_len=0)
     return Assignment(
         group_id=group_id,
         worker_id=worker.worker_id,

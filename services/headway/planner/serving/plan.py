@@ -2,15 +2,22 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
+from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
+from headway.core.shard import check_parallel
 from headway.planner.serving.allocation import allocate, unseated
+from headway.planner.serving.grouping import Group, form_groups
 from headway.planner.serving.memory import Shortfall
-from headway.planner.serving.refusal import no_common_allocation, no_worker_fits, too_few_workers
+from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_workers
 from headway.planner.serving.replica import size_replica
+
+_LARGEST_TP = 8
+"""That a refusal proposes: as many as GPUs in one machine usually are."""
 
 
 def make_plan(
@@ -23,28 +30,27 @@ def make_plan(
     created_at_s: float,
     current: ServingPlan | None = None,
 ) -> ServingPlan:
-    """Gives every worker a model and every model at least one worker.
+    """Gives every group of workers a model and every model at least one group.
 
     Args:
+        limits: also how many workers make a group.
         profiles: measured ones, by id.
-        current: workers keep the models that this plan gives them, if that leaves no model without one.
+        current: groups stay together and keep the models that this plan gives them, if that leaves no model without
+            one.
 
     Raises:
-        InvalidArgumentError: models, workers or limits make no sense.
+        InvalidArgumentError: models, workers or limits make no sense, or a model cannot be split as the limits say.
         FailedPreconditionError: there are too few workers, or they have too little memory.
     """
     _check(models, workers)
     workers = sorted(workers, key=lambda worker: _natural(worker.worker_id))
-    if len(workers) < len(models):
-        raise too_few_workers(models, workers)
-    sizings = [
-        [size_replica(model, worker, limits=limits, profiles=profiles) for worker in workers] for model in models
-    ]
-    _check_fits(models, workers, sizings)
+    groups = _group(models, workers, limits.parallel, current)
+    sizings = [[size_replica(model, group, limits=limits, profiles=profiles) for group in groups] for model in models]
+    _check_fits(models, sizings, limits=limits)
     rates = [[_rate(sizing) for sizing in row] for row in sizings]
-    model_of = allocate(rates, keep=_kept(models, workers, current))
+    model_of = allocate(rates, keep=_kept(models, groups, current))
     if model_of is None:
-        raise no_common_allocation([models[index] for index in unseated(rates)], models, workers)
+        raise no_common_allocation([models[index] for index in unseated(rates)], models, groups)
     assignments = (sizings[model_of[index]][index] for index in sorted(model_of))
     return ServingPlan(
         plan_id=plan_id,
@@ -68,19 +74,47 @@ def _check(models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]) -> 
         raise InvalidArgumentError(f"Two workers are named '{twice[0]}'.", field="workers")
 
 
-def _check_fits(
+def _group(
     models: Sequence[ModelDeployment],
     workers: Sequence[PlanWorker],
-    sizings: Sequence[Sequence[Assignment | Shortfall]],
+    parallel: ParallelConfig,
+    current: ServingPlan | None,
+) -> list[Group]:
+    """At least as many groups as models."""
+    if parallel != SINGLE:
+        for model in models:
+            check_parallel(model.spec, parallel, num_workers=len(workers))
+    held = [assignment.worker_ids for assignment in current.assignments] if current is not None else []
+    groups = form_groups(workers, size=parallel.num_ranks, keep=held)
+    if len(groups) < len(models):
+        raise too_few_workers(models, workers, parallel, num_groups=len(groups))
+    return groups
+
+
+def _check_fits(
+    models: Sequence[ModelDeployment], sizings: Sequence[Sequence[Assignment | Shortfall]], *, limits: EngineLimits
 ) -> None:
     for model, row in zip(models, sizings, strict=True):
-        shortfalls = {
-            worker.worker_id: sizing
-            for worker, sizing in zip(workers, row, strict=True)
-            if isinstance(sizing, Shortfall)
-        }
-        if len(shortfalls) == len(workers):
-            raise no_worker_fits(model, workers, shortfalls)
+        shortfalls = [sizing for sizing in row if isinstance(sizing, Shortfall)]
+        if len(shortfalls) == len(row):
+            nearest = min(shortfalls, key=lambda shortfall: shortfall.missing_bytes)
+            raise no_group_fits(
+                model, shortfalls, limits.parallel, fitting_tp=_fitting_tp(model, nearest.worker, limits)
+            )
+
+
+def _fitting_tp(model: ModelDeployment, worker: PlanWorker, limits: EngineLimits) -> int | None:
+    """The least split that fits workers like `worker`; None where none up to `_LARGEST_TP` does."""
+    for tp in range(limits.parallel.tp + 1, _LARGEST_TP + 1):
+        wider = replace(limits, tp=tp)
+        group = (worker,) * wider.parallel.num_ranks
+        try:
+            check_parallel(model.spec, wider.parallel, num_workers=len(group))
+        except InvalidArgumentError:
+            continue
+        if isinstance(size_replica(model, group, limits=wider, profiles={}), Assignment):
+            return tp
+    return None
 
 
 def _rate(sizing: Assignment | Shortfall) -> float:
@@ -90,17 +124,15 @@ def _rate(sizing: Assignment | Shortfall) -> float:
     return sizing.prediction.output_tokens_per_s or sizing.prediction.input_tokens_per_s
 
 
-def _kept(
-    models: Sequence[ModelDeployment], workers: Sequence[PlanWorker], current: ServingPlan | None
-) -> dict[int, int]:
+def _kept(models: Sequence[ModelDeployment], groups: Sequence[Group], current: ServingPlan | None) -> dict[int, int]:
     if current is None:
         return {}
     model_at = {model.name: index for index, model in enumerate(models)}
-    worker_at = {worker.worker_id: index for index, worker in enumerate(workers)}
+    group_at = {tuple(worker.worker_id for worker in group): index for index, group in enumerate(groups)}
     return {
-        worker_at[assignment.worker_id]: model_at[assignment.model]
+        group_at[assignment.worker_ids]: model_at[assignment.model]
         for assignment in current.assignments
-        if assignment.worker_id in worker_at and assignment.model in model_at
+        if assignment.worker_ids in group_at and assignment.model in model_at
     }
 
 

@@ -1,73 +1,87 @@
-"""One model's replica on one worker, sized and predicted."""
+"""One model's replica on one group of workers, sized and predicted."""
 
 from collections.abc import Mapping
 
-from headway.core.cluster import PlanWorker
-from headway.core.plan import Assignment, EngineLimits, ModelDeployment
+from headway.core.mesh import ParallelConfig
+from headway.core.plan import Assignment, EngineLimits, ModelDeployment, Prediction
 from headway.core.profile import Profile, profile_id
-from headway.planner.serving.batching import choose_batching
+from headway.planner.serving.batching import Batching, choose_batching
 from headway.planner.serving.encoder import size_encoder
-from headway.planner.serving.memory import Shortfall, split_memory
+from headway.planner.serving.grouping import Group
+from headway.planner.serving.memory import MemorySplit, Shortfall, split_memory
 from headway.planner.serving.prediction import predict
 from headway.planner.serving.roofline import estimate_latency
 
 
 def size_replica(
-    model: ModelDeployment, worker: PlanWorker, *, limits: EngineLimits, profiles: Mapping[str, Profile]
+    model: ModelDeployment, group: Group, *, limits: EngineLimits, profiles: Mapping[str, Profile]
 ) -> Assignment | Shortfall:
-    """The assignment of `model` to `worker`, or why it does not fit.
+    """The assignment of `model` to `group`, or why it does not fit.
 
     Args:
+        group: as many workers as the layout of `limits` has ranks, of equal hardware; the model allows the layout.
         profiles: by id; where the pair's is missing, predictions are estimates.
 
     Raises:
         InvalidArgumentError: a limit or a length makes no sense, on any worker.
     """
-    estimate = estimate_latency(model.spec, worker.hardware)
-    batching = choose_batching(limits, device=worker.hardware.device, estimate=estimate)
-    profile = profiles.get(profile_id(model.spec, worker.hardware))
+    leader, parallel = group[0], limits.parallel
+    estimate = estimate_latency(model.spec, leader.hardware, parallel)
+    batching = choose_batching(limits, device=leader.hardware.device, estimate=estimate)
+    profile = profiles.get(profile_id(model.spec, leader.hardware, parallel))
+    latency, name = (estimate, "") if profile is None else (profile.latency, profile.profile_id)
+    group_id = group_of(leader.worker_id)
     if model.spec.encoder is not None:
-        return size_encoder(
-            model,
-            worker,
-            group_id=group_of(worker.worker_id),
-            batching=batching,
-            latency=profile.latency if profile else estimate,
-            profile_id=profile.profile_id if profile else "",
-        )
-    split = split_memory(model, worker.hardware, batching=batching, limits=limits)
+        return size_encoder(model, leader, group_id=group_id, batching=batching, latency=latency, profile_id=name)
+    split = split_memory(model, group, batching=batching, limits=limits)
     if isinstance(split, Shortfall):
         return split
+    prediction = predict(
+        latency,
+        profile_id=name,
+        num_blocks=split.num_blocks,
+        block_size=batching.block_size,
+        max_num_seqs=batching.max_num_seqs,
+        max_num_batched_tokens=batching.max_num_batched_tokens,
+        max_model_len=split.max_model_len,
+    )
+    return _assign(model.name, group_id, parallel, batching=batching, split=split, prediction=prediction)
+
+
+def _assign(
+    model: str,
+    group_id: str,
+    parallel: ParallelConfig,
+    *,
+    batching: Batching,
+    split: MemorySplit,
+    prediction: Prediction,
+) -> Assignment:
+    share = split.shares[0]
     return Assignment(
-        group_id=group_of(worker.worker_id),
-        worker_id=worker.worker_id,
-        model=model.name,
-        weight_bytes=split.weight_bytes,
-        kv_cache_bytes=split.kv_cache_bytes,
-        reserved_bytes=split.reserved_bytes,
+        group_id=group_id,
+        worker_id=share.worker_id,
+        model=model,
+        weight_bytes=share.weight_bytes,
+        kv_cache_bytes=share.kv_cache_bytes,
+        reserved_bytes=share.reserved_bytes,
         num_blocks=split.num_blocks,
         block_size=batching.block_size,
         max_num_seqs=batching.max_num_seqs,
         max_num_batched_tokens=batching.max_num_batched_tokens,
         max_model_len=split.max_model_len,
         enable_prefix_cache=batching.enable_prefix_cache,
-        prediction=predict(
-            profile.latency if profile else estimate,
-            profile_id=profile.profile_id if profile else "",
-            num_blocks=split.num_blocks,
-            block_size=batching.block_size,
-            max_num_seqs=batching.max_num_seqs,
-            max_num_batched_tokens=batching.max_num_batched_tokens,
-            max_model_len=split.max_model_len,
-        ),
+        prediction=prediction,
         max_num_prefill_tokens=batching.max_num_prefill_tokens,
-        host_cache_bytes=split.host_cache_bytes,
+        host_cache_bytes=share.host_cache_bytes,
         num_host_blocks=split.num_host_blocks,
         preemption=batching.preemption,
         num_draft_tokens=batching.num_draft_tokens,
+        parallel=parallel,
+        ranks=split.shares if len(split.shares) > 1 else (),
     )
 
 
 def group_of(worker_id: str) -> str:
-    """A group of one worker is named after it: 'worker-0' leads 'group-0'."""
+    """A group is named after its leader: 'worker-0' leads 'group-0'."""
     return worker_id.replace("worker", "group") if "worker" in worker_id else f"group-{worker_id}"

@@ -1,0 +1,104 @@
+"""Whether what an assignment puts on a worker has room there."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headway.core.cluster import Hardware
+from headway.core.model import Family, ModelSpec
+from headway.core.plan import Assignment, RankShare
+
+_BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class RankPart:
+    """What one rank has of a model: part `index` of `parts` of each of its layers.
+
+    Attributes:
+        first_layer, num_layers: of the whole model, for a worker that serves alone.
+    """
+
+    index: int
+    parts: int
+    first_layer: int
+    num_layers: int
+
+    def of(self, total: int) -> int:
+        """How many of `total` things; the first parts have one more where they don't come out even."""
+        return total // self.parts + (self.index < total % self.parts)
+
+    def kv_heads_of(self, spec: ModelSpec) -> int:
+        """One at least: where there are fewer heads than parts, several have the same one."""
+        return max(1, self.of(spec.num_kv_heads))
+
+    def query_heads_of(self, spec: ModelSpec) -> int:
+        """Those of its KV heads; the parts that have the same KV head share its query heads."""
+        num_per_head = spec.num_heads // spec.num_kv_heads
+        if spec.num_kv_heads >= self.parts:
+            return self.of(spec.num_kv_heads) * num_per_head
+        num_copies = self.parts // spec.num_kv_heads
+        return RankPart(self.index % num_copies, num_copies, 0, 0).of(num_per_head)
+
+
+def part_of(assignment: Assignment, spec: ModelSpec, *, rank: int) -> RankPart:
+    """By the order of ranks: those of a stage's layers stand together."""
+    if not assignment.ranks:
+        return RankPart(0, 1, 0, spec.num_layers)
+    share, parts = assignment.ranks[rank], max(1, assignment.parallel.tp)
+    return RankPart(rank % parts, parts, share.first_layer, share.num_layers)
+
+
+def memory_violations(
+    assignment: Assignment, share: Assignment | RankShare, part: RankPart, *, spec: ModelSpec, hardware: Hardware
+) -> Iterator[str]:
+    """Sentences about one worker.
+
+    Args:
+        share: of the worker; the assignment itself where it serves alone.
+    """
+    least_weight_bytes = _least_weight_bytes(spec, part)
+    if share.weight_bytes < least_weight_bytes:
+        yield f"weight_bytes is {share.weight_bytes}; the weights have {least_weight_bytes} at least."
+    if share.reserved_bytes < 0:
+        yield f"reserved_bytes is {share.reserved_bytes}."
+    block_bytes = assignment.block_size * _kv_bytes_of_token(spec, part)
+    used_bytes = share.weight_bytes + share.reserved_bytes
+    for name, num_blocks, is_on_worker in (
+        ("kv_cache_bytes", assignment.num_blocks, True),
+        ("host_cache_bytes", assignment.num_host_blocks, hardware.device == "cpu"),  # the same memory there
+    ):
+        stated, counted = getattr(share, name), num_blocks * block_bytes
+        if stated != counted:
+            yield f"{name} is {stated}; {num_blocks} blocks of {assignment.block_size} tokens have {counted}."
+        used_bytes += max(stated, counted) if is_on_worker else 0
+    if used_bytes > hardware.memory_bytes:
+        yield f"the assignment takes {used_bytes} bytes and the worker has {hardware.memory_bytes}."
+
+
+def _kv_bytes_of_token(spec: ModelSpec, part: RankPart) -> int:
+    num_kv_heads = part.kv_heads_of(spec)
+    numbers_per_layer = num_kv_heads * spec.head_dim + num_kv_heads * spec.head_dim
+    return numbers_per_layer * part.num_layers * _BYTES_PER_NUMBER[spec.dtype]
+
+
+def _least_weight_bytes(spec: ModelSpec, part: RankPart) -> int:
+    """Bytes of a checkpoint's matrices in the types they are held in; how the worker packs them only adds to that."""
+    query_width, kv_width = part.query_heads_of(spec) * spec.head_dim, part.kv_heads_of(spec) * spec.head_dim
+    attention = 2 * spec.hidden_size * query_width + 2 * spec.hidden_size * kv_width
+    layers = range(part.first_layer, part.first_layer + part.num_layers)
+    matrices = sum(attention + _num_mlp_weights(spec, part, layer) for layer in layers)
+    embedding = part.of(spec.vocab_size) * (spec.embedding_dim or spec.hidden_size)
+    has_embedding, has_head = layers.start == 0, layers.stop == spec.num_layers
+    if has_head and not (spec.tied_embeddings and has_embedding):
+        matrices += embedding
+    matrix_bytes = matrices * _BYTES_PER_NUMBER[spec.quantization or spec.dtype]
+    return matrix_bytes + (embedding * _BYTES_PER_NUMBER[spec.dtype] if has_embedding else 0)
+
+
+def _num_mlp_weights(spec: ModelSpec, part: RankPart, layer: int) -> int:
+    width, experts = part.of(spec.intermediate_size), spec.experts
+    if experts is not None and (not experts.sparse_layers or experts.sparse_layers[layer]):
+        shared_width = part.of(experts.shared_intermediate_size)
+        width = part.of(experts.num_experts) * experts.intermediate_size + shared_width
+    num_matrices = 3 if spec.family is Family.LLAMA else 2  # its MLP is gated
+    return num_matrices * spec.hidden_size * width

@@ -1,0 +1,35 @@
+"""Which workers serve a model together."""
+
+from collections.abc import Collection, Sequence
+
+from headway.core.cluster import PlanWorker
+
+Group = tuple[PlanWorker, ...]
+"""Workers by rank; the first leads."""
+
+
+def form_groups(workers: Sequence[PlanWorker], *, size: int, keep: Collection[tuple[str, ...]] = ()) -> list[Group]:
+    """Groups of `size` neighbours with equal hardware: a group is as fast as its slowest worker.
+
+    Workers that are left over are in no group.
+
+    Args:
+        workers: in the order in which they are neighbours, and in which the groups come.
+        keep: ids, by rank, of groups that stay together if their workers still are there and equal.
+    """
+    by_id = {worker.worker_id: worker for worker in workers}
+    kept = [tuple(by_id[worker_id] for worker_id in ids) for ids in keep if by_id.keys() >= set(ids)]
+    groups = [group for group in kept if len(group) == size and _are_equal(group)]
+    taken = {worker.worker_id for group in groups for worker in group}
+    alike: dict[str, list[PlanWorker]] = {}
+    for worker in workers:
+        if worker.worker_id not in taken:
+            alike.setdefault(worker.hardware.content_hash, []).append(worker)
+    for equals in alike.values():
+        groups += [tuple(equals[start : start + size]) for start in range(0, len(equals) - size + 1, size)]
+    position = {worker.worker_id: index for index, worker in enumerate(workers)}
+    return sorted(groups, key=lambda group: position[group[0].worker_id])
+
+
+def _are_equal(group: Group) -> bool:
+    return len({worker.hardware.content_hash for worker in group}) == 1

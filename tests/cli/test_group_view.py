@@ -1,0 +1,96 @@
+"""What people are shown of groups of several workers."""
+
+import io
+from collections.abc import Callable
+
+import pytest
+from rich.console import Console, RenderableType
+
+from headway.cli.plan_view import plan_view
+from headway.cli.status_view import status_view
+from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, WorkerStatus
+from headway.core.latency import LatencyModel
+from headway.core.mesh import ParallelConfig
+from headway.core.plan import Assignment, Prediction, RankShare, ServingPlan
+
+MIB = 1 << 20
+LATENCY = LatencyModel(
+    base_s=1e-3, per_prefill_token_s=1e-5, per_prefill_pair_s=0.0, per_decode_s=1e-5, per_context_token_s=0.0
+)
+
+
+def share(worker_id: str, *, reserved_bytes: int) -> RankShare:
+    return RankShare(
+        worker_id=worker_id,
+        weight_bytes=3 * MIB,
+        kv_cache_bytes=16 * MIB,
+        reserved_bytes=reserved_bytes,
+        num_layers=2,
+    )
+
+
+@pytest.fixture
+def plan() -> ServingPlan:
+    ranks = (share("worker-0", reserved_bytes=5 * MIB), share("worker-1", reserved_bytes=4 * MIB))
+    assignment = Assignment(
+        group_id="group-0",
+        worker_id="worker-0",
+        model="tiny",
+        weight_bytes=3 * MIB,
+        kv_cache_bytes=16 * MIB,
+        reserved_bytes=5 * MIB,
+        num_blocks=1024,
+        block_size=16,
+        max_num_seqs=64,
+        max_num_batched_tokens=512,
+        max_model_len=1024,
+        enable_prefix_cache=True,
+        prediction=Prediction(ttft_s=0.02, tpot_s=0.002, tpot_loaded_s=0.01, output_tokens_per_s=500, latency=LATENCY),
+        parallel=ParallelConfig(tp=2),
+        ranks=ranks,
+    )
+    return ServingPlan(plan_id="plan-1", created_at_s=1.0, models=(), workers=(), assignments=(assignment,))
+
+
+@pytest.fixture
+def shown() -> Callable[[RenderableType], str]:
+    def show(view: RenderableType) -> str:
+        file = io.StringIO()
+        Console(file=file, width=160).print(view)
+        return " ".join(file.getvalue().split())
+
+    return show
+
+
+def test_a_plan_tells_the_group_and_the_memory_of_each_rank(
+    plan: ServingPlan, shown: Callable[[RenderableType], str]
+) -> None:
+    text = shown(plan_view(plan))
+    assert "on group-0, tp 2: worker-0, worker-1; the first leads" in text
+    assert "memory of worker-0 weights 3.0 MiB, KV cache 16.0 MiB (1024 blocks of 16 tokens), reserved 5.0 MiB" in text
+    assert "memory of worker-1 weights 3.0 MiB, KV cache 16.0 MiB (1024 blocks of 16 tokens), reserved 4.0 MiB" in text
+
+
+def test_status_tells_each_workers_rank_and_the_load_of_the_leader(
+    plan: ServingPlan, shown: Callable[[RenderableType], str]
+) -> None:
+    workers = (
+        WorkerStatus(worker_id="worker-0", group_id="group-0", model="tiny", state="ready", rank=0, num_ranks=2),
+        WorkerStatus(worker_id="worker-1", group_id="group-0", model="tiny", state="rank", rank=1, num_ranks=2),
+        WorkerStatus(worker_id="worker-2", group_id="group-2", model="other", state="ready"),
+    )
+    load = GroupLoad(
+        group_id="group-0",
+        worker_id="worker-0",
+        endpoint="",
+        model="tiny",
+        state="ready",
+        num_running=3,
+        num_blocks=1024,
+        num_free_blocks=512,
+    )
+    status = ClusterStatus(controller=ControllerStatus(workers=workers), fleet=Fleet(groups=(load,)), plan=plan)
+    text = shown(status_view(status, now_s=1.0))
+    assert "worker-0 group-0 (rank 0 of 2) tiny ready 3 0 50% of 1024" in text
+    assert "worker-1 group-0 (rank 1 of 2) tiny rank - - -" in text
+    assert "worker-2 group-2 other ready" in text

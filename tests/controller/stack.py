@@ -1,0 +1,82 @@
+"""A controller in the process of a test, over a real Redis and a supervisor of real processes."""
+
+import os
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from headway.controller.clients.planner import PlannerClient
+from headway.controller.clients.profiler import ProfilerClient
+from headway.controller.clients.worker import WorkerClient
+from headway.controller.desired import DesiredPlan
+from headway.controller.fleet import Fleet
+from headway.controller.launchers.local import LocalLauncher
+from headway.controller.process import ProcessRecord, ProcessSpec
+from headway.controller.service import ControllerService
+from headway.controller.supervisor import Supervisor
+from headway.core.deployment import Deployment
+from headway.core.plan import EngineLimits, ServingPlan
+from headway.rpc.peers import Peers
+from headway.store.documents import Documents
+from headway.store.membership import Member, Membership
+from headway.store.plans import PlanStore
+from headway.store.redis import Database
+from headway.store.schema import DEPLOYMENT, PROCESS
+
+OWN_MEMBER = Member(
+    kind="controller", member_id="controller", endpoint="127.0.0.1:1", metrics_endpoint="", pid=1, started_at_s=1.0
+)
+
+
+class Stack:
+    """One controller in this process. Leaving `controlling` ends it as a crash would; `shutdown` ends everything."""
+
+    def __init__(self, database: Database, peers: Peers, deployment: Deployment, specs: list[ProcessSpec], logs: Path):
+        self.membership = Membership(database)
+        self.plans = PlanStore(database)
+        self.supervisor = Supervisor(
+            specs,
+            launcher=LocalLauncher(logs),
+            records=Documents(database, PROCESS, ProcessRecord),
+            membership=self.membership,
+            peers=peers,
+        )
+        self.service = ControllerService(
+            deployment,
+            supervisor=self.supervisor,
+            fleet=Fleet(WorkerClient(peers), plans=self.plans, end_process=self.supervisor.end_run),
+            desired=DesiredPlan(self.plans, planner=PlannerClient(peers), limits=deployment.limits),
+            profiler=ProfilerClient(peers),
+            plans=self.plans,
+            deployments=Documents(database, DEPLOYMENT, Deployment),
+            peers=peers,
+            own_member=lambda: OWN_MEMBER,
+        )
+        self._database = database
+        self._planner = PlannerClient(peers)
+
+    def pid(self, name: str) -> int:
+        handle = self.supervisor.processes[name].handle
+        assert handle is not None
+        return handle.pid
+
+    def kill(self, name: str) -> int:
+        pid = self.pid(name)
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    async def plan_alone(self, plan: ServingPlan) -> ServingPlan:
+        """A plan for the same workers, each of which serves alone."""
+        return await self._planner.make(plan.models, plan.workers, limits=EngineLimits())
+
+    async def events(self) -> list[str]:
+        """What workers were asked, in order; read once."""
+        key = f"{self._database.namespace}:events"
+        found = [str(event) for event in await self._database.redis.lrange(key, 0, -1)]
+        await self._database.redis.delete(key)
+        return found
+
+
+Control = Callable[..., Any]
+Serve = Callable[..., Any]

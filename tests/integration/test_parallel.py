@@ -1,0 +1,190 @@
+"""One model over two workers, as a user runs it: `headway up --tp 2`."""
+
+import json
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import openai
+import psutil
+import pytest
+
+from tests.integration.stack import RunningStack, wait_for
+
+pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(240)]
+
+PROMPTS = ["trains run", "the headway between two trains", "1234567890 + 42", "Über die Brücke fährt früh " * 12]
+LONG = {"prompt": "line one goes", "max_tokens": 600}
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 0.8, "seed": 7, "top_p": 0.9},
+    "penalised": {"temperature": 0, "frequency_penalty": 0.4},
+}
+
+
+def ask(stack: RunningStack, **fields: Any) -> str:
+    body = {"model": "tiny", "max_tokens": 48, "temperature": 0, "ignore_eos": True}
+    response = httpx.post(f"{stack.url}/v1/completions", json=body | fields, timeout=120)
+    assert response.status_code == 200, response.text
+    text: str = response.json()["choices"][0]["text"]
+    return text
+
+
+def answers(stack: RunningStack) -> dict[str, list[str]]:
+    """To all prompts, in all ways, all at the same time; and to the long one."""
+    with ThreadPoolExecutor(16) as pool:
+        running = {
+            name: [pool.submit(ask, stack, prompt=prompt, **way) for prompt in PROMPTS] for name, way in WAYS.items()
+        }
+        running["long"] = [pool.submit(ask, stack, **LONG)]
+        return {name: [answer.result() for answer in found] for name, found in running.items()}
+
+
+@pytest.fixture(scope="module")
+def expected(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> dict[str, list[str]]:
+    """What one worker answers."""
+    alone = RunningStack(tmp_path_factory.mktemp("alone"), {"tiny": checkpoint}, "--max-model-len", "1024").start()
+    try:
+        return answers(alone)
+    finally:
+        alone.stop()
+
+
+@pytest.fixture(scope="module")
+def group(
+    tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, expected: dict[str, list[str]]
+) -> Iterator[RunningStack]:
+    """The same model on a group of two workers. `stop` checks that nothing is left of it."""
+    directory = tmp_path_factory.mktemp("group")
+    running = RunningStack(directory, {"tiny": checkpoint}, "--tp", "2", "--max-model-len", "1024").start()
+    yield running
+    running.stop()
+
+
+def is_ready(stack: RunningStack) -> bool:
+    return bool(stack.status()["controller"].get("ready"))
+
+
+def worker_pids(stack: RunningStack) -> dict[str, int]:
+    processes = stack.status()["controller"]["processes"]
+    return {process["name"]: process["pid"] for process in processes if process["kind"] == "worker"}
+
+
+def wait_until_renewed(stack: RunningStack, before: dict[str, int]) -> None:
+    """Until both workers are other processes than before and serve."""
+
+    def is_renewed() -> bool:
+        return is_ready(stack) and all(worker_pids(stack)[name] != pid for name, pid in before.items())
+
+    wait_for(is_renewed, timeout_s=60, every_s=0.2)
+    stack.wait_until_ready()
+
+
+def stream(stack: RunningStack, *, after_tokens: int, then: Callable[[], None]) -> tuple[str, str]:
+    """(text, error) of the long answer, streamed; `then` is called once some tokens have come."""
+    body = {"model": "tiny", "temperature": 0, "ignore_eos": True, "stream": True, **LONG}
+    text, error, num_events, done = "", "", 0, False
+    with httpx.stream("POST", f"{stack.url}/v1/completions", json=body, timeout=120) as response:
+        assert response.status_code == 200, response.read().decode()
+        for line in response.iter_lines():
+            if line == "data: [DONE]":
+                done = True
+            elif line.startswith("data: "):
+                event = json.loads(line.removeprefix("data: "))
+                error = event.get("error", {}).get("message", error)
+                text += "".join(choice["text"] for choice in event.get("choices", ()))
+                num_events += 1
+                if num_events == after_tokens:
+                    then()
+    assert num_events > after_tokens or error, "it ended before anything happened"
+    assert done or error, "the stream ended without a word"
+    return text, error
+
+
+def check(outcome: tuple[str, str], expected: str) -> None:
+    """The whole answer, or a part of it and a clear word."""
+    text, error = outcome
+    if error:
+        assert expected.startswith(text)
+    else:
+        assert text == expected
+
+
+def test_two_workers_give_the_tokens_of_one(group: RunningStack, expected: dict[str, list[str]]) -> None:
+    assert answers(group) == expected
+
+
+def test_the_openai_client_streams_from_a_group(group: RunningStack, expected: dict[str, list[str]]) -> None:
+    client = openai.OpenAI(base_url=f"{group.url}/v1", api_key="none", max_retries=0)
+    chunks = client.completions.create(
+        model="tiny", prompt=PROMPTS[1], max_tokens=48, temperature=0, stream=True, extra_body={"ignore_eos": True}
+    )
+    assert "".join(chunk.choices[0].text for chunk in chunks) == expected["greedy"][1]
+
+
+def test_status_tells_who_stands_where(group: RunningStack) -> None:
+    status = group.status()
+    workers = {worker["worker_id"]: worker for worker in status["controller"]["workers"]}
+    assert {name: worker.get("rank", 0) for name, worker in workers.items()} == {"worker-0": 0, "worker-1": 1}
+    assert {worker["num_ranks"] for worker in workers.values()} == {2}
+    assert {worker["group_id"] for worker in workers.values()} == {"group-0"}
+    assert [load["worker_id"] for load in status["fleet"]["groups"]] == ["worker-0"]
+
+
+@pytest.mark.parametrize("name", ["worker-1", "worker-0"])
+def test_kill_9_of_either_ends_both_and_the_group_is_back_by_itself(
+    group: RunningStack, expected: dict[str, list[str]], name: str
+) -> None:
+    wait_for(lambda: is_ready(group), every_s=0.2)
+    before = worker_pids(group)
+    check(stream(group, after_tokens=20, then=lambda: os.kill(before[name], signal.SIGKILL)), expected["long"][0])
+    wait_until_renewed(group, before)
+    assert ask(group, **LONG) == expected["long"][0]
+
+
+def test_kill_9_of_an_idle_rank_is_noticed_without_a_request(group: RunningStack) -> None:
+    wait_for(lambda: is_ready(group), every_s=0.2)
+    before = worker_pids(group)
+    os.kill(before["worker-1"], signal.SIGKILL)
+    wait_for(lambda: not psutil.pid_exists(before["worker-0"]), timeout_s=5)
+    wait_until_renewed(group, before)
+
+
+def test_a_rank_that_is_stopped_for_10_s_holds_nobody_up_for_ever(
+    group: RunningStack, expected: dict[str, list[str]]
+) -> None:
+    wait_for(lambda: is_ready(group), every_s=0.2)
+    before = worker_pids(group)
+    stopped = before["worker-1"]
+    with ThreadPoolExecutor(1) as pool:
+
+        def stop_for_a_while() -> None:
+            os.kill(stopped, signal.SIGSTOP)
+            pool.submit(go_on)
+
+        def go_on() -> None:
+            time.sleep(10.0)
+            if psutil.pid_exists(stopped):
+                os.kill(stopped, signal.SIGCONT)
+
+        started_s = time.monotonic()
+        check(stream(group, after_tokens=20, then=stop_for_a_while), expected["long"][0])
+        assert time.monotonic() - started_s < 60
+    wait_until_renewed(group, before)
+    assert ask(group, **LONG) == expected["long"][0]
+
+
+def test_a_dead_controllers_successor_adopts_the_group(group: RunningStack) -> None:
+    wait_for(lambda: is_ready(group), every_s=0.2)
+    before, controller = worker_pids(group), group.stack.controller
+    assert controller is not None
+    os.kill(controller.pid, signal.SIGKILL)
+    assert ask(group, prompt="trains run")
+    wait_for(lambda: group.headway("status", "--json").returncode == 0, timeout_s=20)
+    wait_for(lambda: is_ready(group), every_s=0.2)
+    assert worker_pids(group) == before

@@ -1,0 +1,105 @@
+"""Groups of real processes, forked from one that has loaded torch already."""
+
+import multiprocessing
+import pickle
+import time
+import traceback
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, Final
+
+import torch
+
+from headway.core.mesh import ParallelConfig
+from headway.runner.parallel.group import RankGroup
+from headway.runner.parallel.rendezvous import Rendezvous
+
+DIED: Final = "died"
+"""The result of a rank whose process ended by itself."""
+
+_processes = multiprocessing.get_context("forkserver")
+_processes.set_forkserver_preload(["pytest", "headway.engine.engine", "headway.runner.model_runner"])
+
+
+def run_ranks(
+    num_ranks: int,
+    function: Callable[..., Any],
+    *arguments: Any,
+    collective_timeout_s: float = 8.0,
+    timeout_s: float = 100.0,
+) -> list[Any]:
+    """Calls `function(group, *arguments)` in the ranks of a fresh group (tensor parallel); what it returned, by rank.
+
+    Fails with the traceback of a rank that raised. No process outlives the call.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    pipes = [_processes.Pipe() for _ in range(num_ranks)]
+    processes: list[BaseProcess] = []
+    try:
+        rendezvous = ""
+        for rank, (own, theirs) in enumerate(pipes):
+            order = (rendezvous, rank, num_ranks, collective_timeout_s, function, arguments)
+            processes.append(_processes.Process(target=_serve, args=(theirs, *order), daemon=True))
+            processes[-1].start()
+            theirs.close()
+            if rank == 0:
+                rendezvous = _receive(own, deadline_s)
+        results = [_receive(own, deadline_s) for own, _ in pipes]
+    finally:
+        for process in processes:
+            process.kill()
+            process.join()
+    failures = [result.text for result in results if isinstance(result, Failure)]
+    assert not failures, "\n".join(failures)
+    return results
+
+
+class Failure:
+    """A rank's traceback."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+
+def _receive(connection: Connection, deadline_s: float) -> Any:
+    if not connection.poll(max(deadline_s - time.monotonic(), 0.0)):
+        return Failure("a rank gave no result in time")
+    try:
+        return pickle.loads(connection.recv_bytes())
+    except EOFError:
+        return DIED
+
+
+def _serve(
+    connection: Connection,
+    rendezvous_text: str,
+    rank: int,
+    num_ranks: int,
+    collective_timeout_s: float,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+) -> None:
+    torch.set_num_threads(1)
+    try:
+        rendezvous = Rendezvous.at(rendezvous_text) if rendezvous_text else Rendezvous.host("127.0.0.1")
+        if rank == 0:
+            _send(connection, str(rendezvous))
+        group = RankGroup.join(
+            rendezvous.store,
+            epoch=rendezvous.epoch,
+            parallel=ParallelConfig(tp=num_ranks),
+            rank=rank,
+            device=torch.device("cpu"),
+            timeout_s=collective_timeout_s,
+        )
+        result = function(group, *arguments)
+        group.leave()
+    except Exception:  # noqa: BLE001 - handed to the test
+        result = Failure(traceback.format_exc())
+    _send(connection, result)
+
+
+def _send(connection: Connection, result: Any) -> None:
+    # As bytes: a tensor would go as a file that this process must stay alive to share.
+    connection.send_bytes(pickle.dumps(result))

@@ -1,0 +1,131 @@
+"""The line on which steps are announced, between real processes."""
+
+import os
+import signal
+import time
+
+import numpy as np
+import pytest
+
+from headway.engine.batch import RunnerLostError
+from headway.runner.parallel.announcer import Announcer
+from headway.runner.parallel.group import RankGroup
+from headway.runner.parallel.listener import Listener
+from headway.runner.step_message import StepFacts, StepKind, StepMessage
+from tests.parallel.ranks import DIED, run_ranks
+
+pytestmark = pytest.mark.xdist_group("ranks")
+
+LENGTHS = [1, 100_000, 2, 5000, 3, 3, 50_000]
+
+
+def message(num_tokens: int) -> StepMessage:
+    one, none = np.ones(1, np.int32), np.zeros(0, np.int32)
+    return StepMessage(
+        StepKind.STEP, facts=StepFacts(np.arange(num_tokens, dtype=np.int32), one, one, none, none, none)
+    )
+
+
+def announce_all(group: RankGroup) -> list[int]:
+    """Lengths as they were heard, up to the end."""
+    if group.rank == 0:
+        announcer = Announcer(group.control, timeout_s=group.timeout_s)
+        for length in LENGTHS:
+            announcer.announce(message(length))
+        announcer.stop()
+        return LENGTHS
+    listener, lengths = Listener(group), []
+    while (heard := listener.next()).kind is not StepKind.STOP:
+        assert heard.facts.token_ids.tolist() == list(range(len(heard.facts.token_ids)))
+        lengths.append(len(heard.facts.token_ids))
+        time.sleep(0.02 * group.rank)
+    return lengths
+
+
+@pytest.mark.parametrize("num_ranks", [2, 3])
+def test_every_rank_hears_every_message_in_order_short_and_long(num_ranks):
+    assert run_ranks(num_ranks, announce_all) == [LENGTHS] * num_ranks
+
+
+def announce_to_a_busy_rank(group: RankGroup) -> list[float]:
+    """Seconds that the leader's calls took."""
+    if group.rank > 0:
+        listener = Listener(group)
+        time.sleep(1.0)
+        while listener.next().kind is not StepKind.STOP:
+            pass
+        return []
+    announcer, durations_s = Announcer(group.control, timeout_s=group.timeout_s), []
+    for _ in range(3):
+        started_s = time.monotonic()
+        announcer.announce(message(10))
+        durations_s.append(time.monotonic() - started_s)
+    announcer.stop()
+    return durations_s
+
+
+def test_the_leader_does_not_wait_for_a_rank_that_is_one_step_behind():
+    first_s, second_s, third_s = run_ranks(2, announce_to_a_busy_rank)[0]
+    assert max(first_s, second_s) < 0.2
+    # The first message was there when the rank began to listen.
+    assert third_s < 1.5
+
+
+def hear_the_leader_die(group: RankGroup) -> float:
+    """Seconds from the leader's end to the rank's error."""
+    if group.rank == 0:
+        time.sleep(0.5)
+        os.kill(os.getpid(), signal.SIGKILL)
+    listener, started_s = Listener(group), time.monotonic()
+    with pytest.raises(RunnerLostError, match="the leader is gone"):
+        listener.next()
+    return time.monotonic() - started_s - 0.5
+
+
+def test_an_idle_rank_notices_within_a_second_that_its_leader_died():
+    leader, *waits_s = run_ranks(3, hear_the_leader_die)
+    assert leader == DIED
+    assert max(waits_s) < 1.0
+
+
+def announce_often(announcer: Announcer) -> None:
+    for _ in range(20):
+        announcer.announce(message(10))
+
+
+def announce_to_the_dead(group: RankGroup, fate: signal.Signals) -> float | None:
+    """Seconds until the leader notices."""
+    if group.rank > 0:
+        Listener(group)
+        os.kill(os.getpid(), fate)
+    time.sleep(0.3)
+    announcer, started_s = Announcer(group.control, timeout_s=1.0), time.monotonic()
+    with pytest.raises(RunnerLostError):
+        announce_often(announcer)
+    return time.monotonic() - started_s
+
+
+def test_a_rank_that_died_while_idle_is_noticed_at_the_next_step():
+    wait_s, rank = run_ranks(2, announce_to_the_dead, signal.SIGKILL)
+    assert rank == DIED
+    assert wait_s < 1.0
+
+
+def stop_idle(group: RankGroup) -> float:
+    """Seconds that it takes to let all go after a while without steps."""
+    if group.rank == 0:
+        announcer = Announcer(group.control, timeout_s=group.timeout_s)
+        time.sleep(1.0)
+        started_s = time.monotonic()
+        announcer.stop()
+    else:
+        listener = Listener(group)
+        assert listener.next().kind is StepKind.STOP
+        started_s = time.monotonic()
+    group.leave()
+    return time.monotonic() - started_s
+
+
+def test_a_group_parts_at_once_however_long_it_idled():
+    """Ranks may wait for a step longer than a collective may take."""
+    assert max(run_ranks(3, stop_idle, collective_timeout_s=0.5)) < 1.0

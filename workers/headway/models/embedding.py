@@ -1,0 +1,32 @@
+"""The token embedding, its rows split over ranks."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from headway.core.model import ModelSpec
+from headway.models.layout import Layout
+from headway.models.weights import Part, Piece
+
+
+class VocabEmbedding:
+    """Rows of the vocabulary that this rank has; those of other ranks count as zeros, and all are added up."""
+
+    def __init__(self, spec: ModelSpec, *, layout: Layout, dtype: torch.dtype, device: torch.device) -> None:
+        self.width = spec.embedding_dim or spec.hidden_size
+        self._rows = Piece(layout.shard.vocab, spec.vocab_size)
+        self._axis = layout.tensor
+        self.weight = torch.empty(len(self._rows), self.width, dtype=dtype, device=device)
+
+    def __call__(self, token_ids: Tensor) -> Tensor:
+        """token_ids [T] -> a new [T, width]."""
+        if self._axis.size == 1:
+            return functional.embedding(token_ids, self.weight)
+        own_ids = token_ids - self._rows.span.start
+        is_elsewhere = (own_ids < 0) | (own_ids >= len(self._rows))
+        out = functional.embedding(own_ids.masked_fill_(is_elsewhere, 0), self.weight)
+        return self._axis.all_reduce(out.masked_fill_(is_elsewhere[:, None], 0), site="embedding")
+
+    @property
+    def part(self) -> Part:
+        return Part.of(self.weight, self._rows, Piece.whole(self.width))

@@ -1,0 +1,50 @@
+"""The layer that gives logits, its rows split over ranks."""
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from headway.core.mesh import split
+from headway.core.model import ModelSpec
+from headway.models.embedding import VocabEmbedding
+from headway.models.layout import Layout
+from headway.models.linear import Linear
+from headway.models.weights import NamedPart, Piece
+
+
+class Head:
+    """Each rank computes the logits of its part of the vocabulary; the first one collects them."""
+
+    def __init__(
+        self, spec: ModelSpec, embedding: VocabEmbedding, *, layout: Layout, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        """`embedding`: shares its weight if the model's head is tied to it."""
+        self._axis = layout.tensor
+        self._rows = Piece(layout.shard.vocab, spec.vocab_size)
+        self._is_tied = spec.tied_embeddings
+        self.linear = Linear(
+            embedding.width,
+            len(self._rows),
+            bias=False,
+            dtype=dtype,
+            device=device,
+            weight=embedding.weight if spec.tied_embeddings else None,
+        )
+
+    def __call__(self, hidden: Tensor) -> Tensor | None:
+        """hidden [S, width] -> float32 [S, vocab_size] at the first rank, None elsewhere."""
+        logits = self.linear(hidden).float()
+        return logits if self._axis.size == 1 else self._collect(logits)
+
+    def _collect(self, logits: Tensor) -> Tensor | None:
+        """Ranks send equal shapes: where others have one column more, this one's last is empty."""
+        widths = [len(split(self._rows.size, parts=self._axis.size, index=rank)) for rank in range(self._axis.size)]
+        padded = functional.pad(logits, (0, max(widths) - len(self._rows)))
+        gathered = self._axis.gather(padded, site="logits")
+        if gathered is None:
+            return None
+        return torch.cat([columns[:, :width] for columns, width in zip(gathered, widths, strict=True)], dim=1)
+
+    def named(self, name: str) -> list[NamedPart]:
+        """Nothing if tied: the embedding's tensor fills both."""
+        return [] if self._is_tied else list(self.linear.named(name, rows=self._rows))

@@ -1,0 +1,48 @@
+"""Books of what a rank sends to others."""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class TrafficKey:
+    """What is sent.
+
+    Attributes:
+        axis: along which: "tensor".
+        operation: the collective.
+        site: where in the network.
+    """
+
+    axis: str
+    operation: str
+    site: str
+
+
+@dataclass(slots=True)
+class TrafficCount:
+    """
+    Attributes:
+        num_bytes: that leave this rank as the algorithm has it, without the transport's own.
+        seconds: between a call and its return, which is also the wait for slower ranks.
+    """
+
+    num_calls: int = 0
+    num_bytes: int = 0
+    seconds: float = 0.0
+
+
+class Traffic:
+    """Counts from the group's start."""
+
+    def __init__(self) -> None:
+        self._counts: dict[TrafficKey, TrafficCount] = {}
+
+    def add(self, key: TrafficKey, *, num_bytes: int, seconds: float) -> None:
+        count = self._counts.setdefault(key, TrafficCount())
+        count.num_calls += 1
+        count.num_bytes += num_bytes
+        count.seconds += seconds
+
+    def totals(self) -> dict[TrafficKey, TrafficCount]:
+        """As they stand; other threads may ask."""
+        return dict(self._counts)

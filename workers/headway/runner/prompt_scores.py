@@ -1,0 +1,40 @@
+"""Log probabilities of prompts."""
+
+from collections.abc import Iterable, Iterator
+from itertools import islice
+
+import torch
+from torch import Tensor
+
+from headway.core.request import TokenLogprobs
+from headway.engine.batch import ScheduledSequence
+from headway.runner.inputs import num_scored_tokens
+from headway.runner.logprobs import token_logprobs
+
+
+def score_prompts(shares: list[ScheduledSequence], logits: Iterable[Tensor]) -> list[tuple[TokenLogprobs, ...]]:
+    """For each share, the entries of the prompt tokens that follow its own; () where they are not asked for.
+
+    Args:
+        logits: behind the step's scored rows, float32 [n, V], some rows at a time.
+    """
+    counts = [num_scored_tokens(share) for share in shares]
+    targets: list[int] = []
+    num_top: list[int] = []
+    for share, count in zip(shares, counts, strict=True):
+        first = share.sequence.num_computed_tokens + 1
+        targets += share.sequence.token_ids[first : first + count]
+        num_top += [share.sequence.sampling.num_prompt_logprobs or 0] * count
+    entries = _entries(targets, num_top, logits)
+    scores = [tuple(islice(entries, count)) for count in counts]
+    assert next(entries, None) is None, "as many rows were computed as are scored"
+    return scores
+
+
+def _entries(targets: list[int], num_top: list[int], logits: Iterable[Tensor]) -> Iterator[TokenLogprobs]:
+    start = 0
+    for part in logits:
+        end = start + len(part)
+        token_ids = torch.tensor(targets[start:end], device=part.device)
+        yield from token_logprobs(part, token_ids, num_top=num_top[start:end])
+        start = end

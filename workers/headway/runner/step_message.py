@@ -1,0 +1,137 @@
+"""What a group's leader tells the other ranks before each step, and how it is written down.
+
+A message is int32 throughout: a header of 16 numbers, then the arrays one after the other. It fills a frame of fixed
+size, which a rank can be ready to receive before it knows the length; what does not fit in follows by itself.
+"""
+
+from dataclasses import dataclass
+from enum import IntEnum
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.engine.batch import StepBatch
+
+FRAME_BYTES = 16384
+
+_HEADER_SIZE = 16
+_NUM_ARRAYS = 9
+_FRAME_SIZE = FRAME_BYTES // 4
+
+Words = NDArray[np.int32]
+
+
+class StepKind(IntEnum):
+    """STEP: copy and compute. SCRATCH: make a second pool, or with 0 blocks drop it. STOP: there is no next message."""
+
+    STEP = 0
+    SCRATCH = 1
+    STOP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class BlockCopies:
+    """Pairs (source, destination), [n, 2]; carried out in this order: to the host, back from it, within the device."""
+
+    out: Words
+    into: Words
+    within: Words
+
+    @classmethod
+    def of(cls, batch: StepBatch) -> "BlockCopies":
+        if not (batch.swap_out or batch.swap_in or batch.block_copies):
+            return NO_COPIES
+        return cls(_pairs(batch.swap_out), _pairs(batch.swap_in), _pairs(batch.block_copies))
+
+
+def _pairs(pairs: list[tuple[int, int]]) -> Words:
+    return np.array(pairs, np.int32).reshape(-1, 2)
+
+
+NO_COPIES: Final = BlockCopies(_pairs([]), _pairs([]), _pairs([]))
+
+
+@dataclass(frozen=True, slots=True)
+class StepFacts:
+    """T tokens of B sequences; everything else that the network wants to know follows from this.
+
+    Attributes:
+        token_ids: [T], drafts included.
+        first_positions: [B], tokens that each sequence has computed before.
+        counts: [B], tokens that it computes now.
+        blocks: the blocks that its tokens up to the last of these lie in, sequence after sequence.
+        sampled_rows: [S], the tokens whose logits give a next token: of each sequence that samples, its last known
+            one and its drafts.
+        scored_rows: [R], the tokens whose logits give a prompt token's log probability.
+        on_scratch: the blocks are those of the scratch pool.
+    """
+
+    token_ids: Words
+    first_positions: Words
+    counts: Words
+    blocks: Words
+    sampled_rows: Words
+    scored_rows: Words
+    on_scratch: bool = False
+
+
+_NOTHING: Final = np.zeros(0, np.int32)
+_NO_FACTS: Final = StepFacts(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+
+
+@dataclass(frozen=True, slots=True)
+class StepMessage:
+    """`facts` is None where there is nothing to compute."""
+
+    kind: StepKind
+    copies: BlockCopies = NO_COPIES
+    facts: StepFacts | None = None
+    num_scratch_blocks: int = 0
+
+
+def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
+    """Fills the frame, [FRAME_BYTES]; returns what did not fit in."""
+    facts, copies = message.facts or _NO_FACTS, message.copies
+    arrays = (
+        facts.token_ids,
+        facts.first_positions,
+        facts.counts,
+        facts.blocks,
+        facts.sampled_rows,
+        facts.scored_rows,
+        copies.out.reshape(-1),
+        copies.into.reshape(-1),
+        copies.within.reshape(-1),
+    )
+    words = np.concatenate((np.zeros(_HEADER_SIZE, np.int32), *arrays))
+    sizes = [len(array) for array in arrays]
+    header = [len(words), message.kind, facts.on_scratch, message.num_scratch_blocks, *sizes]
+    words[: len(header)] = header
+    frame.view(np.int32)[: len(words)] = words[:_FRAME_SIZE]
+    return words[_FRAME_SIZE:].view(np.uint8) if len(words) > _FRAME_SIZE else None
+
+
+def rest_bytes(frame: NDArray[np.uint8]) -> int:
+    """Of what follows the frame; 0 if it holds everything."""
+    num_words = int(frame.view(np.int32)[0])
+    return max(num_words - _FRAME_SIZE, 0) * 4
+
+
+def decode(frame: NDArray[np.uint8], rest: NDArray[np.uint8] | None) -> StepMessage:
+    """The message; its arrays lie in the frame, or in a copy of it and the rest."""
+    words = frame.view(np.int32)
+    if rest is not None:
+        words = np.concatenate((words, rest.view(np.int32)))
+    num_words, kind, on_scratch, num_scratch_blocks, *sizes = words[: 4 + _NUM_ARRAYS].tolist()
+    ends = np.cumsum([_HEADER_SIZE, *sizes])
+    assert ends[-1] == num_words, "the arrays fill the message"
+    token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, *pairs = (
+        words[start:end] for start, end in pairwise(ends)
+    )
+    facts = StepFacts(
+        token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, on_scratch=bool(on_scratch)
+    )
+    copies = BlockCopies(*(array.reshape(-1, 2) for array in pairs))
+    return StepMessage(StepKind(kind), copies, facts if len(counts) else None, num_scratch_blocks)

@@ -1,0 +1,75 @@
+"""A model's part on a worker that does not lead its group: it computes what the leader announces, and no more."""
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+
+from headway.core.errors import FailedPreconditionError
+from headway.engine.batch import RunnerLostError
+from headway.runner.parallel.group import RankGroup
+from headway.runner.parallel.listener import Listener
+from headway.runner.parallel.rank_loop import run_rank
+from headway.runner.shard_runner import ShardRunner
+from headway.worker.metrics import TrafficMetrics
+from headway.worker.order import LoadOrder
+from headway.worker.owner import Owner
+
+log = logging.getLogger(__name__)
+
+_RELEASE_S = 10.0
+
+
+class LoadedRank:
+    """The counterpart of `LoadedModel` on ranks above 0. It ends when the leader releases it, or the process does."""
+
+    def __init__(self, order: LoadOrder, *, group: RankGroup, runner: ShardRunner, owner: Owner) -> None:
+        self.order = order
+        self.runner = runner
+        self._group = group
+        self._owner = owner
+        self._loop = asyncio.get_running_loop()
+        self.num_steps = 0  # the leader counts them
+        self._is_over = asyncio.Event()
+        self._traffic = TrafficMetrics(order.model, group.traffic, loop=self._loop)
+        threading.Thread(target=self._run, name="rank", daemon=True).start()
+
+    def refusal(self, worker_id: str) -> FailedPreconditionError:
+        """Why requests, blocks and timings are not to be had here."""
+        order = self.order
+        return FailedPreconditionError(
+            f"Worker {worker_id} is rank {order.rank} of {order.group_id}, whose leader is {order.worker_ids[0]}.",
+            hint=f"Ask {order.worker_ids[0]}.",
+        )
+
+    async def stop(self, *, grace_s: float = _RELEASE_S) -> None:
+        """Returns when the leader has released this rank; where it does not in time, only the process's end helps."""
+        try:
+            await asyncio.wait_for(self._is_over.wait(), grace_s)
+        except TimeoutError:
+            log.warning("%s did not release its group's other ranks", self.order.worker_ids[0])
+            self._owner.on_crash()
+
+    def _run(self) -> None:
+        try:
+            run_rank(Listener(self._group), self.runner)
+        except RunnerLostError as error:
+            log.warning("the group is lost: %s", error)
+            self._end(self._owner.on_crash)
+        except Exception:
+            log.exception("a rank's step failed")
+            self._end(self._owner.on_crash)
+        else:
+            self._group.leave()
+            self._end(self._owner.on_release)
+
+    def _end(self, tell: Callable[[], None]) -> None:
+        def end() -> None:
+            self._traffic.stop()
+            self._is_over.set()
+            tell()
+
+        try:
+            self._loop.call_soon_threadsafe(end)
+        except RuntimeError:  # the loop has closed: the process is ending
+            log.debug("nobody hears that the rank has ended")
