@@ -2,7 +2,9 @@ import psutil
 import pytest
 import torch
 
+from headway.core.mesh import ParallelConfig
 from headway.core.model import Family, ModelSpec
+from headway.core.shard import shard_kv_bytes_per_token, shard_of
 from headway.runner.kv_pool import KvPool
 
 SPEC = ModelSpec(
@@ -36,6 +38,15 @@ def test_layers_are_views_of_keys_and_values():
     assert keys.shape == values.shape == (4, 4, 16, 64)
     values.fill_(5.0)
     assert (pool.memory[3, 1] == 5.0).all()
+
+
+def test_a_rank_holds_the_heads_of_its_part():
+    shard = shard_of(SPEC, ParallelConfig(tp=3), rank=0)
+    pool = KvPool(SPEC, shard=shard, num_blocks=4, block_size=16, device=torch.device("cpu"), num_host_blocks=2)
+    keys, values = pool.layers[3]
+    assert keys.shape == values.shape == (4, 2, 16, 64)
+    assert pool.memory.nbytes == 4 * 16 * shard_kv_bytes_per_token(SPEC, shard)
+    assert pool.host_memory.nbytes == 2 * 16 * shard_kv_bytes_per_token(SPEC, shard)
 
 
 @pytest.fixture

@@ -61,8 +61,8 @@ class Rendezvous:
     def report_loaded(self, rank: int) -> None:
         self._report(rank, _LOADED.decode())
 
-    def report_failed(self, rank: int, reason: str) -> None:
-        self._report(rank, f"Rank {rank} could not load: {reason}")
+    def report_failed(self, rank: int, fault: str) -> None:
+        self._report(rank, f"Rank {rank} could not load: {fault}")
 
     def wait_all_loaded(self, num_ranks: int, *, is_cancelled: Callable[[], bool]) -> None:
         """
