@@ -25,4 +25,4 @@ def check_request_id(request_id: str) -> str:
 
 def job_id(request_id: str) -> str:
     """Unique even where clients use a request id twice: routers and workers tell sequences apart by it."""
-    return f"{request_id}.{random.getrandbits(64):016x}"
+    return f"{request_id}.{random.getrandbits(32):08x}"
