@@ -47,7 +47,7 @@ demo: install ## Make a small model, serve it, ask it something, show the plan a
 	@$(PY) -m deploy.demo.run
 
 test: install ## The whole test suite
-	@$(PY) -m pytest -n 2 --dist loadgroup -q --durations=15 tests
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=15 tests
 
 lint: install ## ruff, mypy --strict, buf, import graph
 	@$(VENV)/bin/ruff check .

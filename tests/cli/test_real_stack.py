@@ -18,7 +18,7 @@ from headway.client import Client
 from headway.client.stack import find_stack, read_stack
 from tests.checkpoints import make_checkpoint
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(300)]
+pytestmark = pytest.mark.timeout(300)
 
 Command: TypeAlias = Callable[..., "subprocess.CompletedProcess[str]"]
 _MODEL = "tiny"

@@ -22,7 +22,7 @@ from headway.core.errors import InvalidArgumentError
 from tests.encoders import make_encoder
 from tests.integration.stack import RunningStack
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 TEXTS = ["the headway between two trains", "signals", "one more train an hour costs nothing but rolling stock"]
 QUERY = "what is the headway"

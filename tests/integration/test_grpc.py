@@ -11,7 +11,7 @@ from headway.client import AsyncClient, Client
 from headway.core.errors import NotFoundError
 from tests.integration.stack import RunningStack
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 SERVICES = {
     "gateway": "headway.v1.InferenceService",

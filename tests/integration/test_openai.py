@@ -12,7 +12,7 @@ from transformers import AutoModelForCausalLM
 from tests.checkpoints import make_tokenizer
 from tests.integration.stack import RunningStack
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(180)]
+pytestmark = pytest.mark.timeout(180)
 
 PROMPT = "the headway between two trains"
 

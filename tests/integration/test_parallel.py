@@ -16,7 +16,7 @@ import pytest
 
 from tests.integration.stack import RunningStack, wait_for
 
-pytestmark = [pytest.mark.xdist_group("stack"), pytest.mark.timeout(240)]
+pytestmark = pytest.mark.timeout(240)
 
 PROMPTS = ["trains run", "the headway between two trains", "1234567890 + 42", "Über die Brücke fährt früh " * 12]
 LONG = {"prompt": "line one goes", "max_tokens": 600}

@@ -14,8 +14,6 @@ from headway.runner.parallel.listener import Listener
 from headway.runner.step_message import StepFacts, StepKind, StepMessage
 from tests.parallel.ranks import DIED, run_ranks
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 LENGTHS = [1, 100_000, 2, 5000, 3, 3, 50_000]
 
 

@@ -14,8 +14,6 @@ from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.traffic import TrafficKey
 from tests.parallel.ranks import DIED, run_ranks
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 SHAPES = [(1, 8), (5, 33), (64, 512), (0, 8)]
 DTYPES = [torch.float32, torch.bfloat16]
 

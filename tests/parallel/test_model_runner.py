@@ -15,8 +15,6 @@ from tests.parallel.ranks import run_ranks
 from tests.parallel.roles import NUM_BLOCKS, fail_in, generate_in, make_stepper, measure_in, sizes_in, traffic_in
 from tests.worker.workload import Answer, Group, generate, make_group
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 PROMPTS = random_prompts(512, (1, 15, 16, 33, 70, 90))
 KINDS: dict[str, dict[str, object]] = {
     "sampled": {"temperature": 0.9, "top_p": 0.95, "seed": 3, "num_logprobs": 1},

@@ -14,8 +14,6 @@ from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.rendezvous import Rendezvous
 from tests.parallel.ranks import run_ranks
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 
 def test_its_address_leads_to_it():
     leaders = Rendezvous.host("127.0.0.1")

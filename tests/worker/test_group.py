@@ -28,8 +28,6 @@ from tests.worker.group import (
     until,
 )
 
-pytestmark = pytest.mark.xdist_group("ranks")
-
 Pair = tuple[WorkerProcess, WorkerProcess]
 
 

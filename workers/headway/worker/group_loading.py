@@ -1,6 +1,7 @@
 """Loading as one rank of a group: meet the others, load, wait until all of them have."""
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from typing import TypeVar
 
@@ -45,12 +46,11 @@ def load_in_group(
         device=torch.device(device),
         timeout_s=order.collective_timeout_s,
     )
-    try:
+    with ExitStack() as undo:
+        undo.callback(group.leave)
         loaded = _load(order, group, rendezvous, load)
         rendezvous.wait_all_loaded(order.parallel.num_ranks, is_cancelled=call.is_cancelled)
-    except BaseException:
-        group.leave()
-        raise
+        undo.pop_all()
     return loaded
 
 

@@ -246,7 +246,7 @@ class WorkerService:
             raise UnavailableError(f"Worker {self.worker_id} is draining.", hint="Another worker takes the request.")
 
     def _set_state(self, state: str, order: LoadOrder | None = None) -> None:
-        """Args: order: that is loaded, or being loaded."""
+        """`order` is what is loaded, or being loaded; None for nothing."""
         self.state = state
         if order is None:
             self._on_state(WorkerState(state=state))

@@ -64,7 +64,25 @@ class RankGroup:
             UnavailableError: not all came within 30 s.
         """
         try:
-            return cls._join(store, epoch, parallel, rank, device=device, timeout_s=timeout_s)
+            dist.init_process_group(
+                "gloo",
+                store=dist.PrefixStore(epoch, store),
+                rank=rank,
+                world_size=parallel.num_ranks,
+                timeout=timedelta(seconds=_JOIN_S),
+            )
+            control = dist.new_group(backend="gloo", timeout=timedelta(seconds=_IDLE_S))
+            traffic = Traffic()
+            tensor: TensorAxis = Alone()
+            # Every rank takes part in making every group, in the same order, its own or not.
+            for ranks in sorted({parallel.tensor_ranks(member) for member in range(parallel.num_ranks)}):
+                group = dist.new_group(
+                    list(ranks),
+                    backend="nccl" if device.type == "cuda" else "gloo",
+                    timeout=timedelta(seconds=timeout_s),
+                )
+                if rank in ranks:
+                    tensor = Communicator("tensor", group=group, traffic=traffic)
         except RuntimeError as error:
             if dist.is_initialized():
                 dist.destroy_process_group()
@@ -72,37 +90,6 @@ class RankGroup:
                 f"Rank {rank} of {parallel.num_ranks} did not meet the others: {reason(error)}",
                 hint="Look for workers that have ended.",
             ) from error
-
-    @classmethod
-    def _join(
-        cls,
-        store: dist.Store,
-        epoch: str,
-        parallel: ParallelConfig,
-        rank: int,
-        *,
-        device: torch.device,
-        timeout_s: float,
-    ) -> "RankGroup":
-        dist.init_process_group(
-            "gloo",
-            store=dist.PrefixStore(epoch, store),
-            rank=rank,
-            world_size=parallel.num_ranks,
-            timeout=timedelta(seconds=_JOIN_S),
-        )
-        control = dist.new_group(backend="gloo", timeout=timedelta(seconds=_IDLE_S))
-        traffic = Traffic()
-        tensor: TensorAxis = Alone()
-        # Every rank takes part in making every group, in the same order, its own or not.
-        for ranks in sorted({parallel.tensor_ranks(member) for member in range(parallel.num_ranks)}):
-            group = dist.new_group(
-                list(ranks),
-                backend="nccl" if device.type == "cuda" else "gloo",
-                timeout=timedelta(seconds=timeout_s),
-            )
-            if rank in ranks:
-                tensor = Communicator("tensor", group=group, traffic=traffic)
         return cls(parallel, rank, epoch, tensor, control, timeout_s, traffic)
 
     def leave(self) -> None:
