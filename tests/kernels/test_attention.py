@@ -47,7 +47,9 @@ class Case:
             "query_start": starts.to(torch.int32),
             "scale": 1 / math.sqrt(self.head_dim),
             "sliding_window": self.sliding_window,
+            "key_spans": None,
             "out": None,
+            "lse": None,
         }
 
 
@@ -224,8 +226,16 @@ def test_impossible_values_are_refused(name: str, place: tuple[int, ...], value:
         ("seq_lens", torch.zeros(3, dtype=torch.int64)),
         ("query_start", torch.zeros(3, dtype=torch.int32)),
         ("sliding_window", 0),
-        ("out", torch.zeros(6, 8, 65)[..., :64]),
+        ("key_spans", torch.zeros(5, 2, dtype=torch.int32)),
+        ("key_spans", torch.zeros(6, 2, dtype=torch.int64)),
+        ("key_spans", torch.zeros(2, 6, dtype=torch.int32).T),
+        ("out", torch.zeros(6, 8, 63)),
+        ("out", torch.zeros(6, 8, 128)[..., ::2]),
+        ("out", torch.zeros(1, 8, 64).expand(6, 8, 64)),
         ("out", torch.zeros(6, 8, 64, dtype=torch.bfloat16)),
+        ("lse", torch.zeros(6, 4)),
+        ("lse", torch.zeros(6, 8, dtype=torch.bfloat16)),
+        ("lse", torch.zeros(6, 1).expand(6, 8)),
     ],
 )
 def test_a_bad_operand_is_named(name: str, value: Any) -> None:

@@ -112,6 +112,23 @@ def test_only_the_named_slots_are_written(kernels: CpuKernels) -> None:
     assert sorted(changed.tolist()) == sorted(operands["slot_mapping"].tolist())
 
 
+def test_a_token_without_a_slot_is_rotated_and_not_cached(kernels: CpuKernels) -> None:
+    operands = replace(CASES[4], num_tokens=40).operands()
+    is_here = torch.rand(40) < 0.5
+    expected = copied(operands)
+    reference.rotate_and_cache(**expected)
+    slots = operands["slot_mapping"][~is_here]
+    for name in ("k_cache", "v_cache"):
+        expected[name][slots // 16, :, slots % 16] = operands[name][slots // 16, :, slots % 16]
+    operands["slot_mapping"][~is_here] = -1
+    by_reference = copied(operands)
+    reference.rotate_and_cache(**by_reference)
+    kernels.rotate_and_cache(**operands)
+    for name in ("q", "k", "v", "k_cache", "v_cache"):
+        assert torch.equal(by_reference[name], expected[name])
+        torch.testing.assert_close(operands[name], expected[name], rtol=1e-5, atol=2e-6)
+
+
 def test_strided_blocks_are_written_in_place(kernels: CpuKernels) -> None:
     operands = Case().operands()
     num_blocks, num_kv_heads, block_size, head_dim = operands["v_cache"].shape
@@ -125,7 +142,7 @@ def test_strided_blocks_are_written_in_place(kernels: CpuKernels) -> None:
         torch.testing.assert_close(operands[name], expected[name], rtol=1e-5, atol=2e-6)
 
 
-@pytest.mark.parametrize(("name", "value"), [("slot_mapping", -1), ("slot_mapping", 48), ("positions", 50)])
+@pytest.mark.parametrize(("name", "value"), [("slot_mapping", -2), ("slot_mapping", 48), ("positions", 50)])
 def test_an_impossible_index_is_refused_before_anything_is_written(name: str, value: int) -> None:
     operands = Case().operands()
     operands[name][7] = value

@@ -1,7 +1,7 @@
 """Kernels of the inference step: checked entry points, C++ for the CPU, a torch reference for every device."""
 
 from headway.kernels.activation import silu_mul
-from headway.kernels.attention import paged_attention
+from headway.kernels.attention import merge_partials, paged_attention
 from headway.kernels.linear import PackedLinear, linear, pack_linear
 from headway.kernels.norm import add_rms_norm, rms_norm
 from headway.kernels.quantization import quantize
@@ -11,6 +11,7 @@ __all__ = [
     "PackedLinear",
     "add_rms_norm",
     "linear",
+    "merge_partials",
     "pack_linear",
     "paged_attention",
     "quantize",

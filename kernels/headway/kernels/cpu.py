@@ -16,7 +16,8 @@ _pack_gate = Struct("2q P Pq 2q").pack
 _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
 _pack_packing = Struct("2q2P4q").pack
 _pack_linear = Struct("q P Pq 2P P Pq 5q").pack
-_pack_attention = Struct("3q Pq Pq 4q Pq Pq 2q P2q 2P 2q d").pack
+_pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
+_pack_merge = Struct("2q P2q P3q 4q").pack
 
 _ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # as in csrc/cpu/activate.h
 
@@ -26,8 +27,9 @@ _ROTARY_FAULTS = {
 }
 _ATTENTION_FAULTS = {
     1: "query_start must rise from 0 to the number of rows of q",
-    2: "seq_lens holds a length below the sequence's query length or above its blocks' capacity",
+    2: "seq_lens holds a length below the sequence's query length (0 with key_spans) or above its blocks' capacity",
     3: "block_tables names a block outside the cache",
+    4: "key_spans holds a span that does not lie within its sequence's keys",
 }
 
 
@@ -41,6 +43,7 @@ class CpuKernels:
         self._silu_mul = library.headway_silu_mul
         self._rotate_and_cache = library.headway_rotate_and_cache
         self._paged_attention = library.headway_paged_attention
+        self._merge_partials = library.headway_merge_partials
         self._packed_size = library.headway_packed_size
         self._pack = library.headway_pack_linear
         self._linear = library.headway_linear
@@ -166,7 +169,9 @@ class CpuKernels:
         query_start: Tensor,
         scale: float,
         sliding_window: int | None,
+        key_spans: Tensor | None,
         out: Tensor | None,
+        lse: Tensor | None,
     ) -> Tensor:
         num_tokens, num_heads, head_dim = q.shape
         num_blocks, num_kv_heads, block_size, _ = k_cache.shape
@@ -178,8 +183,13 @@ class CpuKernels:
                 torch.get_num_threads(),
                 _DTYPE_CODES[q.dtype],
                 _DTYPE_CODES[k_cache.dtype],
+                _DTYPE_CODES[out.dtype],
                 out.data_ptr(),
                 out.stride(0),
+                out.stride(1),
+                0 if lse is None else lse.data_ptr(),
+                0 if lse is None else lse.stride(0),
+                0 if lse is None else lse.stride(1),
                 q.data_ptr(),
                 q.stride(0),
                 num_tokens,
@@ -197,6 +207,7 @@ class CpuKernels:
                 max_blocks,
                 seq_lens.data_ptr(),
                 query_start.data_ptr(),
+                0 if key_spans is None else key_spans.data_ptr(),
                 num_sequences,
                 sliding_window or 0,
                 scale,
@@ -205,6 +216,26 @@ class CpuKernels:
         if fault:
             raise ValueError(_ATTENTION_FAULTS[fault])
         return out
+
+    def merge_partials(self, partials: Tensor, *, out: Tensor) -> None:
+        num_tokens, num_heads, head_dim = out.shape
+        self._merge_partials(
+            _pack_merge(
+                torch.get_num_threads(),
+                _DTYPE_CODES[out.dtype],
+                out.data_ptr(),
+                out.stride(0),
+                out.stride(1),
+                partials.data_ptr(),
+                partials.stride(0),
+                partials.stride(1),
+                partials.stride(2),
+                partials.shape[0],
+                num_tokens,
+                num_heads,
+                head_dim,
+            )
+        )
 
     def pack_linear(self, weight: Tensor, *, is_gated: bool) -> Tensor:
         out_features, in_features = weight.shape

@@ -44,8 +44,12 @@ class Kernels(Protocol):
         query_start: Tensor,
         scale: float,
         sliding_window: int | None,
+        key_spans: Tensor | None,
         out: Tensor | None,
+        lse: Tensor | None,
     ) -> Tensor: ...
+
+    def merge_partials(self, partials: Tensor, *, out: Tensor) -> None: ...
 
 
 def kernels_for(operand: Tensor) -> Kernels:

@@ -16,8 +16,12 @@ _KERNELS = (
     "headway_silu_mul",
     "headway_rotate_and_cache",
     "headway_paged_attention",
+    "headway_merge_partials",
     "headway_pack_linear",
     "headway_linear",
+    "headway_all_reduce",
+    "headway_gather",
+    "headway_all_to_all",
 )
 
 

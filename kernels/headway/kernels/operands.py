@@ -43,6 +43,24 @@ def check_heads(name: str, tensor: Tensor) -> tuple[int, int, int]:
     return shape[0], shape[1], shape[2]
 
 
+def check_result(name: str, tensor: Tensor, *, dtype: torch.dtype, shape: tuple[int, ...], like: Tensor) -> None:
+    """`dtype` and `shape` on the device of `like`, in any strides that keep the elements apart."""
+    if tensor.dtype is not dtype or tensor.shape != shape or tensor.device != like.device:
+        _reject(name, tensor, f"{dtype} {list(shape)} on {like.device}".removeprefix("torch."))
+    extent = 1
+    for stride, size in sorted(zip(tensor.stride(), tensor.shape, strict=True)):
+        if stride < extent and size > 1:
+            _reject(name, tensor, "of elements that do not overlap")
+        extent += stride * (size - 1)
+
+
+def check_result_heads(name: str, tensor: Tensor, *, dtype: torch.dtype, shape: tuple[int, ...], like: Tensor) -> None:
+    """As `check_result`, each head contiguous."""
+    check_result(name, tensor, dtype=dtype, shape=shape, like=like)
+    if tensor.stride(-1) != 1 and shape[-1] > 1:
+        _reject(name, tensor, "of contiguous heads")
+
+
 def check_vector(name: str, tensor: Tensor, length: int, *, dtype: torch.dtype, like: Tensor) -> None:
     """Contiguous [length] of `dtype`, on the device of `like`."""
     if (
@@ -59,6 +77,27 @@ def check_indices(name: str, tensor: Tensor, length: int, *, like: Tensor) -> No
     if tensor.dtype not in INDICES:
         _reject(name, tensor, "int32 or int64")
     check_vector(name, tensor, length, dtype=tensor.dtype, like=like)
+
+
+def check_spans(name: str, tensor: Tensor, length: int, *, like: Tensor) -> None:
+    """Contiguous [length, 2] of int32, on the device of `like`."""
+    if (
+        tensor.shape != (length, 2)
+        or tensor.dtype is not torch.int32
+        or not tensor.is_contiguous()
+        or tensor.device != like.device
+    ):
+        _reject(name, tensor, f"int32 [{length}, 2], contiguous, on {like.device}")
+
+
+def check_partials(name: str, tensor: Tensor) -> tuple[int, int, int]:
+    """[shards, tokens, heads, head_dim + 1] of float32, rows contiguous; returns [tokens, heads, head_dim]."""
+    shape = tensor.shape
+    if len(shape) != 4 or shape[0] == 0 or tensor.stride(3) != 1:
+        _reject(name, tensor, "[shards, tokens, heads, head_dim + 1] of contiguous rows and at least one shard")
+    if tensor.dtype is not torch.float32 or not 1 <= shape[3] <= MAX_HEAD_DIM + 1:
+        _reject(name, tensor, f"float32 with head_dim up to {MAX_HEAD_DIM}")
+    return shape[1], shape[2], shape[3] - 1
 
 
 def check_like(name: str, tensor: Tensor, like: Tensor) -> None:

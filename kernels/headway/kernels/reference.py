@@ -90,19 +90,31 @@ def rotate_and_cache(
             heads = _rotated(heads, cos_sin[positions.long()])
         x.copy_(heads)
     block_size = k_cache.shape[2]
-    slots = slot_mapping.long()
+    is_here = slot_mapping >= 0
+    slots = slot_mapping[is_here].long()
     for rows, rows_cache in ((k, k_cache), (v, v_cache)):
-        rows_cache[slots // block_size, :, slots % block_size] = rows.to(rows_cache.dtype)
+        rows_cache[slots // block_size, :, slots % block_size] = rows[is_here].to(rows_cache.dtype)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor, scale: float) -> Tensor:
-    """`q`: [queries, heads, head_dim], `k`, `v`: [keys, kv_heads, head_dim], `visible`: [queries, keys]."""
+def _attention(q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
+    """`q`: [queries, heads, head_dim], `k`, `v`: [keys, kv_heads, head_dim], `visible`: [queries, keys].
+
+    Returns the result, as `q`, and the logarithms of the softmax's sums, [queries, heads].
+    """
     q = _wide(q)
     group_size = q.shape[1] // k.shape[1]
     keys, values = (x.to(q.dtype).repeat_interleave(group_size, dim=1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, keys) * scale
-    weights = scores.masked_fill(~visible, -torch.inf).softmax(dim=-1)
-    return torch.einsum("hqk,khd->qhd", weights, values)
+    scores = scores.masked_fill(~visible, -torch.inf)
+    lse = scores.logsumexp(dim=-1)
+    weights = torch.exp(scores - lse.masked_fill(lse == -torch.inf, 0)[..., None])  # zeros where nothing is visible
+    return torch.einsum("hqk,khd->qhd", weights, values), lse.T
+
+
+def _causal_spans(context_len: int, query_len: int, sliding_window: int | None, device: torch.device) -> Tensor:
+    ends = torch.arange(context_len - query_len, context_len, device=device) + 1
+    firsts = torch.zeros_like(ends) if sliding_window is None else (ends - sliding_window).clamp_min(0)
+    return torch.stack((firsts, ends), dim=1)
 
 
 def paged_attention(
@@ -115,22 +127,40 @@ def paged_attention(
     query_start: Tensor,
     scale: float,
     sliding_window: int | None,
+    key_spans: Tensor | None,
     out: Tensor | None,
+    lse: Tensor | None,
 ) -> Tensor:
     out = torch.empty_like(q) if out is None else out
     block_size = k_cache.shape[2]
     starts = query_start.tolist()
     for sequence, context_len in enumerate(seq_lens.tolist()):
         rows = slice(starts[sequence], starts[sequence + 1])
-        first_position = context_len - (rows.stop - rows.start)
-        first_key = 0 if sliding_window is None else max(0, first_position + 1 - sliding_window)
-        positions = torch.arange(first_position, context_len, device=q.device)[:, None]
-        keys = torch.arange(first_key, context_len, device=q.device)
-        visible = keys <= positions
-        if sliding_window is not None:
-            visible &= keys > positions - sliding_window
+        if rows.start == rows.stop:
+            continue
+        if key_spans is None:
+            spans = _causal_spans(context_len, rows.stop - rows.start, sliding_window, q.device)
+        else:
+            spans = key_spans[rows]
+        firsts, ends = spans[:, :1], spans[:, 1:]
+        last_end = int(ends.where(firsts < ends, 0).max())
+        first_key = int(firsts.where(firsts < ends, last_end).min())
+        keys = torch.arange(first_key, last_end, device=q.device)
         blocks, slots = block_tables[sequence][keys // block_size].long(), keys % block_size
-        out[rows] = _attention(
+        visible = (firsts <= keys) & (keys < ends)
+        sums, sums_lse = _attention(
             q[rows], k_cache[blocks, :, slots], v_cache[blocks, :, slots], visible=visible, scale=scale
-        ).to(out.dtype)
+        )
+        out[rows] = sums.to(out.dtype)
+        if lse is not None:
+            lse[rows] = sums_lse.to(lse.dtype)
     return out
+
+
+def merge_partials(partials: Tensor, *, out: Tensor) -> None:
+    values, lse = partials[..., :-1], partials[..., -1:]
+    is_empty = lse == -torch.inf
+    largest = lse.amax(dim=0)
+    weights = torch.exp(lse - largest.masked_fill(largest == -torch.inf, 0))
+    sums = (values * weights).masked_fill(is_empty, 0).sum(dim=0)
+    out.copy_(sums / weights.sum(dim=0).masked_fill(is_empty.all(dim=0), 1))

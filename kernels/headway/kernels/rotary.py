@@ -29,6 +29,7 @@ def rotate_and_cache(
         k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], float32 or bfloat16, blocks contiguous and
             each head's keys in them transposed: `k_cache.mT` has strides like `v_cache`.
         slot_mapping: [tokens] int32 or int64; slot s is place s % block_size of block s // block_size. No two alike.
+            -1: another cache holds the token, and nothing of it is written here.
         positions: [tokens] int32 or int64, rows of `cos_sin`; needed with it.
         cos_sin: [max_position, rotary_dim] float32, cosines then sines; None leaves q and k unrotated. The leading
             rotary_dim elements of a head rotate, element i with i + rotary_dim / 2 (GPT-NeoX order).

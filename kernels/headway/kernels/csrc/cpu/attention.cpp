@@ -32,10 +32,12 @@ void run_attention(const AttentionProblem& problem) {
   const int64_t floats_per_row = Softmax::floats_per_row(problem.head_dim);
   const AttentionPlan plan = plan_attention(problem, floats_per_row);
   const std::unique_ptr<float[]> workspace(new float[plan.workspace_floats]);
-  const int64_t num_chunks = plan.chunk_ends.size(), num_splits = plan.splits.size();
+  const int64_t num_chunks = plan.chunk_ends.size(), num_splits = plan.splits.size(), num_blanks = plan.blanks.size();
 #pragma omp parallel num_threads(problem.num_threads) if (plan.cost * problem.head_dim >= kParallelWork)
   {
     Tiles tiles(problem, thread_scratch(Tiles::scratch_floats(problem)), workspace.get());
+#pragma omp for schedule(static) nowait
+    for (int64_t i = 0; i < num_blanks; ++i) tiles.finish_blank(plan.blanks[i]);
 #pragma omp for schedule(dynamic, 1)
     for (int64_t i = 0; i < num_chunks; ++i) {
       const int64_t begin = i == 0 ? 0 : plan.chunk_ends[i - 1];

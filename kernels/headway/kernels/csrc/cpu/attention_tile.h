@@ -1,8 +1,10 @@
 // Attention of tiles of query rows over their keys: flash-style online softmax, in float32.
 #pragma once
 
+#include <cmath>
 #include <type_traits>
 
+#include "abi.h"
 #include "attention_problem.h"
 #include "cache_tile.h"
 #include "product.h"
@@ -38,14 +40,29 @@ class TileAttention {
     for (const RowTile* tile = begin; tile != end; ++tile) run_tile(*tile, tile + 1 == end ? nullptr : tile + 1);
   }
 
-  // Divides by the softmax's denominators and writes the rows of `out`.
+  // Divides by the softmax's denominators and writes the rows of `out` and `lse`.
   void finish(const RowTile& tile, const Softmax& softmax) const {
-    for (int64_t r = 0; r < tile.num_rows; ++r) {
-      auto* out = static_cast<Activation*>(problem_.out) + row_offset(tile, r, problem_.out_stride);
-      const float* values = softmax.values + r * softmax.stride;
-      const float sum = softmax.sum[r];
-      for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(out + i, load(values + i) / sum, lanes); });
-    }
+    with_dtype(problem_.out_dtype, [&](auto type) {
+      using Out = decltype(type);
+      for (int64_t r = 0; r < tile.num_rows; ++r) {
+        auto* out = static_cast<Out*>(problem_.out) +
+                    row_offset(tile, r, problem_.out_token_stride, problem_.out_head_stride);
+        const float* values = softmax.values + r * softmax.stride;
+        const float sum = softmax.sum[r] == 0 ? 1.0f : softmax.sum[r];  // a row that saw no key: zeros
+        for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(out + i, load(values + i) / sum, lanes); });
+      }
+    });
+    if (!problem_.lse) return;
+    for (int64_t r = 0; r < tile.num_rows; ++r)
+      problem_.lse[row_offset(tile, r, problem_.lse_token_stride, problem_.lse_head_stride)] =
+          softmax.max[r] + std::log(softmax.sum[r]);
+  }
+
+  // Writes rows that see no key.
+  void finish_blank(const RowTile& tile) const {
+    Softmax nothing(result_, tile.num_rows, problem_.head_dim);
+    nothing.reset(tile.num_rows);
+    finish(tile, nothing);
   }
 
  private:
@@ -63,26 +80,25 @@ class TileAttention {
     if (tile.partial < 0) finish(tile, result);
   }
 
-  static int64_t partition_end(const RowTile& tile, int64_t position) {
-    return std::min(tile.last_key, (position / kPartitionKeys + 1) * kPartitionKeys);
+  static int64_t partition_end(const RowTile& tile, int64_t key) {
+    return std::min(tile.last_key, (key / kPartitionKeys + 1) * kPartitionKeys);
   }
 
-  int64_t row_offset(const RowTile& tile, int64_t row, int64_t token_stride) const {
+  int64_t row_offset(const RowTile& tile, int64_t row, int64_t token_stride, int64_t head_stride) const {
     const int64_t group = problem_.group_size();
     const int64_t token = problem_.query_start[tile.sequence] + (tile.first_row + row) / group;
     const int64_t head = tile.kv_head * group + (tile.first_row + row) % group;
-    return token * token_stride + head * problem_.head_dim;
+    return token * token_stride + head * head_stride;
   }
 
   void load_queries(const RowTile& tile) {
     for (int64_t r = 0; r < tile.num_rows; ++r) {
-      const auto* q = static_cast<const Activation*>(problem_.q) + row_offset(tile, r, problem_.q_stride);
+      const auto* q =
+          static_cast<const Activation*>(problem_.q) + row_offset(tile, r, problem_.q_stride, problem_.head_dim);
       float* to = queries_ + r * padded_dim_;
       const float scale = static_cast<float>(problem_.scale);
       for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(to + i, load(q + i, lanes) * scale); });
-      const int64_t position = problem_.position(tile.sequence, (tile.first_row + r) / problem_.group_size());
-      first_visible_[r] = problem_.first_visible(position);
-      end_visible_[r] = position + 1;
+      visible_[r] = problem_.visible(tile.sequence, (tile.first_row + r) / problem_.group_size());
     }
   }
 
@@ -94,7 +110,7 @@ class TileAttention {
     int64_t key_stride;
   };
 
-  // The softmax over the keys from the next cache tile up to position `end`.
+  // The softmax over the keys from the next cache tile up to `end`.
   void attend(const RowTile& tile, const RowTile* following, int64_t end, Softmax softmax) {
     softmax.reset(tile.num_rows);
     std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
@@ -180,7 +196,12 @@ class TileAttention {
   // Rows [r, r + kRows) against the current tile.
   template <int kRows, class T>
   void attend_rows(int64_t r, const Source<T>& source, Softmax softmax) {
-    const int begin = within_tile(first_visible_[r]), end = within_tile(end_visible_[r + kRows - 1]);
+    int firsts[kRows], ends[kRows];
+    for (int row = 0; row < kRows; ++row) {
+      firsts[row] = within_tile(visible_[r + row].first);
+      ends[row] = within_tile(visible_[r + row].end);
+    }
+    const int begin = *std::min_element(firsts, firsts + kRows), end = *std::max_element(ends, ends + kRows);
     if (begin >= end) return;
     alignas(64) float scores[kRows][kTileKeys];
     const int num_vecs = static_cast<int>(round_up_to_vec(end)) / kLanes;
@@ -194,8 +215,7 @@ class TileAttention {
         [&](int row, int n, Vec score) { store(&scores[row][n], score); });
     float rescale[kRows];
     for (int row = 0; row < kRows; ++row)
-      rescale[row] = exponentiate(scores[row], num_vecs, within_tile(first_visible_[r + row]),
-                                  within_tile(end_visible_[r + row]), softmax.max[r + row],
+      rescale[row] = exponentiate(scores[row], num_vecs, firsts[row], ends[row], softmax.max[r + row],
                                   lane_sums_ + (r + row) * kLanes);
     multiply<kRows, 8>(
         &scores[0][begin], kTileKeys, end - begin,
@@ -209,9 +229,9 @@ class TileAttention {
         });
   }
 
-  // A context position as an index into the current tile, cut to the keys it has.
-  int within_tile(int64_t position) const {
-    return static_cast<int>(std::clamp<int64_t>(position - current_->start, current_->first, current_->last));
+  // A key's place as an index into the current tile, cut to the keys it has.
+  int within_tile(int64_t key) const {
+    return static_cast<int>(std::clamp<int64_t>(key - current_->start, current_->first, current_->last));
   }
 
   const AttentionProblem& problem_;
@@ -221,7 +241,7 @@ class TileAttention {
   CacheTile<Cache> tiles_[2];
   CacheTile<Cache>*current_ = &tiles_[0], *next_ = &tiles_[1];
   Prefetch<Cache> prefetch_;  // of next_
-  int64_t first_visible_[kTileRows], end_visible_[kTileRows];
+  KeySpan visible_[kTileRows];  // by each of the tile's rows
 };
 
 }  // namespace headway

@@ -1,18 +1,18 @@
-// Where the paged cache holds a run of consecutive context positions, and how it is fetched ahead.
+// Where the paged cache holds a run of a sequence's keys, and how it is fetched ahead.
 #pragma once
 
 #include "attention_problem.h"
 
 namespace headway {
 
-// Context positions start + n of one sequence and KV head, for n in [first, last) within a tile. In a block, keys lie
+// Keys start + n of one sequence and KV head, for n in [first, last) within a tile. In a block, keys lie
 // transposed, [head_dim, block_size], and values as rows, [block_size, head_dim].
 template <class Cache>
 struct CacheTile {
-  // Positions that lie in one block. `key` and `value` point to the first of them.
+  // Keys that lie in one block. `key` and `value` point to the first of them.
   struct Piece {
     const Cache *key, *value;
-    int begin, count;  // of the tile's positions
+    int begin, count;  // of the tile's keys
   };
 
   int64_t start = 0;
@@ -20,9 +20,9 @@ struct CacheTile {
   int num_pieces = 0;
   Piece pieces[kTileKeys];
 
-  // The tile that holds `position`, cut to what the rows attend to.
-  void locate(const AttentionProblem& problem, const RowTile& rows, int64_t position) {
-    start = position / kTileKeys * kTileKeys;
+  // The tile that holds `key`, cut to what the rows attend to.
+  void locate(const AttentionProblem& problem, const RowTile& rows, int64_t key) {
+    start = key / kTileKeys * kTileKeys;
     first = static_cast<int>(std::max<int64_t>(rows.first_key - start, 0));
     last = static_cast<int>(std::min<int64_t>(rows.last_key - start, kTileKeys));
     const int64_t head_offset = rows.kv_head * problem.block_size * problem.head_dim;

@@ -29,13 +29,14 @@ struct RotaryProblem {
 namespace {
 
 constexpr int64_t kMaxHeadDim = 512;  // as in operands.py
+constexpr int64_t kNotHere = -1;      // the slot of a token whose key and value another cache holds
 
 // 0, or the code of the operand that holds impossible values: 1 slot_mapping, 2 positions.
 int check(const RotaryProblem& problem) {
   constexpr int kSlotMapping = 1, kPositions = 2;
   for (int64_t t = 0; t < problem.num_tokens; ++t) {
     const int64_t slot = problem.slots[t];
-    if (slot < 0 || slot >= problem.num_blocks * problem.block_size) return kSlotMapping;
+    if (slot < kNotHere || slot >= problem.num_blocks * problem.block_size) return kSlotMapping;
     if (!problem.cos_sin) continue;
     const int64_t position = problem.positions[t];
     if (position < 0 || position >= problem.num_positions) return kPositions;
@@ -78,6 +79,7 @@ void run_token(const RotaryProblem& problem, int64_t t) {
     for (int64_t h = 0; h < problem.num_kv_heads; ++h)
       transform_head(problem, cos_sin, problem.k_norm, k + h * head_dim);
 
+  if (problem.slots[t] == kNotHere) return;
   const int64_t block = problem.slots[t] / problem.block_size, slot = problem.slots[t] % problem.block_size;
   Cache* k_to = static_cast<Cache*>(problem.k_cache) + block * problem.k_block_stride + slot;
   Cache* v_to = static_cast<Cache*>(problem.v_cache) + block * problem.v_block_stride + slot * head_dim;
