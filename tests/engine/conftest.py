@@ -7,7 +7,14 @@ from typing import Any
 
 import pytest
 
-from headway.core.request import FinishReason, GenerationRequest, Hypothesis, SamplingParams
+from headway.core.request import (
+    FinishReason,
+    GenerationRequest,
+    Hypothesis,
+    SamplingParams,
+    SequenceOutput,
+    TokenLogprobs,
+)
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.group import SequenceGroup
@@ -23,6 +30,7 @@ class Bench:
         self.runner = OracleRunner(self.model, self.config)
         self.engine = Engine(self.config, runner=self.runner, clock=itertools.count().__next__)
         self.tokens: dict[str, list[int]] = {}
+        self.prompt_logprobs: dict[str, tuple[TokenLogprobs, ...]] = {}
         self.hypotheses: dict[str, tuple[Hypothesis, ...]] = {}
         self.reasons: dict[str, FinishReason] = {}
         self.first_outputs: list[str] = []
@@ -32,26 +40,37 @@ class Bench:
         return self.engine._roster.running
 
     def step(self) -> None:
-        """One step; checks the books, that no decode is left out, and that nothing comes after an end."""
-        decoding = [
-            (group, group.num_preemptions, [sequence.request_id for sequence in group.sequences])
-            for group in self.running
-            if group.beams is None and all(sequence.num_uncomputed_tokens == 1 for sequence in group.sequences)
-        ]
+        """One step; checks the books, and what it brought."""
+        decoding = self._decoding() if self.config.num_micro_batches == 1 else []
         outputs = self.engine.step()
         served = {output.request_id for output in outputs}
         for group, num_preemptions, request_ids in decoding:
             split_off = set(request_ids) - {sequence.request_id for sequence in group.sequences}
             assert group.num_preemptions > num_preemptions or {*served, *split_off}.issuperset(request_ids)
+        self.take(outputs)
+        self.engine.check_integrity()
+
+    def take(self, outputs: list[SequenceOutput]) -> None:
+        """Keeps what came, at most one output for each request and nothing after an end."""
+        assert len({output.request_id for output in outputs}) == len(outputs)
         for output in outputs:
             assert output.request_id not in self.reasons, "an output after the last one"
             if output.request_id not in self.tokens:
                 self.first_outputs.append(output.request_id)
             self.tokens.setdefault(output.request_id, []).extend(output.token_ids)
+            if output.prompt_logprobs:
+                self.prompt_logprobs[output.request_id] = output.prompt_logprobs
             if output.finish_reason is not None:
                 self.reasons[output.request_id] = output.finish_reason
                 self.hypotheses[output.request_id] = output.hypotheses
-        self.engine.check_integrity()
+
+    def _decoding(self) -> list[tuple[SequenceGroup, int, list[str]]]:
+        """Groups that the next step must serve: no decode is left out where there is one batch at a time."""
+        return [
+            (group, group.num_preemptions, [sequence.request_id for sequence in group.sequences])
+            for group in self.running
+            if group.beams is None and all(sequence.num_uncomputed_tokens == 1 for sequence in group.sequences)
+        ]
 
     def run(self, *requests: GenerationRequest, max_steps: int = 10_000) -> None:
         """Submits all at once, one by one, and steps until nothing is left."""
@@ -70,7 +89,9 @@ class Bench:
         assert (stats.num_used, stats.num_host_used) == (stats.num_pinned, 0)
 
     def check_output(self, request: GenerationRequest) -> None:
-        """The request's output equals plain generation, or plain beam search."""
+        """The request's output equals plain generation, or plain beam search; so does what it says of the prompt."""
+        if request.sampling.num_prompt_logprobs is not None and request.request_id in self.prompt_logprobs:
+            assert self.prompt_logprobs[request.request_id] == self.model.prompt_logprobs(request.prompt_token_ids)
         if request.sampling.beam is not None:
             assert self.hypotheses[request.request_id] == self.model.search(request, self.config)
             assert self.tokens[request.request_id] == []

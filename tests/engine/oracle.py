@@ -3,9 +3,15 @@
 The model's "keys and values" at a position are a hash of all tokens up to it, and the next token follows from the
 last position's entry. The runner computes only from what lies in the blocks, so a wrong table, a block with two
 owners, a copy that was left out or a skipped token changes the output or fails a check.
+
+It computes a batch when it is started, which is the order in which a pipeline computes, and keeps the result back.
+What a failed batch has written is lost.
 """
 
+from __future__ import annotations
+
 import itertools
+from collections import deque
 from dataclasses import dataclass, field
 
 from headway.core.request import FinishReason, GenerationRequest, Hypothesis, SamplingParams, TokenLogprobs
@@ -89,6 +95,31 @@ def num_candidates(sampling: SamplingParams, config: EngineConfig) -> int:
     return max(2, 1 + len(stops)) * sampling.beam.width
 
 
+@dataclass(frozen=True)
+class Facts:
+    """What a runner may rely on until a share's result is there."""
+
+    sequence: Sequence
+    token_ids: tuple[int, ...]
+    start: int
+    num_new_tokens: int
+    samples: bool
+    draft_token_ids: tuple[int, ...]
+    followers: tuple[tuple[Sequence, int], ...]  # and how many tokens each has
+
+    @classmethod
+    def of(cls, share: ScheduledSequence) -> Facts:
+        return cls(
+            sequence=share.sequence,
+            token_ids=tuple(share.sequence.token_ids),
+            start=share.start,
+            num_new_tokens=share.num_new_tokens,
+            samples=share.samples,
+            draft_token_ids=share.draft_token_ids,
+            followers=tuple((follower, len(follower)) for follower in share.followers),
+        )
+
+
 @dataclass
 class OracleRunner:
     """Runs the model on a simulated KV store of two tiers, checking each batch against the engine's promises."""
@@ -98,18 +129,38 @@ class OracleRunner:
     store: dict[int, int] = field(default_factory=dict)  # slot -> entry
     host: dict[int, int] = field(default_factory=dict)
     batches: list[list[tuple[str, int]]] = field(default_factory=list)  # (request id, tokens) of each share
-    failures: list[Exception] = field(default_factory=list)  # raised by the next calls
+    failures: list[Exception] = field(default_factory=list)  # raised by the batches that are finished next
     num_copied: int = 0
+    in_flight: deque[tuple[StepBatch, list[Facts], list[int], StepResult]] = field(default_factory=deque)
+    depths: list[int] = field(default_factory=list)  # batches in flight at each finish
 
-    def execute(self, batch: StepBatch) -> StepResult:
+    def start(self, batch: StepBatch) -> None:
+        assert len(self.in_flight) < self.config.num_micro_batches
+        under_way = {share.sequence for _, facts, *_ in self.in_flight for share in facts if share.samples}
+        assert under_way.isdisjoint(share.sequence for share in batch.sequences), "a token before the one it follows"
+        facts = list(map(Facts.of, batch.sequences))
+        written = [
+            self._slot(share, position) for share in batch.sequences for position in range(share.start, _end(share))
+        ]
+        self.in_flight.append((batch, facts, written, self._compute(batch)))
+
+    def finish(self) -> StepResult:
+        self.depths.append(len(self.in_flight))
+        batch, facts, written, result = self.in_flight.popleft()
+        assert facts == list(map(Facts.of, batch.sequences)), "a batch has changed while it was in flight"
+        if self.failures:
+            for slot in written:
+                self.store.pop(slot, None)
+            raise self.failures.pop()
+        return result
+
+    def _compute(self, batch: StepBatch) -> StepResult:
         self._copy(self.store, self.host, batch.swap_out)
         self._copy(self.host, self.store, batch.swap_in)
         self._copy(self.store, self.store, batch.block_copies)
         self._check_shape(batch)
         for share in batch.sequences:
             self._write(share)
-        if self.failures:
-            raise self.failures.pop()
         for share in batch.sequences:
             self._check_content(share)
         return StepResult(
@@ -138,6 +189,7 @@ class OracleRunner:
         assert len(shares) + sum(len(share.followers) for share in batch.sequences) <= self.config.max_num_seqs
         for share in batch.sequences:
             sequence, end = share.sequence, _end(share)
+            assert share.start == sequence.num_computed_tokens
             assert share.samples == (end - len(share.draft_token_ids) == len(sequence.token_ids))
             assert share.samples or not (share.draft_token_ids or share.followers)
             assert not (share.draft_token_ids and share.followers)
@@ -147,7 +199,7 @@ class OracleRunner:
                 assert follower.token_ids == sequence.token_ids
 
     def _write(self, share: ScheduledSequence) -> None:
-        start = share.sequence.num_computed_tokens
+        start = share.start
         before = self.store[self._slot(share, start - 1)] if start else 0
         for position, entry in enumerate(self.model.entries(_tokens(share)[start:], before=before), start):
             self.store[self._slot(share, position)] = entry
@@ -191,7 +243,7 @@ class OracleRunner:
         sequence = share.sequence
         if sequence.sampling.num_prompt_logprobs is None:
             return ()
-        positions = range(sequence.num_computed_tokens, min(_end(share), sequence.num_prompt_tokens - 1))
+        positions = range(share.start, min(_end(share), sequence.num_prompt_tokens - 1))
         return tuple(
             self.model.logprobs(sequence.token_ids[position + 1], self.store[self._slot(share, position)])
             for position in positions
@@ -204,7 +256,7 @@ class OracleRunner:
 
 
 def _end(share: ScheduledSequence) -> int:
-    return share.sequence.num_computed_tokens + share.num_new_tokens
+    return share.start + share.num_new_tokens
 
 
 def _tokens(share: ScheduledSequence) -> list[int]:

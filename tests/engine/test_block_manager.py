@@ -199,10 +199,10 @@ def test_the_integrity_check_finds_broken_books(corrupt: str) -> None:
     if corrupt == "reference":
         blocks._pool._num_references[seq.block_table[0]] += 1
     elif corrupt == "lost":
-        blocks._pool._free.pop()
+        blocks._pool.vacancies.free[0].pop()
     elif corrupt == "double":
-        blocks._pool._free.append(seq.block_table[0])
+        blocks._pool.vacancies.free[0].append(seq.block_table[0])
     else:
-        blocks._pool._name_of[next(iter(blocks._pool._cached))] = None
+        blocks._pool._name_of[next(iter(blocks._pool.vacancies.cached[0]))] = None
     with pytest.raises(AssertionError):
         blocks.check_integrity([seq])

@@ -1,9 +1,12 @@
 """Random operations on the block manager, against a pool of tokens in which its copies are really carried out.
 
 A slot holds all tokens up to its own, so content in the wrong block, at the wrong place or of the wrong sequence shows.
+The pool lies on one shard or several, whose weights change at any time.
 """
 
+import itertools
 import random
+from dataclasses import astuple
 
 import pytest
 from hypothesis import settings
@@ -20,6 +23,7 @@ from headway.engine.sequence import Sequence
 BLOCK_SIZE = 2
 TOKENS = st.lists(st.integers(0, 1), min_size=1, max_size=12)  # few tokens: prefixes meet often
 INDEX = st.integers(0, 99)
+WEIGHTS = st.lists(st.integers(0, 5), min_size=4, max_size=4).filter(lambda weights: weights[0] > 0)
 INDICES = st.sets(st.integers(0, 5), min_size=1)
 
 Slots = list[tuple[int, ...]]
@@ -49,13 +53,22 @@ class Memory:
 class BlockManagerMachine(RuleBasedStateMachine):
     """Sequences come, fork, move between the tiers and go in any order, as no scheduler would have them."""
 
-    @initialize(num_blocks=st.integers(2, 12), num_host_blocks=st.integers(0, 6), enable_prefix_cache=st.booleans())
-    def start(self, num_blocks: int, num_host_blocks: int, enable_prefix_cache: bool) -> None:
+    @initialize(
+        num_blocks=st.integers(2, 12),
+        num_host_blocks=st.integers(0, 6),
+        enable_prefix_cache=st.booleans(),
+        num_shards=st.integers(1, 4),
+    )
+    def start(self, num_blocks: int, num_host_blocks: int, enable_prefix_cache: bool, num_shards: int) -> None:
+        """Shards are of one size: the numbers of blocks are rounded up to it."""
+        num_blocks, num_host_blocks = (-(-num // num_shards) * num_shards for num in (num_blocks, num_host_blocks))
+        self.num_shards = num_shards
         self.blocks = BlockManager(
             num_blocks,
             block_size=BLOCK_SIZE,
             num_host_blocks=num_host_blocks,
             enable_prefix_cache=enable_prefix_cache,
+            num_shards=num_shards,
         )
         self.memory = Memory(num_blocks, num_host_blocks)
         self.enable_prefix_cache = enable_prefix_cache
@@ -171,6 +184,39 @@ class BlockManagerMachine(RuleBasedStateMachine):
     def unpin(self, pin_id: str) -> None:
         assert self.blocks.unpin(pin_id) == (self.pins.pop(pin_id, None) is not None)
 
+    @rule(weights=WEIGHTS)
+    def place(self, weights: list[int]) -> None:
+        self.blocks.set_placement(weights[: self.num_shards])
+
+    @rule(max_moves=st.integers(1, 6))
+    def rebalance(self, max_moves: int) -> None:
+        available, lengths = self.blocks.num_available_blocks, [len(seq.block_table) for seq in self.running]
+        num_moves = self.blocks.rebalance([*self.running, *self.swapped], max_moves=max_moves)
+        assert num_moves <= (max_moves if self.num_shards > 1 else 0)
+        assert available - num_moves <= self.blocks.num_available_blocks <= available
+        assert [len(seq.block_table) for seq in self.running] == lengths
+
+    @precondition(lambda self: self.enable_prefix_cache)
+    @rule(tokens=TOKENS)
+    def take_in(self, tokens: list[int]) -> None:
+        """Content comes from elsewhere, between two steps: no copy is pending then, and none is noted."""
+        self.step()
+        parent_name = b""
+        for index, name in enumerate(block_hashes(tokens, block_size=BLOCK_SIZE)):
+            place = self.blocks.locate(name)
+            assert self.blocks.touch(name) == (place is not None)
+            if place is None and self.blocks.num_available_blocks:
+                available = self.blocks.num_available_blocks
+                block = self.blocks.admit(name, parent_name=parent_name)
+                positions = range(index * BLOCK_SIZE, (index + 1) * BLOCK_SIZE)
+                self.memory.device[block] = [tuple(tokens[: position + 1]) for position in positions]
+                is_pinned = name in self.blocks._pool.pins.held
+                assert self.blocks.num_available_blocks == available - is_pinned
+                assert self.blocks.locate(name) == (block, False)
+            parent_name = name
+        assert self.blocks.take_copies() == ([], [], [])
+        self.check_named_content()
+
     @rule()
     def step(self) -> None:
         self.memory.carry_out(self.blocks)
@@ -211,9 +257,9 @@ class BlockManagerMachine(RuleBasedStateMachine):
 
     def spoil_what_is_free(self) -> None:
         pool = self.blocks._pool
-        for block in pool._free:
+        for block in itertools.chain(*pool.vacancies.free):
             self.memory.device[block] = GARBAGE
-        for block in pool.host._free:
+        for block in itertools.chain(*pool.host.vacancies.free):
             self.memory.host[block] = GARBAGE
 
     @invariant()
@@ -222,7 +268,17 @@ class BlockManagerMachine(RuleBasedStateMachine):
         stats = self.blocks.stats(self.running)
         assert stats.num_used + stats.num_cached + stats.num_free == self.blocks.num_blocks
         assert stats.num_host_used + stats.num_host_cached + stats.num_host_free == self.blocks._pool.host.num_blocks
+        totals = [sum(figures) for figures in zip(*map(astuple, stats.shards), strict=True)]
+        assert totals == [stats.num_used, stats.num_cached, stats.num_free]
         assert 0 <= stats.num_wasted_slots <= stats.num_allocated_slots <= stats.num_table_entries * BLOCK_SIZE
+
+    @invariant()
+    def what_is_counted_of_a_table_is_right(self) -> None:
+        num_blocks_each = self.blocks.num_blocks // self.num_shards
+        for sequence in self.running:
+            counted = sequence.block_table[: sum(sequence.num_blocks_by_shard)]
+            for shard, count in enumerate(sequence.num_blocks_by_shard):
+                assert count == sum(block // num_blocks_each == shard for block in counted)
 
     @invariant()
     def events_amount_to_what_is_held_on_either_tier(self) -> None:
@@ -264,15 +320,21 @@ TestBlockManager = BlockManagerMachine.TestCase
 TestBlockManager.settings = settings(derandomize=True, deadline=None, max_examples=120, stateful_step_count=40)
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(8))
 def test_long_walks_through_crowded_steps_keep_every_sequence_its_content(seed: int) -> None:
     """Many operations to a step, most of them forks and moves: what short random programs seldom come to."""
     draw = random.Random(seed)
     machine = BlockManagerMachine()
-    machine.start(num_blocks=draw.randint(6, 12), num_host_blocks=draw.randint(3, 8), enable_prefix_cache=seed % 3 > 0)
+    machine.start(
+        num_blocks=draw.randint(6, 12),
+        num_host_blocks=draw.randint(3, 8),
+        enable_prefix_cache=seed % 3 > 0,
+        num_shards=1 + seed % 4,
+    )
     for _ in range(1500):
         walk(machine, draw)
         machine.no_block_leaks_or_has_two_states()
+        machine.what_is_counted_of_a_table_is_right()
         machine.events_amount_to_what_is_held_on_either_tier()
         machine.pinned_content_stays_on_the_device()
     machine.teardown()
@@ -282,7 +344,8 @@ def walk(machine: BlockManagerMachine, draw: random.Random) -> None:
     tokens = draw.choices([0, 1], k=draw.randint(1, 9))
     subset = {index for index in range(6) if draw.random() < 0.5}
     name = draw.choices(
-        ["admit", "schedule", "fork", "swap_out", "swap_in", "free", "step", "pin"], [3, 6, 4, 3, 4, 2, 3, 0.2]
+        ["admit", "schedule", "fork", "swap_out", "swap_in", "free", "step", "pin", "rebalance"],
+        [3, 6, 4, 3, 4, 2, 3, 0.2, 2],
     )[0]
     if name == "step":
         machine.step()
@@ -297,6 +360,9 @@ def walk(machine: BlockManagerMachine, draw: random.Random) -> None:
         machine.fork(draw.randrange(99), tokens)
     elif name == "schedule" and machine.running:
         machine.schedule(draw.randrange(99), draw.randint(1, 3))
+    elif name == "rebalance":
+        machine.place([draw.randint(1, 5), *(draw.randint(0, 5) for _ in range(3))])
+        machine.rebalance(draw.randint(1, 6))
     elif name == "swap_out" and machine.running:
         machine.swap_out(subset)
     elif name == "swap_in" and machine.swapped:

@@ -170,3 +170,79 @@ def test_swapped_groups_push_cached_content_out_of_the_host_but_not_the_other_wa
     blocks.take()  # "b" finds no room
     assert not blocks.holds(b"b")
     assert blocks.host.num_used_blocks == 1
+
+
+def sharded() -> BlockPool:
+    """Two shards: device blocks 0-2 and 3-5, host blocks 0-1 and 2-3."""
+    return BlockPool(6, num_host_blocks=4, events=BlockEventLog(), num_shards=2)
+
+
+def test_a_shard_gives_free_blocks_then_its_least_recently_used_content_then_passes_on() -> None:
+    blocks = sharded()
+    for name in (b"a", b"b"):
+        blocks.publish(blocks.take(1), name, parent_name=b"")
+    cached = [blocks.find(b"a"), blocks.find(b"b")]
+    for block in cached:
+        assert block is not None
+        blocks.drop(block)
+    taken = [blocks.take(1) for _ in range(5)]
+    assert taken == [5, *cached, 0, 1]
+    assert (blocks.num_available_blocks, blocks.num_used_by_shard) == (1, [2, 3])
+
+
+def test_copies_keep_content_on_its_shard_while_there_is_room() -> None:
+    blocks = sharded()
+    block = blocks.take(1)
+    blocks.reference(block)
+    own = blocks.copy(block)
+    blocks.reference(block)
+    last = blocks.copy(block)
+    blocks.reference(block)
+    elsewhere = blocks.copy(block)
+    assert [shard // 3 for shard in (block, own, last, elsewhere)] == [1, 1, 1, 0]
+
+
+def test_both_tiers_keep_content_on_its_shard_while_there_is_room() -> None:
+    blocks = sharded()
+    out = [blocks.take(1) for _ in range(3)]
+    moved = blocks.move_out(out)
+    assert moved is not None
+    assert [moved[block] // 2 for block in out] == [1, 1, 0]
+    for block in out:
+        blocks.drop(block)
+    blocks.take_copies()
+    blocks.take(0)
+    blocks.take(0)
+    back = blocks.bring_in(list(moved.values()))
+    assert [(host_block // 2, block // 3) for host_block, block in back.items()] == [(1, 1), (1, 1), (0, 0)]
+
+
+def test_a_moved_block_takes_its_references_along_and_its_old_place_rests_until_it_is_read() -> None:
+    blocks = sharded()
+    blocks.pin("p", (b"a",))
+    block = shared(blocks)
+    blocks.publish(block, b"a", parent_name=b"")
+    place = blocks.move(block, shard=1)
+    assert (place // 3, blocks.num_references(place), blocks.num_references(block)) == (1, 3, 0)
+    assert (blocks.find(b"a"), blocks.is_pinned(place), blocks.is_pinned(block)) == (place, True, False)
+    assert [blocks.take(0), blocks.take(0), blocks.take(0) // 3] == [1, 2, 1]
+    assert blocks.take_copies()[2] == [(block, place)]
+    assert blocks.take(0) == block
+
+
+def test_a_block_that_moves_in_the_step_it_comes_in_is_read_from_the_host() -> None:
+    blocks = sharded()
+    host_block = swapped(blocks)
+    block = blocks.bring_in([host_block])[host_block]
+    place = blocks.move(block, shard=1)
+    assert blocks.take_copies() == ([], [(host_block, place)], [])
+
+
+def test_a_block_that_moves_and_leaves_the_device_in_one_step_leaves_from_where_it_was() -> None:
+    blocks = sharded()
+    block = blocks.take(0)
+    place = blocks.move(block, shard=1)
+    moved = blocks.move_out([place])
+    assert moved is not None
+    blocks.drop(place)
+    assert blocks.take_copies() == ([(block, moved[place])], [], [])

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.request import BeamSearch, EarlyStopping, GenerationRequest
+from headway.core.request import BeamSearch, EarlyStopping, FinishReason, GenerationRequest
 
 if TYPE_CHECKING:
     from tests.engine.conftest import Bench
@@ -62,6 +62,7 @@ ACTIONS = st.one_of(
     st.tuples(st.just("resume"), PROMPT, SAMPLING, GIVEN),
     st.tuples(st.just("search"), PROMPT, SAMPLING, BEAM),
     st.tuples(st.just("cancel"), st.integers(0, 15), st.integers(0, 3)),
+    st.tuples(st.just("restart"), st.integers(0, 15), st.integers(0, 3)),
     st.tuples(st.just("step"), st.integers(1, 6)),
     st.tuples(st.just("fail")),
 )
@@ -74,7 +75,9 @@ class Episode:
         self.bench = bench
         self.make_group = make_group
         self.groups: list[list[GenerationRequest]] = []
-        self.cancelled: set[str] = set()
+        self.cancelled: dict[str, int] = {}  # tokens that had come by then
+        self.failed: set[str] = set()
+        self.disturbed: set[int] = set()  # groups whose first tokens may come late
 
     def sample(self, prompt: tuple[int, ...], sampling: dict[str, Any], n: int) -> None:
         self._submit(self.make_group(self._name(), n, prompt, **sampling))
@@ -91,29 +94,55 @@ class Episode:
 
     def cancel(self, number: int, member: int) -> None:
         if self.bench.engine.cancel(f"r{number}-{member}"):
-            self.cancelled.add(f"r{number}-{member}")
+            self.cancelled[f"r{number}-{member}"] = len(self.bench.tokens.get(f"r{number}-{member}", []))
+            if self.bench.runner.in_flight:
+                self.disturbed.add(number)  # a leader's prefill may have been lost on the way
         self.bench.engine.check_integrity()
+
+    def restart(self, number: int, member: int) -> None:
+        """Cancels a request and submits it again under the same id."""
+        request_id = f"r{number}-{member}"
+        self.cancel(number, member)
+        if request_id in self.cancelled and request_id not in self.bench.engine.request_ids():
+            del self.cancelled[request_id]
+            self.disturbed.add(number)
+            self.bench.tokens.pop(request_id, None)
+            self.bench.engine.submit(self.groups[number][member])
+            self.bench.engine.check_integrity()
 
     def step(self, num_steps: int) -> None:
         for _ in range(num_steps):
             self.bench.step()
 
     def fail(self) -> None:
-        if self.bench.running:
-            self.bench.runner.failures.append(RuntimeError("the device is gone"))
-            with pytest.raises(RuntimeError):
-                self.bench.engine.step()
-            self.bench.engine.check_integrity()
+        """A step fails; where others were in flight, all is given up."""
+        if not self.bench.running:
+            return
+        self.bench.runner.failures.append(RuntimeError("the device is gone"))
+        with pytest.raises(RuntimeError):
+            self.bench.engine.step()
+        self.bench.engine.check_integrity()
+        if self.bench.runner.in_flight:
+            self.failed.update(self.bench.engine.request_ids())
+            self.bench.take(self.bench.engine.fail_all("the device is gone"))
+            stats = self.bench.engine.block_stats()
+            assert (stats.num_used, stats.num_host_used) == (0, 0)
 
     def finish(self) -> None:
         self.bench.run(max_steps=3000)
         for request in [request for group in self.groups for request in group]:
             if request.request_id in self.cancelled:
-                self._check_cancelled(request)
+                assert request.request_id not in self.bench.reasons
+                assert len(self.bench.tokens.get(request.request_id, [])) == self.cancelled[request.request_id]
+                self._check_unfinished(request)
+            elif request.request_id in self.failed:
+                assert self.bench.reasons[request.request_id] is FinishReason.ERROR
+                self._check_unfinished(request)
             else:
                 self.bench.check_output(request)
         told = [request_id for request_id in self.bench.first_outputs if self.bench.tokens[request_id]]
         arrivals = [int(request_id[1:].split("-")[0]) for request_id in told]
+        arrivals = [number for number in arrivals if number not in self.disturbed]
         assert arrivals == sorted(arrivals), "first tokens do not come in the order of arrival"
 
     def _name(self) -> str:
@@ -129,21 +158,26 @@ class Episode:
             self.groups.append(group)
         self.bench.engine.check_integrity()
 
-    def _check_cancelled(self, request: GenerationRequest) -> None:
-        """What came before the cancel is right, and nothing came after it."""
-        assert request.request_id not in self.bench.reasons
+    def _check_unfinished(self, request: GenerationRequest) -> None:
+        """What came before the end is right."""
         if request.sampling.beam is None:
             expected, _ = self.bench.model.generate(request, self.bench.config)
             received = self.bench.tokens.get(request.request_id, [])
             assert received == expected[len(request.output_token_ids) :][: len(received)]
 
 
-@settings(derandomize=True, deadline=None, max_examples=250)
+@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 4])
+@settings(derandomize=True, deadline=None, max_examples=200)
 @given(limits=LIMITS, actions=st.lists(ACTIONS, min_size=12, max_size=40))
 def test_everything_ends_right_and_in_order(
-    make_bench: MakeBench, make_group: MakeGroup, limits: dict[str, Any], actions: list[tuple[Any, ...]]
+    make_bench: MakeBench,
+    make_group: MakeGroup,
+    num_micro_batches: int,
+    limits: dict[str, Any],
+    actions: list[tuple[Any, ...]],
 ) -> None:
-    episode = Episode(make_bench(**limits), make_group)
+    """As plain generation would, whatever is in flight: so it is the same with any number of micro-batches."""
+    episode = Episode(make_bench(**limits, num_micro_batches=num_micro_batches), make_group)
     for name, *arguments in actions:
         getattr(episode, name)(*arguments)
     episode.finish()

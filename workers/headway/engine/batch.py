@@ -9,9 +9,12 @@ from headway.engine.sequence import Sequence
 
 @dataclass(slots=True)
 class ScheduledSequence:
-    """A sequence's share of a step: tokens [num_computed_tokens, num_computed_tokens + num_new_tokens).
+    """A sequence's share of a step: tokens [start, start + num_new_tokens).
+
+    It stays as it is from when the step is started until its result has been booked.
 
     Attributes:
+        start: how many tokens are computed before the step.
         samples: True when the share reaches the sequence's last known token, whose logits give the next one; a prefill
             chunk before that samples nothing.
         draft_token_ids: guesses of what follows the last known token, computed in the same step, after it; they are
@@ -25,6 +28,10 @@ class ScheduledSequence:
     samples: bool
     draft_token_ids: tuple[int, ...] = ()
     followers: tuple[Sequence, ...] = ()
+    start: int = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.start = self.sequence.num_computed_tokens
 
 
 @dataclass(slots=True)
@@ -89,6 +96,22 @@ class RunnerLostError(Exception):
 
 
 class Runner(Protocol):
-    """Executes batches. It writes keys and values into the blocks that the sequences' block tables name."""
+    """Executes batches. It writes keys and values into the blocks that the sequences' block tables name.
 
-    def execute(self, batch: StepBatch) -> StepResult: ...
+    Up to `EngineConfig.num_micro_batches` are under way at once. Each is executed, copies first, as if all that were
+    started before it had been executed: nothing reads or writes a block out of this order.
+    """
+
+    def start(self, batch: StepBatch) -> None:
+        """Takes a batch on. What raises takes nothing on.
+
+        Its block tables and the sequences' `num_computed_tokens` are as they should be now, and no later. The shares
+        themselves and the sequences' tokens do not change before the result is there.
+        """
+
+    def finish(self) -> StepResult:
+        """The result of the batch that was started first, which is under way no more, even if this raises.
+
+        Raises:
+            RunnerLostError: there will be no results any more, neither of this batch nor of later ones.
+        """

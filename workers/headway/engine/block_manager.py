@@ -12,9 +12,11 @@ from headway.core.block_hash import block_hashes, extend_block_hashes
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
 from headway.engine.block_pool import BlockPool
 from headway.engine.events import BlockEventLog
+from headway.engine.mover import Mover
 from headway.engine.pins import PinnedPrefix
+from headway.engine.placement import Placement
 from headway.engine.sequence import Sequence
-from headway.engine.stats import BlockStats
+from headway.engine.stats import BlockStats, ShardStats
 
 _NO_PARENT = b""
 _MAX_PINNED_FRACTION = 0.5
@@ -25,6 +27,12 @@ class BlockManager:
 
     Every operation takes time proportional to the blocks it names, whatever the size of the pool. The copies that
     operations note are carried out by the next step, before it computes: whoever takes them must see to it.
+
+    The cache may lie on several shards. Any block of a table can be on any of them; where a new one goes, the placement
+    says. What is available is one number, since a full shard is passed over.
+
+    Attributes:
+        num_moved_blocks: between shards, since the start.
     """
 
     def __init__(
@@ -36,10 +44,13 @@ class BlockManager:
         enable_prefix_cache: bool = True,
         salt: bytes = b"",
         events: BlockEventLog | None = None,
+        num_shards: int = 1,
     ) -> None:
         self.block_size = block_size
         self.events = events or BlockEventLog()
-        self._pool = BlockPool(num_blocks, num_host_blocks=num_host_blocks, events=self.events)
+        self.num_moved_blocks = 0
+        self._pool = BlockPool(num_blocks, num_host_blocks=num_host_blocks, events=self.events, num_shards=num_shards)
+        self._placement = Placement(num_shards, num_blocks=num_blocks // num_shards)
         self._enable_prefix_cache = enable_prefix_cache
         self._salt = salt
 
@@ -50,12 +61,12 @@ class BlockManager:
     @property
     def num_free_blocks(self) -> int:
         """Blocks without content."""
-        return self._pool.num_free_blocks
+        return self._pool.vacancies.num_free
 
     @property
     def num_cached_blocks(self) -> int:
         """Blocks that hold content for whoever comes next, and can be evicted."""
-        return self._pool.num_cached_blocks
+        return self._pool.vacancies.num_cached
 
     @property
     def num_available_blocks(self) -> int:
@@ -74,6 +85,19 @@ class BlockManager:
     def num_unpinned_blocks(self) -> int:
         """Blocks that a group can always have, when it is alone."""
         return self.num_blocks - self._pool.pins.num_blocks
+
+    @property
+    def imbalance(self) -> float:
+        """What the fullest shard has over what its weight gives it, of the blocks in tables; 1 where they are even."""
+        return self._placement.imbalance(self._pool.num_in_tables_by_shard)
+
+    def set_placement(self, weights: Group[float]) -> None:
+        """Sets what shards are to have in proportion to each other; blocks move there as rebalancing gets to them.
+
+        Raises:
+            InvalidArgumentError: as `Placement.set_weights` does.
+        """
+        self._placement.set_weights(weights)
 
     def find_prefix(self, sequence: Sequence) -> list[bytes]:
         """Names of the blocks of the sequence's longest cached prefix, on either tier.
@@ -129,8 +153,12 @@ class BlockManager:
         if self._writes_shared_block(sequence, num_tokens):
             index = sequence.num_computed_tokens // self.block_size
             table[index] = self._pool.copy(table[index])
+            sequence.num_blocks_by_shard.clear()  # the copy may lie on another shard
         num_new = self._num_blocks_of(num_tokens) - len(table)
-        table.extend([self._pool.take() for _ in range(num_new)])
+        if self._pool.num_shards == 1:
+            table.extend([self._pool.take() for _ in range(num_new)])
+        elif num_new > 0:
+            table.extend([self._pool.take(shard) for shard in self._choose_shards(sequence, num_new)])
         return True
 
     def fork(self, parent: Sequence, child: Sequence) -> None:
@@ -204,6 +232,22 @@ class BlockManager:
             num_tokens += sequence.num_computed_tokens - num_kept * self.block_size
         return num_tokens
 
+    def rebalance(self, sequences: Iterable[Sequence], *, max_moves: int) -> int:
+        """Moves blocks from shards that have more than their weight gives them to those with less; returns how many.
+
+        It moves full blocks only, for all tables that share them, and is given every sequence. The places that they
+        leave are available when the copies have been taken.
+        """
+        holders = [sequence for sequence in sequences if sequence.block_table]
+        for holder in holders:
+            self._count_by_shard(holder)
+        mover = Mover(holders, pool=self._pool, placement=self._placement, block_size=self.block_size)
+        num_moves = 0
+        while num_moves < max_moves and mover.move():
+            num_moves += 1
+        self.num_moved_blocks += num_moves
+        return num_moves
+
     def take_copies(self) -> tuple[list[tuple[int, int]], list[tuple[int, int]], list[tuple[int, int]]]:
         """Copies for the next step, each once: (device, host), (host, device) and (source, destination) blocks."""
         return self._pool.take_copies()
@@ -268,6 +312,7 @@ class BlockManager:
             num_host_used=host.num_used_blocks,
             num_host_cached=host.num_cached_blocks,
             num_host_free=host.num_free_blocks,
+            shards=self._shard_stats(),
         )
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
@@ -277,6 +322,48 @@ class BlockManager:
             references=[block for sequence in holders for block in sequence.block_table],
             host_references=[block for sequence in holders for block in sequence.host_block_table],
         )
+
+    def locate(self, name: bytes) -> tuple[int, bool] | None:
+        """The block that holds the named content, and whether that is one of the host tier."""
+        block = self._pool.find(name)
+        if block is not None:
+            return block, False
+        host_block = self._pool.host.find(name)
+        return None if host_block is None else (host_block, True)
+
+    def touch(self, name: bytes) -> bool:
+        """Marks named content as just used; False if it is on neither tier."""
+        self._pool.touch(name)
+        return self._pool.holds(name)
+
+    def admit(self, name: bytes, *, parent_name: bytes) -> int:
+        """A device block for named content that is on neither tier; it must be written before the next step."""
+        return self._pool.admit(name, parent_name=parent_name)
+
+    def _shard_stats(self) -> tuple[ShardStats, ...]:
+        used, vacancies = self._pool.num_used_by_shard, self._pool.vacancies
+        figures = zip(used, vacancies.cached, vacancies.free, strict=True)
+        return tuple(ShardStats(num_used, len(cached), len(free)) for num_used, cached, free in figures)
+
+    def _choose_shards(self, sequence: Sequence, num_blocks: int) -> list[int]:
+        """Where the sequence's next blocks go."""
+        own, used = list(self._count_by_shard(sequence)), self._pool.num_used_by_shard
+        shards = []
+        for _ in range(num_blocks):
+            shard = self._placement.choose(own, used)
+            own[shard] += 1
+            used[shard] += 1
+            shards.append(shard)
+        return shards
+
+    def _count_by_shard(self, sequence: Sequence) -> list[int]:
+        """Blocks of the sequence's table on each shard; counts those that have come since it was last asked."""
+        counts = sequence.num_blocks_by_shard
+        if not counts:
+            counts.extend([0] * self._pool.num_shards)
+        for block in sequence.block_table[sum(counts) :]:
+            counts[self._pool.vacancies.shard_of(block)] += 1
+        return counts
 
     def _written(self, sequence: Sequence) -> list[int]:
         return sequence.block_table[: self._num_blocks_of(sequence.num_computed_tokens)]
@@ -293,6 +380,7 @@ class BlockManager:
         for block in reversed(sequence.block_table):
             self._pool.drop(block)
         sequence.block_table.clear()
+        sequence.num_blocks_by_shard.clear()
 
     def _drop_host_table(self, sequence: Sequence) -> None:
         for host_block in reversed(sequence.host_block_table):

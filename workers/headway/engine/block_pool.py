@@ -9,15 +9,19 @@ A block of the device is in exactly one of these states (dissertation 5.4.2; all
 
 Behind the device lies the host tier: swapped groups wait there, and evicted content can be found there again.
 Nothing moves here: copies are noted, and the next step carries them out before it computes.
+
+Both tiers may lie on several shards, each with an equal part of the blocks: shard s of S has [s * P, (s + 1) * P).
+Content that goes from tier to tier stays on its shard where there is room, and goes to any other where there is not.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
 
 from headway.engine.copies import PendingCopies
 from headway.engine.events import BlockEventLog
 from headway.engine.host_tier import HostTier
 from headway.engine.pins import PinTable
+from headway.engine.vacancies import Vacancies
 
 
 class BlockPool:
@@ -26,30 +30,38 @@ class BlockPool:
     Every operation takes time proportional to the blocks it names, whatever the size of the pool.
     """
 
-    def __init__(self, num_blocks: int, *, num_host_blocks: int, events: BlockEventLog) -> None:
+    def __init__(self, num_blocks: int, *, num_host_blocks: int, events: BlockEventLog, num_shards: int = 1) -> None:
+        """`num_blocks` and `num_host_blocks` are those of all shards; `num_shards` divides both."""
         self.num_blocks = num_blocks
-        self.host = HostTier(num_host_blocks)
+        self.num_shards = num_shards
+        self.host = HostTier(num_host_blocks, num_shards=num_shards)
         self.pins = PinTable()
+        self.vacancies = Vacancies(num_blocks, num_shards=num_shards)
         self._events = events
         self._copies = PendingCopies()
         self._num_references = [0] * num_blocks
         self._name_of: list[bytes | None] = [None] * num_blocks
         self._block_of: dict[bytes, int] = {}
-        self._free = list(range(num_blocks - 1, -1, -1))
-        self._cached: OrderedDict[int, None] = OrderedDict()  # unreferenced, least recently used first
         self._resting: list[int] = []
 
     @property
-    def num_free_blocks(self) -> int:
-        return len(self._free)
-
-    @property
-    def num_cached_blocks(self) -> int:
-        return len(self._cached)
-
-    @property
     def num_available_blocks(self) -> int:
-        return len(self._free) + len(self._cached)
+        return self.vacancies.num_available
+
+    @property
+    def num_used_by_shard(self) -> list[int]:
+        """Blocks of each shard that are not available."""
+        size = self.num_blocks // self.num_shards
+        return [size - self.vacancies.num_available_in(shard) for shard in range(self.num_shards)]
+
+    @property
+    def num_in_tables_by_shard(self) -> list[int]:
+        """Those of them that tables name, so without what only pins hold. Takes time proportional to the pins."""
+        num_blocks = self.num_used_by_shard
+        idle = [block for block in self.pins.held.values() if self._num_references[block] == 1]
+        for block in (*idle, *self._resting):
+            num_blocks[self.vacancies.shard_of(block)] -= 1
+        return num_blocks
 
     def find(self, name: bytes | None) -> int | None:
         """The device block that holds the named content."""
@@ -67,15 +79,20 @@ class BlockPool:
         block = self.find(name)
         return block is None or self._num_references[block] == 0
 
-    def take(self) -> int:
-        """A block of the device with one reference and no content; there must be one available."""
-        block = self._free.pop() if self._free else self._evict()
+    def take(self, shard: int = 0) -> int:
+        """A block of the device with one reference and no content; there must be one available.
+
+        It is one of the shard, or where that is full, of the one with most room.
+        """
+        block, is_cached = self.vacancies.take(shard)
+        if is_cached:
+            self._evict(block)
         self._num_references[block] = 1
         return block
 
     def reference(self, block: int) -> None:
         if self._num_references[block] == 0:
-            del self._cached[block]
+            self.vacancies.remove_cached(block)
         self._num_references[block] += 1
 
     def drop(self, block: int) -> None:
@@ -84,13 +101,13 @@ class BlockPool:
         if self._num_references[block]:
             return
         if self._name_of[block] is not None:
-            self._cached[block] = None
+            self.vacancies.add_cached(block)
             return
         self._copies.forget(block)
         if self._copies.reads(block):
             self._resting.append(block)
         else:
-            self._free.append(block)
+            self.vacancies.add_free(block)
 
     def publish(self, block: int, name: bytes, *, parent_name: bytes) -> None:
         """Makes computed content known; of twins that were computed at the same time, only the first."""
@@ -102,10 +119,33 @@ class BlockPool:
 
     def copy(self, block: int) -> int:
         """A block of its own for whoever is about to write into a shared one; its reference goes over to the copy."""
-        own = self.take()
+        own = self.take(self.vacancies.shard_of(block))
         self._copies.add_within(block, block=own)
         self.drop(block)
         return own
+
+    def move(self, block: int, *, shard: int) -> int:
+        """Moves a referenced block, which nobody writes in this step, to a shard that has room.
+
+        All of its references, its name and its pin go over to the block that is returned; the tables are the caller's.
+        """
+        place = self.take(shard)
+        self._copies.add_within(block, block=place)
+        self._num_references[place], self._num_references[block] = self._num_references[block], 1
+        name = self._name_of[block]
+        if name is not None:
+            self._name_of[block] = None
+            self._name_of[place] = name
+            self._block_of[name] = place
+            if name in self.pins.held:
+                self.pins.hold(name, block=place)
+        self.drop(block)
+        return place
+
+    def is_pinned(self, block: int) -> bool:
+        """Whether a pin holds one of the block's references."""
+        name = self._name_of[block]
+        return name is not None and name in self.pins.held
 
     def move_out(self, blocks: list[int]) -> dict[int, int] | None:
         """Host blocks with the content of these distinct device blocks, by device block, each with one reference.
@@ -167,21 +207,45 @@ class BlockPool:
         copies, self._copies = self._copies, PendingCopies()
         for host_block in copies.read_on_host:
             self.host.drop(host_block)
-        self._free.extend(self._resting)
+        for block in self._resting:
+            self.vacancies.add_free(block)
         self._resting.clear()
         return copies.pairs()
+
+    def touch(self, name: bytes) -> None:
+        """Marks cached content as just used, on both tiers."""
+        block, host_block = self._block_of.get(name), self.host.find(name)
+        if block is not None:
+            self.vacancies.touch(block)
+        if host_block is not None:
+            self.host.touch(host_block)
+
+    def admit(self, name: bytes, *, parent_name: bytes) -> int:
+        """A block, cached under a name that is new here, for content that is written at once; one must be available.
+
+        What gives way to it is not kept on the host: its copy would come after the write.
+        """
+        block, is_cached = self.vacancies.take(self.vacancies.widest)
+        if is_cached:
+            self._evict(block, keeps=False)
+        self.vacancies.add_cached(block)
+        self.publish(block, name, parent_name=parent_name)
+        return block
 
     def check_integrity(self, *, references: Iterable[int], host_references: Iterable[int]) -> None:
         """Asserts that the books are right, given every table entry. Takes time proportional to the pool."""
         counts = Counter([*references, *self.pins.held.values()])
         assert self._num_references == [counts[block] for block in range(self.num_blocks)], "wrong references"
-        states = Counter([*self._free, *self._cached, *self._resting, *counts])
+        free = [block for blocks in self.vacancies.free for block in blocks]
+        cached = [block for blocks in self.vacancies.cached for block in blocks]
+        states = Counter([*free, *cached, *self._resting, *counts])
         assert states == Counter(range(self.num_blocks)), "a block is lost or in two states"
         named = {block: name for block, name in enumerate(self._name_of) if name is not None}
         assert named == {block: name for name, block in self._block_of.items()}, "wrong names"
-        assert named.keys() >= self._cached.keys(), "a cached block has no name"
-        assert named.keys().isdisjoint([*self._free, *self._resting]), "a free block has a name"
+        assert named.keys() >= set(cached), "a cached block has no name"
+        assert named.keys().isdisjoint([*free, *self._resting]), "a free block has a name"
         assert all(self._block_of[name] == block for name, block in self.pins.held.items()), "a pin holds a wrong block"
+        self.vacancies.check_integrity()
         self.host.check_integrity([*host_references, *self._copies.read_on_host])
 
     def _label(self, block: int, name: bytes) -> None:
@@ -195,22 +259,20 @@ class BlockPool:
             self.reference(block)
             self.pins.hold(name, block=block)
 
-    def _evict(self) -> int:
-        """Takes the place of the least recently used content, which goes to the host if there is room."""
-        block, _ = self._cached.popitem(last=False)
+    def _evict(self, block: int, *, keeps: bool = True) -> None:
+        """Clears a cached block, whose content goes to the host if there is room and it `keeps` what it had."""
         name = self._name_of[block]
         assert name is not None, f"cached block {block} has no name"
         home = self.host.find(name)
         if home is not None:
             self.host.touch(home)
-        elif self.host.num_available_blocks:
+        elif keeps and self.host.num_available_blocks:
             self.host.drop(self._copy_out(block))
         else:
             self._events.record_removed(name)
         self._name_of[block] = None
         del self._block_of[name]
         self._copies.forget(block)
-        return block
 
     def _home_of(self, block: int) -> int | None:
         """The host block that holds the same content, if there is one."""
@@ -220,7 +282,7 @@ class BlockPool:
         return None if name is None else self.host.find(name)
 
     def _copy_out(self, block: int) -> int:
-        host_block, dropped = self.host.take()
+        host_block, dropped = self.host.take(self.vacancies.shard_of(block))
         if dropped is not None and dropped not in self._block_of:
             self._events.record_removed(dropped)
         self._copies.add_out(block, host_block=host_block)
@@ -230,7 +292,7 @@ class BlockPool:
         return host_block
 
     def _copy_in(self, host_block: int) -> int:
-        block = self.take()
+        block = self.take(self.host.vacancies.shard_of(host_block))
         if self._copies.add_in(host_block, block=block):
             self.host.reference(host_block)  # until the copies are taken
         name = self.host.name_of(host_block)

@@ -7,7 +7,8 @@ destination to source, so a destination has one writer, and these rules keep eve
     in      reads a host block after `out`: a host block that is read is not given to another content in this step
     within  reads a device block after `in`: a device block that is read is not given away in this step
 
-A copy of a copy goes back to the first source, so no copy waits for another one of its own kind.
+Those within the device are copies on write and moves between shards. A copy of a copy goes back to the first source,
+so no copy waits for another one of its own kind.
 """
 
 from dataclasses import dataclass, field

@@ -13,7 +13,6 @@ class Drafter:
     def __init__(self, config: EngineConfig, *, blocks: BlockManager) -> None:
         self._config = config
         self._blocks = blocks
-        self._shares: list[ScheduledSequence] = []  # that have drafts now
 
     def attach(self, batch: StepBatch, *, max_sequence_len: int) -> None:
         """Adds drafts to a batch that is otherwise complete, oldest sequences first."""
@@ -28,13 +27,6 @@ class Drafter:
                     share.draft_token_ids = draft_token_ids
                     share.num_new_tokens += len(draft_token_ids)
                     batch.num_tokens += len(draft_token_ids)
-                    self._shares.append(share)
-
-    def detach(self) -> None:
-        """Forgets the drafts of the last step."""
-        for share in self._shares:
-            share.draft_token_ids = ()
-        self._shares.clear()
 
     def _num_useful_tokens(self, sequence: Sequence, max_sequence_len: int) -> int:
         """Drafts that can be accepted; the token that is sampled behind them is a further one."""
@@ -48,10 +40,10 @@ class Drafter:
         return sequence.ngrams.propose(num_tokens)
 
     def _has_room(self, sequence: Sequence, batch: StepBatch, num_drafts: int) -> bool:
-        """Grows the table if that leaves every sequence of the batch the block that it may need next."""
+        """Grows the table if that leaves every sequence of the batch, and of its like, the block it may need next."""
         num_tokens = len(sequence) + num_drafts
         num_blocks = self._blocks.num_blocks_to_grow(sequence, num_tokens=num_tokens)
-        num_reserved = max(len(batch.sequences), self._config.num_watermark_blocks)
+        num_reserved = max(len(batch.sequences) * self._config.num_micro_batches, self._config.num_watermark_blocks)
         if num_blocks and num_blocks + num_reserved > self._blocks.num_available_blocks:
             return False
         return self._blocks.grow(sequence, num_tokens=num_tokens)

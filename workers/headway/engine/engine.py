@@ -1,15 +1,18 @@
 """The engine: requests in, tokens out, one step at a time."""
 
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 
 from headway.core.errors import NotFoundError
 from headway.core.request import GenerationRequest, SequenceOutput
-from headway.engine.batch import Runner, StepBatch, StepResult
+from headway.engine.batch import Runner, StepResult
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
 from headway.engine.events import BlockEventLog
+from headway.engine.handover import Handover
 from headway.engine.intake import Intake
 from headway.engine.ledger import Ledger
+from headway.engine.micro_batch import MicroBatch
 from headway.engine.pins import PinnedPrefix
 from headway.engine.preemption import PreemptionPolicy
 from headway.engine.request_blocks import RequestBlocks, request_blocks
@@ -27,6 +30,7 @@ class Engine:
     Attributes:
         config: its limits.
         events: what the prefix cache gained and lost.
+        handover: of blocks, to other engines and from them.
     """
 
     def __init__(
@@ -47,20 +51,26 @@ class Engine:
             enable_prefix_cache=config.enable_prefix_cache,
             salt=config.cache_salt,
             events=self.events,
+            num_shards=config.num_shards,
         )
         self._roster = Roster(self._blocks)
         self._policy = PreemptionPolicy(config.preemption)
         self._intake = Intake(config, roster=self._roster, blocks=self._blocks)
         self._scheduler = Scheduler(config, roster=self._roster, blocks=self._blocks, policy=self._policy)
         self._ledger = Ledger(config, roster=self._roster, blocks=self._blocks)
+        self.handover = Handover(config, roster=self._roster, blocks=self._blocks)
         self._runner = runner
         self._clock = clock
+        self._in_flight: deque[MicroBatch] = deque()  # in the order of their starts
         self._num_steps = 0
+        self._num_prefill_tokens = 0
+        self._num_decode_tokens = 0
         self._duration_s = 0.0
+        self._finished_s = 0.0
 
     @property
     def has_work(self) -> bool:
-        return bool(self._roster)
+        return bool(self._roster or self._in_flight)
 
     def submit(self, request: GenerationRequest) -> None:
         """Queues a request; its outputs come from the steps to follow, the last one with a finish reason.
@@ -85,7 +95,7 @@ class Engine:
         self._intake.accept(requests, arrival_s=self._clock())
 
     def cancel(self, request_id: str) -> bool:
-        """Frees a request's blocks at once; no output of it follows.
+        """Frees a request's blocks at once; no output of it follows, and its id is free again.
 
         False if it is unknown or has ended: a cancel may come late.
         """
@@ -95,22 +105,29 @@ class Engine:
         return is_known
 
     def step(self) -> list[SequenceOutput]:
-        """Computes one batch and returns what it brought, at most one output for each request.
+        """Starts as many batches as may be under way, and returns what the oldest one brought.
 
-        What the runner raises passes through and leaves every sequence as it was before the step: the owner may step
-        again, or give up with `fail_all`. Copies of blocks come first in a batch, and count as carried out.
+        It brings at most one output for each request. What the runner raises passes through. If no other batch was
+        under way, every sequence is as it was before the failed one: the owner may step again, or give up with
+        `fail_all`, as it must if there were others. Copies of blocks come first in a batch, and count as carried out.
         """
         started_s = self._clock()
-        batch = self._scheduler.schedule()
-        result = self._runner.execute(batch) if batch.has_work else StepResult([], [])
-        outputs = self._ledger.commit(batch, result)
-        self._duration_s = self._clock() - started_s
+        self._start_batches(started_s)
+        micro_batch, result = MicroBatch(started_s=started_s), StepResult([], [])
+        if self._in_flight:
+            micro_batch = self._in_flight.popleft()
+            micro_batch.arrive()
+            result = self._runner.finish()
+        outputs = self._ledger.commit(micro_batch.batch, result)
         self._num_steps += 1
-        self._observe(batch, result)
+        self._observe(micro_batch, result)
         return outputs
 
     def fail_all(self, error: str) -> list[SequenceOutput]:
-        """Ends every request with an error, frees all blocks, and returns the last outputs."""
+        """Ends every request with an error, frees all blocks, and returns the last outputs.
+
+        Batches that are under way stay so until they are stepped through; they bring nothing any more.
+        """
         for request_id in self._roster.request_ids:
             self._roster.fail(request_id, error)
         return self._roster.take_ended()
@@ -130,6 +147,10 @@ class Engine:
     def pinned_prefixes(self) -> list[PinnedPrefix]:
         return self._blocks.pinned_prefixes()
 
+    def set_placement(self, weights: Sequence[float]) -> None:
+        """Sets how the cache's shards share the blocks; raises InvalidArgumentError, as `BlockManager` does."""
+        self._blocks.set_placement(weights)
+
     def stats(self) -> StepStats:
         scheduler, roster, ledger, blocks = self._scheduler, self._roster, self._ledger, self._blocks
         return StepStats(
@@ -147,10 +168,11 @@ class Engine:
             num_used_host_blocks=blocks.num_used_host_blocks,
             num_prefix_queries=scheduler.num_prefix_queries,
             num_prefix_hits=scheduler.num_prefix_hits,
-            num_prefill_tokens=scheduler.num_prefill_tokens,
-            num_decode_tokens=scheduler.num_decode_tokens,
+            num_prefill_tokens=self._num_prefill_tokens,
+            num_decode_tokens=self._num_decode_tokens,
             num_draft_tokens=ledger.num_draft_tokens,
             num_accepted_tokens=ledger.num_accepted_tokens,
+            num_moved_blocks=blocks.num_moved_blocks,
             duration_s=self._duration_s,
         )
 
@@ -177,10 +199,32 @@ class Engine:
     def check_integrity(self) -> None:
         """Asserts that the engine's books are right: every block has exactly one state, every sequence one place."""
         self._roster.check_integrity()
+        num_batches = Counter(id(group) for micro_batch in self._in_flight for group in micro_batch.groups)
+        for group in self._roster.groups:
+            assert group.num_in_flight == num_batches[id(group)], "a group is in flight, or is not, unnoticed"
 
-    def _observe(self, batch: StepBatch, result: StepResult) -> None:
+    def _start_batches(self, started_s: float) -> None:
+        while len(self._in_flight) < self.config.num_micro_batches:
+            micro_batch = self._scheduler.schedule(num_in_flight=len(self._in_flight))
+            if not micro_batch.batch.has_work:
+                return
+            micro_batch.started_s = started_s
+            self._runner.start(micro_batch.batch)
+            micro_batch.depart()
+            self._in_flight.append(micro_batch)
+
+    def _observe(self, micro_batch: MicroBatch, result: StepResult) -> None:
+        """Takes the figures of a batch that has just been booked.
+
+        Its duration is what it held up the others: while it was behind another one in the pipeline, that one's counts.
+        """
+        batch, now_s = micro_batch.batch, self._clock()
+        self._duration_s = now_s - max(micro_batch.started_s, self._finished_s)
+        self._finished_s = now_s
+        self._num_prefill_tokens = micro_batch.num_prefill_tokens
+        self._num_decode_tokens = micro_batch.num_decode_tokens
         self._policy.observe_step(
-            num_prefill_tokens=self._scheduler.num_prefill_tokens,
+            num_prefill_tokens=micro_batch.num_prefill_tokens,
             num_tokens=batch.num_tokens,
             num_copies=len(batch.swap_out) + len(batch.swap_in),
             duration_s=self._duration_s,

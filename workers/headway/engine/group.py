@@ -29,6 +29,9 @@ class SequenceGroup:
         num_common_tokens: leading tokens that the leader computes for all, or None if there are none, or the others
             have forked.
         num_preemptions: how often it gave way.
+        num_in_flight: batches under way that hold shares of it. Until the last of them is back, the group runs: it is
+            neither preempted nor split nor forked. Its sequences may end at any time.
+        is_prefilling: tokens were left to compute behind its latest shares.
     """
 
     sequences: list[Sequence]
@@ -38,6 +41,8 @@ class SequenceGroup:
     shares: list[ScheduledSequence] = field(default_factory=list)
     num_common_tokens: int | None = None
     num_preemptions: int = 0
+    num_in_flight: int = 0
+    is_prefilling: bool = False
 
     def __post_init__(self) -> None:
         self.start_over()
@@ -60,6 +65,11 @@ class SequenceGroup:
     def num_places(self) -> int:
         """Sequences that it may run at once."""
         return len(self.sequences) if self.beams is None else self.beams.width
+
+    @property
+    def can_run_ahead(self) -> bool:
+        """Whether more can be started before the results of what is in flight are there: chunks of the same prompt."""
+        return self.is_prefilling and len(self.shares) == 1 and not self.shares[0].samples
 
     @property
     def can_split(self) -> bool:
@@ -88,7 +98,7 @@ class SequenceGroup:
     def start_over(self) -> None:
         """Prepares the computation of all tokens, the common ones first."""
         self.num_common_tokens = (_num_common_tokens(self.sequences) or None) if len(self.sequences) > 1 else None
-        self._renew_shares()
+        self.renew_shares()
         if self.beams is not None:
             self.beams.forget_candidates()
 
@@ -99,7 +109,7 @@ class SequenceGroup:
             follower.prompt_logprobs = list(self.leader.prompt_logprobs)
             follower.num_cached_tokens = self.leader.num_cached_tokens
         self.num_common_tokens = None
-        self._renew_shares()
+        self.renew_shares()
 
     def leave(self, sequence: Sequence, blocks: BlockManager) -> None:
         """Takes a sequence out and frees its blocks; a leader for whom others wait leaves them what it has computed."""
@@ -112,7 +122,7 @@ class SequenceGroup:
         if len(self.sequences) == 1:
             self.num_common_tokens = None
         if followers:
-            self._renew_shares()
+            self.renew_shares()
         else:
             self.shares = [share for share in self.shares if share.sequence is not sequence]
 
@@ -138,18 +148,21 @@ class SequenceGroup:
                 blocks.free(parent)
                 parent.status = SequenceStatus.FINISHED
         self.sequences = children
-        self._renew_shares()
+        self.renew_shares()
+
+    def renew_shares(self) -> None:
+        """Leaves the shares that are in flight alone, and plans the next ones anew."""
+        self.shares = [ScheduledSequence(sequence, 0, samples=False) for sequence in self.holders]
 
     def _hand_over(self, heir: Sequence, blocks: BlockManager) -> None:
+        if self.num_in_flight:
+            return  # the heir starts over: what is in flight is lost with its owner
         if self.status is SequenceStatus.RUNNING:
             blocks.fork(self.leader, heir)
             heir.prompt_logprobs = self.leader.prompt_logprobs
             heir.num_cached_tokens = self.leader.num_cached_tokens
         else:
             self.set_status(SequenceStatus.WAITING)  # what lies on the host goes: only what runs can be forked
-
-    def _renew_shares(self) -> None:
-        self.shares = [ScheduledSequence(sequence, 0, samples=False) for sequence in self.holders]
 
 
 def _num_common_tokens(sequences: list[Sequence]) -> int:

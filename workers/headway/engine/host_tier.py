@@ -4,34 +4,35 @@ A host block is free, referenced (a swapped sequence, or a copy under way, needs
 with a name, which gives way, least recently used first, to whoever needs the room.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Iterable
+
+from headway.engine.vacancies import Vacancies
 
 
 class HostTier:
     """Hands out host blocks and finds their content by name. It moves nothing itself."""
 
-    def __init__(self, num_blocks: int) -> None:
-        """`num_blocks` may be 0: no host tier."""
+    def __init__(self, num_blocks: int, *, num_shards: int = 1) -> None:
+        """`num_blocks` may be 0: no host tier. `num_shards` divides it."""
         self.num_blocks = num_blocks
+        self.vacancies = Vacancies(num_blocks, num_shards=num_shards)
         self._num_references = [0] * num_blocks
         self._name_of: list[bytes | None] = [None] * num_blocks
         self._block_of: dict[bytes, int] = {}
-        self._free = list(range(num_blocks - 1, -1, -1))
-        self._cached: OrderedDict[int, None] = OrderedDict()  # unreferenced, least recently used first
 
     @property
     def num_free_blocks(self) -> int:
-        return len(self._free)
+        return self.vacancies.num_free
 
     @property
     def num_cached_blocks(self) -> int:
         """Blocks whose content is kept for whoever comes next, and can be dropped."""
-        return len(self._cached)
+        return self.vacancies.num_cached
 
     @property
     def num_available_blocks(self) -> int:
-        return len(self._free) + len(self._cached)
+        return self.vacancies.num_available
 
     @property
     def num_used_blocks(self) -> int:
@@ -44,12 +45,14 @@ class HostTier:
     def name_of(self, block: int) -> bytes | None:
         return self._name_of[block]
 
-    def take(self) -> tuple[int, bytes | None]:
-        """A block with one reference, and the name of the content that was dropped for it."""
-        if self._free:
-            block, dropped = self._free.pop(), None
-        else:
-            block, _ = self._cached.popitem(last=False)
+    def take(self, shard: int = 0) -> tuple[int, bytes | None]:
+        """A block with one reference, and the name of the content that was dropped for it.
+
+        It is one of the shard, or where that is full, of the one with most room.
+        """
+        block, is_cached = self.vacancies.take(shard)
+        dropped = None
+        if is_cached:
             dropped = self._name_of[block]
             assert dropped is not None, f"cached host block {block} has no name"
             del self._block_of[dropped]
@@ -65,7 +68,7 @@ class HostTier:
 
     def reference(self, block: int) -> None:
         if self._num_references[block] == 0:
-            del self._cached[block]
+            self.vacancies.remove_cached(block)
         self._num_references[block] += 1
 
     def drop(self, block: int) -> None:
@@ -73,22 +76,24 @@ class HostTier:
         self._num_references[block] -= 1
         if self._num_references[block] == 0:
             if self._name_of[block] is None:
-                self._free.append(block)
+                self.vacancies.add_free(block)
             else:
-                self._cached[block] = None
+                self.vacancies.add_cached(block)
 
     def touch(self, block: int) -> None:
         """Marks cached content as just used."""
-        if block in self._cached:
-            self._cached.move_to_end(block)
+        self.vacancies.touch(block)
 
     def check_integrity(self, references: Iterable[int]) -> None:
         """Asserts that the books are right, given every reference there is. Takes time proportional to the tier."""
         counts = Counter(references)
         assert self._num_references == [counts[block] for block in range(self.num_blocks)], "wrong host references"
-        states = Counter([*self._free, *self._cached, *counts])
+        free = [block for blocks in self.vacancies.free for block in blocks]
+        cached = [block for blocks in self.vacancies.cached for block in blocks]
+        states = Counter([*free, *cached, *counts])
         assert states == Counter(range(self.num_blocks)), "a host block is lost or in two states"
         named = {block: name for block, name in enumerate(self._name_of) if name is not None}
         assert named == {block: name for name, block in self._block_of.items()}, "wrong host names"
-        assert named.keys() >= self._cached.keys(), "a cached host block has no name"
-        assert named.keys().isdisjoint(self._free), "a free host block has a name"
+        assert named.keys() >= set(cached), "a cached host block has no name"
+        assert named.keys().isdisjoint(free), "a free host block has a name"
+        self.vacancies.check_integrity()

@@ -8,7 +8,7 @@ from headway.engine.group import SequenceGroup
 from headway.engine.limits import finish_reason
 from headway.engine.output import beam_output, end_output, token_output
 from headway.engine.roster import Roster
-from headway.engine.sequence import Sequence
+from headway.engine.sequence import Sequence, SequenceStatus
 
 
 class Ledger:
@@ -31,12 +31,15 @@ class Ledger:
         """Returns the outputs of the batch, those of ended sequences among them."""
         outputs = self._roster.take_ended()
         self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
+        finished = SequenceStatus.FINISHED
         for share, samples, prompt_logprobs in zip(
             batch.sequences, result.samples, result.prompt_logprobs, strict=True
         ):
             sequence = share.sequence
+            if sequence.status is finished:
+                continue  # it was cancelled on the way
             if prompt_logprobs:
-                sequence.keep_prompt_logprobs(prompt_logprobs)
+                sequence.keep_prompt_logprobs(prompt_logprobs, start=share.start)
             num_drafts = len(share.draft_token_ids)
             sequence.num_computed_tokens += share.num_new_tokens - num_drafts
             if share.samples and not share.followers and sequence.sampling.beam is None:
@@ -51,17 +54,21 @@ class Ledger:
     def _advance_group(self, share: ScheduledSequence, samples: tuple[Sample, ...]) -> list[SequenceOutput]:
         """Books a share that concerns the whole group, or a prefill chunk."""
         sequence = share.sequence
-        self._blocks.publish(sequence)
         group = self._roster.find(sequence.request_id)
         assert group is not None, f"{sequence.request_id} was computed after its end"
+        if group.num_in_flight:
+            return []  # further chunks of the prompt are on their way; the last one brings what concerns all
+        self._blocks.publish(sequence)
         if sequence.num_computed_tokens == group.num_common_tokens:
             group.fork(self._blocks)
         if not share.samples:
             return []
         if group.beams is not None:
             return self._advance_beams(group, sequence, samples[0])
-        members = (sequence, *share.followers)
-        return [self._append(member, sample) for member, sample in zip(members, samples, strict=True)]
+        members = zip((sequence, *share.followers), samples, strict=True)
+        return [
+            self._append(member, sample) for member, sample in members if member.status is not SequenceStatus.FINISHED
+        ]
 
     def _append(self, sequence: Sequence, sample: Sample) -> SequenceOutput:
         """Appends sampled tokens up to the one that ends the sequence; of several, all but the last are computed."""
@@ -69,10 +76,11 @@ class Ledger:
             self._roster.end(sequence.request_id)
             return end_output(sequence, reason=FinishReason.ERROR, error=sample.error)
         num_new_tokens, reason = 0, None
+        eos_token_ids, max_sequence_len = self._eos_token_ids, self._max_sequence_len
         for token_id in sample.token_ids:
             sequence.token_ids.append(token_id)
             num_new_tokens += 1
-            reason = finish_reason(sequence, eos_token_ids=self._eos_token_ids, max_sequence_len=self._max_sequence_len)
+            reason = finish_reason(sequence, eos_token_ids=eos_token_ids, max_sequence_len=max_sequence_len)
             if reason is not None:
                 break
         assert num_new_tokens, f"nothing was sampled for {sequence.request_id}"

@@ -97,11 +97,12 @@ def finish_reason(sequence: Sequence, *, eos_token_ids: frozenset[int], max_sequ
         eos_token_ids: the model's own; heeded unless the request ignores them.
         max_sequence_len: prompt and output tokens at most.
     """
-    sampling, num_output_tokens = sequence.sampling, sequence.num_output_tokens
+    sampling, num_tokens = sequence.sampling, len(sequence.token_ids)
+    num_output_tokens = num_tokens - sequence.num_prompt_tokens
     if num_output_tokens > sampling.min_tokens:
         last = sequence.token_ids[-1]
         if last in sampling.stop_token_ids or (last in eos_token_ids and not sampling.ignore_eos):
             return FinishReason.STOP
-    if num_output_tokens >= sampling.max_tokens or len(sequence) >= max_sequence_len:
+    if num_output_tokens >= sampling.max_tokens or num_tokens >= max_sequence_len:
         return FinishReason.LENGTH
     return None

@@ -55,6 +55,21 @@ class Roster:
         return sum(group.num_places for group in self.running)
 
     @property
+    def is_prefilling(self) -> bool:
+        """Whether tokens are left to compute behind what is scheduled: of the running groups only the last has any."""
+        return bool(self.running) and self.running[-1].is_prefilling
+
+    @property
+    def num_shares(self) -> int:
+        """What the running groups have to compute in a step, those in their prefill left out."""
+        return sum([len(group.shares) for group in self.running if not group.is_prefilling])
+
+    @property
+    def num_shares_in_flight(self) -> int:
+        """Of those, the ones that are being computed."""
+        return sum([len(group.shares) for group in self.running if group.num_in_flight and not group.is_prefilling])
+
+    @property
     def num_waiting(self) -> int:
         """Sequences of waiting groups, swapped ones among them."""
         return sum(len(group.sequences) for group in self.waiting)
@@ -141,6 +156,7 @@ class Roster:
         assert all(member in self._group_of[member.request_id].sequences for member in self.sequences)
         assert all(group.status is SequenceStatus.RUNNING for group in self.running), "a running group has stopped"
         for group in self.waiting:
+            assert group.num_in_flight == 0, "a waiting group is in flight"
             assert group.status in (SequenceStatus.WAITING, SequenceStatus.SWAPPED), "a waiting group runs"
             held = [member for member in group.sequences if member.block_table or member.host_block_table]
             assert not held or group.status is SequenceStatus.SWAPPED, "a waiting group holds blocks"

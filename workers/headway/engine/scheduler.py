@@ -8,17 +8,23 @@ Groups of sequences run in the order of their arrival, and every running one arr
 A group is admitted, preempted and brought back whole. A prefill takes all of the budget it can use, and nobody is
 admitted behind an unfinished one, so decodes never wait for it.
 
+Several batches can be under way, and a group is in one of them at a time: each takes an equal part of the groups, the
+oldest that are free, so all have their turn. Only the chunks of a prompt follow each other without waiting, because
+none needs what another one samples. Where memory runs out and the group that would have to give way is in flight,
+nothing more is scheduled before the next batch is back.
+
 The oldest group can always take its next step, so every sequence ends: the others give way to it, and
 `max_sequence_len` keeps a sequence within the pool. Of samples that outgrow the pool together, the last one becomes
 a group of its own, which comes after them. A beam search that could outgrow the pool is refused.
 """
 
-from headway.engine.batch import StepBatch
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
 from headway.engine.drafts import Drafter
 from headway.engine.group import SequenceGroup
+from headway.engine.micro_batch import MicroBatch
 from headway.engine.preemption import PreemptionPolicy
+from headway.engine.rebalancing import Rebalancer
 from headway.engine.roster import Roster
 from headway.engine.sequence import Sequence, SequenceStatus
 
@@ -32,59 +38,87 @@ class Scheduler:
         num_preemptions: since the start, of groups.
         num_swaps: of those, the ones that moved blocks to the host.
         num_prefix_queries, num_prefix_hits: tokens looked up in the prefix cache, and found.
-        num_prefill_tokens, num_decode_tokens: in the latest batch; drafts are counted apart.
     """
 
     def __init__(self, config: EngineConfig, *, roster: Roster, blocks: BlockManager, policy: PreemptionPolicy) -> None:
         self._config = config
         self._max_tokens = config.max_num_batched_tokens
-        self._max_prefill_tokens = config.max_num_prefill_tokens or config.max_num_batched_tokens
+        self._max_prefill_tokens = config.max_num_prefill_tokens_per_batch
         self._roster = roster
         self._blocks = blocks
         self._policy = policy
         self._drafter = Drafter(config, blocks=blocks) if config.num_draft_tokens else None
-        self._batch = StepBatch(sequences=[], num_tokens=0)
-        self._is_prefilling = False  # a running group has tokens left to compute after this step
+        self._rebalancer = Rebalancer(config, blocks=blocks)
+        self._planned = MicroBatch()
+        self._batch = self._planned.batch
+        self._num_in_flight = 0
+        self._must_wait = False  # for a group in flight, which is to give way
         self.num_preemptions = 0
         self.num_swaps = 0
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
-        self.num_prefill_tokens = 0
-        self.num_decode_tokens = 0
 
-    def schedule(self) -> StepBatch:
-        """The next step's work. The batch is valid until the next call; its objects are used again.
+    def schedule(self, *, num_in_flight: int) -> MicroBatch:
+        """What is to be started next, of the groups that are not in flight.
 
         It may hold nothing but copies; those must be carried out all the same.
+
+        Args:
+            num_in_flight: batches; fewer than there may be.
         """
-        batch = self._batch
-        batch.sequences.clear()
-        batch.num_tokens = self.num_prefill_tokens = self.num_decode_tokens = 0
-        self._is_prefilling = False
-        if self._drafter is not None:
-            self._drafter.detach()
+        self._num_in_flight = num_in_flight
+        self._planned = planned = MicroBatch()
+        self._batch = batch = planned.batch
+        self._must_wait = False
         self._schedule_running()
         self._admit_waiting()
+        planned.num_decode_tokens = batch.num_tokens - planned.num_prefill_tokens
         if self._drafter is not None:
             max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
             self._drafter.attach(batch, max_sequence_len=max_sequence_len)
+        self._rebalancer.advance(self._roster.sequences)
         batch.swap_out, batch.swap_in, batch.block_copies = self._blocks.take_copies()
         assert self._roster.running or not self._roster.waiting, "groups are left that cannot be scheduled"
-        return batch
+        return planned
 
     def _schedule_running(self) -> None:
         running, index = self._roster.running, 0
+        batched, max_shares = self._batch.sequences, self._max_shares()
         while index < len(running):  # which preemption shortens from its end
             group = running[index]
+            if group.num_in_flight:
+                if not group.can_run_ahead:
+                    index += 1
+                    continue
+                group.renew_shares()
+            elif len(batched) >= max_shares and not group.is_prefilling:
+                index += 1
+                continue
             num_blocks = self._plan(group)
             if num_blocks == 0 or self._make_room(group, num_blocks):
                 self._enter(group)
                 index += 1
+            elif self._must_wait:
+                return
+
+    def _max_shares(self, *, num_waiting: int = 0) -> int:
+        """How many shares the batch takes, so that all batches are equal; its last group may bring more.
+
+        It leaves as many to each of those that can be started after it, but never more than an equal part of all: so
+        what has become unequal becomes equal again.
+        """
+        roster, num_batches = self._roster, self._config.num_micro_batches
+        if num_batches == 1:
+            return self._config.max_num_seqs
+        num_shares = min(roster.num_shares + num_waiting, self._config.max_num_seqs)
+        num_free = num_shares - roster.num_shares_in_flight
+        return min(-(-num_shares // num_batches), -(-num_free // (num_batches - self._num_in_flight)))
 
     def _plan(self, group: SequenceGroup) -> int:
         """Sets what each sequence of the group is to compute; returns how many blocks that takes at most."""
-        budget = self._max_tokens - self._batch.num_tokens
-        prefill_budget = self._max_prefill_tokens - self.num_prefill_tokens
+        planned, blocks = self._planned, self._blocks
+        budget = self._max_tokens - planned.batch.num_tokens
+        prefill_budget = self._max_prefill_tokens - planned.num_prefill_tokens
         num_common_tokens = group.num_common_tokens
         num_blocks = 0
         for share in group.shares:
@@ -98,37 +132,50 @@ class Scheduler:
                 num_new = budget
             budget -= num_new
             end = num_computed + num_new
+            share.start = num_computed
             share.num_new_tokens = num_new
+            share.draft_token_ids = ()
             share.samples = num_new > 0 and end == num_known
             if num_common_tokens is not None:
                 share.followers = group.followers if share.samples else ()
             if num_new:
-                num_blocks += self._blocks.num_blocks_to_grow(sequence, num_tokens=end)
+                num_blocks += blocks.num_blocks_to_grow(sequence, num_tokens=end)
         return num_blocks
 
     def _enter(self, group: SequenceGroup) -> None:
         """Adds what was planned to the batch."""
-        batch = self._batch
+        planned, batch = self._planned, self._batch
+        has_shares = is_prefilling = False
         for share in group.shares:
             num_new = share.num_new_tokens
             if num_new:
+                has_shares = True
                 batch.sequences.append(share)
                 batch.num_tokens += num_new
-            if num_new == 1 and share.samples:
-                self.num_decode_tokens += 1
-            else:
-                self.num_prefill_tokens += num_new
-                self._is_prefilling |= not share.samples
+            if not share.samples:
+                is_prefilling = True
+                planned.chunks.append(share)
+                planned.num_prefill_tokens += num_new
+            elif num_new > 1:
+                planned.num_prefill_tokens += num_new
+        group.is_prefilling = is_prefilling
+        if has_shares:
+            planned.groups.append(group)
 
     def _make_room(self, group: SequenceGroup, num_blocks: int) -> bool:
         """Gives a group the blocks of its plan, at the expense of the latest arrivals.
 
-        False if it is itself the latest and has given way, or if it is alone and has given up a sequence: then the
-        rest is to be planned anew.
+        False if the latest is in flight, and this one must wait; if it is itself the latest and has given way; or if
+        it is alone and has given up a sequence: then the rest is to be planned anew.
         """
         running = self._roster.running
-        while num_blocks > self._blocks.num_available_blocks and len(running) > 1:
+        while num_blocks > self._blocks.num_available_blocks:
             victim = running[-1]
+            if victim.num_in_flight:
+                self._must_wait = True
+                return False
+            if len(running) == 1:
+                break
             self._preempt(victim)
             if victim is group:
                 return False
@@ -182,9 +229,14 @@ class Scheduler:
             self._roster.fail(request_id, _NO_ROOM)
 
     def _admit_waiting(self) -> None:
-        roster = self._roster
-        while roster.waiting and not self._is_prefilling and self._prefill_budget() > 0:
+        roster, batched = self._roster, self._batch.sequences
+        if self._must_wait or not roster.waiting:
+            return
+        max_shares = self._max_shares(num_waiting=len(roster.waiting))
+        while roster.waiting and not roster.is_prefilling and self._prefill_budget() > 0:
             group = roster.next_waiting()
+            if len(batched) >= max_shares:
+                return
             if roster.num_places_taken + group.num_places > self._config.max_num_seqs:
                 return
             if self._take_in(group):
@@ -241,12 +293,12 @@ class Scheduler:
             assert grown, "blocks that were counted are not there"
             self._enter(group)
         else:
-            self._is_prefilling = True
+            group.is_prefilling = True
 
     def _prefill_budget(self) -> int:
         return min(
             self._max_tokens - self._batch.num_tokens,
-            self._max_prefill_tokens - self.num_prefill_tokens,
+            self._max_prefill_tokens - self._planned.num_prefill_tokens,
         )
 
     def _count_prefix(self, leader: Sequence, num_cached_tokens: int) -> None:

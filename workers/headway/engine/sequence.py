@@ -26,6 +26,8 @@ class Sequence:
         num_cached_tokens: of those, how many the prefix cache gave when the sequence was first scheduled.
         block_table: physical block of each `block_size` tokens, in order.
         host_block_table: host blocks that hold the computed tokens of a swapped sequence; else empty.
+        num_blocks_by_shard: leading entries of `block_table` that lie on each shard of the cache, as far as the block
+            manager has counted them; empty before it has.
         block_hashes: hash of each full block of `token_ids`, computed on demand by the block manager.
         num_published_blocks: leading blocks that the prefix cache gave or was offered.
         prompt_logprobs: of prompt tokens 1.., as far as they are computed, where asked for.
@@ -43,6 +45,7 @@ class Sequence:
     num_cached_tokens: int = 0
     block_table: list[int] = field(default_factory=list)
     host_block_table: list[int] = field(default_factory=list)
+    num_blocks_by_shard: list[int] = field(default_factory=list)
     block_hashes: list[bytes] = field(default_factory=list)
     num_published_blocks: int = 0
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
@@ -95,7 +98,7 @@ class Sequence:
         """Whether logits of prompt tokens are still to be computed, so that their KV must not come from a cache."""
         return self.sampling.num_prompt_logprobs is not None and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
 
-    def keep_prompt_logprobs(self, entries: tuple[TokenLogprobs, ...]) -> None:
-        """Keeps those of a share that starts at `num_computed_tokens`; after a preemption some are known already."""
-        num_known = max(0, len(self.prompt_logprobs) - self.num_computed_tokens)
+    def keep_prompt_logprobs(self, entries: tuple[TokenLogprobs, ...], *, start: int) -> None:
+        """Keeps those of a share that starts at token `start`; after a preemption some are known already."""
+        num_known = max(0, len(self.prompt_logprobs) - start)
         self.prompt_logprobs.extend(entries[num_known:])

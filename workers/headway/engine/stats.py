@@ -20,9 +20,11 @@ class StepStats:
         num_used_host_blocks: with the content of swapped sequences.
         num_prefix_queries, num_prefix_hits: tokens looked up in the prefix cache, and found, since the start; each
             sequence counts once, however often it is preempted.
-        num_prefill_tokens, num_decode_tokens: computed by the latest step; drafts are counted apart.
+        num_prefill_tokens, num_decode_tokens: computed by the batch that the latest step finished; drafts are counted
+            apart.
         num_draft_tokens, num_accepted_tokens: guessed ahead, and found right, since the start.
-        duration_s: of the latest step.
+        num_moved_blocks: between shards of the cache, to even them out, since the start.
+        duration_s: of that batch, from its start; behind another one in a pipeline, from when that one was done.
     """
 
     num_steps: int
@@ -43,7 +45,17 @@ class StepStats:
     num_decode_tokens: int
     num_draft_tokens: int
     num_accepted_tokens: int
+    num_moved_blocks: int
     duration_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStats:
+    """The device blocks of one shard of the cache: referenced; unreferenced but still shareable; empty."""
+
+    num_used: int
+    num_cached: int
+    num_free: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -59,6 +71,7 @@ class BlockStats:
         num_wasted_slots: of those, the ones without a token.
         num_host_used: with the content of swapped sequences.
         num_host_cached, num_host_free: as on the device.
+        shards: the device blocks, shard by shard.
     """
 
     num_used: int
@@ -72,3 +85,4 @@ class BlockStats:
     num_host_used: int
     num_host_cached: int
     num_host_free: int
+    shards: tuple[ShardStats, ...]
