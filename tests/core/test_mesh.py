@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headway.core.encoder import EncoderSpec
 from headway.core.errors import InvalidArgumentError
 from headway.core.mesh import ParallelConfig, split
 from headway.core.model import ExpertsSpec, Family, ModelSpec
@@ -69,6 +70,10 @@ def test_ranks_and_places_are_one_to_one(layout: ParallelConfig) -> None:
     for rank in range(layout.num_ranks):
         assert rank in layout.tensor_ranks(rank)
         assert len(layout.tensor_ranks(rank)) == layout.tp
+        parts = [layout.weight_part(mate) for mate in layout.weight_ranks(rank)]
+        assert parts == [(index, len(parts)) for index in range(len(parts))]
+        assert layout.weight_ranks(rank)[layout.weight_part(rank)[0]] == rank
+        assert {layout.place(mate).stage for mate in layout.weight_ranks(rank)} == {places[rank].stage}
         assert rank in layout.cache_ranks(rank)
         assert len(layout.cache_ranks(rank)) == layout.cp
         if (following := layout.next_rank(rank)) is not None:
@@ -124,7 +129,23 @@ def test_shares_without_copies_weigh_together_what_the_model_does() -> None:
         (ParallelConfig(tp=24), 24, "tp", "Use --tp 12"),
         (ParallelConfig(pp=6), 6, "pp", "Use --pp 5, which needs 5 workers."),
         (ParallelConfig(tp=2, pp=2), 3, "tp", "needs 4 workers; there are 3"),
+        (ParallelConfig(pp=9), 3, "pp", "pp is 9, and the model has 5 layers."),
+        (ParallelConfig(pp=9), 3, "pp", "Use --pp 3, which needs 3 workers."),
         (ParallelConfig(pp=2, stage_layers=(2, 2)), 2, "stage_layers", "2,2 are not 2 stages of 5 layers"),
+        (ParallelConfig(pp=2, stage_layers=(2, 2)), 2, "stage_layers", "Use --pp 2 --stage-layers 3,2, which"),
+        (ParallelConfig(pp=3, stage_layers=(1, 4)), 3, "stage_layers", "Use --pp 3 --stage-layers 2,2,1, which"),
+        (ParallelConfig(pp=2, stage_layers=(5, 0)), 2, "stage_layers", "Use --pp 2 --stage-layers 3,2, which"),
+        (ParallelConfig(tp=3, pp=2, stage_layers=(1, 4)), 6, "tp", "Use --tp 2 --pp 2 --stage-layers 1,4, which"),
+        (ParallelConfig(pp=6, stage_layers=(1,) * 6), 1, "pp", "Use one worker."),
+        (ParallelConfig(pp=2, stage_layers=(2, 2)), 2, "stage_layers", "Use --pp 2 --stage-layers 3,2, which needs 2"),
+        (ParallelConfig(pp=2, stage_layers=(0, 5)), 2, "stage_layers", "0,5 are not 2 stages"),
+        (ParallelConfig(pp=4), 3, "pp", "Use --pp 3, which needs 3 workers."),
+        (ParallelConfig(cp=4), 2, "cp", "Use --cp 2, which needs 2 workers."),
+        (ParallelConfig(cp=2, cp_ffn="both"), 2, "cp_ffn", "must be one of data, tensor"),
+        (ParallelConfig(tp=2, cp_ffn="tensor"), 2, "cp_ffn", "Give --cp 2 or more, or leave --cp-ffn out."),
+        (ParallelConfig(cp=5, cp_ffn="tensor"), 5, "cp", "12 heads over 2 KV heads cannot be split in 5"),
+        (ParallelConfig(cp=5, cp_ffn="tensor"), 5, "cp", "Use --cp 5, which needs 5 workers."),
+        (ParallelConfig(cp=5, cp_ffn="tensor"), 4, "cp", "Use --cp 4 --cp-ffn tensor, which needs 4 workers."),
         (ParallelConfig(cp=0), 1, "cp", "must be at least 1"),
     ],
 )
@@ -137,9 +158,40 @@ def test_what_does_not_go_is_refused_with_what_does(
     assert text in str(caught.value)
 
 
-@given(tp=st.integers(1, 6), pp=st.integers(1, 6), cp=st.integers(1, 3), num_workers=st.integers(1, 8))
-def test_the_nearest_layout_works_and_none_with_more_ranks_does(tp: int, pp: int, cp: int, num_workers: int) -> None:
-    wanted = ParallelConfig(tp=tp, pp=pp, cp=cp)
+def test_an_encoder_is_refused_by_the_axis_that_was_asked_for() -> None:
+    encoder = replace(SPEC, num_kv_heads=12, encoder=EncoderSpec(num_positions=64))
+    for axis in ("tp", "pp", "cp"):
+        with pytest.raises(InvalidArgumentError, match=f"runs on one worker, without {axis} 2") as caught:
+            check_parallel(encoder, ParallelConfig(**{axis: 2}), num_workers=2)
+        assert caught.value.field == axis
+        assert caught.value.hint == "Use one worker."
+
+
+def test_experts_are_spread_over_all_that_share_weights() -> None:
+    spec = replace(SPEC, num_kv_heads=12, experts=EXPERTS)
+    check_parallel(spec, ParallelConfig(tp=2, cp=3, cp_ffn="tensor"), num_workers=6)
+    with pytest.raises(InvalidArgumentError, match="tp 4 x cp 3 makes 12 parts, and the model has 6 experts"):
+        check_parallel(spec, ParallelConfig(tp=4, cp=3, cp_ffn="tensor"), num_workers=12)
+    check_parallel(spec, ParallelConfig(tp=4, cp=3), num_workers=12)
+
+
+def test_a_layout_is_written_as_it_is_asked_for() -> None:
+    layout = ParallelConfig(tp=2, pp=2, cp=4, stage_layers=(3, 2), cp_ffn="tensor")
+    assert layout.flags == "--tp 2 --pp 2 --cp 4 --stage-layers 3,2 --cp-ffn tensor"
+    assert ParallelConfig().flags == "--tp 1"
+
+
+@given(
+    tp=st.integers(1, 6),
+    pp=st.integers(1, 6),
+    cp=st.integers(1, 3),
+    ffn=st.sampled_from(["data", "tensor"]),
+    num_workers=st.integers(1, 8),
+)
+def test_the_nearest_layout_works_and_none_with_more_ranks_does(
+    tp: int, pp: int, cp: int, ffn: str, num_workers: int
+) -> None:
+    wanted = ParallelConfig(tp=tp, pp=pp, cp=cp, cp_ffn=ffn)
     nearest = nearest_parallel(SPEC, wanted, num_workers=num_workers)
     check_parallel(SPEC, nearest, num_workers=num_workers)
     for layout in LAYOUTS:

@@ -65,11 +65,16 @@ class ThreadAxis:
         self._meeting.end()
 
 
-def layouts(spec: ModelSpec, *, tp: int) -> list[Layout]:
+def layouts(spec: ModelSpec, *, tp: int, pp: int = 1) -> list[Layout]:
     """One a rank."""
-    meeting = Meeting(tp)
-    parallel = ParallelConfig(tp=tp)
-    return [Layout(shard_of(spec, parallel, rank=rank), ThreadAxis(meeting, rank=rank, size=tp)) for rank in range(tp)]
+    parallel = ParallelConfig(tp=tp, pp=pp)
+    meetings = [Meeting(tp) for _ in range(pp)]
+    layouts = []
+    for rank in range(parallel.num_ranks):
+        place = parallel.place(rank)
+        axis = ThreadAxis(meetings[place.stage], rank=place.tensor, size=tp)
+        layouts.append(Layout(shard_of(spec, parallel, rank=rank), axis))
+    return layouts
 
 
 def run_ranks(layouts: Sequence[Layout], function: Callable[[Layout], R]) -> list[R]:
@@ -93,19 +98,28 @@ def compute_logits(
     checkpoint: Checkpoint, prompts: list[list[int]], *, layout: Layout, num_steps: int = 3
 ) -> list[Tensor] | None:
     """Each prompt's logits [T, vocab_size], at the first rank: the last `num_steps` tokens come one by one."""
-    model = load_model(checkpoint, layout=layout, device=_CPU)
-    cache = _make_cache(checkpoint.spec, layout, num_blocks=len(prompts) * _num_blocks(prompts))
+    return compute_stages(checkpoint, prompts, layouts=[layout], num_steps=num_steps)
+
+
+def compute_stages(
+    checkpoint: Checkpoint, prompts: list[list[int]], *, layouts: Sequence[Layout], num_steps: int = 3
+) -> list[Tensor] | None:
+    """The same of a network in stages, all of which are computed here, one after the other."""
+    stages = []
+    for layout in layouts:
+        model = load_model(checkpoint, layout=layout, device=_CPU)
+        stages.append((model, _make_cache(checkpoint.spec, layout, num_blocks=len(prompts) * _num_blocks(prompts))))
     found: list[list[Tensor]] = [[] for _ in prompts]
     firsts = [0] * len(prompts)
     for step in range(num_steps, -1, -1):
         lasts = [len(prompt) - step for prompt in prompts]
-        logits = _step(model, prompts, firsts, lasts, cache=cache)
+        logits = _step(stages, prompts, firsts, lasts)
         if logits is not None:
             counts = [last - first for first, last in zip(firsts, lasts, strict=True)]
             for rows, part in zip(found, logits.split(counts), strict=True):
                 rows.append(part)
         firsts = lasts
-    return [torch.cat(rows) for rows in found] if layout.tensor.rank == 0 else None
+    return [torch.cat(rows) for rows in found] if layouts[-1].tensor.rank == 0 else None
 
 
 def read_progress(checkpoint: Checkpoint, *, layout: Layout) -> tuple[int, int]:
@@ -122,7 +136,7 @@ def read_progress(checkpoint: Checkpoint, *, layout: Layout) -> tuple[int, int]:
 
 
 def _step(
-    model: Model, prompts: list[list[int]], firsts: list[int], lasts: list[int], *, cache: list[LayerCache]
+    stages: list[tuple[Model, list[LayerCache]]], prompts: list[list[int]], firsts: list[int], lasts: list[int]
 ) -> Tensor | None:
     """Logits of the tokens from `firsts` to `lasts` of the prompts, one after the other."""
     spans = list(zip(prompts, firsts, lasts, strict=True))
@@ -131,6 +145,8 @@ def _step(
     tables = torch.arange(len(prompts) * _num_blocks(prompts), dtype=torch.int32).view(len(prompts), -1)
     own_first_slots = torch.repeat_interleave(tables[:, 0].long() * BLOCK_SIZE, counts)
     context = AttentionContext(
+        positions=positions,
+        own_positions=positions,
         slot_mapping=own_first_slots + positions,
         block_tables=tables,
         seq_lens=torch.tensor(lasts, dtype=torch.int32),
@@ -138,7 +154,11 @@ def _step(
     )
     token_ids = torch.tensor([token for prompt, first, last in spans for token in prompt[first:last]])
     rows = torch.arange(len(token_ids))
-    return model.compute_logits(model.forward(token_ids.long(), positions, context, cache, rows=rows))
+    hidden: Tensor | None = None
+    for model, cache in stages:
+        hidden = model.forward(token_ids.long(), context, cache, entering=hidden, rows=rows)
+    assert hidden is not None
+    return stages[-1][0].compute_logits(hidden)
 
 
 def _num_blocks(prompts: list[list[int]]) -> int:
@@ -151,4 +171,4 @@ def _make_cache(spec: ModelSpec, layout: Layout, *, num_blocks: int) -> list[Lay
     dtype = DTYPES[spec.dtype]
     # Keys lie transposed within a block.
     transposed = (*shape[:2], spec.head_dim, BLOCK_SIZE)
-    return [(torch.empty(transposed, dtype=dtype).mT, torch.empty(shape, dtype=dtype)) for _ in range(spec.num_layers)]
+    return [(torch.empty(transposed, dtype=dtype).mT, torch.empty(shape, dtype=dtype)) for _ in layout.shard.layers]

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -131,8 +132,8 @@ def test_rounded_weights_stay_close(make_variant: MakeVariant, variant: str, opt
     assert mean_error(run_split(rounded, prompts, tp=2), exact) < max(0.02, 1.5 * error_of_whole)
 
 
-def build_ranks(spec: ModelSpec, *, tp: int) -> list[tuple[Layout, Model]]:
-    return [(layout, build_model(spec, layout=layout, device=META)) for layout in layouts(spec, tp=tp)]
+def build_ranks(spec: ModelSpec, *, tp: int, pp: int = 1) -> list[tuple[Layout, Model]]:
+    return [(layout, build_model(spec, layout=layout, device=META)) for layout in layouts(spec, tp=tp, pp=pp)]
 
 
 def allowed_sizes(spec: ModelSpec) -> list[int]:
@@ -167,6 +168,7 @@ def test_each_element_is_on_one_rank_or_on_those_that_share_it(make_variant: Mak
 
 
 # Norms and biases are not counted, nor the matrices between a narrow embedding and the layers.
+EMBEDDINGS = ("embed_tokens.weight", "wte.weight")
 UNCOUNTED = ("project_in.weight", "project_out.weight")
 NOT_QUANTISED = ("embed_tokens.weight", "embed_positions.weight", "wte.weight", "wpe.weight", "gate.weight")
 NUM_PADDING_POSITIONS = {"opt": 2}
@@ -174,16 +176,21 @@ NUM_PADDING_POSITIONS = {"opt": 2}
 
 def counted_weight_bytes(spec: ModelSpec, layout: Layout, model: Model) -> int:
     """Of the parameters that a rank allocates; a tied head is packed apart from the embedding."""
+    shard = layout.shard
     matrix_bytes = 1 if spec.quantization else spec.dtype_bytes
     num_bytes = 0
     for name, parts in model.tensors().items():
         element_bytes = spec.dtype_bytes if name.endswith(NOT_QUANTISED) and "gate_proj" not in name else matrix_bytes
         if name.endswith("shared_expert_gate.weight"):
             element_bytes = spec.dtype_bytes
+        if name in EMBEDDINGS and not shard.is_first:
+            assert spec.tied_embeddings
+            element_bytes = matrix_bytes
         if name not in UNCOUNTED:
             num_bytes += sum(part.view.numel() * element_bytes for part in parts if part.view.dim() == 2)
-    num_bytes -= NUM_PADDING_POSITIONS.get(spec.family, 0) * spec.hidden_size * spec.dtype_bytes
-    if spec.tied_embeddings:
+    if shard.is_first:
+        num_bytes -= NUM_PADDING_POSITIONS.get(spec.family, 0) * spec.hidden_size * spec.dtype_bytes
+    if spec.tied_embeddings and shard.is_first and shard.is_last:
         num_bytes += len(layout.shard.vocab) * (spec.embedding_dim or spec.hidden_size) * matrix_bytes
     return num_bytes
 
@@ -194,11 +201,11 @@ def test_a_rank_allocates_the_bytes_that_are_planned(
     make_variant: MakeVariant, variant: str, quantization: str | None
 ) -> None:
     spec = replace(read_checkpoint(make_variant(variant)).spec, quantization=quantization)
-    for tp in allowed_sizes(spec):
-        for layout, model in build_ranks(spec, tp=tp):
+    for tp, pp in product(allowed_sizes(spec), range(1, spec.num_layers + 1)):
+        for layout, model in build_ranks(spec, tp=tp, pp=pp):
             planned = shard_weight_bytes(spec, layout.shard)
-            assert counted_weight_bytes(spec, layout, model) == planned, f"rank {layout.tensor.rank} of {tp}"
-            assert tp > 1 or planned == spec.weight_bytes
+            assert counted_weight_bytes(spec, layout, model) == planned, f"rank {layout.tensor.rank} of {tp} x {pp}"
+            assert tp * pp > 1 or planned == spec.weight_bytes
 
 
 @pytest.mark.parametrize("variant", ["llama", "mixtral", "gpt2"])

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import pytest
+import torch
 
 from headway.engine.batch import RunnerLostError
 from headway.runner.parallel.announcer import Announcer
@@ -67,6 +68,27 @@ def test_the_leader_does_not_wait_for_a_rank_that_is_one_step_behind():
     assert max(first_s, second_s) < 0.2
     # The first message was there when the rank began to listen.
     assert third_s < 1.5
+
+
+def announce_ahead(group: RankGroup) -> None:
+    """The other rank listens once the leader has announced as many steps as may be in flight, and one more."""
+    num_in_flight = 4
+    if group.rank == 0:
+        announcer = Announcer(group.control, num_in_flight=num_in_flight, timeout_s=group.timeout_s)
+        for number in range(num_in_flight + 1):
+            announcer.announce(message(number + 1))
+        group.tensor.all_reduce(torch.zeros(1), site="test")
+        announcer.stop()
+        return
+    group.tensor.all_reduce(torch.zeros(1), site="test")
+    listener = Listener(group)
+    for number in range(num_in_flight + 1):
+        assert len(listener.next().facts.token_ids) == number + 1
+    assert listener.next().kind is StepKind.STOP
+
+
+def test_as_many_steps_are_announced_ahead_as_may_be_in_flight():
+    run_ranks(2, announce_ahead)
 
 
 def hear_the_leader_die(group: RankGroup) -> float:

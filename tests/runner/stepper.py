@@ -5,7 +5,7 @@ from collections.abc import Callable
 from collections.abc import Sequence as Items
 
 from headway.core.request import SamplingParams, TokenLogprobs
-from headway.engine.batch import Runner, ScheduledSequence, StepBatch
+from headway.engine.batch import Runner, ScheduledSequence, StepBatch, StepResult
 from headway.engine.sequence import Sequence
 
 
@@ -44,11 +44,19 @@ class Stepper:
         return sequence
 
     def step(self) -> None:
-        shares = [self._share(sequence) for sequence in self.sequences if not is_done(sequence)]
-        num_tokens = sum(share.num_new_tokens for share in shares)
-        result = self._runner.execute(StepBatch(shares, num_tokens))
+        batch = self.schedule(self.sequences)
+        self._runner.start(batch)
+        self.commit(batch, self._runner.finish())
+
+    def schedule(self, sequences: Items[Sequence]) -> StepBatch:
+        """The next step of those that are not done."""
+        shares = [self._share(sequence) for sequence in sequences if not is_done(sequence)]
+        return StepBatch(shares, sum(share.num_new_tokens for share in shares))
+
+    def commit(self, batch: StepBatch, result: StepResult) -> None:
+        """Notes what a batch gave."""
         self.num_steps += 1
-        for share, samples, entries in zip(shares, result.samples, result.prompt_logprobs, strict=True):
+        for share, samples, entries in zip(batch.sequences, result.samples, result.prompt_logprobs, strict=True):
             sequence = share.sequence
             self.prompt_logprobs[sequence.request_id] += entries
             sequence.num_computed_tokens += share.num_new_tokens - len(share.draft_token_ids)

@@ -1,3 +1,4 @@
+import numpy as np
 import psutil
 import pytest
 import torch
@@ -5,7 +6,9 @@ import torch
 from headway.core.mesh import ParallelConfig
 from headway.core.model import Family, ModelSpec
 from headway.core.shard import shard_kv_bytes_per_token, shard_of
+from headway.models.layout import Alone
 from headway.runner.kv_pool import KvPool
+from headway.runner.shard_copies import copy_between
 
 SPEC = ModelSpec(
     family=Family.LLAMA,
@@ -65,13 +68,28 @@ def contents(memory: torch.Tensor, *, dim: int) -> list[float]:
     return blocks[:, 0].tolist()
 
 
+def copy(pairs: list[tuple[int, int]], source: torch.Tensor, destination: torch.Tensor) -> None:
+    copy_between(np.array(pairs, np.int32), source, destination, axis=Alone())
+
+
 def test_blocks_go_out_and_come_back_whole(pool):
-    pool.copy_out([(4, 0), (1, 3)])
+    copy([(4, 0), (1, 3)], pool.blocks, pool.host_memory)
     assert contents(pool.host_memory, dim=0) == [4, 101, 102, 1]
-    pool.copy_in([(3, 5), (2, 1)])
+    copy([(3, 5), (2, 1)], pool.host_memory, pool.blocks)
     assert contents(pool.memory, dim=2) == [0, 102, 2, 3, 4, 1]
 
 
 def test_a_block_is_copied_to_as_many_as_ask_for_it(pool):
-    pool.copy_within([(2, 0), (2, 5), (3, 4)])
+    copy([(2, 0), (2, 5), (3, 4)], pool.blocks, pool.blocks)
     assert contents(pool.memory, dim=2) == [2, 1, 2, 3, 3, 2]
+
+
+def test_a_block_that_was_read_can_be_written_elsewhere(pool):
+    other = KvPool(SPEC, num_blocks=4, block_size=2, device=torch.device("cpu"))
+    pool.copy_out([(1, 2)])
+    content = pool.read_block(1)
+    assert content.nbytes == pool.block_bytes
+    assert np.array_equal(pool.read_block(2, on_host=True), content)
+    other.write_block(3, content)
+    pool.memory.zero_()
+    assert np.array_equal(other.read_block(3), content), "it is a copy"

@@ -167,10 +167,12 @@ def test_drafts_right_and_wrong_leave_the_output_as_it_is_in_fewer_steps(runner,
 
 def test_a_batch_may_hold_copies_only(directory):
     runner = ModelRunner(read_checkpoint(directory), num_blocks=8, num_host_blocks=4)
-    result = runner.execute(StepBatch([], 0, swap_out=[(1, 2)], swap_in=[(2, 3)], block_copies=[(3, 4)]))
+    runner.start(StepBatch([], 0, swap_out=[(1, 2)], swap_in=[(2, 3)], block_copies=[(3, 4)]))
+    result = runner.finish()
     assert result.samples == []
     assert result.copy_s > 0
-    assert runner.execute(StepBatch([], 0)).copy_s == 0
+    runner.start(StepBatch([], 0))
+    assert runner.finish().copy_s == 0
 
 
 def test_a_sequence_that_moves_through_the_host_goes_on_as_before(directory):
@@ -186,5 +188,6 @@ def test_a_sequence_that_moves_through_the_host_goes_on_as_before(directory):
     back = list(zip(host_blocks, sequence.block_table, strict=True))
     # Other content takes the old blocks in the same step.
     others = [(stepper.take_block(), block) for block in blocks]
-    runner.execute(StepBatch([], 0, swap_out=out, swap_in=back, block_copies=others))
+    runner.start(StepBatch([], 0, swap_out=out, swap_in=back, block_copies=others))
+    runner.finish()
     assert stepper.run()[0] == plain_output(runner, prompts(3)[2], GREEDY)

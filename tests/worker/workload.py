@@ -4,6 +4,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headway.core.mesh import SINGLE
 from headway.core.request import GenerationRequest, Hypothesis, SamplingParams, TokenLogprobs
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
@@ -53,15 +54,19 @@ def generate(
 ) -> Run:
     """Submits all, steps until nothing is left, and checks the engine's books after every step.
 
-    `ranks`: that this process leads; they are let go.
+    Args:
+        ranks: that this process leads; they are let go.
+        num_blocks: of all ranks that share the cache together; `host_blocks` likewise.
     """
-    config = EngineConfig(**{"num_blocks": num_blocks, "max_model_len": 256, "block_size": 16, **limits})
+    parallel = SINGLE if ranks is None else ranks.parallel
+    defaults = {"max_model_len": 256, "block_size": 16, "num_micro_batches": parallel.pp, "num_shards": parallel.cp}
+    config = EngineConfig(**{"num_blocks": num_blocks, **defaults, **limits})
     runner = ModelRunner(
         checkpoint,
         group=ranks,
-        num_blocks=config.num_blocks,
+        num_blocks=config.num_blocks // parallel.cp,
         block_size=config.block_size,
-        num_host_blocks=config.host_blocks,
+        num_host_blocks=config.host_blocks // parallel.cp,
         num_threads=1,
     )
     engine = Engine(config, runner=runner, clock=time.perf_counter)

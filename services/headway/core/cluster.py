@@ -35,17 +35,24 @@ class Fabric:
     """What connects the workers of a group.
 
     Attributes:
-        latency_s: of one collective, however little it carries.
+        latency_s: of one collective of two workers, however little it carries.
         bytes_per_s: that leave one worker.
     """
 
     latency_s: float
     bytes_per_s: float
 
+    def collective_s(self, num_bytes: float, *, num_ranks: int) -> float:
+        """Seconds of one collective in which `num_bytes` leave each rank; N ranks meet in log2(N) rounds."""
+        if num_ranks == 1:
+            return 0.0
+        return self.latency_s * (num_ranks - 1).bit_length() + num_bytes / self.bytes_per_s
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanWorker:
-    """A worker that a plan may use."""
+    """A worker that a plan may use. Workers with one `machine`, the host of their addresses, are near each other."""
 
     worker_id: str
     hardware: Hardware
+    machine: str = ""

@@ -4,6 +4,19 @@ from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ShardUsage:
+    """The device blocks of one shard of a cache that lies on several ranks: referenced; still shareable; empty."""
+
+    num_used_blocks: int = 0
+    num_cached_blocks: int = 0
+    num_free_blocks: int = 0
+
+    @property
+    def num_blocks(self) -> int:
+        return self.num_used_blocks + self.num_cached_blocks + self.num_free_blocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class KvUsage:
     """One worker's blocks. Used, cached and free ones add up to the pool, likewise on the host.
 
@@ -18,6 +31,8 @@ class KvUsage:
         num_prefix_query_tokens, num_prefix_hit_tokens: looked up in the prefix cache, and found, since the start.
         num_recompute_preemptions, num_swap_preemptions: since the start.
         num_running, num_waiting, num_swapped: sequences.
+        shards: the device blocks, by cache-parallel rank; one where the cache is whole.
+        num_moved_blocks: between shards, to even them out, since the start.
     """
 
     worker_id: str
@@ -41,6 +56,8 @@ class KvUsage:
     num_running: int = 0
     num_waiting: int = 0
     num_swapped: int = 0
+    shards: tuple[ShardUsage, ...] = ()
+    num_moved_blocks: int = 0
 
     @property
     def num_blocks(self) -> int:
@@ -74,12 +91,14 @@ class BlockUse:
         is_on_host: in the host tier rather than the device's pool.
         num_tokens: of this sequence that are computed in it.
         shared_with: other sequences, of any request, whose tables name the block.
+        shard: the cache-parallel rank that has it, in its pool or host tier.
     """
 
     block_id: int
     is_on_host: bool = False
     num_tokens: int = 0
     shared_with: tuple[str, ...] = ()
+    shard: int = 0
 
     @property
     def num_references(self) -> int:
@@ -93,6 +112,7 @@ class SequenceBlocks:
     Attributes:
         label: its request id; for a beam, with its rank behind it.
         status: 'waiting', 'running' or 'swapped'.
+        num_shards: that its blocks may lie on.
     """
 
     label: str
@@ -102,6 +122,7 @@ class SequenceBlocks:
     num_computed_tokens: int
     num_preemptions: int = 0
     blocks: tuple[BlockUse, ...] = ()
+    num_shards: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

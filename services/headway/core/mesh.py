@@ -83,6 +83,14 @@ class ParallelConfig:
         place = self.place(rank)
         return tuple(self.rank_of(Place(place.stage, place.shard, tensor)) for tensor in range(self.tp))
 
+    def weight_ranks(self, rank: int) -> tuple[int, ...]:
+        """Those of the same stage that share each layer's weights with it, in the order of their parts."""
+        if self.cp_ffn == "data":
+            return self.tensor_ranks(rank)
+        stage = self.place(rank).stage
+        mates = [mate for mate in range(self.num_ranks) if self.place(mate).stage == stage]
+        return tuple(sorted(mates, key=self.weight_part))
+
     def cache_ranks(self, rank: int) -> tuple[int, ...]:
         """Those of the same stage and tensor coordinate, by shard."""
         place = self.place(rank)
@@ -106,6 +114,16 @@ class ParallelConfig:
         if self.cp_ffn == "tensor":
             return place.tensor * self.cp + place.shard, self.tp * self.cp
         return place.tensor, self.tp
+
+    @property
+    def flags(self) -> str:
+        """As `headway up` is asked for it."""
+        axes = [f"--{name} {size}" for name, size in (("tp", self.tp), ("pp", self.pp), ("cp", self.cp)) if size > 1]
+        if self.stage_layers:
+            axes.append(f"--stage-layers {','.join(map(str, self.stage_layers))}")
+        if self.cp_ffn != CP_FFN[0]:
+            axes.append(f"--cp-ffn {self.cp_ffn}")
+        return " ".join(axes) or "--tp 1"
 
     def __str__(self) -> str:
         axes = [f"{name} {size}" for name, size in (("tp", self.tp), ("pp", self.pp), ("cp", self.cp)) if size > 1]

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from enum import StrEnum
 from typing import Any
 
 from headway.core.cluster import PlanWorker
@@ -38,7 +39,8 @@ class EngineLimits:
         host_cache_bytes: host memory of each worker for swapped sequences and evicted prefixes.
         preemption: 'auto', 'recompute' or 'swap'.
         num_draft_tokens: per step of speculative decoding; 0 turns it off.
-        tp, pp, cp, cp_ffn: axes of every group; see `ParallelConfig`.
+        tp, pp, cp, cp_ffn, stage_layers: axes of every group; see `ParallelConfig`. Where only the stages' layers are
+            set, there are as many stages. Empty layers are the planner's choice.
     """
 
     block_size: int | None = None
@@ -54,11 +56,14 @@ class EngineLimits:
     pp: int | None = None
     cp: int | None = None
     cp_ffn: str | None = None
+    stage_layers: tuple[int, ...] = ()
 
     @property
     def parallel(self) -> ParallelConfig:
         """The layout of every group."""
-        axes: dict[str, Any] = {name: getattr(self, name) for name in ("tp", "pp", "cp", "cp_ffn")}
+        axes: dict[str, Any] = {name: getattr(self, name) for name in ("tp", "pp", "cp", "cp_ffn", "stage_layers")}
+        if self.pp is None and self.stage_layers:
+            axes["pp"] = len(self.stage_layers)
         return ParallelConfig(**{name: size for name, size in axes.items() if size is not None})
 
 
@@ -111,10 +116,12 @@ class Assignment:
     Attributes:
         worker_id: of the group's leader, rank 0. The bytes are its own.
         weight_bytes: weights as the worker holds them.
-        kv_cache_bytes: num_blocks blocks of block_size tokens.
+        kv_cache_bytes: the worker's part of num_blocks blocks of block_size tokens.
         reserved_bytes: activations, workspace and the runtime itself.
         max_num_prefill_tokens: of one step; None for all that the decodes leave.
-        host_cache_bytes: num_host_blocks blocks of block_size tokens in host memory.
+        num_blocks: of all the group's cache shards together; a worker has the blocks of its own, and of each the part
+            of its layers and heads.
+        host_cache_bytes: the worker's part of num_host_blocks blocks, as many on each cache shard, in host memory.
         preemption: how sequences give way: 'auto', 'recompute' or 'swap'.
         num_draft_tokens: per step of speculative decoding; 0 turns it off.
         ranks: the shares of the group's workers, by rank; empty for a lone worker.
@@ -152,15 +159,51 @@ class Assignment:
         return tuple(share.worker_id for share in self.shares)
 
 
+class Verdict(StrEnum):
+    """What became of a layout; the first three are chosen."""
+
+    REPLICAS = "replicas"
+    BEST = "best"
+    KEPT = "kept"
+    WORSE = "worse"
+    BETTER = "better"
+    MISSES = "misses"
+    UNFIT = "unfit"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alternative:
+    """A layout that the planner weighed: estimates, of the model that is worst served; 0 where it does not fit.
+
+    Attributes:
+        num_groups: that serve.
+        tpot_s: with one running sequence.
+        output_tokens_per_s: of all groups, within the objective where there is one.
+        longest_len: tokens of the longest sequence that a group's blocks hold.
+    """
+
+    parallel: ParallelConfig
+    verdict: Verdict
+    num_groups: int = 0
+    tpot_s: float = 0.0
+    output_tokens_per_s: float = 0.0
+    longest_len: int = 0
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingPlan:
-    """The artefact that the controller makes true. `plan_id` is unique and sorts by time."""
+    """The artefact that the controller makes true. `plan_id` is unique and sorts by time.
+
+    Attributes:
+        alternatives: the layouts that were weighed, the chosen one first; empty where there was no choice.
+    """
 
     plan_id: str
     created_at_s: float
     models: tuple[ModelDeployment, ...]
     workers: tuple[PlanWorker, ...]
     assignments: tuple[Assignment, ...]
+    alternatives: tuple[Alternative, ...] = ()
 
     def model(self, name: str) -> ModelDeployment | None:
         return next((model for model in self.models if model.name == name), None)

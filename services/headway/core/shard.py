@@ -1,7 +1,7 @@
 """What one rank of a group holds of a model: layers, heads, rows, experts; and what that weighs."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 from headway.core.errors import InvalidArgumentError
@@ -14,8 +14,10 @@ class ModelShard:
     """One rank's part.
 
     Attributes:
-        query_heads: of `num_heads`.
-        kv_heads: of `num_kv_heads`; where there are fewer than ranks, several ranks hold the same one.
+        query_heads: of `num_heads`, projected here.
+        kv_heads: of `num_kv_heads`; where there are fewer than ranks, several ranks project the same one.
+        attended_query_heads, cached_kv_heads: the same, where ranks that share the cache split the weights: each
+            attends with the heads of all of them to its shard of their keys and values.
         mlp: of the `intermediate_size` of dense layers.
         shared_mlp: of the shared expert's width.
         experts: held whole.
@@ -27,6 +29,8 @@ class ModelShard:
     layers: Span
     query_heads: Span
     kv_heads: Span
+    attended_query_heads: Span
+    cached_kv_heads: Span
     mlp: Span
     shared_mlp: Span
     experts: Span
@@ -46,11 +50,17 @@ def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelSh
     place = parallel.place(rank)
     index, parts = parallel.weight_part(rank)
     query_heads, kv_heads = _split_heads(spec, parts=parts, index=index)
+    cache_parts = parts // parallel.tp  # 1, but where ranks that share the cache split the weights
+    first, last = (
+        _split_heads(spec, parts=parts, index=place.tensor * cache_parts + end) for end in (0, cache_parts - 1)
+    )
     experts = spec.experts
     return ModelShard(
         layers=_stage_layers(spec, parallel)[place.stage],
         query_heads=query_heads,
         kv_heads=kv_heads,
+        attended_query_heads=Span(first[0].start, last[0].stop),
+        cached_kv_heads=Span(first[1].start, last[1].stop),
         mlp=split(spec.intermediate_size, parts=parts, index=index),
         shared_mlp=split(experts.shared_intermediate_size if experts else 0, parts=parts, index=index),
         experts=split(experts.num_experts if experts else 0, parts=parts, index=index),
@@ -88,7 +98,7 @@ def shard_kv_bytes_per_token(spec: ModelSpec, shard: ModelShard) -> int:
     """Bytes of keys and values of one token that lies on the rank."""
     if spec.encoder is not None:
         return 0
-    return 2 * len(shard.layers) * len(shard.kv_heads) * spec.head_dim * spec.dtype_bytes
+    return 2 * len(shard.layers) * len(shard.cached_kv_heads) * spec.head_dim * spec.dtype_bytes
 
 
 def check_parallel(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> None:
@@ -99,19 +109,31 @@ def check_parallel(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: in
         return
     field, reason = fault
     nearest = nearest_parallel(spec, parallel, num_workers=num_workers)
-    flags = " ".join(f"--{axis} {getattr(nearest, axis)}" for axis in ("tp", "pp", "cp") if getattr(nearest, axis) > 1)
-    hint = f"Use {flags}, which needs {nearest.num_ranks} workers." if flags else "Use one worker."
+    if parallel.stage_layers and nearest.pp > 1:
+        nearest = replace(nearest, stage_layers=tuple(len(layers) for layers in _stage_layers(spec, nearest)))
+    hint = f"Use {nearest.flags}, which needs {nearest.num_ranks} workers."
+    if nearest.num_ranks == 1:
+        hint = "Use one worker."
+    if field == "cp_ffn" and parallel.cp == 1:
+        hint = "Give --cp 2 or more, or leave --cp-ffn out."
     raise InvalidArgumentError(reason, hint=hint, field=field)
 
 
 def nearest_parallel(spec: ModelSpec, wanted: ParallelConfig, *, num_workers: int) -> ParallelConfig:
     """The layout with the most ranks, and of those the one that differs least, that model and workers allow."""
-    axes = (range(1, max(1, limit) + 1) for limit in (wanted.tp, wanted.pp, wanted.cp))
-    layouts = (ParallelConfig(tp=tp, pp=pp, cp=cp, cp_ffn=wanted.cp_ffn) for tp, pp, cp in product(*axes))
+    stage_layers = wanted.stage_layers if next(_stage_faults(spec, wanted), None) is None else ()
+    limits = (min(wanted.tp, spec.num_heads), min(wanted.pp, spec.num_layers), min(wanted.cp, num_workers))
+    axes = product(*(range(1, max(1, limit) + 1) for limit in limits))
+    layouts = (
+        ParallelConfig(tp=tp, pp=pp, cp=cp, cp_ffn=ffn, stage_layers=stage_layers if pp == wanted.pp else ())
+        for tp, pp, cp in axes
+        for ffn in CP_FFN
+    )
     allowed = [layout for layout in layouts if _fault(spec, layout, num_workers=num_workers) is None]
 
     def rank(layout: ParallelConfig) -> tuple[int, ...]:
-        return (layout.num_ranks, layout.tp, layout.cp, layout.pp)
+        keeps_ffn = layout.cp_ffn == (wanted.cp_ffn if layout.cp > 1 else CP_FFN[0])
+        return (layout.num_ranks, keeps_ffn, layout.tp, layout.cp, layout.pp)
 
     return max(allowed, key=rank, default=ParallelConfig())
 
@@ -147,17 +169,27 @@ def _faults(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> I
             yield axis, f"{axis} is {getattr(parallel, axis)}; it must be at least 1."
     if parallel.cp_ffn not in CP_FFN:
         yield "cp_ffn", f"cp_ffn is '{parallel.cp_ffn}'; it must be one of {', '.join(CP_FFN)}."
+    if parallel.cp == 1 and parallel.cp_ffn != CP_FFN[0]:
+        yield "cp_ffn", f"cp_ffn is '{parallel.cp_ffn}', which takes cp 2 or more."
+    widest = next((axis for axis in ("tp", "pp", "cp") if getattr(parallel, axis) > 1), "tp")
     if spec.encoder is not None and parallel.num_ranks > 1:
-        yield "tp", f"{spec.architecture} does not generate: it runs on one worker."
+        yield widest, f"{spec.architecture} does not generate: it runs on one worker, without {parallel}."
     if (fault := _head_fault(spec, parallel)) is not None:
         yield fault
-    if parallel.tp > min(spec.intermediate_size, spec.vocab_size):
-        yield "tp", f"tp is {parallel.tp}, and the MLP is {spec.intermediate_size} wide."
-    if spec.experts is not None and spec.experts.num_experts < parallel.tp:
-        yield "tp", f"tp is {parallel.tp}, and the model has {spec.experts.num_experts} experts to spread."
+    parts, axis = _weight_parts(parallel)
+    if parts > min(spec.intermediate_size, spec.vocab_size):
+        yield axis, f"{parallel} makes {parts} parts, and the MLP is {spec.intermediate_size} wide."
+    if spec.experts is not None and spec.experts.num_experts < parts:
+        yield axis, f"{parallel} makes {parts} parts, and the model has {spec.experts.num_experts} experts to spread."
     yield from _stage_faults(spec, parallel)
     if parallel.num_ranks > num_workers:
-        yield "tp", f"{parallel} needs {parallel.num_ranks} workers; there are {num_workers}."
+        yield widest, f"{parallel} needs {parallel.num_ranks} workers; there are {num_workers}."
+
+
+def _weight_parts(parallel: ParallelConfig) -> tuple[int, str]:
+    """How many ranks share each weight, and the axis that makes them so many."""
+    is_tensor = parallel.cp_ffn == "tensor"
+    return parallel.tp * (parallel.cp if is_tensor else 1), "cp" if is_tensor else "tp"
 
 
 def _stage_faults(spec: ModelSpec, parallel: ParallelConfig) -> Iterator[tuple[str, str]]:
@@ -170,8 +202,7 @@ def _stage_faults(spec: ModelSpec, parallel: ParallelConfig) -> Iterator[tuple[s
 
 
 def _head_fault(spec: ModelSpec, parallel: ParallelConfig) -> tuple[str, str] | None:
-    parts = parallel.tp * parallel.cp if parallel.cp_ffn == "tensor" else parallel.tp
-    axis = "tp" if parts == parallel.tp else "cp"
+    parts, axis = _weight_parts(parallel)
     if parts <= spec.num_kv_heads:
         return None
     copies = parts // spec.num_kv_heads

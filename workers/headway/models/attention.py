@@ -1,14 +1,15 @@
 """Self-attention over a paged KV cache, for a flat batch of ragged sequences."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from headway import kernels
 from headway.core.model import ModelSpec
-from headway.models.layout import Layout
+from headway.models.layout import CacheExchange, Layout
 from headway.models.linear import Linear
 from headway.models.row_linear import RowLinear
 from headway.models.weights import NamedPart, Part, Piece
@@ -22,22 +23,31 @@ class AttentionContext:
     """Where the tokens of a step belong: T tokens of B sequences, one after the other.
 
     Attributes:
-        slot_mapping: [T] int64, block * block_size + offset that each token's key and value go to.
+        positions: [T] int64, in their sequences.
+        slot_mapping: [T] int64, block * block_size + offset that each token's key and value go to; -1: not here.
         block_tables: [B, max_blocks] int32, padded with zeros.
-        seq_lens: [B] int32, tokens of each sequence in the cache after this step.
+        seq_lens: [B] int32, tokens of each sequence in the cache here after this step.
         query_start: [B + 1] int32, first token of each sequence in the batch, then T.
+        own_positions: [t] int64, of the tokens that this rank has outside attention.
+        key_spans: [T, 2] int32, the tokens here that each one sees, by window; where the cache is not split each sees
+            all up to itself, and nothing is said.
     """
 
+    positions: Tensor
     slot_mapping: Tensor
     block_tables: Tensor
     seq_lens: Tensor
     query_start: Tensor
+    own_positions: Tensor
+    key_spans: Mapping[int | None, Tensor] = field(default_factory=dict)
 
 
 class Attention:
     """Fused query, key and value projection, rotation, cache and paged attention of one layer, for a rank's heads.
 
-    The caller applies `output` to what `__call__` returns, on the rows that it needs.
+    Where the cache is split, the rank attends to its part of it for all ranks along that axis, and puts together what
+    they have made of its own tokens and heads. The caller applies `output` to what `__call__` returns, on the rows that
+    it needs.
     """
 
     def __init__(
@@ -71,7 +81,10 @@ class Attention:
         )
         self.q_norm = torch.empty(spec.head_dim, dtype=dtype, device=device) if spec.qk_norm else None
         self.k_norm = torch.empty(spec.head_dim, dtype=dtype, device=device) if spec.qk_norm else None
-        self._num_heads = [len(query_heads), len(kv_heads), len(kv_heads)]
+        self._num_projected = len(query_heads) + 2 * len(kv_heads)
+        num_cached = len(layout.shard.cached_kv_heads)
+        self._num_heads = [len(layout.shard.attended_query_heads), num_cached, num_cached]
+        self._exchange = layout.exchange
         self._query_size = len(self._queries)
         self._head_dim = spec.head_dim
         self._scale = spec.head_dim**-0.5
@@ -79,9 +92,14 @@ class Attention:
         self._norm_eps = spec.norm_eps
         self._cos_sin = cos_sin if spec.rotates(layer) else None
 
-    def __call__(self, x: Tensor, positions: Tensor, context: AttentionContext, cache: LayerCache) -> Tensor:
-        """x [T, hidden] -> [T, query heads * head_dim], writing the tokens' keys and values into the cache."""
-        heads = self.qkv(x).view(x.shape[0], -1, self._head_dim)
+    def __call__(self, x: Tensor, context: AttentionContext, cache: LayerCache) -> Tensor:
+        """x [t, hidden] -> [t, query heads * head_dim], writing the tokens' keys and values into the cache.
+
+        t is T, but where ranks that share the cache have rows of their own.
+        """
+        heads = self.qkv(x).view(len(x), self._num_projected, self._head_dim)
+        if self._exchange is not None:
+            heads = self._exchange.gather(heads, len(context.positions))
         q, k, v = torch.split(heads, self._num_heads, dim=1)
         k_cache, v_cache = cache
         kernels.rotate_and_cache(
@@ -91,13 +109,18 @@ class Attention:
             k_cache=k_cache,
             v_cache=v_cache,
             slot_mapping=context.slot_mapping,
-            positions=positions,
+            positions=context.positions,
             cos_sin=self._cos_sin,
             q_norm_weight=self.q_norm,
             k_norm_weight=self.k_norm,
             norm_eps=self._norm_eps,
         )
-        out = kernels.paged_attention(
+        attend = self._attend_alone if self._exchange is None else partial(self._attend_together, self._exchange)
+        return attend(q, context, cache).view(len(x), self._query_size)
+
+    def _attend_alone(self, q: Tensor, context: AttentionContext, cache: LayerCache) -> Tensor:
+        k_cache, v_cache = cache
+        return kernels.paged_attention(
             q,
             k_cache=k_cache,
             v_cache=v_cache,
@@ -107,7 +130,25 @@ class Attention:
             scale=self._scale,
             sliding_window=self._window,
         )
-        return out.view(x.shape[0], self._query_size)
+
+    def _attend_together(
+        self, exchange: CacheExchange, q: Tensor, context: AttentionContext, cache: LayerCache
+    ) -> Tensor:
+        k_cache, v_cache = cache
+        partials = q.new_empty((*q.shape[:2], self._head_dim + 1), dtype=torch.float32)
+        kernels.paged_attention(
+            q,
+            k_cache=k_cache,
+            v_cache=v_cache,
+            block_tables=context.block_tables,
+            seq_lens=context.seq_lens,
+            query_start=context.query_start,
+            scale=self._scale,
+            key_spans=context.key_spans[self._window],
+            out=partials[..., :-1],
+            lse=partials[..., -1],
+        )
+        return kernels.merge_partials(exchange.scatter(partials), dtype=q.dtype)
 
     def named(self, output: str) -> Iterator[NamedPart]:
         """What is stored where query, key and value are apart; `output` names the output projection."""

@@ -59,15 +59,14 @@ class Block:
     def __call__(
         self,
         hidden: Tensor,
-        positions: Tensor,
         context: AttentionContext,
         cache: LayerCache,
         *,
         rows: Tensor | None,
     ) -> Tensor:
-        """hidden [T, hidden] -> the same, or its `rows` only."""
+        """hidden [t, hidden] -> the same, or its `rows` only."""
         x = self.attention_norm(hidden) if self._pre_norm else hidden
-        attended = self.attention(x, positions, context, cache)
+        attended = self.attention(x, context, cache)
         if rows is not None:
             attended, hidden = attended[rows], hidden[rows]
         hidden = self.attention.output(attended, residual=hidden)

@@ -13,10 +13,10 @@ class VocabEmbedding:
     """Rows of the vocabulary that this rank has; those of other ranks count as zeros, and all are added up."""
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, dtype: torch.dtype, device: torch.device) -> None:
-        self.width = spec.embedding_dim or spec.hidden_size
+        self._width = spec.embedding_dim or spec.hidden_size
         self._rows = Piece(layout.shard.vocab, spec.vocab_size)
         self._axis = layout.tensor
-        self.weight = torch.empty(len(self._rows), self.width, dtype=dtype, device=device)
+        self.weight = torch.empty(len(self._rows), self._width, dtype=dtype, device=device)
 
     def __call__(self, token_ids: Tensor) -> Tensor:
         """token_ids [T] -> a new [T, width]."""
@@ -29,4 +29,4 @@ class VocabEmbedding:
 
     @property
     def part(self) -> Part:
-        return Part.of(self.weight, self._rows, Piece.whole(self.width))
+        return Part.of(self.weight, self._rows, Piece.whole(self._width))

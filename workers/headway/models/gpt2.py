@@ -21,47 +21,61 @@ class Gpt2:
     """See `headway.models.model.Model`."""
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
-        dtype = DTYPES[spec.dtype]
-        self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
-        self._positions = torch.empty(spec.max_position, spec.hidden_size, dtype=dtype, device=device)
-        self._blocks = [
-            Block(spec, layer, layout=layout, dtype=dtype, device=device) for layer in range(spec.num_layers)
-        ]
-        self._norm = LayerNorm(spec, dtype=dtype, device=device)
-        self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
+        dtype, shard = DTYPES[spec.dtype], layout.shard
+        self._embedding: VocabEmbedding | None = None
+        self._positions: Tensor | None = None
+        self._norm: LayerNorm | None = None
+        self._head: Head | None = None
+        if shard.is_first:
+            self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
+            self._positions = torch.empty(spec.max_position, spec.hidden_size, dtype=dtype, device=device)
+        self._blocks = {layer: Block(spec, layer, layout=layout, dtype=dtype, device=device) for layer in shard.layers}
+        if shard.is_last:
+            self._norm = LayerNorm(spec, dtype=dtype, device=device)
+            self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
 
     def forward(
         self,
         token_ids: Tensor,
-        positions: Tensor,
         attention: AttentionContext,
         kv_cache: Sequence[LayerCache],
         *,
+        entering: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        hidden = self._embedding(token_ids)
-        hidden += functional.embedding(positions, self._positions)
-        for block, cache in zip(self._blocks, kv_cache, strict=True):
-            wanted = rows if block is self._blocks[-1] else None
-            hidden = block(hidden, positions, attention, cache, rows=wanted)
-        return self._norm(hidden)
+        hidden = self._embed(token_ids, attention.own_positions) if entering is None else entering
+        last = None if self._head is None else self._blocks[max(self._blocks)]
+        for block, cache in zip(self._blocks.values(), kv_cache, strict=True):
+            hidden = block(hidden, attention, cache, rows=rows if block is last else None)
+        return hidden if self._norm is None else self._norm(hidden)
+
+    def _embed(self, token_ids: Tensor, positions: Tensor) -> Tensor:
+        assert self._embedding is not None, "the first stage embeds"
+        assert self._positions is not None, "the first stage embeds"
+        return self._embedding(token_ids).add_(functional.embedding(positions, self._positions))
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
+        assert self._head is not None, "the last stage gives logits"
         return self._head(hidden)
 
     def tensors(self) -> Tensors:
         return by_name(self._named())
 
     def _named(self) -> Iterator[NamedPart]:
-        yield "wte.weight", self._embedding.part
-        yield "wpe.weight", Part.whole(self._positions)
-        yield from self._norm.named("ln_f")
-        for index, block in enumerate(self._blocks):
+        if self._embedding is not None:
+            yield "wte.weight", self._embedding.part
+        if self._positions is not None:
+            yield "wpe.weight", Part.whole(self._positions)
+        for index, block in self._blocks.items():
             yield from under(f"h.{index}", _named_in_block(block))
-        yield from self._head.named("lm_head")
+        if self._norm is not None:
+            yield from self._norm.named("ln_f")
+        if self._head is not None:
+            yield from self._head.named("lm_head", embedding="wte")
 
     def linears(self) -> list[Linear]:
-        return [self._head.linear, *(linear for block in self._blocks for linear in block.linears())]
+        heads = [] if self._head is None else [self._head.linear]
+        return [*heads, *(linear for block in self._blocks.values() for linear in block.linears())]
 
 
 def _named_in_block(block: Block) -> Iterator[NamedPart]:

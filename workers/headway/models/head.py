@@ -16,19 +16,27 @@ class Head:
     """Each rank computes the logits of its part of the vocabulary; the first one collects them."""
 
     def __init__(
-        self, spec: ModelSpec, embedding: VocabEmbedding, *, layout: Layout, dtype: torch.dtype, device: torch.device
+        self,
+        spec: ModelSpec,
+        embedding: VocabEmbedding | None,
+        *,
+        layout: Layout,
+        dtype: torch.dtype,
+        device: torch.device,
     ) -> None:
-        """`embedding`: shares its weight if the model's head is tied to it."""
+        """`embedding`: shares its weight if the model's head is tied to it; None if it is in another stage."""
         self._axis = layout.tensor
         self._rows = Piece(layout.shard.vocab, spec.vocab_size)
         self._is_tied = spec.tied_embeddings
+        shared = embedding if spec.tied_embeddings else None
+        self._is_sharing = shared is not None
         self.linear = Linear(
-            embedding.width,
+            spec.embedding_dim or spec.hidden_size,
             len(self._rows),
             bias=False,
             dtype=dtype,
             device=device,
-            weight=embedding.weight if spec.tied_embeddings else None,
+            weight=None if shared is None else shared.weight,
         )
 
     def __call__(self, hidden: Tensor) -> Tensor | None:
@@ -45,6 +53,8 @@ class Head:
             return None
         return torch.cat([columns[:, :width] for columns, width in zip(gathered, widths, strict=True)], dim=1)
 
-    def named(self, name: str) -> list[NamedPart]:
-        """Nothing if tied: the embedding's tensor fills both."""
-        return [] if self._is_tied else list(self.linear.named(name, rows=self._rows))
+    def named(self, name: str, *, embedding: str) -> list[NamedPart]:
+        """What is stored for it: the tensor of that name, or the embedding's if tied; nothing if that fills both."""
+        if self._is_sharing:
+            return []
+        return list(self.linear.named(embedding if self._is_tied else name, rows=self._rows))

@@ -1,5 +1,6 @@
 """A network's part in a group: what it holds, and how it adds up with the others."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -26,8 +27,30 @@ class TensorAxis(Protocol):
         """Tensors of equal shape, by rank, at rank 0; None elsewhere."""
 
 
+class CacheAxis(Protocol):
+    """The ranks among which each sequence's keys and values are split.
+
+    Lists are by rank; the own entry is what was given. Tensors are contiguous.
+
+    Attributes:
+        rank, size: of this rank's place on the axis.
+    """
+
+    rank: int
+    size: int
+
+    def gather(self, x: Tensor, *, sizes: Sequence[int], site: str) -> list[Tensor] | None:
+        """Every rank's x at rank 0, None elsewhere; they differ in dim 0 only, whose `sizes` each rank knows."""
+
+    def all_gather(self, x: Tensor, *, sizes: Sequence[int], site: str) -> list[Tensor]:
+        """`gather` at every rank."""
+
+    def all_to_all(self, parts: Sequence[Tensor], *, shapes: Sequence[Sequence[int]], site: str) -> list[Tensor]:
+        """What every rank has for this one, of the given shapes; `parts` are what this one has for each."""
+
+
 class Alone:
-    """An axis of one rank."""
+    """An axis of one rank, of either kind."""
 
     rank = 0
     size = 1
@@ -35,16 +58,43 @@ class Alone:
     def all_reduce(self, x: Tensor, *, site: str) -> Tensor:  # noqa: ARG002
         return x
 
-    def gather(self, x: Tensor, *, site: str) -> list[Tensor] | None:  # noqa: ARG002
+    def gather(self, x: Tensor, *, sizes: Sequence[int] = (), site: str) -> list[Tensor] | None:  # noqa: ARG002
         return [x]
+
+    def all_gather(self, x: Tensor, *, sizes: Sequence[int], site: str) -> list[Tensor]:  # noqa: ARG002
+        return [x]
+
+    def all_to_all(
+        self,
+        parts: Sequence[Tensor],
+        *,
+        shapes: Sequence[Sequence[int]],  # noqa: ARG002
+        site: str,  # noqa: ARG002
+    ) -> list[Tensor]:
+        return list(parts)
+
+
+class CacheExchange(Protocol):
+    """How ranks along the cache axis hand each other what attention needs.
+
+    A rank has t tokens and h query heads of its own outside attention, of T and H in all; of queries, keys and values
+    together it projects p heads of P.
+    """
+
+    def gather(self, heads: Tensor, num_tokens: int) -> Tensor:
+        """Queries, keys and values [t, p, head_dim] -> [T, P, head_dim], `num_tokens` being T."""
+
+    def scatter(self, partials: Tensor) -> Tensor:
+        """This shard's results [T, H, width] -> those of all N shards for this rank, [N, t, h, width]."""
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a rank's network is built by."""
+    """What a rank's network is built by. `exchange` is None where the cache is not split."""
 
     shard: ModelShard
     tensor: TensorAxis
+    exchange: CacheExchange | None = None
 
 
 def alone(spec: ModelSpec) -> Layout:

@@ -56,55 +56,71 @@ class Llama:
     """See `headway.models.model.Model`."""
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
-        dtype = DTYPES[spec.dtype]
+        dtype, shard = DTYPES[spec.dtype], layout.shard
         cos_sin = rotary_table(spec.rope, spec.max_position).to(device) if spec.rope else None
         self._spec = spec
-        self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
-        self._layers = [
-            LlamaLayer(spec, layer, layout=layout, dtype=dtype, device=device, cos_sin=cos_sin)
-            for layer in range(spec.num_layers)
-        ]
-        self._norm = torch.empty(spec.hidden_size, dtype=dtype, device=device)
-        self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
+        self._embedding: VocabEmbedding | None = None
+        self._norm: Tensor | None = None
+        self._head: Head | None = None
+        if shard.is_first:
+            self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
+        self._layers = {
+            layer: LlamaLayer(spec, layer, layout=layout, dtype=dtype, device=device, cos_sin=cos_sin)
+            for layer in shard.layers
+        }
+        if shard.is_last:
+            self._norm = torch.empty(spec.hidden_size, dtype=dtype, device=device)
+            self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
 
     def forward(
         self,
         token_ids: Tensor,
-        positions: Tensor,
         attention: AttentionContext,
         kv_cache: Sequence[LayerCache],
         *,
+        entering: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        eps = self._spec.norm_eps
-        residual = self._embedding(token_ids)
-        hidden = kernels.rms_norm(residual, self._layers[0].attention_norm, eps=eps)
-        next_norms = [layer.attention_norm for layer in self._layers[1:]] + [self._norm]
-        for layer, cache, next_norm in zip(self._layers, kv_cache, next_norms, strict=True):
-            attended = layer.attention(hidden, positions, attention, cache)
-            if rows is not None and layer is self._layers[-1]:
+        eps, layers = self._spec.norm_eps, list(self._layers.values())
+        residual = self._embed(token_ids) if entering is None else entering
+        hidden = kernels.rms_norm(residual, layers[0].attention_norm, eps=eps)
+        next_norms = [*(layer.attention_norm for layer in layers[1:]), self._norm]
+        last = None if self._norm is None else layers[-1]
+        for layer, cache, next_norm in zip(layers, kv_cache, next_norms, strict=True):
+            attended = layer.attention(hidden, attention, cache)
+            if rows is not None and layer is last:
                 attended, residual = attended[rows], residual[rows]
             hidden = layer.attention.output(attended)
             hidden = kernels.add_rms_norm(hidden, residual, layer.mlp_norm, eps=eps)
             hidden = layer.mlp(hidden)
+            if next_norm is None:
+                return residual.add_(hidden)
             hidden = kernels.add_rms_norm(hidden, residual, next_norm, eps=eps)
         return hidden
 
+    def _embed(self, token_ids: Tensor) -> Tensor:
+        assert self._embedding is not None, "the first stage embeds"
+        return self._embedding(token_ids)
+
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
+        assert self._head is not None, "the last stage gives logits"
         return self._head(hidden)
 
     def tensors(self) -> Tensors:
         return by_name(self._named())
 
     def _named(self) -> Iterator[NamedPart]:
-        yield "embed_tokens.weight", self._embedding.part
-        yield "norm.weight", Part.whole(self._norm)
-        for index, layer in enumerate(self._layers):
+        if self._embedding is not None:
+            yield "embed_tokens.weight", self._embedding.part
+        for index, layer in self._layers.items():
             yield from under(f"layers.{index}", layer.named())
-        yield from self._head.named("lm_head")
+        if self._norm is not None:
+            yield "norm.weight", Part.whole(self._norm)
+        if self._head is not None:
+            yield from self._head.named("lm_head", embedding="embed_tokens")
 
     def linears(self) -> list[Linear]:
-        linears = [self._head.linear]
-        for layer in self._layers:
+        linears = [] if self._head is None else [self._head.linear]
+        for layer in self._layers.values():
             linears += [*layer.attention.linears(), *layer.mlp.linears()]
         return linears

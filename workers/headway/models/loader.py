@@ -66,8 +66,9 @@ def load_model(
     _check_dtype(checkpoint, device)
     spec = checkpoint.spec
     model = build_model(spec, layout=layout, device=device)
-    is_alone = layout.tensor.size == 1
-    whole = model if is_alone else build_model(spec, layout=alone(spec), device=torch.device("meta"))
+    everything = alone(spec)
+    is_all = layout.shard == everything.shard
+    whole = model if is_all else build_model(spec, layout=everything, device=torch.device("meta"))
     _load(model, checkpoint, progress, whole=whole)
     return model
 

@@ -16,30 +16,39 @@ DTYPES = {"float32": torch.float32, "float16": torch.float16, "bfloat16": torch.
 
 
 class Model(Protocol):
-    """A decoder-only transformer over a flat batch: T tokens of ragged sequences, no padding."""
+    """A decoder-only transformer over a flat batch: T tokens of ragged sequences, no padding.
+
+    A rank has t of the tokens outside attention: all T, unless ranks that share the cache have each their own.
+    """
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None: ...
 
     def forward(
         self,
         token_ids: Tensor,
-        positions: Tensor,
         attention: AttentionContext,
         kv_cache: Sequence[LayerCache],
         *,
+        entering: Tensor | None = None,
         rows: Tensor | None = None,
     ) -> Tensor:
-        """Hidden states after the final norm, [T, hidden], the same on every rank.
+        """The last stage: hidden states after the final norm, [t, hidden]. Another: the residual stream, [t, hidden],
+        which the next stage goes on with. Either way the same on every rank of the stage with the same tokens.
 
         Args:
-            token_ids, positions: [T] int64.
-            kv_cache: one entry a layer; the tokens' keys and values are written into it.
-            rows: [S] int64, the tokens whose hidden states are wanted; the result is then [S, hidden], and the last
-                layer leaves the others out once their keys and values are written.
+            token_ids: [t] int64.
+            kv_cache: one entry for each of the stage's layers; the tokens' keys and values are written into it.
+            entering: the residual stream that the stage before gave; overwritten. None for the first stage, which
+                embeds the tokens.
+            rows: [S] int64, those of the t tokens whose hidden states are wanted of the last stage; the result is then
+                [S, hidden], and the last layer leaves the others out once their keys and values are written.
         """
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
-        """hidden [S, hidden] -> float32 [S, vocab_size] at the first rank of `layout.tensor`, None elsewhere."""
+        """hidden [S, hidden] -> float32 [S, vocab_size] at the first rank of `layout.tensor`, None elsewhere.
+
+        Of the last stage only.
+        """
 
     def tensors(self) -> Tensors:
         """What each tensor of a checkpoint fills, by name; those that this rank has no part of are left out."""

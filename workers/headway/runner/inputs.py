@@ -1,13 +1,19 @@
 """What the network needs to know about a step: small arrays, derived from the facts of the scheduler's batch."""
 
 from array import array
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.core.mesh import Span
 from headway.engine.batch import ScheduledSequence, StepBatch
+from headway.runner.cache_shard import ShardView
 from headway.runner.step_message import StepFacts
+
+Windows = frozenset[int | None]
+"""The attention windows of a model's layers; None: everything is seen."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,11 +22,13 @@ class StepInput:
 
     Attributes:
         token_ids, positions: [T] int64.
-        slot_mapping: [T] int64, block * block_size + offset where each token's key and value go.
+        slot_mapping: [T] int64, block * block_size + offset where each token's key and value go; -1: to another shard.
         block_tables: [B, max_blocks] int32, padded with zeros.
-        seq_lens: [B] int32, tokens of each sequence in the cache once the step is done.
+        seq_lens: [B] int32, tokens of each sequence in the cache once the step is done; of a shard, those in it.
         query_start: [B + 1] int32, first token of each sequence, then T.
         sampled_rows, scored_rows: [S], [R] int64, see `StepFacts`.
+        key_spans: [T, 2] int32, the tokens of its sequence in this shard that each token sees, by window; empty where
+            the cache is not split.
     """
 
     token_ids: NDArray[np.int64]
@@ -31,9 +39,17 @@ class StepInput:
     query_start: NDArray[np.int32]
     sampled_rows: NDArray[np.int64]
     scored_rows: NDArray[np.int64]
+    key_spans: Mapping[int | None, NDArray[np.int32]] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, facts: StepFacts, *, block_size: int) -> "StepInput":
+    def of(
+        cls, facts: StepFacts, *, block_size: int, blocks: Span | None = None, windows: Windows = frozenset()
+    ) -> "StepInput":
+        """
+        Args:
+            blocks: of this shard of the cache; None where it is not split.
+            windows: for which `key_spans` are wanted.
+        """
         first_positions, num_new = facts.first_positions.astype(np.int64), facts.counts.astype(np.int64)
         seq_lens = first_positions + num_new
         query_start = np.zeros(len(num_new) + 1, np.int64)
@@ -42,7 +58,15 @@ class StepInput:
         # Token t of the batch stands at t - query_start of its sequence, plus what was computed before.
         positions = np.arange(query_start[-1]) + np.repeat(first_positions - query_start[:-1], num_new)
         owners = np.repeat(np.arange(len(num_new)), num_new)
-        slot_mapping = block_tables[owners, positions // block_size] * np.int64(block_size) + positions % block_size
+        key_spans: dict[int | None, NDArray[np.int32]] = {}
+        if blocks is None:
+            slot_mapping = block_tables[owners, positions // block_size] * np.int64(block_size) + positions % block_size
+        else:
+            view = ShardView(block_tables, -(-seq_lens // block_size), blocks=blocks, block_size=block_size)
+            slot_mapping = view.slots(owners, positions)
+            key_spans = {window: _key_spans(view, owners, positions, window) for window in windows}
+            block_tables = view.block_tables()
+            seq_lens = view.count_before(np.arange(len(seq_lens)), seq_lens)
         return cls(
             token_ids=facts.token_ids.astype(np.int64),
             positions=positions,
@@ -52,6 +76,7 @@ class StepInput:
             query_start=query_start.astype(np.int32),
             sampled_rows=facts.sampled_rows.astype(np.int64),
             scored_rows=facts.scored_rows.astype(np.int64),
+            key_spans=key_spans,
         )
 
 
@@ -61,7 +86,7 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False) -> S
     starts, counts, num_sampled, scored = array("i"), array("i"), array("i"), array("i")
     for scheduled in batch.sequences:
         sequence, count = scheduled.sequence, scheduled.num_new_tokens
-        start = sequence.num_computed_tokens
+        start = scheduled.start
         if sequence.sampling.num_prompt_logprobs is not None:
             scored.extend(range(len(token_ids), len(token_ids) + num_scored_tokens(scheduled)))
         token_ids.fromlist(sequence.token_ids[start : start + count])
@@ -87,7 +112,16 @@ def num_scored_tokens(share: ScheduledSequence) -> int:
     sequence = share.sequence
     if sequence.sampling.num_prompt_logprobs is None:
         return 0
-    return max(0, min(share.num_new_tokens, sequence.num_prompt_tokens - 1 - sequence.num_computed_tokens))
+    return max(0, min(share.num_new_tokens, sequence.num_prompt_tokens - 1 - share.start))
+
+
+def _key_spans(
+    view: ShardView, owners: NDArray[np.int64], positions: NDArray[np.int64], window: int | None
+) -> NDArray[np.int32]:
+    """What the tokens at `positions` see of the shard: up to themselves, and no further back than their window."""
+    ends = view.count_before(owners, positions + 1)
+    oldest = np.zeros_like(positions) if window is None else np.maximum(positions + 1 - window, 0)
+    return np.stack((view.count_before(owners, oldest), ends), axis=1).astype(np.int32)
 
 
 def _last_rows(ends: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int32]:

@@ -1,15 +1,16 @@
 """Memory of keys and values: one allocation on the device, cut into blocks, and one on the host to swap them to."""
 
+import math
+
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.model import ModelSpec
 from headway.core.shard import ModelShard, whole
 from headway.models.attention import LayerCache
 from headway.models.model import DTYPES
-
-BlockPairs = list[tuple[int, int]]
-"""(source block, destination block) of each copy, in the order in which they are made."""
 
 
 class KvPool:
@@ -36,7 +37,7 @@ class KvPool:
     ) -> None:
         shard = shard or whole(spec)
         num_layers = len(shard.layers)
-        block_shape = (len(shard.kv_heads), block_size, spec.head_dim)
+        block_shape = (len(shard.cached_kv_heads), block_size, spec.head_dim)
         dtype = DTYPES[spec.dtype]
         self.block_size = block_size
         self.num_blocks = num_blocks
@@ -49,24 +50,29 @@ class KvPool:
             dtype=dtype,
             pin_memory=device.type == "cuda" and num_host_blocks > 0,
         )
-        self._blocks = self.memory.movedim(2, 0)
+        self.blocks = self.memory.movedim(2, 0)
 
-    def copy_out(self, pairs: BlockPairs) -> None:
-        """From the device to the host; all layers of a block at once."""
-        for source, destination in pairs:
-            self.host_memory[destination].copy_(self._blocks[source], non_blocking=True)
+    @property
+    def block_shape(self) -> tuple[int, ...]:
+        """[num_layers, 2, kv_heads, block_size, head_dim]"""
+        return tuple(self.host_memory.shape[1:])
 
-    def copy_in(self, pairs: BlockPairs) -> None:
-        """From the host to the device."""
-        for source, destination in pairs:
-            self._blocks[destination].copy_(self.host_memory[source], non_blocking=True)
-
-    def copy_within(self, pairs: BlockPairs) -> None:
-        """Within the device."""
-        for source, destination in pairs:
-            self._blocks[destination].copy_(self._blocks[source])
+    @property
+    def block_bytes(self) -> int:
+        return math.prod(self.block_shape) * self.memory.itemsize
 
     def synchronize(self) -> None:
         """Waits until the copies are done."""
         if self.memory.device.type == "cuda":
             torch.cuda.synchronize(self.memory.device)
+
+    def read_block(self, block: int, *, on_host: bool = False) -> NDArray[np.uint8]:
+        """The content of a block, of the device or the host tier, as it lies there: [block_bytes], a copy."""
+        source = self.host_memory[block] if on_host else self.blocks[block]
+        content = torch.empty(source.shape, dtype=source.dtype).copy_(source)
+        return content.view(-1).view(torch.uint8).numpy()
+
+    def write_block(self, block: int, content: NDArray[np.uint8]) -> None:
+        """Sets the content of a block of the device to what `read_block` gave, here or in a pool of the same shape."""
+        target = self.blocks[block]
+        target.copy_(torch.from_numpy(content).view(target.dtype).view(target.shape))

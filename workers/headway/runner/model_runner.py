@@ -1,7 +1,10 @@
 """Executes the engine's batches on a network, and on the rest of its group if it has one."""
 
 import time
+from collections import deque
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
@@ -9,7 +12,8 @@ from torch import Tensor
 from headway.engine.batch import RunnerLostError, StepBatch, StepResult
 from headway.models.loader import Progress
 from headway.runner.guide import Guides
-from headway.runner.inputs import StepInput, flatten
+from headway.runner.inputs import flatten
+from headway.runner.kv_pool import KvPool
 from headway.runner.parallel.announcer import Announcer
 from headway.runner.parallel.group import RankGroup
 from headway.runner.prompt_scores import score_prompts
@@ -18,6 +22,14 @@ from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_message import BlockCopies, StepKind, StepMessage
 from headway.runner.synthetic import synthetic_batch
 from headway.store.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True)
+class _Step:
+    """One that is in flight."""
+
+    batch: StepBatch
+    message: StepMessage
 
 
 class ModelRunner:
@@ -55,11 +67,20 @@ class ModelRunner:
             progress=progress,
         )
         control = self.group.control
-        self._announcer = None if control is None else Announcer(control, timeout_s=self.group.timeout_s)
+        self._announcer: Announcer | None = None
+        if control is not None:
+            num_in_flight = self.group.parallel.pp
+            self._announcer = Announcer(control, num_in_flight=num_in_flight, timeout_s=self.group.timeout_s)
+        self._in_flight: deque[_Step] = deque()
         guides = Guides(
             checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
         )
         self._sampler = Sampler(eos_token_ids=self.spec.eos_token_ids, guides=guides)
+
+    @property
+    def pool(self) -> KvPool:
+        """Of this process."""
+        return self._shard.pool
 
     @property
     def weight_bytes(self) -> int:
@@ -71,21 +92,39 @@ class ModelRunner:
         """Of this process."""
         return self._shard.kv_bytes_per_block
 
-    def execute(self, batch: StepBatch) -> StepResult:
-        """Copies blocks, computes the batch's tokens, writes their keys and values, and samples at sequences' ends.
+    def start(self, batch: StepBatch) -> None:
+        """Lets the stages before this one begin with a batch.
+
+        Until it is finished, its sequences must not change, but for their blocks if the result is not wanted. As many
+        batches as there are stages may be in flight.
 
         Raises:
             RunnerLostError: other ranks are gone, or something failed here that they have not noticed.
         """
-        return self._execute(batch, on_scratch=False)
+        self._start(batch, on_scratch=False)
+
+    @torch.inference_mode()
+    def finish(self) -> StepResult:
+        """Of the batches in flight the oldest: copies blocks, computes the tokens, writes their keys and values, and
+        samples at sequences' ends.
+
+        Raises:
+            RunnerLostError: see `start`.
+        """
+        step = self._in_flight.popleft()
+        with self._in_step():
+            result, logits = self._compute(step)
+        if logits is not None:
+            result.samples = self._sampler.sample(logits, step.batch.sequences)
+        return result
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds that one step takes, once the same step has run before.
 
         The step has `num_decodes` sequences that each add one token to `context_tokens` others, and one prompt that
-        adds `prefill_tokens` to as many, if that is not 0. It runs on blocks of its own, and must not run beside
-        `execute`.
+        adds `prefill_tokens` to as many, if that is not 0. It runs on blocks of its own, with nothing else in flight.
         """
+        assert not self._in_flight, "a step is measured by itself"
         batch, num_blocks = synthetic_batch(
             self.spec.vocab_size,
             block_size=self._shard.block_size,
@@ -93,17 +132,21 @@ class ModelRunner:
             prefill_tokens=prefill_tokens,
             num_decodes=num_decodes,
             context_tokens=context_tokens,
+            num_shards=self.group.cache.size,
         )
         self._set_scratch(num_blocks)
-        self._execute(batch, on_scratch=True)
-        started_s = time.perf_counter()
-        self._execute(batch, on_scratch=True)
-        duration_s = time.perf_counter() - started_s
+        for _ in range(2):
+            started_s = time.perf_counter()
+            self._start(batch, on_scratch=True)
+            self.finish()
+            duration_s = time.perf_counter() - started_s
         self._set_scratch(0)
         return duration_s
 
     def close(self) -> None:
-        """Lets the group's other ranks go, and leaves it."""
+        """Finishes what is in flight, lets the group's other ranks go, and leaves it."""
+        while self._in_flight:
+            self.finish()
         if self._announcer is not None:
             self._announcer.stop()
             self.group.leave()
@@ -113,46 +156,46 @@ class ModelRunner:
             self._announcer.announce(StepMessage(StepKind.SCRATCH, num_scratch_blocks=num_blocks))
         self._shard.set_scratch(num_blocks)
 
-    @torch.inference_mode()
-    def _execute(self, batch: StepBatch, *, on_scratch: bool) -> StepResult:
-        copies = BlockCopies.of(batch)
+    def _start(self, batch: StepBatch, *, on_scratch: bool) -> None:
         facts = None
         if batch.sequences:
             facts = flatten(batch, block_size=self._shard.block_size, on_scratch=on_scratch)
-        result, logits = self._compute(batch, StepMessage(StepKind.STEP, copies, facts))
-        if logits is not None:
-            result.samples = self._sampler.sample(logits, batch.sequences)
-        return result
+        message = StepMessage(StepKind.STEP, BlockCopies.of(batch), facts)
+        with self._in_step():
+            if self._announcer is not None:
+                self._announcer.announce(message)
+            if facts is not None:
+                self._shard.expect(facts)
+        self._in_flight.append(_Step(batch, message))
 
-    def _compute(self, batch: StepBatch, message: StepMessage) -> tuple[StepResult, Tensor | None]:
-        """`_compute_here`, together with the other ranks."""
-        if self._announcer is None:
-            return self._compute_here(batch, message)
+    def _compute(self, step: _Step) -> tuple[StepResult, Tensor | None]:
+        """All of the step but for its samples, which are to be taken from the logits, float32 [S, V]."""
+        num_shares = len(step.batch.sequences)
+        result = StepResult([()] * num_shares, [()] * num_shares)
+        result.copy_s = self._shard.copy_blocks(step.message.copies)
+        facts = step.message.facts
+        if facts is None:
+            return result, None
+        parts = _leaders(self._shard.logits(facts))
+        sampled = next(parts) if len(facts.sampled_rows) else None
+        if len(facts.scored_rows):
+            result.prompt_logprobs = score_prompts(step.batch.sequences, parts)
+        # What computes nothing more still has to be run to its end.
+        assert next(parts, None) is None, "all logits were asked for"
+        return result, sampled
+
+    @contextmanager
+    def _in_step(self) -> Iterator[None]:
+        """Around what other ranks take part in."""
         try:
-            self._announcer.announce(message)
-            return self._compute_here(batch, message)
+            yield
         except RunnerLostError:
             raise
         except Exception as error:
+            if self._announcer is None:
+                raise
             # The others may wait for this rank in the middle of the network: nothing brings all in step again.
             raise RunnerLostError(f"the leader failed in the middle of a step: {error}") from error
-
-    def _compute_here(self, batch: StepBatch, message: StepMessage) -> tuple[StepResult, Tensor | None]:
-        """All of the step but for its samples, which are to be taken from the logits, float32 [S, V]."""
-        num_shares = len(batch.sequences)
-        result = StepResult([()] * num_shares, [()] * num_shares)
-        result.copy_s = self._shard.copy_blocks(message.copies)
-        if message.facts is None:
-            return result, None
-        step = StepInput.of(message.facts, block_size=self._shard.block_size)
-        parts = _leaders(self._shard.logits(step, on_scratch=message.facts.on_scratch))
-        sampled = next(parts) if len(step.sampled_rows) else None
-        scores = score_prompts(batch.sequences, parts) if len(step.scored_rows) else None
-        # What computes nothing more still has to be run to its end.
-        assert next(parts, None) is None, "all logits were asked for"
-        if scores is not None:
-            result.prompt_logprobs = scores
-        return result, sampled
 
 
 def _leaders(parts: Iterator[Tensor | None]) -> Iterator[Tensor]:

@@ -22,7 +22,7 @@ def score_prompts(shares: list[ScheduledSequence], logits: Iterable[Tensor]) -> 
     targets: list[int] = []
     num_top: list[int] = []
     for share, count in zip(shares, counts, strict=True):
-        first = share.sequence.num_computed_tokens + 1
+        first = share.start + 1
         targets += share.sequence.token_ids[first : first + count]
         num_top += [share.sequence.sampling.num_prompt_logprobs or 0] * count
     entries = _entries(targets, num_top, logits)

@@ -2,22 +2,29 @@
 
 import time
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headway.core.mesh import Span
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
 from headway.models.attention import AttentionContext
-from headway.models.layout import Layout
+from headway.models.cache_exchange import exchange_of
+from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
+from headway.models.model import DTYPES
 from headway.runner.inputs import StepInput
 from headway.runner.kv_pool import KvPool
 from headway.runner.parallel.group import RankGroup
-from headway.runner.step_message import BlockCopies
+from headway.runner.row_share import RowShare
+from headway.runner.shard_copies import copy_between
+from headway.runner.step_message import BlockCopies, StepFacts, Words
 from headway.store.checkpoint import Checkpoint
+
+_NO_ROWS: Final = np.zeros(0, np.int64)
 
 # Prompt log probabilities are computed for so many logits at a time: 32 MiB.
 _MAX_LOGITS = 1 << 23
@@ -28,8 +35,9 @@ class ShardRunner:
 
     Args:
         group: this rank's place; alone, the part is the whole.
-        num_blocks, block_size: of the KV pool; block tables name blocks 0 to num_blocks - 1.
-        num_host_blocks: of its host tier.
+        num_blocks, block_size: of this rank's KV pool. Where ranks share the cache, block tables name the blocks of all
+            of them: rank s along that axis has blocks s * num_blocks up to (s + 1) * num_blocks.
+        num_host_blocks: of its host tier; named in the same way.
         num_threads: CPU threads that compute, process-wide; None leaves torch's setting.
         progress: called while weights are loaded.
     """
@@ -51,7 +59,13 @@ class ShardRunner:
         self.spec = checkpoint.spec
         self.shard = shard_of(self.spec, group.parallel, rank=group.rank)
         self._device = torch.device(device)
-        layout = Layout(self.shard, group.tensor)
+        self._previous, self._next = group.previous, group.next
+        exchange = exchange_of(self.spec, group.parallel, rank=group.rank, axis=group.cache)
+        layout = Layout(self.shard, group.tensor, exchange)
+        # Where they share the weights too, each computes all rows.
+        self._row_axis = group.cache if group.parallel.cp_ffn == "data" else Alone()
+        self._cache_axis = group.cache
+        self._windows = frozenset(self.spec.window(layer) for layer in self.shard.layers)
         self._model = load_model(checkpoint, layout=layout, device=self._device, progress=progress)
         self._pool = self._make_pool(num_blocks, block_size=block_size, num_host_blocks=num_host_blocks)
         self._scratch: KvPool | None = None
@@ -59,6 +73,11 @@ class ShardRunner:
     @property
     def block_size(self) -> int:
         return self._pool.block_size
+
+    @property
+    def pool(self) -> KvPool:
+        """For whoever moves whole blocks between two steps."""
+        return self._pool
 
     @property
     def weight_bytes(self) -> int:
@@ -72,15 +91,14 @@ class ShardRunner:
 
     def copy_blocks(self, copies: BlockCopies) -> float:
         """Carries out a step's copies; the seconds that those between the tiers took."""
-        copy_s = 0.0
+        pool, copy_s = self._pool, 0.0
         if len(copies.out) or len(copies.into):
             started_s = time.perf_counter()
-            self._pool.copy_out(copies.out.tolist())
-            self._pool.copy_in(copies.into.tolist())
-            self._pool.synchronize()
+            self._copy(copies.out, pool.blocks, pool.host_memory)
+            self._copy(copies.into, pool.host_memory, pool.blocks)
+            pool.synchronize()
             copy_s = time.perf_counter() - started_s
-        if len(copies.within):
-            self._pool.copy_within(copies.within.tolist())
+        self._copy(copies.within, pool.blocks, pool.blocks)
         return copy_s
 
     def set_scratch(self, num_blocks: int) -> None:
@@ -90,41 +108,70 @@ class ShardRunner:
             # Untouched pages are all one page of zeros, and too quick to read.
             self._scratch.memory.zero_()
 
+    def expect(self, facts: StepFacts) -> None:
+        """Gets ready for what the stage before will send of a step, before `logits` of an earlier one if need be."""
+        if self._previous is not None:
+            shape = (len(RowShare(len(facts.token_ids), self._row_axis).own), self.spec.hidden_size)
+            self._previous.expect(shape, dtype=DTYPES[self.spec.dtype], device=self._device)
+
     @torch.inference_mode()
-    def logits(self, step: StepInput, *, on_scratch: bool = False) -> Iterator[Tensor | None]:
+    def logits(self, facts: StepFacts) -> Iterator[Tensor | None]:
         """Computes the step's tokens, writes their keys and values, and gives the logits that are asked for.
 
-        Every rank has to take all that it yields, since all ranks compute each together: first the logits behind the
-        sampled rows, if there are any, then those behind the scored rows, some at a time; float32 [n, V] at the
-        leader, None elsewhere.
+        Steps come in the order in which they were expected. Every rank has to take all that it yields, since all ranks
+        of the last stage compute each together: first the logits behind the sampled rows, if there are any, then those
+        behind the scored rows, some at a time; float32 [n, V] at the leader, None elsewhere. The other stages yield
+        nothing, and send what the next one goes on with.
         """
-        pool = self._scratch if on_scratch else self._pool
+        pool = self._scratch if facts.on_scratch else self._pool
         assert pool is not None, "there is a scratch pool"
-        num_sampled, num_scored = len(step.sampled_rows), len(step.scored_rows)
-        rows = np.concatenate((step.sampled_rows, step.scored_rows)) if num_scored else step.sampled_rows
-        wants_all = num_sampled == len(step.token_ids)
-        hidden = self._forward(step, pool, rows=None if wants_all else rows)
-        if num_sampled:
-            yield self._model.compute_logits(hidden[:num_sampled])
+        step = StepInput.of(facts, block_size=pool.block_size, blocks=self._blocks_of(pool), windows=self._windows)
+        share = RowShare(len(step.token_ids), self._row_axis)
         num_at_once = max(1, _MAX_LOGITS // self.spec.vocab_size)
-        for start in range(num_sampled, num_sampled + num_scored, num_at_once):
-            yield self._model.compute_logits(hidden[start : start + num_at_once])
+        starts = range(0, len(step.scored_rows), num_at_once)
+        wanted = [step.sampled_rows] if len(step.sampled_rows) else []
+        wanted += [step.scored_rows[start : start + num_at_once] for start in starts]
+        rows = [share.pick(part) for part in wanted]
+        hidden = self._forward(step, pool, share.own, rows)
+        if self._next is not None:
+            self._next.send(hidden)
+            return
+        for part, own_hidden in zip(wanted, torch.split(hidden, [len(own) for own in rows]), strict=True):
+            yield share.collect(self._model.compute_logits(own_hidden), part)
 
-    def _forward(self, step: StepInput, pool: KvPool, *, rows: NDArray[np.int64] | None) -> Tensor:
-        """Hidden states of the given rows, or of all, [S, hidden]."""
+    def _forward(self, step: StepInput, pool: KvPool, own: Span, rows: list[NDArray[np.int64]]) -> Tensor:
+        """Hidden states of the given rows, one part behind the other, [S, hidden]; of all where another stage follows.
+
+        Args:
+            own: rows that this rank computes; `rows` count from its start.
+        """
+        positions = self._tensor(step.positions)
         context = AttentionContext(
+            positions=positions,
             slot_mapping=self._tensor(step.slot_mapping),
             block_tables=self._tensor(step.block_tables),
             seq_lens=self._tensor(step.seq_lens),
             query_start=self._tensor(step.query_start),
+            own_positions=positions[own.as_slice()],
+            key_spans={window: self._tensor(spans) for window, spans in step.key_spans.items()},
         )
+        wants_all = [len(part) for part in rows] == [len(own)]  # in their order
         return self._model.forward(
-            self._tensor(step.token_ids),
-            self._tensor(step.positions),
+            self._tensor(step.token_ids[own.as_slice()]),
             context,
             pool.layers,
-            rows=None if rows is None else self._tensor(rows),
+            entering=None if self._previous is None else self._previous.receive(),
+            rows=None if wants_all else self._tensor(np.concatenate([_NO_ROWS, *rows])),
         )
+
+    def _blocks_of(self, pool: KvPool) -> Span | None:
+        """The ids of this rank's blocks; None where it has all."""
+        axis = self._cache_axis
+        return None if axis.size == 1 else Span(axis.rank * pool.num_blocks, (axis.rank + 1) * pool.num_blocks)
+
+    def _copy(self, pairs: Words, source: Tensor, destination: Tensor) -> None:
+        if len(pairs):
+            copy_between(pairs, source, destination, axis=self._cache_axis)
 
     def _make_pool(self, num_blocks: int, *, block_size: int, num_host_blocks: int = 0) -> KvPool:
         return KvPool(

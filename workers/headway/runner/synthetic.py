@@ -16,16 +16,19 @@ def synthetic_batch(
     prefill_tokens: int,
     num_decodes: int,
     context_tokens: int,
+    num_shards: int = 1,
 ) -> tuple[StepBatch, int]:
     """A greedy step of decodes and one prompt chunk, each after `context_tokens`, and how many blocks it runs on.
 
     Args:
         bytes_per_block: of keys and values, on one processor.
+        num_shards: processors that share the cache; each has as many blocks, and sequences lie on all of them in turns.
     """
     shares = [(context_tokens, 1)] * num_decodes + [(context_tokens, prefill_tokens)] * (prefill_tokens > 0)
     lengths = [-(-(num_computed + num_new) // block_size) for num_computed, num_new in shares]
     num_scratch = max(1, _MAX_SCRATCH_BYTES // bytes_per_block)
-    num_blocks = min(sum(lengths), num_scratch)
+    num_blocks = min(-(-sum(lengths) // num_shards), num_scratch)
+    blocks = [shard * num_blocks + block for block in range(num_blocks) for shard in range(num_shards)]
     scheduled, next_block = [], 0
     for (num_computed, num_new), length in zip(shares, lengths, strict=True):
         sequence = Sequence(
@@ -35,7 +38,7 @@ def synthetic_batch(
             sampling=SamplingParams(temperature=0.0),
             arrival_s=0.0,
             num_computed_tokens=num_computed,
-            block_table=[block % num_blocks for block in range(next_block, next_block + length)],
+            block_table=[blocks[index % len(blocks)] for index in range(next_block, next_block + length)],
         )
         scheduled.append(ScheduledSequence(sequence, num_new, samples=True))
         next_block += length

@@ -10,30 +10,29 @@ from headway.engine.batch import RunnerLostError
 from headway.runner.parallel.fault import reason
 from headway.runner.step_message import FRAME_BYTES, StepKind, StepMessage, encode
 
-# One being read while the next is written.
-_NUM_FRAMES = 2
-
 
 class Announcer:
     """Sends each message to every other rank, without waiting for one that is still busy with the step before.
 
     Args:
         control: all ranks; this one is the first.
+        num_in_flight: steps that may be announced before the first of them is done.
         timeout_s: for a rank to take a message.
     """
 
-    def __init__(self, control: dist.ProcessGroup, *, timeout_s: float) -> None:
+    def __init__(self, control: dist.ProcessGroup, *, num_in_flight: int = 1, timeout_s: float) -> None:
         self._control = control
         self._timeout = timedelta(seconds=timeout_s)
-        self._frames = [torch.zeros(FRAME_BYTES, dtype=torch.uint8) for _ in range(_NUM_FRAMES)]
+        # One is written while those in flight are being read.
+        self._frames = [torch.zeros(FRAME_BYTES, dtype=torch.uint8) for _ in range(num_in_flight + 1)]
         # What is still on its way from each frame, and what of it did not fit in.
         self._sends: list[list[dist.Work]] = [[] for _ in self._frames]
         self._rests: list[list[Tensor]] = [[] for _ in self._frames]
         self._next = 0
 
     def announce(self, message: StepMessage) -> None:
-        """Raises RunnerLostError if a rank is gone, or has not taken the message before the last one."""
-        slot, self._next = self._next, (self._next + 1) % _NUM_FRAMES
+        """Raises RunnerLostError if a rank is gone, or has not taken the message that lay in this one's frame."""
+        slot, self._next = self._next, (self._next + 1) % len(self._frames)
         self._wait(slot)
         frame = self._frames[slot]
         rest = encode(message, frame.numpy())
@@ -47,7 +46,7 @@ class Announcer:
     def stop(self) -> None:
         """Lets the other ranks go; returns when they have taken notice."""
         self.announce(StepMessage(StepKind.STOP))
-        for slot in range(_NUM_FRAMES):
+        for slot in range(len(self._frames)):
             self._wait(slot)
 
     def _send(self, part: Tensor, rank: int) -> dist.Work:

@@ -1,68 +1,86 @@
-"""One axis of a group: the ranks along it add up and collect tensors."""
+"""One axis of a group: the ranks along it add up and exchange tensors."""
 
 import time
-from functools import partial
+from collections.abc import Callable, Sequence
+from typing import ParamSpec
 
-import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from headway.engine.batch import RunnerLostError
 from headway.runner.parallel.fault import reason
 from headway.runner.parallel.traffic import Traffic, TrafficKey
+from headway.runner.parallel.transport import Transport
+
+P = ParamSpec("P")
 
 
 class Communicator:
-    """Implements `headway.models.layout.TensorAxis` with torch's collectives.
+    """Implements `headway.models.layout.TensorAxis` and `CacheAxis`.
 
-    Every call is counted. A rank that is gone, or does not come within the group's deadline, raises RunnerLostError.
+    Every call is counted, with the bytes that leave this rank: of a sum over N ranks 2 (N - 1) / N of the tensor, as in
+    a ring; of a gather the tensor, but at rank 0, where it stays; of an all-gather N - 1 times the tensor; of an
+    all-to-all the parts for others. A rank that is gone, or does not come within the deadline, raises RunnerLostError.
 
     Args:
         name: of the axis, in the counters.
-        group: its ranks, in order.
+        rank, size: this rank's place on it.
     """
 
-    def __init__(self, name: str, *, group: dist.ProcessGroup, traffic: Traffic) -> None:
-        self.rank = group.rank()
-        self.size = group.size()
+    def __init__(self, name: str, *, rank: int, size: int, transport: Transport, traffic: Traffic) -> None:
+        self.rank = rank
+        self.size = size
         self._name = name
-        self._group = group
+        self._transport = transport
         self._traffic = traffic
-        # Between two ranks a swap moves as many bytes as a ring, in one trip instead of two.
-        is_pair = self.size == 2 and dist.get_backend(group) == dist.Backend.GLOO
-        self._add_up = self._swap_and_add if is_pair else partial(dist.all_reduce, group=group)
 
     def all_reduce(self, x: Tensor, *, site: str) -> Tensor:
         """The sum over the ranks, bit for bit the same on each; in place."""
-        started_s = time.perf_counter()
-        try:
-            self._add_up(x)
-        except RuntimeError as error:
-            raise RunnerLostError(f"{self._name} rank {self.rank}, all_reduce at {site}: {reason(error)}") from error
-        self._note("all_reduce", site, 2 * (self.size - 1) * x.nbytes // self.size, started_s)
+        num_bytes = 2 * (self.size - 1) * x.nbytes // self.size
+        self._count("all_reduce", site, num_bytes, self._transport.all_reduce, x)
         return x
 
-    def gather(self, x: Tensor, *, site: str) -> list[Tensor] | None:
-        """Tensors of equal shape, by rank, at rank 0; None elsewhere."""
+    def gather(self, x: Tensor, *, sizes: Sequence[int] | None = None, site: str) -> list[Tensor] | None:
+        """Every rank's x, by rank, at rank 0; None elsewhere. `sizes`: of their dims 0; None: all alike."""
+        sizes = sizes or [len(x)] * self.size
+        if self.rank > 0:
+            row_bytes = x.shape[1:].numel() * x.element_size()
+            all_bytes = [size * row_bytes for size in sizes]
+            self._count("gather", site, x.nbytes, self._transport.give, x, all_bytes)
+            return None
+        outs = self._rows(x, sizes)
+        self._count("gather", site, 0, self._transport.gather, x, outs)
+        return outs
+
+    def all_gather(self, x: Tensor, *, sizes: Sequence[int], site: str) -> list[Tensor]:
+        """Every rank's x, by rank. `sizes`: of their dims 0."""
+        outs = self._rows(x, sizes)
+        self._count("all_gather", site, (self.size - 1) * x.nbytes, self._transport.all_gather, x, outs)
+        return outs
+
+    def all_to_all(self, parts: Sequence[Tensor], *, shapes: Sequence[Sequence[int]], site: str) -> list[Tensor]:
+        """What every rank has for this one, of the given shapes; `parts` are what this one has for each."""
+        own = parts[self.rank]
+        outs = [own if rank == self.rank else own.new_empty(shape) for rank, shape in enumerate(shapes)]
+        num_bytes = sum(part.nbytes for part in parts) - own.nbytes
+        self._count("all_to_all", site, num_bytes, self._transport.all_to_all, parts, outs)
+        return outs
+
+    def close(self) -> None:
+        """Lets the other ranks see that this one has gone."""
+        self._transport.close()
+
+    def _rows(self, x: Tensor, sizes: Sequence[int]) -> list[Tensor]:
+        """Room for every rank's x; the own one is x itself."""
+        assert sizes[self.rank] == len(x), "the sizes tell of this rank too"
+        return [x if rank == self.rank else x.new_empty(size, *x.shape[1:]) for rank, size in enumerate(sizes)]
+
+    def _count(
+        self, operation: str, site: str, num_bytes: int, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs
+    ) -> None:
         started_s = time.perf_counter()
-        gathered = [torch.empty_like(x) for _ in range(self.size)] if self.rank == 0 else None
         try:
-            dist.gather(x, gathered, group=self._group, group_dst=0)
+            call(*args, **kwargs)
         except RuntimeError as error:
-            raise RunnerLostError(f"{self._name} rank {self.rank}, gather at {site}: {reason(error)}") from error
-        self._note("gather", site, x.nbytes if self.rank > 0 else 0, started_s)
-        return gathered
-
-    def _swap_and_add(self, x: Tensor) -> None:
-        theirs = torch.empty_like(x)
-        received = dist.irecv(theirs, group=self._group, group_src=1 - self.rank)
-        sent = dist.isend(x, group=self._group, group_dst=1 - self.rank)
-        assert received is not None, "the group's ranks have axes of their own"
-        assert sent is not None, "the group's ranks have axes of their own"
-        received.wait()
-        sent.wait()
-        x.add_(theirs)
-
-    def _note(self, operation: str, site: str, num_bytes: int, started_s: float) -> None:
+            raise RunnerLostError(f"{self._name} rank {self.rank}, {operation} at {site}: {reason(error)}") from error
         key = TrafficKey(self._name, operation, site)
         self._traffic.add(key, num_bytes=num_bytes, seconds=time.perf_counter() - started_s)

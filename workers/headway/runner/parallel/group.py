@@ -1,5 +1,6 @@
 """The processes that run one network together, as one of them sees it."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
 
@@ -8,9 +9,10 @@ import torch.distributed as dist
 
 from headway.core.errors import UnavailableError
 from headway.core.mesh import SINGLE, ParallelConfig
-from headway.models.layout import Alone, TensorAxis
-from headway.runner.parallel.communicator import Communicator
+from headway.models.layout import Alone, CacheAxis, TensorAxis
+from headway.runner.parallel.axis import join_axis
 from headway.runner.parallel.fault import reason
+from headway.runner.parallel.link import Link, join_links
 from headway.runner.parallel.traffic import Traffic
 
 _JOIN_S = 30.0
@@ -25,23 +27,30 @@ class RankGroup:
     Attributes:
         epoch: of this run of the group.
         tensor: the ranks that share each layer's weights.
+        cache: the ranks that share each sequence's keys and values.
         control: all ranks, on CPU tensors, without a deadline; None alone.
         timeout_s: after which a rank that does not answer counts as gone.
+        previous, next: to the counterparts in the stages before and after, if there are any.
         traffic: what this rank has sent.
+        lines: ends them all.
     """
 
     parallel: ParallelConfig
     rank: int
     epoch: str
     tensor: TensorAxis
+    cache: CacheAxis
     control: dist.ProcessGroup | None
     timeout_s: float
+    previous: Link | None = None
+    next: Link | None = None
     traffic: Traffic = field(default_factory=Traffic)
+    lines: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
     def single(cls) -> "RankGroup":
         """One process by itself, without any of torch's groups."""
-        return cls(SINGLE, 0, "", Alone(), None, 0.0)
+        return cls(SINGLE, 0, "", Alone(), Alone(), None, 0.0)
 
     @classmethod
     def join(
@@ -63,36 +72,60 @@ class RankGroup:
         Raises:
             UnavailableError: not all came within 30 s.
         """
+        store = dist.PrefixStore(epoch, store)
+        traffic = Traffic()
         try:
-            dist.init_process_group(
-                "gloo",
-                store=dist.PrefixStore(epoch, store),
-                rank=rank,
-                world_size=parallel.num_ranks,
-                timeout=timedelta(seconds=_JOIN_S),
-            )
-            control = dist.new_group(backend="gloo", timeout=timedelta(seconds=_IDLE_S))
-            traffic = Traffic()
-            tensor: TensorAxis = Alone()
-            # Every rank takes part in making every group, in the same order, its own or not.
-            for ranks in sorted({parallel.tensor_ranks(member) for member in range(parallel.num_ranks)}):
-                group = dist.new_group(
-                    list(ranks),
-                    backend="nccl" if device.type == "cuda" else "gloo",
-                    timeout=timedelta(seconds=timeout_s),
+            with ExitStack() as lines:
+                lines.callback(_end_process_groups)
+                dist.init_process_group(
+                    "gloo",
+                    store=store,
+                    rank=rank,
+                    world_size=parallel.num_ranks,
+                    timeout=timedelta(seconds=_JOIN_S),
                 )
-                if rank in ranks:
-                    tensor = Communicator("tensor", group=group, traffic=traffic)
+                control = dist.new_group(backend="gloo", timeout=timedelta(seconds=_IDLE_S))
+                tensor, cache = (
+                    join_axis(
+                        name,
+                        [ranks_of(member) for member in range(parallel.num_ranks)],
+                        rank=rank,
+                        store=store,
+                        device=device,
+                        timeout_s=timeout_s,
+                        join_s=_JOIN_S,
+                        traffic=traffic,
+                        lines=lines,
+                    )
+                    for name, ranks_of in (("tensor", parallel.weight_ranks), ("cache", parallel.cache_ranks))
+                )
+                previous, following = join_links(
+                    parallel, rank=rank, device=device, timeout_s=timeout_s, traffic=traffic
+                )
+                return cls(
+                    parallel=parallel,
+                    rank=rank,
+                    epoch=epoch,
+                    tensor=tensor,
+                    cache=cache,
+                    control=control,
+                    timeout_s=timeout_s,
+                    previous=previous,
+                    next=following,
+                    traffic=traffic,
+                    lines=lines.pop_all(),
+                )
         except RuntimeError as error:
-            if dist.is_initialized():
-                dist.destroy_process_group()
             raise UnavailableError(
                 f"Rank {rank} of {parallel.num_ranks} did not meet the others: {reason(error)}",
                 hint="Look for workers that have ended.",
             ) from error
-        return cls(parallel, rank, epoch, tensor, control, timeout_s, traffic)
 
     def leave(self) -> None:
         """Ends all lines; the process may join another group."""
-        if dist.is_initialized():
-            dist.destroy_process_group()
+        self.lines.close()
+
+
+def _end_process_groups() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,6 +1,5 @@
 """What a rank that does not lead does all its life."""
 
-from headway.runner.inputs import StepInput
 from headway.runner.parallel.listener import Listener
 from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_message import StepKind, StepMessage
@@ -20,8 +19,9 @@ def _follow(message: StepMessage, runner: ShardRunner) -> None:
     if message.kind is StepKind.SCRATCH:
         runner.set_scratch(message.num_scratch_blocks)
         return
+    if message.facts is not None:
+        runner.expect(message.facts)
     runner.copy_blocks(message.copies)
     if message.facts is not None:
-        step = StepInput.of(message.facts, block_size=runner.block_size)
-        for _ in runner.logits(step, on_scratch=message.facts.on_scratch):
+        for _ in runner.logits(message.facts):
             pass  # the leader has them

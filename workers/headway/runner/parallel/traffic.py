@@ -8,8 +8,8 @@ class TrafficKey:
     """What is sent.
 
     Attributes:
-        axis: along which: "tensor".
-        operation: the collective.
+        axis: along which: "tensor", "cache" or "pipeline".
+        operation: the collective, "send" or "receive".
         site: where in the network.
     """
 

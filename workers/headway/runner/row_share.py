@@ -1,0 +1,37 @@
+"""Which rows of a step each rank computes outside attention, where ranks that share the cache split the tokens."""
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headway.core.mesh import split
+from headway.models.layout import CacheAxis
+
+
+class RowShare:
+    """Contiguous shares of a step's rows, one a rank.
+
+    Attributes:
+        own: of this rank.
+    """
+
+    def __init__(self, num_rows: int, axis: CacheAxis) -> None:
+        self._axis = axis
+        self._shares = [split(num_rows, parts=axis.size, index=rank) for rank in range(axis.size)]
+        self.own = self._shares[axis.rank]
+
+    def pick(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Those of ascending `rows` that this rank computes, counted from its first."""
+        return rows[np.searchsorted(rows, self.own.start) : np.searchsorted(rows, self.own.stop)] - self.own.start
+
+    def collect(self, values: Tensor | None, rows: NDArray[np.int64]) -> Tensor | None:
+        """What each rank has for its part of ascending `rows`, [own rows, V], as one [rows, V] at the first rank.
+
+        None where this rank has none of the values, and elsewhere.
+        """
+        if values is None or self._axis.size == 1:
+            return values
+        sizes = [int(np.searchsorted(rows, share.stop) - np.searchsorted(rows, share.start)) for share in self._shares]
+        gathered = self._axis.gather(values, sizes=sizes, site="logits")
+        return None if gathered is None else torch.cat(gathered)
