@@ -10,7 +10,7 @@ from headway.core.cluster import Hardware, PlanWorker
 from headway.core.model import ExpertsSpec, Family, ModelSpec, RopeSpec
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
-from headway.planner.serving.plan import make_plan
+from headway.planner.serving.choice import choose_plan
 
 GIB = 1024**3
 
@@ -62,7 +62,7 @@ def _plan(
     profiles: dict[str, Profile] | None = None,
     current: ServingPlan | None = None,
 ) -> ServingPlan:
-    return make_plan(
+    return choose_plan(
         models,
         workers,
         limits=limits or EngineLimits(),
@@ -90,7 +90,7 @@ def make_worker() -> Callable[..., PlanWorker]:
 
 @pytest.fixture(scope="session")
 def plan_for() -> Callable[..., ServingPlan]:
-    """`make_plan` with the arguments that tests seldom vary filled in."""
+    """`choose_plan` with the arguments that tests seldom vary filled in."""
     return _plan
 
 

@@ -1,5 +1,6 @@
 """Groups of equal neighbours."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,11 +42,19 @@ def test_a_group_whose_workers_came_to_differ_is_made_anew(make_worker: Any) -> 
     assert ids(form_groups(workers, size=2, keep=held)) == [("worker-0", "worker-2"), ("worker-1", "worker-3")]
 
 
-@given(threads=st.lists(st.integers(1, 3), max_size=12), size=st.integers(1, 4), seed=st.randoms())
+@given(
+    kinds=st.lists(st.tuples(st.integers(1, 3), st.sampled_from("ab")), max_size=12),
+    size=st.integers(1, 4),
+    seed=st.randoms(),
+)
 def test_there_are_as_many_groups_as_equal_workers_allow(
-    threads: list[int], size: int, seed: Any, make_worker: Any
+    kinds: list[tuple[int, str]], size: int, seed: Any, make_worker: Any
 ) -> None:
-    workers = [make_worker(f"worker-{index}", num_threads=num) for index, num in enumerate(threads)]
+    threads = [num for num, _ in kinds]
+    workers = [
+        replace(make_worker(f"worker-{index}", num_threads=num), machine=machine)
+        for index, (num, machine) in enumerate(kinds)
+    ]
     first = form_groups(workers, size=size)
     held = [group for group in ids(first) if seed.random() < 0.5]
     for groups in (first, form_groups(workers, size=size, keep=held)):
@@ -54,3 +63,11 @@ def test_there_are_as_many_groups_as_equal_workers_allow(
         assert len(members) == len(set(members))
         assert all(len({worker.hardware.num_threads for worker in group}) == 1 for group in groups)
     assert set(held) <= set(ids(groups))
+
+
+def test_groups_are_of_one_machine_each_as_far_as_possible(five: Any) -> None:
+    machines = ("a", "b", "a", "b", "b")
+    workers = [replace(worker, machine=machine) for worker, machine in zip(five, machines, strict=True)]
+    assert ids(form_groups(workers, size=2)) == [("worker-0", "worker-2"), ("worker-1", "worker-3")]
+    assert ids(form_groups(workers, size=3)) == [("worker-1", "worker-3", "worker-4")]
+    assert ids(form_groups(workers, size=5)) == [tuple(f"worker-{index}" for index in (0, 2, 1, 3, 4))]

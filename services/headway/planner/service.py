@@ -3,7 +3,8 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from itertools import product
 
 from headway.core.cluster import PlanWorker
 from headway.core.errors import HeadwayError
@@ -11,7 +12,8 @@ from headway.core.mesh import ParallelConfig
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
 from headway.core.profile import Profile, profile_id
 from headway.observe.metrics import PLANS_MADE
-from headway.planner.serving.plan import make_plan
+from headway.planner.serving.choice import choose_plan, is_open
+from headway.planner.serving.layouts import layouts_of
 from headway.store.documents import Documents
 
 
@@ -29,12 +31,15 @@ class PlannerService:
         limits: EngineLimits,
         current: ServingPlan | None,
     ) -> ServingPlan:
-        """A plan with an id of its own; see `serving.plan.make_plan` for arguments and errors."""
-        profiles = await self._find_profiles(models, workers, limits.parallel)
+        """A plan with an id of its own; see `serving.choice.choose_plan` for arguments and errors."""
+        layouts = set(layouts_of(models, num_workers=len(workers))) if is_open(limits) else {limits.parallel}
+        if current is not None:  # uneven stages are layouts of their own
+            layouts |= {assignment.parallel for assignment in current.assignments}
+        profiles = await self._find_profiles(models, workers, layouts)
         now_s = time.time()
         try:
             plan = await asyncio.to_thread(
-                make_plan,
+                choose_plan,
                 models,
                 workers,
                 limits=limits,
@@ -50,8 +55,9 @@ class PlannerService:
         return plan
 
     async def _find_profiles(
-        self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker], parallel: ParallelConfig
+        self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker], layouts: Collection[ParallelConfig]
     ) -> dict[str, Profile]:
-        ids = {profile_id(model.spec, worker.hardware, parallel) for model in models for worker in workers}
+        hardware = {worker.hardware.content_hash: worker.hardware for worker in workers}.values()
+        ids = {profile_id(*pair) for pair in product((model.spec for model in models), hardware, layouts)}
         found = [await self._profiles.get(profile) for profile in sorted(ids)]
         return {profile.profile_id: profile for profile in found if profile is not None}

@@ -6,12 +6,15 @@ from collections.abc import Iterator
 from headway.core.cluster import PlanWorker
 from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 from headway.core.units import format_bytes, format_duration
+from headway.planner.certify.choice import explain_choice
+from headway.planner.certify.group_explanation import explain_group
 
 
 def explain(plan: ServingPlan) -> list[str]:
     """From the whole to the parts: who serves what, then each group's memory, limits and predictions."""
     return [
         *_explain_replicas(plan),
+        *explain_choice(plan),
         *(sentence for assignment in plan.assignments for sentence in _explain_assignment(plan, assignment)),
         *_explain_unused(plan),
     ]
@@ -50,8 +53,7 @@ def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[s
     if model is None or len(workers) < len(assignment.worker_ids):
         yield f"{assignment.worker_id}: the plan lacks its model or its worker, so there is nothing to explain."
         return
-    if assignment.ranks:
-        yield _explain_group(assignment, model)
+    yield from explain_group(assignment, model.spec)
     for worker, share in zip(workers, assignment.shares, strict=True):
         yield _explain_memory(worker, share, model)
     if model.spec.encoder is not None:
@@ -64,19 +66,6 @@ def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[s
         f"that a long prompt holds up the others for about {format_duration(_longest_step_s(assignment))} at a time."
     )
     yield _explain_prediction(assignment)
-
-
-def _explain_group(assignment: Assignment, model: ModelDeployment) -> str:
-    num_parts, num_kv_heads = assignment.parallel.tp, model.spec.num_kv_heads
-    copies = ""
-    if num_kv_heads < num_parts:
-        copies = f" There are {num_kv_heads} KV heads, so {num_parts // num_kv_heads} workers keep the same one."
-    what = "heads, experts" if model.spec.experts is not None else "heads, its part of the MLP"
-    return (
-        f"{assignment.group_id} is {', '.join(assignment.worker_ids)} with {assignment.parallel}: each has, of every "
-        f"layer, its {what} and its part of the vocabulary, and all add up their results twice in a layer. "
-        f"{assignment.worker_id} leads: requests go to it, and it samples.{copies}"
-    )
 
 
 def _on_all(assignment: Assignment) -> str:

@@ -13,6 +13,9 @@ def group_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
     if min(parallel.tp, parallel.pp, parallel.cp) < 1:
         yield f"its layout has {parallel.tp} x {parallel.pp} x {parallel.cp} ranks; each axis has one at least."
         return
+    if parallel.cp_ffn not in ("data", "tensor") or (parallel.cp_ffn == "tensor" and parallel.cp == 1):
+        yield f"cp_ffn is '{parallel.cp_ffn}', with cp {parallel.cp}."
+        return
     if len(ranks) != (parallel.num_ranks if parallel.num_ranks > 1 else 0):
         yield f"{parallel} has {parallel.num_ranks} ranks, and the assignment tells of {len(ranks)}."
         return
@@ -22,8 +25,9 @@ def group_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
         yield "its model does not generate; it runs on one worker."
         return
     yield from _leader_violations(assignment)
-    yield from _split_violations(parallel.tp, spec)
+    yield from _split_violations(parallel.tp * (parallel.cp if parallel.cp_ffn == "tensor" else 1), spec)
     yield from _layer_violations(assignment, spec)
+    yield from _block_violations(assignment)
 
 
 def _leader_violations(assignment: Assignment) -> Iterator[str]:
@@ -34,12 +38,12 @@ def _leader_violations(assignment: Assignment) -> Iterator[str]:
             yield f"{name} is {getattr(assignment, name)}, and {getattr(leader, name)} for rank 0."
 
 
-def _split_violations(tp: int, spec: ModelSpec) -> Iterator[str]:
+def _split_violations(parts: int, spec: ModelSpec) -> Iterator[str]:
     num_per_head = spec.num_heads // spec.num_kv_heads
-    if tp > spec.num_kv_heads and (tp % spec.num_kv_heads or tp > spec.num_kv_heads * num_per_head):
-        yield f"{spec.num_heads} heads over {spec.num_kv_heads} KV heads cannot be split in {tp}."
-    if spec.experts is not None and tp > spec.experts.num_experts:
-        yield f"{spec.experts.num_experts} experts cannot be split in {tp}."
+    if parts > spec.num_kv_heads and (parts % spec.num_kv_heads or parts > spec.num_kv_heads * num_per_head):
+        yield f"{spec.num_heads} heads over {spec.num_kv_heads} KV heads cannot be split in {parts}."
+    if spec.experts is not None and parts > spec.experts.num_experts:
+        yield f"{spec.experts.num_experts} experts cannot be split in {parts}."
 
 
 def _layer_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
@@ -53,3 +57,31 @@ def _layer_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
         yield f"its ranks have the layers {spans}; each of {spec.num_layers} belongs on {num_sharing}."
     if assignment.ranks[0].first_layer + assignment.ranks[0].num_layers != spec.num_layers:
         yield "rank 0, which gives logits, has not the last layer."
+    yield from _stage_violations(assignment, spec)
+
+
+def _stage_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
+    """The first ranks have the last stage, the next ones that before it, and so on; one stage follows the other."""
+    parallel, num_layers = assignment.parallel, spec.num_layers
+    sizes = list(parallel.stage_layers)
+    if not sizes:
+        sizes = [num_layers // parallel.pp + (stage < num_layers % parallel.pp) for stage in range(parallel.pp)]
+    if len(sizes) != parallel.pp or sum(sizes) != num_layers or min(sizes) < 1:
+        yield f"its stages have {', '.join(map(str, sizes))} layers; {parallel.pp} stages share {num_layers}."
+        return
+    num_sharing = parallel.tp * parallel.cp
+    for rank, share in enumerate(assignment.ranks):
+        stage = parallel.pp - 1 - rank // num_sharing
+        first, size = sum(sizes[:stage]), sizes[stage]
+        if (share.first_layer, share.num_layers) != (first, size):
+            yield (
+                f"rank {rank} is in stage {stage}, which has {size} layers from {first} on; it has "
+                f"{share.num_layers} from {share.first_layer} on."
+            )
+
+
+def _block_violations(assignment: Assignment) -> Iterator[str]:
+    """Each cache shard has equally many."""
+    for name in ("num_blocks", "num_host_blocks"):
+        if (value := getattr(assignment, name)) % assignment.parallel.cp:
+            yield f"{name} is {value}, which {assignment.parallel.cp} cache shards cannot share evenly."

@@ -1,7 +1,7 @@
 """Whether what an assignment puts on a worker has room there."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.cluster import Hardware
 from headway.core.model import Family, ModelSpec
@@ -16,12 +16,14 @@ class RankPart:
 
     Attributes:
         first_layer, num_layers: of the whole model, for a worker that serves alone.
+        cached: the parts whose keys and values it has, of the tokens on its cache shard.
     """
 
     index: int
     parts: int
     first_layer: int
     num_layers: int
+    cached: range
 
     def of(self, total: int) -> int:
         """How many of `total` things; the first parts have one more where they don't come out even."""
@@ -31,21 +33,33 @@ class RankPart:
         """One at least: where there are fewer heads than parts, several have the same one."""
         return max(1, self.of(spec.num_kv_heads))
 
+    def cached_heads_of(self, spec: ModelSpec) -> int:
+        """KV heads of all the parts that are cached here, those that several of them have counted once."""
+        if spec.num_kv_heads < self.parts:
+            num_copies = self.parts // spec.num_kv_heads
+            return len({part // num_copies for part in self.cached})
+        return sum(replace(self, index=part).of(spec.num_kv_heads) for part in self.cached)
+
     def query_heads_of(self, spec: ModelSpec) -> int:
         """Those of its KV heads; the parts that have the same KV head share its query heads."""
         num_per_head = spec.num_heads // spec.num_kv_heads
         if spec.num_kv_heads >= self.parts:
             return self.of(spec.num_kv_heads) * num_per_head
         num_copies = self.parts // spec.num_kv_heads
-        return RankPart(self.index % num_copies, num_copies, 0, 0).of(num_per_head)
+        return replace(self, index=self.index % num_copies, parts=num_copies).of(num_per_head)
 
 
 def part_of(assignment: Assignment, spec: ModelSpec, *, rank: int) -> RankPart:
-    """By the order of ranks: those of a stage's layers stand together."""
+    """By the order of ranks: those of a stage's layers stand together, and among them those of a cache shard."""
     if not assignment.ranks:
-        return RankPart(0, 1, 0, spec.num_layers)
-    share, parts = assignment.ranks[rank], max(1, assignment.parallel.tp)
-    return RankPart(rank % parts, parts, share.first_layer, share.num_layers)
+        return RankPart(0, 1, 0, spec.num_layers, range(1))
+    parallel, share = assignment.parallel, assignment.ranks[rank]
+    index = rank % parallel.tp
+    if parallel.cp_ffn == "data":
+        return RankPart(index, parallel.tp, share.first_layer, share.num_layers, range(index, index + 1))
+    cached = range(index * parallel.cp, (index + 1) * parallel.cp)
+    shard = rank // parallel.tp % parallel.cp
+    return RankPart(cached[shard], parallel.tp * parallel.cp, share.first_layer, share.num_layers, cached)
 
 
 def memory_violations(
@@ -63,10 +77,11 @@ def memory_violations(
         yield f"reserved_bytes is {share.reserved_bytes}."
     block_bytes = assignment.block_size * _kv_bytes_of_token(spec, part)
     used_bytes = share.weight_bytes + share.reserved_bytes
-    for name, num_blocks, is_on_worker in (
+    for name, num_total, is_on_worker in (
         ("kv_cache_bytes", assignment.num_blocks, True),
         ("host_cache_bytes", assignment.num_host_blocks, hardware.device == "cpu"),  # the same memory there
     ):
+        num_blocks = num_total // assignment.parallel.cp
         stated, counted = getattr(share, name), num_blocks * block_bytes
         if stated != counted:
             yield f"{name} is {stated}; {num_blocks} blocks of {assignment.block_size} tokens have {counted}."
@@ -76,7 +91,7 @@ def memory_violations(
 
 
 def _kv_bytes_of_token(spec: ModelSpec, part: RankPart) -> int:
-    num_kv_heads = part.kv_heads_of(spec)
+    num_kv_heads = part.cached_heads_of(spec)
     numbers_per_layer = num_kv_heads * spec.head_dim + num_kv_heads * spec.head_dim
     return numbers_per_layer * part.num_layers * _BYTES_PER_NUMBER[spec.dtype]
 

@@ -38,7 +38,8 @@ def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel
     """
     _check(limits)
     step_tokens = limits.max_num_batched_tokens or _step_tokens(device, estimate)
-    num_seqs = limits.max_num_seqs or min(_NUM_SEQS[device], step_tokens)
+    num_usual_seqs = _NUM_SEQS[device] * limits.parallel.pp  # each stage has a batch of its own under way
+    num_seqs = limits.max_num_seqs or min(num_usual_seqs, step_tokens)
     if limits.max_num_batched_tokens is None:
         step_tokens = max(step_tokens, num_seqs)
     if num_seqs > step_tokens:

@@ -5,8 +5,9 @@ from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
 from headway.core.plan import Assignment, ModelDeployment, Prediction
 from headway.planner.serving.batching import Batching
-from headway.planner.serving.memory import RUNTIME_BYTES, Shortfall, shortest_len
+from headway.planner.serving.memory import Shortfall, shortest_len
 from headway.planner.serving.prediction import REFERENCE_TOKENS
+from headway.planner.serving.workspace import RUNTIME_BYTES
 
 _FLOAT_BYTES = 4
 

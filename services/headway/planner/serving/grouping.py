@@ -11,10 +11,10 @@ Group = tuple[PlanWorker, ...]
 def form_groups(workers: Sequence[PlanWorker], *, size: int, keep: Collection[tuple[str, ...]] = ()) -> list[Group]:
     """Groups of `size` neighbours with equal hardware: a group is as fast as its slowest worker.
 
-    Workers that are left over are in no group.
+    As many groups as possible are on one machine each. Workers that are left over are in no group.
 
     Args:
-        workers: in the order in which they are neighbours, and in which the groups come.
+        workers: in the order in which those of one machine are neighbours, and in which the groups come.
         keep: ids, by rank, of groups that stay together if their workers still are there and equal.
     """
     by_id = {worker.worker_id: worker for worker in workers}
@@ -26,9 +26,25 @@ def form_groups(workers: Sequence[PlanWorker], *, size: int, keep: Collection[tu
         if worker.worker_id not in taken:
             alike.setdefault(worker.hardware.content_hash, []).append(worker)
     for equals in alike.values():
-        groups += [tuple(equals[start : start + size]) for start in range(0, len(equals) - size + 1, size)]
+        left_over = []
+        for neighbours in _by_machine(equals):
+            num_grouped = len(neighbours) - len(neighbours) % size
+            groups += _cut(neighbours[:num_grouped], size)
+            left_over += neighbours[num_grouped:]
+        groups += _cut(left_over, size)
     position = {worker.worker_id: index for index, worker in enumerate(workers)}
     return sorted(groups, key=lambda group: position[group[0].worker_id])
+
+
+def _by_machine(workers: Sequence[PlanWorker]) -> list[list[PlanWorker]]:
+    machines: dict[str, list[PlanWorker]] = {}
+    for worker in workers:
+        machines.setdefault(worker.machine, []).append(worker)
+    return list(machines.values())
+
+
+def _cut(workers: Sequence[PlanWorker], size: int) -> list[Group]:
+    return [tuple(workers[start : start + size]) for start in range(0, len(workers) - size + 1, size)]
 
 
 def _are_equal(group: Group) -> bool:

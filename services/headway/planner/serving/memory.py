@@ -3,29 +3,32 @@
     |<------------------------ memory_bytes ------------------------>|
     |  weights  |  reserved  |  KV blocks  |  unused, on a CPU        |
 
-Each worker holds its own part of the weights and of every block, so the worker with the least room sets how many
-blocks all of them have. The host tier's blocks, where there are any, are part of a CPU worker's memory and come besides
-a GPU's. On a GPU the blocks take all that is left. On a CPU memory is shared with everything else on the machine and
-compute runs out first, so the pool takes a sixteenth of it, 1 GiB at least and 4 GiB at most, unless the operator says
-more.
+Each worker holds its own part of the weights: its share of its stage's layers, and the embedding in the first stage,
+the head in the last. A cache shard has blocks of its own, and each of its workers a part of every one of them: that of
+its layers and heads. All shards have equally many blocks, so the worker with the least room sets how many. Stages take
+equally long, as far as whole layers allow, unless that does not fit and another split does.
+
+The host tier's blocks, where there are any, are part of a CPU worker's memory and come besides a GPU's. On a GPU the
+blocks take all that is left. On a CPU memory is shared with everything else on the machine and compute runs out first,
+so the pool takes a sixteenth of it, 1 GiB at least and 4 GiB at most, unless the operator says more.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 
 from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
+from headway.core.mesh import ParallelConfig, Place, Span
 from headway.core.model import ModelSpec
 from headway.core.plan import EngineLimits, ModelDeployment, RankShare
-from headway.core.shard import ModelShard, shard_kv_bytes_per_token, shard_of, shard_weight_bytes
+from headway.core.shard import ModelShard, shard_of, shard_weight_bytes
 from headway.core.units import format_bytes
 from headway.planner.serving.batching import Batching
 from headway.planner.serving.grouping import Group
+from headway.planner.serving.stages import balance_stages, with_fastest_stages
+from headway.planner.serving.workspace import reserve
 
 _GIB = 1024**3
-RUNTIME_BYTES = {"cpu": 400 * 1024**2, "cuda": _GIB}
-_FLOAT_BYTES = 4
-_NUM_LOGIT_COPIES = 3  # as computed, processed, and sorted or as probabilities
 _CPU_POOL_SHARE = 16
 _CPU_POOL_BYTES = (1 * _GIB, 4 * _GIB)
 _SHORTEST_USEFUL_LEN = 256
@@ -36,12 +39,15 @@ class MemorySplit:
     """What a replica takes of its workers. `num_blocks` blocks hold at least one sequence of `max_model_len`.
 
     Attributes:
+        num_blocks, num_host_blocks: of all cache shards together.
+        parallel: the layout; with its stages' layers where they are uneven.
         shares: of the workers, by rank.
     """
 
     num_blocks: int
     max_model_len: int
     num_host_blocks: int
+    parallel: ParallelConfig
     shares: tuple[RankShare, ...]
 
 
@@ -70,11 +76,15 @@ class _Room:
     """
 
     worker: PlanWorker
-    shard: ModelShard
+    layers: Span
     weight_bytes: int
     reserved_bytes: int
     block_bytes: int
     free_bytes: int
+
+    def lacking_bytes(self, num_blocks: int) -> int:
+        """For so many blocks; negative where there is room for more."""
+        return num_blocks * self.block_bytes - self.free_bytes
 
     def share(self, *, num_blocks: int, num_host_blocks: int) -> RankShare:
         return RankShare(
@@ -83,9 +93,33 @@ class _Room:
             kv_cache_bytes=num_blocks * self.block_bytes,
             reserved_bytes=self.reserved_bytes,
             host_cache_bytes=num_host_blocks * self.block_bytes,
-            first_layer=self.shard.layers.start,
-            num_layers=len(self.shard.layers),
+            first_layer=self.layers.start,
+            num_layers=len(self.layers),
         )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rooms:
+    """A group's workers with their parts of a model, by rank. Numbers of blocks are those of one cache shard."""
+
+    parallel: ParallelConfig
+    ranks: tuple[_Room, ...]
+    num_host_blocks: int
+
+    @property
+    def block_bytes(self) -> int:
+        """Of the largest part of a block."""
+        return max(room.block_bytes for room in self.ranks)
+
+    def lacking_bytes(self, num_blocks: int) -> tuple[int, ...]:
+        """In each stage, of the worker that lacks most."""
+        stages: list[list[int]] = [[] for _ in range(self.parallel.pp)]
+        for rank, room in enumerate(self.ranks):
+            stages[self.parallel.place(rank).stage].append(room.lacking_bytes(num_blocks))
+        return tuple(map(max, stages))
+
+    def fit(self, num_blocks: int) -> bool:
+        return max(self.lacking_bytes(num_blocks)) <= 0
 
 
 def split_memory(
@@ -100,69 +134,88 @@ def split_memory(
     Raises:
         InvalidArgumentError: the model or the operator's pool cannot take sequences as long as they are to be.
     """
-    shards = [shard_of(model.spec, limits.parallel, rank=rank) for rank in range(len(group))]
-    block_bytes = [batching.block_size * shard_kv_bytes_per_token(model.spec, shard) for shard in shards]
-    num_host_blocks = (limits.host_cache_bytes or 0) // max(block_bytes)
-    rooms = [
-        _measure(model.spec, worker, shard, rank=rank, batching=batching, num_host_blocks=num_host_blocks)
-        for rank, (worker, shard) in enumerate(zip(group, shards, strict=True))
-    ]
-    num_needed = _num_blocks(shortest_len(model), batching.block_size)
+    parallel = limits.parallel
+    num_least = _num_blocks(shortest_len(model), batching.block_size * parallel.cp)
+
+    def measure(layout: ParallelConfig) -> tuple[_Rooms, int]:
+        """The workers, and how many blocks they must have."""
+        rooms = _measure_group(model.spec, group, layout, batching=batching, limits=limits)
+        return rooms, max(num_least, (limits.kv_cache_bytes or 0) // rooms.block_bytes)
+
+    rooms, num_needed = measure(with_fastest_stages(model.spec, parallel))
     if limits.kv_cache_bytes is not None:
-        _check_pool(model, limits.kv_cache_bytes, num_needed * max(block_bytes))
-        num_needed = limits.kv_cache_bytes // max(block_bytes)
-    if (shortfall := _find_shortfall(model.spec, rooms, num_needed, batching.block_size)) is not None:
-        return shortfall
+        if limits.kv_cache_bytes < num_least * rooms.block_bytes:  # of a stage with many layers
+            rooms, num_needed = measure(parallel)
+        _check_pool(model, limits.kv_cache_bytes, num_least * rooms.block_bytes)
+    if not rooms.fit(num_needed):
+        shortfall = _shortfall(model.spec, rooms, num_needed, batching.block_size)
+        if parallel.pp == 1 or parallel.stage_layers:
+            return shortfall
+        rooms, num_needed = _balance(rooms, measure)
+        if not rooms.fit(num_needed):
+            return shortfall
     if limits.kv_cache_bytes is not None:
         num_blocks = num_needed
-        max_model_len = model.max_model_len or min(model.spec.max_position, num_blocks * batching.block_size)
+        num_tokens = num_blocks * parallel.cp * batching.block_size
+        max_model_len = model.max_model_len or min(model.spec.max_position, num_tokens)
     else:
         num_blocks, max_model_len = _size_pool(model, rooms, batching)
     return MemorySplit(
-        num_blocks=num_blocks,
+        num_blocks=num_blocks * parallel.cp,
         max_model_len=max_model_len,
-        num_host_blocks=num_host_blocks,
-        shares=tuple(room.share(num_blocks=num_blocks, num_host_blocks=num_host_blocks) for room in rooms),
+        num_host_blocks=rooms.num_host_blocks * parallel.cp,
+        parallel=rooms.parallel,
+        shares=tuple(room.share(num_blocks=num_blocks, num_host_blocks=rooms.num_host_blocks) for room in rooms.ranks),
     )
 
 
-def _measure(
-    spec: ModelSpec, worker: PlanWorker, shard: ModelShard, *, rank: int, batching: Batching, num_host_blocks: int
-) -> _Room:
-    device = worker.hardware.device
-    weight_bytes = shard_weight_bytes(spec, shard)
-    reserved_bytes = reserve(spec, shard, leads=rank == 0, device=device, batching=batching)
-    block_bytes = batching.block_size * shard_kv_bytes_per_token(spec, shard)
-    host_bytes = num_host_blocks * block_bytes if device == "cpu" else 0
-    return _Room(
-        worker=worker,
-        shard=shard,
-        weight_bytes=weight_bytes,
-        reserved_bytes=reserved_bytes,
-        block_bytes=block_bytes,
-        free_bytes=worker.hardware.memory_bytes - weight_bytes - reserved_bytes - host_bytes,
-    )
+def _balance(fastest: _Rooms, measure: Callable[[ParallelConfig], tuple[_Rooms, int]]) -> tuple[_Rooms, int]:
+    """With stages of which the one that lacks most lacks as little as possible."""
+    parallel = fastest.parallel
+    leaders = (fastest.ranks[parallel.rank_of(Place(stage, 0, 0))] for stage in range(parallel.pp))
+
+    def lacking_bytes(sizes: tuple[int, ...]) -> Sequence[int]:
+        rooms, num_blocks = measure(replace(parallel, stage_layers=sizes))
+        return rooms.lacking_bytes(num_blocks)
+
+    sizes = balance_stages([len(room.layers) for room in leaders], lacking_bytes)
+    return measure(replace(parallel, stage_layers=sizes))
 
 
-def reserve(spec: ModelSpec, shard: ModelShard, *, leads: bool, device: str, batching: Batching) -> int:
-    """Bytes of the runtime itself, the widest activations of one step, and the logits of every sequence.
+def _measure_group(
+    spec: ModelSpec, group: Group, parallel: ParallelConfig, *, batching: Batching, limits: EngineLimits
+) -> _Rooms:
+    shards = [shard_of(spec, parallel, rank=rank) for rank in range(len(group))]
+    block_bytes = [
+        batching.block_size * _kv_bytes_per_token(spec, [shards[mate] for mate in parallel.cache_ranks(rank)])
+        for rank in range(len(group))
+    ]
+    num_host_blocks = (limits.host_cache_bytes or 0) // max(block_bytes)
+    rooms = []
+    for rank, worker in enumerate(group):
+        device, shard = worker.hardware.device, shards[rank]
+        weight_bytes = shard_weight_bytes(spec, shard)
+        reserved_bytes = reserve(spec, shard, parallel, leads=rank == 0, device=device, batching=batching)
+        host_bytes = num_host_blocks * block_bytes[rank] if device == "cpu" else 0
+        free_bytes = worker.hardware.memory_bytes - weight_bytes - reserved_bytes - host_bytes
+        rooms.append(
+            _Room(
+                worker=worker,
+                layers=shard.layers,
+                weight_bytes=weight_bytes,
+                reserved_bytes=reserved_bytes,
+                block_bytes=block_bytes[rank],
+                free_bytes=free_bytes if limits.kv_cache_bytes is None else min(free_bytes, limits.kv_cache_bytes),
+            )
+        )
+    return _Rooms(parallel=parallel, ranks=tuple(rooms), num_host_blocks=num_host_blocks)
 
-    Where the vocabulary is split every worker has a part of the logits; the leader gathers them and works on the whole.
-    """
-    widths = 4 * spec.hidden_size + _mlp_width(spec, shard) + 2 * len(shard.query_heads) * spec.head_dim
-    activation_bytes = batching.max_num_batched_tokens * widths * _FLOAT_BYTES
-    is_split = len(shard.vocab) < spec.vocab_size
-    num_copies = _NUM_LOGIT_COPIES + is_split if leads else 0
-    num_logits = num_copies * spec.vocab_size + is_split * len(shard.vocab)
-    return RUNTIME_BYTES[device] + activation_bytes + batching.max_num_seqs * num_logits * _FLOAT_BYTES
 
-
-def _mlp_width(spec: ModelSpec, shard: ModelShard) -> int:
-    """Floats that a token keeps in a layer's MLP; with experts also what each of its own made of it."""
-    if (experts := spec.experts) is None:
-        return 3 * len(shard.mlp)
-    width = max(len(shard.mlp), experts.intermediate_size, len(shard.shared_mlp))
-    return 3 * width + (experts.num_experts_per_tok + 1) * spec.hidden_size
+def _kv_bytes_per_token(spec: ModelSpec, mates: Sequence[ModelShard]) -> int:
+    """Of a token that lies on one of these cache shards: where they share the weights of heads, each has the keys and
+    values of all of those."""
+    num_kv_heads = len({head for shard in mates for head in shard.kv_heads})
+    return 2 * len(mates[0].layers) * num_kv_heads * spec.head_dim * spec.dtype_bytes
 
 
 def shortest_len(model: ModelDeployment) -> int:
@@ -189,25 +242,27 @@ def _check_pool(model: ModelDeployment, kv_cache_bytes: int, needed_bytes: int) 
         )
 
 
-def _find_shortfall(spec: ModelSpec, rooms: Sequence[_Room], num_blocks: int, block_size: int) -> Shortfall | None:
-    """Of the worker that lacks most for `num_blocks` blocks; None where all have room."""
-    missing_bytes, worst = max(
-        ((num_blocks * room.block_bytes - room.free_bytes, room) for room in rooms), key=lambda pair: pair[0]
-    )
-    if missing_bytes <= 0:
-        return None
-    longest_len = min(max(room.free_bytes, 0) // room.block_bytes for room in rooms) * block_size
+def _shortfall(spec: ModelSpec, rooms: _Rooms, num_blocks: int, block_size: int) -> Shortfall:
+    """Of the worker that lacks most for `num_blocks` blocks."""
+    worst = max(rooms.ranks, key=lambda room: room.lacking_bytes(num_blocks))
+    num_fitting = min(max(room.free_bytes, 0) // room.block_bytes for room in rooms.ranks)
+    longest_len = num_fitting * rooms.parallel.cp * block_size
     is_useful = longest_len >= min(spec.max_position, _SHORTEST_USEFUL_LEN)
-    return Shortfall(worker=worst.worker, missing_bytes=missing_bytes, longest_len=longest_len if is_useful else 0)
+    return Shortfall(
+        worker=worst.worker,
+        missing_bytes=worst.lacking_bytes(num_blocks),
+        longest_len=longest_len if is_useful else 0,
+    )
 
 
-def _size_pool(model: ModelDeployment, rooms: Sequence[_Room], batching: Batching) -> tuple[int, int]:
-    """Number of blocks, and the longest sequence to serve."""
-    sizes = [_pool_blocks(room) for room in rooms]
+def _size_pool(model: ModelDeployment, rooms: _Rooms, batching: Batching) -> tuple[int, int]:
+    """Number of blocks of a cache shard, and the longest sequence to serve."""
+    sizes = [_pool_blocks(room) for room in rooms.ranks]
     num_usual, num_most = (min(numbers) for numbers in zip(*sizes, strict=True))
-    affordable_len = min(model.spec.max_position, num_most * batching.block_size)
+    slice_tokens = rooms.parallel.cp * batching.block_size  # of one block on each shard
+    affordable_len = min(model.spec.max_position, num_most * slice_tokens)
     max_model_len = model.max_model_len or max(affordable_len, shortest_len(model))
-    num_longest = _num_blocks(max_model_len, batching.block_size)
+    num_longest = _num_blocks(max_model_len, slice_tokens)
     return min(max(num_usual, num_longest), batching.max_num_seqs * num_longest), max_model_len
 
 

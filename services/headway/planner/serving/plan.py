@@ -16,7 +16,7 @@ from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_workers
 from headway.planner.serving.replica import size_replica
 
-_LARGEST_TP = 8
+_LARGEST_GROUP = 8
 """That a refusal proposes: as many as GPUs in one machine usually are."""
 
 
@@ -98,22 +98,27 @@ def _check_fits(
         shortfalls = [sizing for sizing in row if isinstance(sizing, Shortfall)]
         if len(shortfalls) == len(row):
             nearest = min(shortfalls, key=lambda shortfall: shortfall.missing_bytes)
-            raise no_group_fits(
-                model, shortfalls, limits.parallel, fitting_tp=_fitting_tp(model, nearest.worker, limits)
-            )
+            raise no_group_fits(model, shortfalls, limits.parallel, fitting=_fitting(model, nearest.worker, limits))
 
 
-def _fitting_tp(model: ModelDeployment, worker: PlanWorker, limits: EngineLimits) -> int | None:
-    """The least split that fits workers like `worker`; None where none up to `_LARGEST_TP` does."""
-    for tp in range(limits.parallel.tp + 1, _LARGEST_TP + 1):
-        wider = replace(limits, tp=tp)
+def _fitting(model: ModelDeployment, worker: PlanWorker, limits: EngineLimits) -> ParallelConfig | None:
+    """The split over the fewest workers like `worker` that fits them, one axis longer; None where none does."""
+    tp, pp, cp = (
+        range(size + 1, _LARGEST_GROUP + 1) for size in (limits.parallel.tp, limits.parallel.pp, limits.parallel.cp)
+    )
+    splits = [
+        *(replace(limits, tp=size) for size in tp),
+        *(replace(limits, pp=size) for size in pp),
+        *(replace(limits, cp=size) for size in cp),
+    ]
+    for wider in sorted(splits, key=lambda limits: limits.parallel.num_ranks):
         group = (worker,) * wider.parallel.num_ranks
         try:
-            check_parallel(model.spec, wider.parallel, num_workers=len(group))
+            check_parallel(model.spec, wider.parallel, num_workers=min(len(group), _LARGEST_GROUP))
         except InvalidArgumentError:
             continue
         if isinstance(size_replica(model, group, limits=wider, profiles={}), Assignment):
-            return tp
+            return wider.parallel
     return None
 
 

@@ -31,12 +31,12 @@ def too_few_workers(
 
 
 def no_group_fits(
-    model: ModelDeployment, shortfalls: Sequence[Shortfall], parallel: ParallelConfig, *, fitting_tp: int | None
+    model: ModelDeployment, shortfalls: Sequence[Shortfall], parallel: ParallelConfig, *, fitting: ParallelConfig | None
 ) -> FailedPreconditionError:
     """`model` fits no group; `shortfalls` of all of them.
 
     Args:
-        fitting_tp: a split over more workers like the nearest that would fit; None where there is none.
+        fitting: a split over more workers like the nearest that would fit; None where there is none.
     """
     shortfall = min(shortfalls, key=lambda shortfall: shortfall.missing_bytes)
     memory_bytes = shortfall.worker.hardware.memory_bytes
@@ -44,8 +44,8 @@ def no_group_fits(
     longest_len = max(shortfall.longest_len for shortfall in shortfalls)
     if model.max_model_len is not None and 0 < longest_len < model.max_model_len:
         ways.insert(0, f"set max_model_len to {longest_len} or less")
-    if fitting_tp is not None:
-        ways.append(f"split it over {fitting_tp} workers of {format_bytes(memory_bytes)} each (--tp {fitting_tp})")
+    if fitting is not None:
+        ways.append(f"split it over {fitting.num_ranks} workers of {format_bytes(memory_bytes)} each ({fitting.flags})")
     place = "worker" if parallel.num_ranks == 1 else f"group of {parallel.num_ranks} workers ({parallel})"
     return FailedPreconditionError(
         f"Model '{model.name}' fits no {place}: {shortfall.worker.worker_id}, the nearest, may use "

@@ -2,7 +2,10 @@
 
 from collections.abc import Mapping
 
+from headway.core.cluster import Hardware
+from headway.core.latency import LatencyModel
 from headway.core.mesh import ParallelConfig
+from headway.core.model import ModelSpec
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, Prediction
 from headway.core.profile import Profile, profile_id
 from headway.planner.serving.batching import Batching, choose_batching
@@ -25,17 +28,16 @@ def size_replica(
     Raises:
         InvalidArgumentError: a limit or a length makes no sense, on any worker.
     """
-    leader, parallel = group[0], limits.parallel
-    estimate = estimate_latency(model.spec, leader.hardware, parallel)
+    leader, group_id = group[0], group_of(group[0].worker_id)
+    estimate = estimate_latency(model.spec, leader.hardware, limits.parallel)
     batching = choose_batching(limits, device=leader.hardware.device, estimate=estimate)
-    profile = profiles.get(profile_id(model.spec, leader.hardware, parallel))
-    latency, name = (estimate, "") if profile is None else (profile.latency, profile.profile_id)
-    group_id = group_of(leader.worker_id)
     if model.spec.encoder is not None:
+        latency, name = _latency(model.spec, leader.hardware, limits.parallel, profiles)
         return size_encoder(model, leader, group_id=group_id, batching=batching, latency=latency, profile_id=name)
     split = split_memory(model, group, batching=batching, limits=limits)
     if isinstance(split, Shortfall):
         return split
+    latency, name = _latency(model.spec, leader.hardware, split.parallel, profiles)
     prediction = predict(
         latency,
         profile_id=name,
@@ -45,18 +47,20 @@ def size_replica(
         max_num_batched_tokens=batching.max_num_batched_tokens,
         max_model_len=split.max_model_len,
     )
-    return _assign(model.name, group_id, parallel, batching=batching, split=split, prediction=prediction)
+    return _assign(model.name, group_id, batching=batching, split=split, prediction=prediction)
 
 
-def _assign(
-    model: str,
-    group_id: str,
-    parallel: ParallelConfig,
-    *,
-    batching: Batching,
-    split: MemorySplit,
-    prediction: Prediction,
-) -> Assignment:
+def _latency(
+    spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig, profiles: Mapping[str, Profile]
+) -> tuple[LatencyModel, str]:
+    """As measured, with the profile's id; else as estimated, and ''."""
+    profile = profiles.get(profile_id(spec, hardware, parallel))
+    return (
+        (estimate_latency(spec, hardware, parallel), "") if profile is None else (profile.latency, profile.profile_id)
+    )
+
+
+def _assign(model: str, group_id: str, *, batching: Batching, split: MemorySplit, prediction: Prediction) -> Assignment:
     share = split.shares[0]
     return Assignment(
         group_id=group_id,
@@ -77,7 +81,7 @@ def _assign(
         num_host_blocks=split.num_host_blocks,
         preemption=batching.preemption,
         num_draft_tokens=batching.num_draft_tokens,
-        parallel=parallel,
+        parallel=split.parallel,
         ranks=split.shares if len(split.shares) > 1 else (),
     )
 

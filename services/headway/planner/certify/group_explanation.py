@@ -1,0 +1,77 @@
+"""What the workers of a group share, and what each of them has, in sentences for people."""
+
+from collections.abc import Iterator
+
+from headway.core.model import ModelSpec
+from headway.core.plan import Assignment
+from headway.planner.certify.memory import part_of
+
+
+def explain_group(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
+    """From the axes to the ranks; nothing of a lone worker."""
+    if not assignment.ranks:
+        return
+    parallel = assignment.parallel
+    yield (
+        f"{assignment.group_id} is {', '.join(assignment.worker_ids)} with {parallel}. {assignment.worker_id} leads: "
+        "requests go to it, and it samples."
+    )
+    if part_of(assignment, spec, rank=0).parts > 1:
+        yield _explain_parts(assignment, spec)
+    if parallel.pp > 1:
+        yield _explain_stages(assignment)
+    if parallel.cp > 1:
+        yield _explain_shards(assignment)
+    for rank, worker_id in enumerate(assignment.worker_ids):
+        yield f"{worker_id} has {_holding(assignment, spec, rank)}."
+
+
+def _explain_parts(assignment: Assignment, spec: ModelSpec) -> str:
+    num_parts = part_of(assignment, spec, rank=0).parts
+    what = "heads, experts" if spec.experts is not None else "heads, their part of the MLP"
+    copies = ""
+    if spec.num_kv_heads < num_parts:
+        num_copies = num_parts // spec.num_kv_heads
+        copies = f" There are {spec.num_kv_heads} KV heads, so {num_copies} workers keep the same one."
+    return (
+        f"Of every layer {num_parts} workers each have their {what} and their part of the vocabulary, and add up their "
+        f"results twice in a layer.{copies}"
+    )
+
+
+def _explain_stages(assignment: Assignment) -> str:
+    sizes = assignment.parallel.stage_layers
+    reason = ""
+    if sizes:
+        listed = ", ".join(map(str, sizes))
+        reason = f" They have {listed} layers: that was asked for, or it evens out their work, or others would not fit."
+    return (
+        f"Its {assignment.parallel.pp} stages have the layers one after the other: hidden states go from stage to "
+        f"stage, and each stage has a batch of its own under way.{reason}"
+    )
+
+
+def _explain_shards(assignment: Assignment) -> str:
+    cp = assignment.parallel.cp
+    rest = "compute a share of a step's tokens each, with the weights in full"
+    if assignment.parallel.cp_ffn == "tensor":
+        rest = "share the weights"
+    return (
+        f"Its {cp} cache shards have {assignment.num_blocks // cp} of the {assignment.num_blocks} blocks each. The "
+        f"blocks of every sequence are spread over them; attention is computed where they lie and then merged. Outside "
+        f"attention the shards {rest}."
+    )
+
+
+def _holding(assignment: Assignment, spec: ModelSpec, rank: int) -> str:
+    part, cp = part_of(assignment, spec, rank=rank), assignment.parallel.cp
+    last = part.first_layer + part.num_layers - 1
+    ends = " with the embedding" if part.first_layer == 0 else ""
+    if last == spec.num_layers - 1:
+        ends += " and the head" if ends else " with the head"
+    kv = f"the keys and values of {part.cached_heads_of(spec)} of {spec.num_kv_heads} KV heads"
+    share = f", for 1/{cp} of each sequence" if cp > 1 else ""
+    return (
+        f"layers {part.first_layer} to {last} of {spec.num_layers}{ends}, {part.query_heads_of(spec)} of "
+        f"{spec.num_heads} heads, and {kv}{share}"
+    )

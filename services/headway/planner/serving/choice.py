@@ -1,0 +1,103 @@
+"""The serving plan with the layout that suits models and workers best. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from headway.core.cluster import PlanWorker
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.plan import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
+from headway.core.profile import Profile
+from headway.planner.serving.layouts import Candidate, choose, judge, layouts_of, weigh, worth
+from headway.planner.serving.plan import make_plan
+
+
+def choose_plan(
+    models: Sequence[ModelDeployment],
+    workers: Sequence[PlanWorker],
+    *,
+    limits: EngineLimits,
+    profiles: Mapping[str, Profile],
+    plan_id: str,
+    created_at_s: float,
+    current: ServingPlan | None = None,
+) -> ServingPlan:
+    """As `make_plan`, which see, with a layout that the limits leave open.
+
+    Layouts are weighed by estimates, so that measuring one of them changes no choice.
+
+    Raises:
+        InvalidArgumentError, FailedPreconditionError: also without layout, where no layout is feasible.
+    """
+
+    def plan_with(layout: EngineLimits, known: Mapping[str, Profile]) -> ServingPlan:
+        return make_plan(
+            models,
+            workers,
+            limits=layout,
+            profiles=known,
+            plan_id=plan_id,
+            created_at_s=created_at_s,
+            current=current,
+        )
+
+    if not is_open(limits) or len(workers) < 2:
+        return plan_with(limits, profiles)
+    refusal: FailedPreconditionError | None = None
+    candidates, unfit = [], []
+    try:
+        candidates.append(weigh(plan_with(limits, {})))
+    except FailedPreconditionError as error:
+        refusal = error
+        unfit.append(SINGLE)
+    for layout in layouts_of(models, num_workers=len(workers) // len(models)):
+        if layout == SINGLE:
+            continue
+        try:
+            candidates.append(weigh(plan_with(limits_with(limits, layout), {})))
+        except (FailedPreconditionError, InvalidArgumentError):  # the limits themselves have passed above
+            unfit.append(layout)
+    if not candidates and refusal is not None:
+        raise refusal
+    chosen, verdict = choose(candidates, in_use=_in_use(current))
+    others = sorted((each for each in candidates if each is not chosen), key=worth, reverse=True)
+    alternatives = (
+        _alternative(chosen, verdict),
+        *(_alternative(other, judge(other, chosen, candidates)) for other in others),
+        *(Alternative(parallel=layout, verdict=Verdict.UNFIT) for layout in unfit),
+    )
+    plan = plan_with(limits_with(limits, chosen.parallel), profiles)
+    return replace(plan, alternatives=alternatives if len(alternatives) > 1 else ())
+
+
+def is_open(limits: EngineLimits) -> bool:
+    """Whether the operator leaves the layout to the planner."""
+    return limits.parallel == SINGLE and all(axis is None for axis in (limits.tp, limits.pp, limits.cp, limits.cp_ffn))
+
+
+def limits_with(limits: EngineLimits, layout: ParallelConfig) -> EngineLimits:
+    """The limits with a layout set."""
+    return replace(limits, tp=layout.tp, pp=layout.pp, cp=layout.cp, cp_ffn=layout.cp_ffn)
+
+
+def _in_use(current: ServingPlan | None) -> ParallelConfig | None:
+    """The layout that was chosen for a plan; None where an operator had set it, who now does not."""
+    return current.alternatives[0].parallel if current is not None and current.alternatives else None
+
+
+def _longest_len(plan: ServingPlan, assignment: Assignment) -> int:
+    model = plan.model(assignment.model)
+    assert model is not None, "a plan has the models that it assigns"
+    return min(model.spec.max_position, assignment.num_blocks * assignment.block_size)
+
+
+def _alternative(candidate: Candidate, verdict: Verdict) -> Alternative:
+    assignments = candidate.plan.assignments
+    return Alternative(
+        parallel=candidate.parallel,
+        verdict=verdict,
+        num_groups=len(assignments),
+        tpot_s=candidate.tpot_s,
+        output_tokens_per_s=worth(candidate),
+        longest_len=min(_longest_len(candidate.plan, assignment) for assignment in assignments),
+    )

@@ -1,0 +1,113 @@
+"""What the ranks of a group send each other in a step.
+
+Bytes are those that leave one rank: of a sum over N ranks 2 (N-1)/N of the tensor (a ring, or for N = 2 a swap), of an
+all-gather N-1 times its own part (a ring), of an all-to-all what the others get, of a gather its own part.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headway.core.cluster import Fabric
+from headway.core.mesh import ParallelConfig, Place
+from headway.core.model import ModelSpec
+from headway.core.shard import ModelShard, shard_of
+
+_FLOAT32_BYTES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Exchange:
+    """One kind of collective, in a step of one stage.
+
+    Attributes:
+        operation: 'all_reduce', 'all_gather', 'all_to_all', 'gather' or 'send'.
+        num_calls: in a step.
+        token_bytes: leave a rank for each token of the step, in all calls together.
+        wanted_bytes: for each token whose logits are wanted, besides.
+    """
+
+    operation: str
+    num_ranks: int
+    num_calls: int
+    token_bytes: float = 0.0
+    wanted_bytes: float = 0.0
+
+    def base_s(self, fabric: Fabric) -> float:
+        """Seconds of a step's calls, however little they carry."""
+        return self.num_calls * fabric.collective_s(0, num_ranks=self.num_ranks)
+
+    def wire_s(self, num_bytes: float, fabric: Fabric) -> float:
+        """Seconds for what leaves each rank; in a gather all of it comes in at the leader."""
+        num_senders = self.num_ranks - 1 if self.operation == "gather" else 1
+        return num_senders * num_bytes / fabric.bytes_per_s
+
+
+def exchanges_of(spec: ModelSpec, parallel: ParallelConfig, *, stage: int) -> tuple[Exchange, ...]:
+    """Those that a rank of a stage takes part in, in the order of the network."""
+    shard = shard_of(spec, parallel, rank=parallel.rank_of(Place(stage, 0, 0)))
+    exchanges = (
+        *_exchange_weights(spec, parallel, shard),
+        *_exchange_cache(spec, parallel, shard),
+        *_exchange_logits(spec, parallel, shard),
+        *_pass_on(spec, parallel, shard),
+    )
+    return tuple(exchange for exchange in exchanges if exchange.num_ranks > 1)
+
+
+def own_share(parallel: ParallelConfig) -> float:
+    """Of a step's tokens, those that a rank has outside attention."""
+    return 1 / parallel.cp if parallel.cp_ffn == "data" else 1.0
+
+
+def weight_parts(parallel: ParallelConfig) -> int:
+    """Ranks that share each weight."""
+    return parallel.tp * (parallel.cp if parallel.cp_ffn == "tensor" else 1)
+
+
+def _exchange_weights(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
+    """The embedding, and in each layer what attention and MLP give, are summed."""
+    parts = weight_parts(parallel)
+    num_calls = 2 * len(shard.layers) + shard.is_first
+    row_bytes = own_share(parallel) * spec.hidden_size * spec.dtype_bytes
+    token_bytes = num_calls * 2 * (parts - 1) / parts * row_bytes
+    yield Exchange(operation="all_reduce", num_ranks=parts, num_calls=num_calls, token_bytes=token_bytes)
+
+
+def _exchange_cache(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
+    """In each layer every shard gets all queries, keys and values, and gives back what its part of the cache makes of
+    them: an output and the logarithm of its weight, in float32."""
+    num_layers, num_others = len(shard.layers), parallel.cp - 1
+    share = own_share(parallel) * num_others * num_layers
+    num_heads = len(shard.query_heads) + 2 * len(shard.kv_heads)
+    yield Exchange(
+        operation="all_gather",
+        num_ranks=parallel.cp,
+        num_calls=num_layers,
+        token_bytes=share * num_heads * spec.head_dim * spec.dtype_bytes,
+    )
+    yield Exchange(
+        operation="all_to_all",
+        num_ranks=parallel.cp,
+        num_calls=num_layers,
+        token_bytes=share * len(shard.query_heads) * (spec.head_dim + 1) * _FLOAT32_BYTES,
+    )
+
+
+def _exchange_logits(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
+    """To the leader: along the vocabulary, and where shards have tokens of their own along these."""
+    if not shard.is_last:
+        return
+    parts, own = weight_parts(parallel), own_share(parallel)
+    part_bytes = -(-spec.vocab_size // parts) * _FLOAT32_BYTES
+    yield Exchange(operation="gather", num_ranks=parts, num_calls=1, wanted_bytes=own * part_bytes)
+    if own < 1:
+        whole_bytes = own * spec.vocab_size * _FLOAT32_BYTES
+        yield Exchange(operation="gather", num_ranks=parallel.cp, num_calls=1, wanted_bytes=whole_bytes)
+
+
+def _pass_on(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
+    """The residual stream, from each rank to its counterpart in the stage after."""
+    if shard.is_last:
+        return
+    token_bytes = own_share(parallel) * spec.hidden_size * spec.dtype_bytes
+    yield Exchange(operation="send", num_ranks=2, num_calls=1, token_bytes=token_bytes)

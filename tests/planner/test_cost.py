@@ -1,0 +1,185 @@
+"""The cost model of groups: its limits, the volumes it rests on, and what it fits."""
+
+from dataclasses import fields, replace
+from itertools import product
+from typing import Any
+
+import pytest
+
+from benchmarks.parallel.thesis import derived_cp, derived_tp, sent_elements, text_cp, text_tp
+from benchmarks.parallel.volume import StepShape, tensor_parallel_bytes
+from headway.core.cluster import Fabric
+from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.profile import StepMeasurement
+from headway.planner.serving.catalogue import NVLINK, Roofline, roofline_of
+from headway.planner.serving.cost import GroupCost, StepLoad, cost_of_group
+from headway.planner.serving.exchange import exchanges_of
+from headway.planner.serving.fit import fit_fabric, fit_roofline
+from headway.planner.serving.roofline import estimate_latency
+
+GPU = Roofline(flops=1e14, bytes_per_s=1e12, step_overhead_s=2e-3, sequence_overhead_s=1e-5, table_entry_s=5e-8)
+FREE = Fabric(latency_s=0.0, bytes_per_s=float("inf"))
+DECODES = StepLoad(num_decodes=32, context_tokens=32 * 1000)
+PREFILL = StepLoad(prefill_tokens=512, prefill_context=100)
+LAYOUTS = [
+    ParallelConfig(tp=tp, pp=pp, cp=cp, cp_ffn=ffn)
+    for tp, pp, cp, ffn in product((1, 2, 4), (1, 2, 4), (1, 2, 4), ("data", "tensor"))
+    if cp > 1 or ffn == "data"
+]
+
+
+def cost(spec: Any, parallel: ParallelConfig, fabric: Fabric = NVLINK, roofline: Roofline = GPU) -> GroupCost:
+    return cost_of_group(spec, parallel, roofline=roofline, fabric=fabric)
+
+
+@pytest.fixture
+def spec(make_spec: Any) -> Any:
+    return make_spec(num_heads=16, num_kv_heads=16, dtype="bfloat16")
+
+
+def test_one_rank_is_the_plain_roofline(make_spec: Any, make_worker: Any) -> None:
+    spec, hardware = make_spec(), make_worker(device="cuda", name="NVIDIA H100").hardware
+    roofline, latency = roofline_of(hardware), estimate_latency(spec, hardware)
+    flops, head_flops = roofline.flops / 2, 2 * spec.vocab_size * spec.hidden_size
+    assert latency.base_s == pytest.approx(roofline.step_overhead_s + spec.weight_bytes / roofline.bytes_per_s)
+    assert latency.per_prefill_token_s == pytest.approx((spec.flops_per_token - head_flops) / flops)
+    assert latency.per_prefill_pair_s == pytest.approx(4 * spec.num_layers * spec.num_heads * spec.head_dim / flops)
+    assert latency.per_decode_s == pytest.approx(spec.flops_per_token / flops + roofline.sequence_overhead_s)
+    read_s = spec.kv_bytes_per_token / roofline.bytes_per_s
+    assert latency.per_context_token_s == pytest.approx(read_s + roofline.table_entry_s / 16)
+
+
+def test_an_estimate_is_the_group_cost_projected(spec: Any, make_worker: Any) -> None:
+    hardware = make_worker(device="cuda", name="NVIDIA H100").hardware
+    for parallel in LAYOUTS:
+        group = cost(spec, parallel, roofline=roofline_of(hardware))
+        latency = estimate_latency(spec, hardware, parallel)
+        decode_s = latency.decode_s(num_decodes=32, context_tokens=32_000)
+        if parallel.pp == 1:
+            assert decode_s == pytest.approx(group.step(DECODES).total_s)
+        else:  # each coefficient is that of its slowest stage
+            turn_s = group.turn(DECODES).total_s
+            assert 0.999 * turn_s <= decode_s <= 1.2 * turn_s
+
+
+@pytest.mark.parametrize("parallel", LAYOUTS, ids=str)
+def test_a_free_fabric_leaves_no_communication_and_no_work_is_lost(parallel: ParallelConfig, spec: Any) -> None:
+    group, alone = cost(spec, parallel, FREE), cost(spec, SINGLE)
+    for load in (DECODES, PREFILL):
+        assert group.step(load).communication_s == 0
+        shared_s = parallel.tp * parallel.cp * group.step(load).compute_s
+        assert shared_s >= 0.999 * alone.step(load).compute_s
+    assert cost(spec, parallel).step(DECODES).communication_s >= 0
+
+
+@pytest.mark.parametrize("parallel", LAYOUTS, ids=str)
+def test_more_to_do_takes_longer(parallel: ParallelConfig, spec: Any) -> None:
+    group = cost(spec, parallel)
+    for load in (DECODES, PREFILL):
+        for field in fields(StepLoad):
+            more = replace(load, **{field.name: 2 * getattr(load, field.name) + 1})
+            assert group.step(more).total_s >= group.step(load).total_s
+            assert group.turn(more).total_s >= group.turn(load).total_s
+    slower = Fabric(latency_s=2 * NVLINK.latency_s, bytes_per_s=NVLINK.bytes_per_s / 2)
+    assert cost(spec, parallel, slower).step(DECODES).communication_s == pytest.approx(
+        2 * group.step(DECODES).communication_s
+    )
+
+
+def test_a_pipeline_takes_the_sum_of_its_stages_alone_and_the_slowest_in_turns(make_spec: Any) -> None:
+    spec = make_spec(num_layers=9)
+    group = cost(spec, ParallelConfig(pp=2, stage_layers=(6, 3)))
+    stages = [stage.step(DECODES).total_s for stage in group.stages]
+    assert group.step(DECODES).total_s == pytest.approx(sum(stages))
+    half = StepLoad(num_decodes=16, context_tokens=16 * 1000)
+    assert group.turn(DECODES).total_s == pytest.approx(2 * max(stage.step(half).total_s for stage in group.stages))
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4])
+def test_tables_are_whole_on_each_rank_of_tp_and_shared_in_cp(num_ranks: int, spec: Any) -> None:
+    tables = [
+        cost(spec, parallel).stages[0].overhead.context_s
+        for parallel in (SINGLE, ParallelConfig(tp=num_ranks), ParallelConfig(cp=num_ranks))
+    ]
+    assert tables == pytest.approx([GPU.table_entry_s / 16, GPU.table_entry_s / 16, GPU.table_entry_s / 16 / num_ranks])
+
+
+@pytest.mark.parametrize("num_ranks", [2, 4, 8])
+def test_tensor_volumes_are_those_that_the_runtime_is_measured_against(num_ranks: int, spec: Any) -> None:
+    exchanges = exchanges_of(spec, ParallelConfig(tp=num_ranks), stage=0)
+    shape = StepShape(num_tokens=32, num_wanted=32)
+    num_bytes = 32 * sum(exchange.token_bytes + exchange.wanted_bytes for exchange in exchanges)
+    assert num_bytes == tensor_parallel_bytes(spec, shape, num_ranks=num_ranks)
+
+
+@pytest.mark.parametrize(("num_ranks", "ffn"), list(product((2, 4, 8), ("data", "tensor"))))
+def test_cache_volumes_follow_from_the_shapes(num_ranks: int, ffn: str, make_spec: Any) -> None:
+    spec = make_spec(num_heads=16, num_kv_heads=8, dtype="bfloat16")
+    by_name = {each.operation: each for each in exchanges_of(spec, ParallelConfig(cp=num_ranks, cp_ffn=ffn), stage=0)}
+    share = (num_ranks - 1) / num_ranks * spec.num_layers
+    assert by_name["all_gather"].token_bytes == pytest.approx(share * (16 + 2 * 8) * spec.head_dim * 2)
+    assert by_name["all_to_all"].token_bytes == pytest.approx(share * 16 * (spec.head_dim + 1) * 4)
+    assert ("all_reduce" in by_name) == (ffn == "tensor")
+    assert by_name["gather"].wanted_bytes == pytest.approx(spec.vocab_size * 4 / num_ranks)
+
+
+def test_stages_pass_on_the_residual_stream(spec: Any) -> None:
+    for tp, cp in ((1, 1), (2, 1), (1, 2)):
+        parallel = ParallelConfig(tp=tp, pp=3, cp=cp)
+        sent = [{e.operation: e for e in exchanges_of(spec, parallel, stage=stage)}.get("send") for stage in range(3)]
+        assert sent[2] is None
+        for exchange in sent[:2]:
+            assert exchange is not None
+            assert exchange.token_bytes == spec.hidden_size * 2 / cp
+
+
+def test_the_text_and_the_derivation_agree_where_they_should(make_spec: Any) -> None:
+    spec = make_spec(hidden_size=4096, num_heads=32, num_kv_heads=32, head_dim=128, dtype="bfloat16")
+    shape = {"batch": 32, "hidden_size": 4096}
+    assert text_cp(**shape, num_heads=32, num_ranks=2) == derived_cp(**shape, num_heads=32, num_ranks=2)
+    for num_ranks in (2, 4, 8):
+        tp, cp = ParallelConfig(tp=num_ranks), ParallelConfig(cp=num_ranks)
+        assert text_tp(**shape, num_ranks=num_ranks) == num_ranks * derived_tp(**shape, num_ranks=num_ranks)
+        assert sent_elements(spec, tp, batch=32) == pytest.approx(derived_tp(**shape, num_ranks=num_ranks))
+        extra = (num_ranks - 1) / num_ranks * 32 * 4096  # the outputs once more, since they go in float32
+        derived = derived_cp(**shape, num_heads=32, num_ranks=num_ranks)
+        assert sent_elements(spec, cp, batch=32) == pytest.approx(derived + extra)
+
+
+def test_a_fabric_is_fitted_to_what_was_measured() -> None:
+    fabric = Fabric(latency_s=1e-4, bytes_per_s=2e9)
+    samples = [(4**k * 1024, fabric.collective_s(4**k * 1024, num_ranks=2)) for k in range(8)]
+    fit = fit_fabric(samples)
+    assert fit.fabric.latency_s == pytest.approx(1e-4)
+    assert fit.fabric.bytes_per_s == pytest.approx(2e9)
+    assert fit.relative_error == pytest.approx(0, abs=1e-9)
+    noisy = fit_fabric([(size, seconds * (1.2 if k % 2 else 0.8)) for k, (size, seconds) in enumerate(samples)])
+    assert 0.1 < noisy.relative_error < 0.3
+    with pytest.raises(ValueError, match="do not determine"):
+        fit_fabric(samples[:1])
+
+
+def test_a_device_is_fitted_to_steps_of_several_models(make_spec: Any) -> None:
+    specs = [make_spec(), make_spec(num_layers=16), make_spec(hidden_size=1024, num_layers=4)]
+    loads = [(0, 1, 64), (0, 32, 64), (0, 8, 1500), (256, 0, 0), (512, 0, 1000), (128, 16, 256)]
+    steps = [
+        (spec, StepMeasurement(prefill_tokens=n, num_decodes=b, context_tokens=c, step_s=_step_s(spec, n, b, c)))
+        for spec in specs
+        for n, b, c in loads
+    ]
+    fit = fit_roofline(steps, table_entry_s=GPU.table_entry_s)
+    for field in ("flops", "bytes_per_s", "step_overhead_s", "sequence_overhead_s"):
+        assert getattr(fit.roofline, field) == pytest.approx(getattr(GPU, field), rel=1e-6)
+    assert fit.relative_error < 1e-6
+    with pytest.raises(ValueError, match="do not determine"):
+        fit_roofline(steps[:2], table_entry_s=GPU.table_entry_s)
+
+
+def _step_s(spec: Any, prefill_tokens: int, num_decodes: int, context: int) -> float:
+    load = StepLoad(
+        prefill_tokens=prefill_tokens,
+        prefill_context=context,
+        num_decodes=num_decodes,
+        context_tokens=num_decodes * context,
+    )
+    return cost(spec, SINGLE).step(load).total_s
