@@ -16,7 +16,8 @@ export UV_PYTHON_DOWNLOADS := never
 UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV))
 
 .PHONY: help install lock demo test lint format clean soak bench-serve bench-overhead bench-sharing bench-waste \
-  bench-ablation bench-steps bench-prefix bench-parallel
+  bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures bench-fabric \
+  bench-migration
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -69,6 +70,12 @@ bench-overhead: install ## What gateway and router add to the time to first toke
 bench-parallel: install ## Two workers with one core each against one, and what they send
 	@$(PY) -m benchmarks.parallel
 
+bench-parallel-figures: install ## Thesis figures 4.1 to 4.5 by the planner's cost model, and its findings
+	@$(PY) -m benchmarks.parallel.figures
+
+bench-fabric: install ## Collectives between two processes of this machine, fitted
+	@$(PY) -m benchmarks.parallel.fit
+
 bench-sharing: install ## KV memory saved by sharing blocks, beside the dissertation's figures
 	@$(PY) -m benchmarks.sharing
 
@@ -84,6 +91,9 @@ bench-steps: install ## Where the time of a step goes, and the physical limit of
 
 bench-prefix: install ## A shared prefix with the prefix cache on and off
 	@$(PY) -m benchmarks.prefix
+
+bench-migration: install ## The pause of a stream that moves to another worker
+	@$(PY) -m benchmarks.migration
 
 MINUTES ?= 10
 soak: install ## Everything at once on a real engine (MINUTES=10): no leak, no wrong answer

@@ -1,5 +1,6 @@
 """Runners around and in place of the real one: the seam where an engine can be watched, or run without a model."""
 
+from collections import deque
 from collections.abc import Callable
 
 from benchmarks.engine.clock import VirtualClock
@@ -18,9 +19,12 @@ class ObservedRunner:
         self._runner = runner
         self._observe = observe
 
-    def execute(self, batch: StepBatch) -> StepResult:
+    def start(self, batch: StepBatch) -> None:
         self._observe(batch)
-        return self._runner.execute(batch)
+        self._runner.start(batch)
+
+    def finish(self) -> StepResult:
+        return self._runner.finish()
 
 
 class SimulatedRunner:
@@ -34,8 +38,13 @@ class SimulatedRunner:
         self._latency = latency
         self._clock = clock
         self._copy_block_s = copy_block_s
+        self._started: deque[StepBatch] = deque()
 
-    def execute(self, batch: StepBatch) -> StepResult:
+    def start(self, batch: StepBatch) -> None:
+        self._started.append(batch)
+
+    def finish(self) -> StepResult:
+        batch = self._started.popleft()
         num_copies = len(batch.swap_out) + len(batch.swap_in) + len(batch.block_copies)
         copy_s = num_copies * self._copy_block_s
         step_s = self._latency.base_s + sum(self._share_s(share) for share in batch.sequences)
@@ -44,7 +53,7 @@ class SimulatedRunner:
         return StepResult(samples, [()] * len(batch.sequences), copy_s)
 
     def _share_s(self, share: ScheduledSequence) -> float:
-        latency, num_context = self._latency, share.sequence.num_computed_tokens
+        latency, num_context = self._latency, share.start
         if share.num_new_tokens == 1:
             return latency.per_decode_s + latency.per_context_token_s * num_context
         num_pairs = share.num_new_tokens * (num_context + share.num_new_tokens / 2)

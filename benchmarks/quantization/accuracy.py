@@ -101,14 +101,17 @@ def _logits(directory: Path, texts: list[Text], *, dtype: str, quantization: str
 def _forward(model: Model, spec: ModelSpec, token_ids: list[int]) -> Tensor:
     """One sequence in one block: [T, vocab_size]."""
     num_tokens = len(token_ids)
+    positions = torch.arange(num_tokens)
     context = AttentionContext(
-        slot_mapping=torch.arange(num_tokens),
+        positions=positions,
+        own_positions=positions,
+        slot_mapping=positions,
         block_tables=torch.zeros((1, 1), dtype=torch.int32),
         seq_lens=torch.tensor([num_tokens], dtype=torch.int32),
         query_start=torch.tensor([0, num_tokens], dtype=torch.int32),
     )
     cache = KvPool(spec, num_blocks=1, block_size=num_tokens, device=CPU).layers
-    hidden = model.forward(torch.tensor(token_ids), torch.arange(num_tokens), context, cache)
+    hidden = model.forward(torch.tensor(token_ids), context, cache)
     logits = model.compute_logits(hidden)
     assert logits is not None
     return logits

@@ -2,6 +2,7 @@
 
 import io
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 from rich.console import Console, RenderableType
@@ -11,7 +12,8 @@ from headway.cli.status_view import status_view
 from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, WorkerStatus
 from headway.core.latency import LatencyModel
 from headway.core.mesh import ParallelConfig
-from headway.core.plan import Assignment, Prediction, RankShare, ServingPlan
+from headway.core.model import Family, ModelSpec
+from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 
 MIB = 1 << 20
 LATENCY = LatencyModel(
@@ -69,6 +71,66 @@ def test_a_plan_tells_the_group_and_the_memory_of_each_rank(
     assert "on group-0, tp 2: worker-0, worker-1; the first leads" in text
     assert "memory of worker-0 weights 3.0 MiB, KV cache 16.0 MiB (1024 blocks of 16 tokens), reserved 5.0 MiB" in text
     assert "memory of worker-1 weights 3.0 MiB, KV cache 16.0 MiB (1024 blocks of 16 tokens), reserved 4.0 MiB" in text
+
+
+@pytest.fixture
+def staged(plan: ServingPlan) -> ServingPlan:
+    """The same on two stages of two cache shards."""
+    ranks = tuple(
+        replace(share(f"worker-{rank}", reserved_bytes=5 * MIB), first_layer=first, num_layers=size)
+        for rank, (first, size) in enumerate([(3, 2), (3, 2), (0, 3), (0, 3)])
+    )
+    (assignment,) = plan.assignments
+    staged = replace(assignment, parallel=ParallelConfig(pp=2, cp=2), ranks=ranks)
+    return replace(plan, assignments=(staged,))
+
+
+def test_a_plan_tells_the_layers_and_blocks_of_each_rank(
+    staged: ServingPlan, shown: Callable[[RenderableType], str]
+) -> None:
+    text = shown(plan_view(staged))
+    assert "on group-0, pp 2 x cp 2: worker-0, worker-1, worker-2, worker-3; the first leads" in text
+    assert (
+        "memory of worker-1 layers 3-4, cache shard 1 of 2: weights 3.0 MiB, KV cache 16.0 MiB "
+        "(512 of 1024 blocks of 16 tokens), reserved 5.0 MiB"
+    ) in text
+    assert "memory of worker-2 layers 0-2, cache shard 0 of 2: weights" in text
+
+
+def test_status_tells_the_layout_and_what_each_rank_has(
+    staged: ServingPlan, shown: Callable[[RenderableType], str]
+) -> None:
+    workers = tuple(
+        WorkerStatus(worker_id=f"worker-{rank}", group_id="group-0", model="tiny", state="rank", rank=rank, num_ranks=4)
+        for rank in range(4)
+    )
+    status = ClusterStatus(controller=ControllerStatus(workers=workers), plan=with_model(staged))
+    text = shown(status_view(status, now_s=1.0))
+    assert "tiny generate 1 pp 2 x cp 2 1024" in text
+    assert "worker-0 group-0 (rank 0 of 4, layers 3-4, cache shard 0 of 2) tiny" in text
+    assert "worker-3 group-0 (rank 3 of 4, layers 0-2, cache shard 1 of 2) tiny" in text
+    moved = tuple(replace(worker, group_id="group-9") for worker in workers)
+    text = shown(status_view(replace(status, controller=ControllerStatus(workers=moved)), now_s=1.0))
+    assert "worker-0 group-9 (rank 0 of 4) tiny" in text  # the plan is another one already
+
+
+def with_model(plan: ServingPlan) -> ServingPlan:
+    spec = ModelSpec(
+        family=Family.LLAMA,
+        architecture="LlamaForCausalLM",
+        vocab_size=64,
+        hidden_size=16,
+        num_layers=5,
+        num_heads=4,
+        num_kv_heads=4,
+        head_dim=4,
+        intermediate_size=32,
+        max_position=1024,
+        dtype="float32",
+        activation="silu",
+        norm_eps=1e-5,
+    )
+    return replace(plan, models=(ModelDeployment(name="tiny", directory="/models/tiny", spec=spec),))
 
 
 def test_status_tells_each_workers_rank_and_the_load_of_the_leader(

@@ -1,12 +1,13 @@
 """What `headway kv` and `headway prefix` show; the stack behind them is real in `tests/integration`."""
 
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
 from rich.console import Console
 
 from headway.cli.kv_view import request_view, usage_view
-from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks
+from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks, ShardUsage
 from tests.cli.conftest import Run
 
 USAGE = KvUsage(
@@ -43,6 +44,29 @@ def test_a_row_for_each_worker_also_without_a_model() -> None:
     text = render(usage_view([USAGE, KvUsage(worker_id="worker-1")]))
     for part in ("worker-0", "30 (30%)", "25.0%", "2.5%", "worker-1"):
         assert part in text
+
+
+def test_shards_have_rows_of_their_own_where_there_are_several() -> None:
+    shards = tuple(ShardUsage(num_used_blocks=n, num_cached_blocks=5, num_free_blocks=45 - n) for n in (20, 10))
+    text = render(usage_view([replace(USAGE, shards=shards)]))
+    rows = [line.split() for line in text.splitlines() if line.strip().startswith("shard")]
+    assert rows == [["shard", "0", "20", "(40%)", "5", "25"], ["shard", "1", "10", "(20%)", "5", "35"]]
+    assert "shard" not in render(usage_view([replace(USAGE, shards=shards[:1])])).replace("shared", "")
+
+
+def test_a_sequence_tells_which_tokens_lie_on_which_shard_where_there_are_several() -> None:
+    blocks = tuple(
+        BlockUse(block_id=8 * shard + number, num_tokens=num_tokens, shard=shard)
+        for number, (shard, num_tokens) in enumerate([(0, 16), (0, 16), (1, 16), (0, 5), (1, 0)])
+    )
+    sequence = SequenceBlocks(
+        label="a", status="running", num_prompt_tokens=20, num_tokens=54, num_computed_tokens=53, blocks=blocks
+    )
+    for num_shards, words in [(3, "shard 0: tokens 0-31, 48-52; shard 1: tokens 32-47; shard 2: no tokens"), (1, "")]:
+        part = replace(sequence, num_shards=num_shards)
+        text = render(request_view([RequestUsage(worker_id="w", model="tiny", block_size=16, sequences=(part,))]))
+        assert words in text
+        assert ("shard 0" in text) == (num_shards > 1)
 
 
 def test_a_block_table_names_sharers_and_the_tier() -> None:

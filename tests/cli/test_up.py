@@ -4,8 +4,17 @@ import os
 import socket
 from pathlib import Path
 
+import pytest
+import typer
+
+from headway.cli.counts import parse_counts
 from headway.cli.process import identify
+from headway.cli.worker_count import count_workers
 from headway.client.stack import ProcessId, Stack, write_stack
+from headway.core.errors import InvalidArgumentError
+from headway.core.mesh import ParallelConfig
+from headway.core.model import Family, ModelSpec
+from headway.core.plan import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
 
 
@@ -39,6 +48,64 @@ def test_fewer_workers_than_the_groups_take_are_refused(headway: Run, checkpoint
     assert "Give --workers 4 or more, or --tp 1." in two.stderr
 
 
+def test_options_of_groups_are_taken_together_and_refused_together(headway: Run, checkpoint: Path) -> None:
+    options = ("--tp", "2", "--cp", "2", "--cp-ffn", "tensor", "--stage-layers", "1,2")
+    result = headway("up", "--model", str(checkpoint), *options)
+    assert result.returncode == 1
+    assert "The stages 1,2 are not 2 stages of 2 layers together." in result.stderr
+    hint = "Use --tp 2 --pp 2 --cp 2 --stage-layers 1,1 --cp-ffn tensor, which needs 8 workers."
+    assert hint in " ".join(result.stderr.split())
+
+
+def test_stages_that_are_no_numbers_are_wrong_usage(headway: Run, checkpoint: Path) -> None:
+    result = headway("up", "--model", str(checkpoint), "--stage-layers", "1,x")
+    assert result.returncode == 2
+    assert "--stage-layers" in result.stderr
+    assert parse_counts("3, 5") == (3, 5)
+    for text in ("0,2", "1,", "", "-1,3", "1.5,2"):
+        with pytest.raises(typer.BadParameter, match="separated by commas"):
+            parse_counts(text)
+
+
+@pytest.mark.parametrize(
+    ("limits", "reason", "hint"),
+    [
+        (EngineLimits(pp=3), "pp is 3, and the model has 2 layers.", "Use --pp 2, which needs 2 workers."),
+        (EngineLimits(pp=1, stage_layers=(1, 1)), "are not 1 stages of 2 layers", "Use one worker."),
+        (EngineLimits(tp=2, cp_ffn="tensor"), "takes cp 2 or more", "Give --cp 2 or more, or leave --cp-ffn out."),
+        (EngineLimits(tp=2, cp=3, cp_ffn="tensor"), "cannot be split in 6", "Use --tp 2 --cp 3, which needs 6"),
+    ],
+)
+def test_groups_that_cannot_be_are_refused_with_the_nearest_that_can(
+    limits: EngineLimits, reason: str, hint: str
+) -> None:
+    with pytest.raises(InvalidArgumentError, match=reason) as caught:
+        count_workers(None, (make_deployment("a"),), limits.parallel)
+    assert hint in caught.value.hint
+
+
+def test_too_few_workers_are_refused_with_the_nearest_group_that_all_models_allow() -> None:
+    models = (make_deployment("a"), make_deployment("b", num_layers=1))
+    with pytest.raises(InvalidArgumentError, match="2 models with cp 4 need 8 workers, not 5") as caught:
+        count_workers(5, models, ParallelConfig(cp=4))
+    assert caught.value.hint == "Give --workers 8 or more, or --cp 2."
+    with pytest.raises(InvalidArgumentError, match="pp is 2, and the model has 1 layers"):
+        count_workers(5, models, ParallelConfig(pp=2))
+
+
+def test_as_many_workers_are_started_as_all_axes_take() -> None:
+    models = (make_deployment("a"), make_deployment("b"))
+    for parallel, num_workers in (
+        (ParallelConfig(), 2),
+        (ParallelConfig(pp=2), 4),
+        (ParallelConfig(tp=2, pp=2, cp=2), 16),
+    ):
+        assert count_workers(None, models, parallel) == num_workers
+        assert count_workers(num_workers + 1, models, parallel) == num_workers + 1
+        with pytest.raises(InvalidArgumentError, match=f"need {num_workers} workers"):
+            count_workers(num_workers - 1, models, parallel)
+
+
 def test_a_taken_port_is_refused(headway: Run, checkpoint: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         result = headway("up", "--model", str(checkpoint), "--port", str(server.getsockname()[1]))
@@ -68,6 +135,25 @@ def test_a_state_directory_that_cannot_be_made_is_refused(headway: Run, checkpoi
     result = headway("up", "--model", str(checkpoint), "--state-dir", str(tmp_path / "file" / "state"))
     assert result.returncode == 1
     assert "--state-dir" in result.stderr
+
+
+def make_deployment(name: str, *, num_layers: int = 2) -> ModelDeployment:
+    spec = ModelSpec(
+        family=Family.LLAMA,
+        architecture="LlamaForCausalLM",
+        vocab_size=64,
+        hidden_size=16,
+        num_layers=num_layers,
+        num_heads=4,
+        num_kv_heads=4,
+        head_dim=4,
+        intermediate_size=32,
+        max_position=64,
+        dtype="float32",
+        activation="silu",
+        norm_eps=1e-5,
+    )
+    return ModelDeployment(name=name, directory=f"/models/{name}", spec=spec)
 
 
 def _stack(*, supervisor: ProcessId, controller: ProcessId | None = None) -> Stack:

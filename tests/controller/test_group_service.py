@@ -177,3 +177,32 @@ async def test_a_group_falls_apart_into_lone_workers_and_comes_together_again(
             *LOADS[1:],
         ]
         assert pids(stack) == before
+
+
+async def test_stages_of_cache_shards_are_one_group_for_each_controller(
+    controlling: Control, deployment: Deployment, process_of: Any, planner: None, until: Any
+) -> None:
+    limits = EngineLimits(cp=2, stage_layers=(1, 1), cp_ffn="tensor")
+    square = replace(deployment, workers=WorkerOptions(count=4), limits=limits)
+    workers = [process_of(f"worker-{rank}", kind="worker") for rank in range(4)]
+    loads = [LOADS[0], *(f"worker-{rank}: load llama as rank {rank}" for rank in range(1, 4))]
+    async with controlling(square, workers) as first:
+        await until(lambda: first.service.status().ready, what="readiness")
+        events = await first.events()
+        assert (events[0], sorted(events)) == (loads[0], loads)
+        plan = await first.service.plan("")
+        assert {worker.machine for worker in plan.workers} == {"127.0.0.1"}
+        (assignment,) = plan.assignments
+        assert assignment.parallel == limits.parallel
+        assert [(share.first_layer, share.num_layers) for share in assignment.ranks] == [(1, 1)] * 2 + [(0, 1)] * 2
+        assert [(w.rank, w.num_ranks) for w in first.service.status().workers] == [(rank, 4) for rank in range(4)]
+        before = pids(first)
+
+    async with controlling(square, workers) as second:
+        await until(lambda: second.service.status().ready, what="adoption", timeout_s=2.0)
+        assert pids(second) == before
+        assert await second.events() == []
+        second.kill("worker-2")
+        await until(lambda: is_renewed(second, before), what="the group again")
+        assert sorted(await second.events()) == loads
+        await second.service.shutdown(grace_s=1.0)

@@ -30,3 +30,11 @@ def test_a_run_is_broken_where_a_mate_was_started_anew_or_is_in_another_run() ->
 
 def test_nothing_is_known_of_a_run_while_a_mate_is_away() -> None:
     assert broken(runs(w1="x")) == ()
+
+
+def test_all_ranks_of_a_large_group_are_mates() -> None:
+    names = tuple(f"w{rank}" for rank in range(8))
+    group = {name: GroupRun(worker_ids=names, epoch="x") for name in names}
+    assert mates("w5", group) == (*names[:5], *names[6:])
+    assert broken(group) == ()
+    assert broken({**group, "w5": GroupRun()}) == (*names[:5], *names[6:])

@@ -1,4 +1,4 @@
-"""A real gRPC router without a policy: the first worker that is not excluded."""
+"""A real gRPC router without a policy: the preferred worker, or the first that is not excluded."""
 
 import asyncio
 import itertools
@@ -88,7 +88,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     def _lease(self, request: router_pb2.Route) -> router_pb2.Lease:
         if self.fault is not None:
             raise self.fault
-        for worker_id, endpoint in self.workers.items():
+        preferred = request.preferred_worker_id
+        for worker_id, endpoint in sorted(self.workers.items(), key=lambda worker: worker[0] != preferred):
             if worker_id not in request.excluded_worker_ids:
                 lease_id = f"lease-{next(self._numbers)}"
                 self.leased.append(lease_id)

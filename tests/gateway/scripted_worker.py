@@ -14,7 +14,7 @@ from typing import Any
 
 import grpc
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, UnavailableError
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
@@ -101,6 +101,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         reply: tokens to say in place of the prompt, and then the end.
         fail_submit: refuses sequences.
         fail_at: error of sequences that have so many tokens.
+        move_at: worker to which sequences go on that have so many tokens.
     """
 
     step_s: float = 0.001
@@ -112,6 +113,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     reply: tuple[int, ...] = ()
     fail_submit: HeadwayError | None = None
     fail_at: tuple[int, HeadwayError] | None = None
+    move_at: tuple[int, str] | None = None
 
     @property
     def last(self) -> worker_pb2.SubmitSequence:
@@ -141,6 +143,9 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         for request_id, sequence in list(running.items()):
             if self.fail_at is not None and sequence.num_tokens == self.fail_at[0]:
                 output = failure(request_id, self.fail_at[1])
+            elif self.move_at is not None and sequence.num_tokens == self.move_at[0]:
+                output = failure(request_id, UnavailableError("The request has moved."))
+                output.moved_to_worker_id = self.move_at[1]
             else:
                 output = sequence.next_output()
             if output.finish_reason:

@@ -98,7 +98,7 @@ class World:
         self.router.workers = {"worker-0": self.worker_endpoint}
         for log in (self.router.routed, self.router.leased, self.router.released, self.router.withdrawn):
             log.clear()
-        self.worker.fail_submit = self.worker.fail_at = None
+        self.worker.fail_submit = self.worker.fail_at = self.worker.move_at = None
         self.worker.step_s = 0.001
         self.worker.reply = ()
         self.worker.submitted.clear()

@@ -141,6 +141,15 @@ def test_no_group_of_the_model_is_a_shortage_of_groups() -> None:
     assert stage.place() is Shortage.NO_GROUP
 
 
+def test_a_request_that_was_moved_goes_where_its_blocks_are() -> None:
+    stage = Stage(3)
+    stage.report("worker-2", num_running=5, num_context_tokens=2000)
+    assert stage.lease().worker_id != "worker-2"
+    assert stage.lease(resumed=True, preferred_worker_id="worker-2").worker_id == "worker-2"
+    stage.report("worker-2", state="draining")
+    assert stage.lease(resumed=True, preferred_worker_id="worker-2").worker_id != "worker-2"
+
+
 def test_full_groups_are_a_shortage_of_room_except_to_a_resumed_stream() -> None:
     stage = Stage(2, max_group_sequences=256)
     for _ in range(512):

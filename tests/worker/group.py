@@ -116,19 +116,21 @@ async def load(worker: WorkerProcess, request: worker_pb2.LoadModelRequest) -> l
     return [message async for message in worker.stub.LoadModel(request)]
 
 
-def of_group(workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest) -> None:
-    """Adds to requests, by rank, what makes a group of them; but for the rendezvous."""
+def of_group(workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1) -> None:
+    """Adds to requests, by rank, what makes a group of them, of `pp` stages; but for the rendezvous."""
     for rank, request in enumerate(requests):
-        request.parallel.CopyFrom(common_pb2.ParallelConfig(tp=len(workers), pp=1, cp=1, cp_ffn="data"))
+        request.parallel.CopyFrom(common_pb2.ParallelConfig(tp=len(workers) // pp, pp=pp, cp=1, cp_ffn="data"))
         request.rank = rank
         request.worker_ids.extend(worker.name for worker in workers)
         request.group_id = "group-7"
         request.collective_timeout_s = COLLECTIVE_TIMEOUT_S
 
 
-async def load_group(workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest) -> list[object]:
+async def load_group(
+    workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1
+) -> list[object]:
     """Loads the leader, then the others where it says; what each call brought, an error included."""
-    of_group(workers, *requests)
+    of_group(workers, *requests, pp=pp)
     leading = aiter(workers[0].stub.LoadModel(requests[0]))
     first = await anext(leading)
     assert first.rendezvous

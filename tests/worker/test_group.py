@@ -72,6 +72,15 @@ async def test_a_group_streams_what_one_worker_does_and_loads_another_model_afte
     assert await tokens_of(leader) == await tokens_of(follower) == alone
 
 
+async def test_a_pipeline_streams_what_one_worker_does(pair: Pair, tiny: Path) -> None:
+    leader, _ = pair
+    await load(leader, order(tiny))
+    alone = await tokens_of(leader)
+    answers = await load_group(pair, order(tiny), order(tiny), pp=2)
+    assert all(isinstance(answer, list) and answer[-1].done for answer in answers), answers
+    assert await tokens_of(leader) == alone
+
+
 async def test_every_rank_says_what_it_is_and_only_the_leader_takes_requests(pair: Pair, tiny: Path) -> None:
     leader, follower = pair
     await load_group(pair, order(tiny), order(tiny))

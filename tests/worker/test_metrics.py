@@ -28,6 +28,7 @@ BEFORE = StepStats(
     num_decode_tokens=0,
     num_draft_tokens=10,
     num_accepted_tokens=4,
+    num_moved_blocks=0,
     duration_s=0.01,
 )
 

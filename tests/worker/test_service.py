@@ -9,7 +9,7 @@ import pytest
 
 from headway.core.errors import HeadwayError
 from headway.core.request import GenerationRequest, SamplingParams
-from headway.engine.batch import RunnerLostError, StepBatch, StepResult
+from headway.engine.batch import RunnerLostError, StepResult
 from headway.rpc.status import error_from_rpc
 from headway.v1 import common_pb2, worker_pb2
 from tests.worker.conftest import NUM_BLOCKS, Bench
@@ -244,17 +244,18 @@ async def test_a_checkpoint_that_does_not_load_leaves_the_worker_usable(
 async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = bench.service.require_generator()
     runner = loaded.runner
-    compute = runner.execute
+    compute = runner.finish
     num_failures = 1
 
-    def execute(batch: StepBatch) -> StepResult:
+    def finish() -> StepResult:
         nonlocal num_failures
+        result = compute()
         if num_failures:
             num_failures -= 1
             raise RuntimeError("out of registers")
-        return compute(batch)
+        return result
 
-    monkeypatch.setattr(runner, "execute", execute)
+    monkeypatch.setattr(runner, "finish", finish)
     outputs = await run(bench, submit("r"))
     assert outputs["r"][-1].finish_reason == common_pb2.FINISH_REASON_ERROR
     assert outputs["r"][-1].error.code == "internal"
@@ -271,10 +272,10 @@ async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monk
 async def test_requests_of_a_lost_runner_are_to_be_taken_elsewhere(
     bench: Bench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def execute(batch: StepBatch) -> StepResult:
+    def finish() -> StepResult:
         raise RunnerLostError("rank 1 is gone")
 
-    monkeypatch.setattr(bench.service.require_loaded().runner, "execute", execute)
+    monkeypatch.setattr(bench.service.require_loaded().runner, "finish", finish)
     outputs = await run(bench, submit("r"))
     assert outputs["r"][-1].error.code == "unavailable"
     assert "crashed" in bench.states

@@ -13,19 +13,21 @@ from rich.live import Live
 from rich.text import Text
 
 from headway.cli.calls import calling
-from headway.cli.kv_view import request_view, usage_view
+from headway.cli.kv_view import move_lines, request_view, usage_view
 from headway.cli.options import ApiKey, AsJson, StateDir
 from headway.cli.running import endpoint_of
 from headway.client import Client
 from headway.core.codec import to_document
 from headway.core.errors import UnavailableError
 from headway.core.kv import KvUsage, RequestUsage
+from headway.core.move import RequestMove
 from headway.rpc.convert import from_pb
 from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show what the KV cache is used for.")
 
 _TIMEOUT_S = 5.0
+_MOVE_TIMEOUT_S = 70.0
 _REFRESH_EVERY_S = 1.0
 _DERIVED = ("num_blocks", "num_host_blocks", "num_saved_blocks", "waste", "hit_rate")
 _ANSWER_PREFIXES = ("cmpl-", "chatcmpl-")
@@ -68,6 +70,23 @@ def show(
         Console().print(request_view(parts))
 
 
+@app.command()
+def move(
+    request: Annotated[str, typer.Argument(help="Id of a running request, as its answer or a log line has it.")],
+    *,
+    to: Annotated[str, typer.Option(help="Worker on which it is to go on, e.g. worker-1.")],
+    as_json: AsJson = False,
+    state_dir: StateDir = None,
+    api_key: ApiKey = None,
+) -> None:
+    """Move a running request to another worker, with its blocks; its stream goes on."""
+    moves = asyncio.run(_move(_endpoint(state_dir, api_key), _request_id(request), to))
+    if as_json:
+        typer.echo(json.dumps(to_document(moves), indent=2))
+    else:
+        typer.echo("\n".join(move_lines(moves, worker_id=to)))
+
+
 def _watch(look: Callable[[], list[KvUsage]]) -> None:
     with Live(usage_view(look()), auto_refresh=False) as live:
         while True:
@@ -105,3 +124,10 @@ async def _describe(endpoint: str, request_id: str) -> list[RequestUsage]:
     async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
         response = await kvcache.DescribeRequest(request, timeout=_TIMEOUT_S)
     return [from_pb(part, RequestUsage) for part in response.parts]
+
+
+async def _move(endpoint: str, request_id: str, worker_id: str) -> list[RequestMove]:
+    request = kvcache_pb2.MoveRequestRequest(request_id=request_id, worker_id=worker_id)
+    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+        response = await kvcache.MoveRequest(request, timeout=_MOVE_TIMEOUT_S)
+    return [from_pb(move, RequestMove) for move in response.moves]

@@ -7,7 +7,9 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks
+from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks, ShardUsage
+from headway.core.move import RequestMove
+from headway.core.units import format_bytes
 
 _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("worker", "left"),
@@ -32,18 +34,36 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
 
 
 def usage_view(usages: Sequence[KvUsage]) -> RenderableType:
-    """One row for each worker: blocks by state, what sharing saves, hit rate, waste, preemptions, sequences."""
+    """One row for each worker: blocks by state, what sharing saves, hit rate, waste, preemptions, sequences.
+
+    Below it, where the cache lies on several ranks, one for each shard.
+    """
     table = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False, collapse_padding=True)
     for name, justify in _COLUMNS:
         table.add_column(name, justify=justify, no_wrap=True)
     for usage in usages:
         table.add_row(*_cells(usage))
+        if len(usage.shards) > 1:
+            for number, shard in enumerate(usage.shards):
+                table.add_row(*_shard_cells(number, shard))
     return table
 
 
 def request_view(parts: Sequence[RequestUsage]) -> RenderableType:
     """For each worker and sequence its tokens and its block table."""
     return Group(*(line for part in parts for line in _part(part)))
+
+
+def move_lines(moves: Sequence[RequestMove], *, worker_id: str) -> list[str]:
+    """A line for each worker that the request has left; one that says so where it has left none."""
+    return [_move_line(move, worker_id) for move in moves] or [f"It runs on {worker_id} already."]
+
+
+def _move_line(move: RequestMove, worker_id: str) -> str:
+    line = f"{move.worker_id} -> {worker_id}: {move.num_sequences} sequences, "
+    if move.recompute_reason:
+        return f"{line}their tokens are computed anew. {move.recompute_reason}"
+    return f"{line}{move.num_blocks} blocks ({format_bytes(move.num_bytes)}) brought"
 
 
 def _cells(usage: KvUsage) -> list[str]:
@@ -71,16 +91,23 @@ def _cells(usage: KvUsage) -> list[str]:
     ]
 
 
+def _shard_cells(number: int, shard: ShardUsage) -> list[str]:
+    """What `_COLUMNS` say of the device's blocks."""
+    used = f"{shard.num_used_blocks} ({shard.num_used_blocks / shard.num_blocks:.0%})"
+    return [f"  shard {number}", "", used, "", "", str(shard.num_cached_blocks), str(shard.num_free_blocks)]
+
+
 def _percent(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 
 def _part(part: RequestUsage) -> list[RenderableType]:
     headline = f"{part.model} on {part.worker_id}, {part.block_size} tokens a block"
-    return [Text(headline, style="bold"), *(line for sequence in part.sequences for line in _sequence(sequence))]
+    lines = [line for sequence in part.sequences for line in _sequence(sequence, part.block_size)]
+    return [Text(headline, style="bold"), *lines]
 
 
-def _sequence(sequence: SequenceBlocks) -> list[RenderableType]:
+def _sequence(sequence: SequenceBlocks, block_size: int) -> list[RenderableType]:
     num_output_tokens = sequence.num_tokens - sequence.num_prompt_tokens
     text = Text(f"{sequence.label} ", style="cyan")
     text.append(
@@ -94,7 +121,27 @@ def _sequence(sequence: SequenceBlocks) -> list[RenderableType]:
     table.add_column("shared with")
     for index, block in enumerate(sequence.blocks):
         table.add_row(str(index), *_block(block))
-    return [text, table] if sequence.blocks else [text]
+    return [text, *_shards(sequence, block_size), table] if sequence.blocks else [text]
+
+
+def _shards(sequence: SequenceBlocks, block_size: int) -> list[Text]:
+    """Where the computed tokens lie: "shard 0: tokens 0-31, 64-95; shard 1: tokens 32-63"."""
+    if sequence.num_shards <= 1:
+        return []
+    spans: list[list[tuple[int, int]]] = [[] for _ in range(sequence.num_shards)]
+    for index, block in enumerate(sequence.blocks):
+        first, end = index * block_size, index * block_size + block.num_tokens
+        own = spans[block.shard]
+        if own and own[-1][1] == first:
+            first, _ = own.pop()
+        if end > first:
+            own.append((first, end))
+    return [Text("; ".join(f"shard {shard}: {_token_ranges(own)}" for shard, own in enumerate(spans)))]
+
+
+def _token_ranges(spans: Sequence[tuple[int, int]]) -> str:
+    ranges = ", ".join(f"{first}-{end - 1}" for first, end in spans)
+    return f"tokens {ranges}" if ranges else "no tokens"
 
 
 def _block(block: BlockUse) -> list[str]:

@@ -4,6 +4,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headway.cli.rank_text import rank_text
 from headway.core.plan import Assignment, RankShare, ServingPlan
 from headway.core.units import format_bytes, format_duration
 
@@ -17,9 +18,10 @@ def _replica(assignment: Assignment) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan")
     table.add_row(Text(f"  {assignment.model}"), _place(assignment))
-    for share in assignment.shares:
+    for rank, share in enumerate(assignment.shares):
         owner = f" of {share.worker_id}" if assignment.ranks else ""
-        table.add_row(Text(f"    memory{owner}"), _memory(assignment, share))
+        part = f"{text}: " if (text := rank_text(assignment, rank)) else ""
+        table.add_row(Text(f"    memory{owner}"), part + _memory(assignment, share))
     for name, text in (("limits", _limits(assignment)), ("expected", _expected(assignment))):
         table.add_row(Text(f"    {name}"), text)
     return table
@@ -38,9 +40,16 @@ def _memory(assignment: Assignment, share: Assignment | RankShare) -> str:
     host = f", host cache {format_bytes(share.host_cache_bytes)}" if share.host_cache_bytes else ""
     return (
         f"weights {format_bytes(share.weight_bytes)}, KV cache {format_bytes(share.kv_cache_bytes)} "
-        f"({assignment.num_blocks} blocks of {assignment.block_size} tokens), "
+        f"({_blocks(assignment)} of {assignment.block_size} tokens), "
         f"reserved {format_bytes(share.reserved_bytes)}{host}"
     )
+
+
+def _blocks(assignment: Assignment) -> str:
+    """Of one worker, and where others have blocks of their own, of all."""
+    if (num_shards := assignment.parallel.cp) == 1:
+        return f"{assignment.num_blocks} blocks"
+    return f"{assignment.num_blocks // num_shards} of {assignment.num_blocks} blocks"
 
 
 def _limits(assignment: Assignment) -> str:

@@ -5,6 +5,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headway.cli.rank_text import rank_text
 from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, ModelAttainment, WorkerStatus
 from headway.core.plan import ServingPlan
 from headway.core.slo import Slo
@@ -18,7 +19,7 @@ def status_view(status: ClusterStatus, *, now_s: float) -> RenderableType:
     return Group(
         _headline(status),
         _models(status.plan, status.fleet),
-        _workers(status.controller, status.fleet),
+        _workers(status.controller, status.fleet, status.plan),
         _processes(status.controller, now_s=now_s),
     )
 
@@ -35,7 +36,7 @@ def _headline(status: ClusterStatus) -> Text:
 
 
 def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
-    table = _table("model", "task", "replicas", "longest", "objective", "attained", "completed", "rejected")
+    table = _table("model", "task", "replicas", "layout", "longest", "objective", "attained", "completed", "rejected")
     attainments = {attainment.model: attainment for attainment in fleet.attainments}
     for model in plan.models if plan is not None else ():
         replicas = [a for a in plan.assignments if a.model == model.name] if plan is not None else []
@@ -44,6 +45,7 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
             model.name,
             model.spec.task,
             str(len(replicas)),
+            ", ".join(dict.fromkeys(str(replica.parallel) for replica in replicas)) or "-",
             str(max((replica.max_model_len for replica in replicas), default="-")),
             _objective(model.slo),
             _attained(attainment),
@@ -53,7 +55,7 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
     return table
 
 
-def _workers(controller: ControllerStatus, fleet: Fleet) -> Table:
+def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | None) -> Table:
     table = _table("worker", "group", "model", "state", "running", "waiting", "KV in use")
     table.add_column("hardware")
     loads = {load.worker_id: load for load in fleet.groups}
@@ -62,15 +64,21 @@ def _workers(controller: ControllerStatus, fleet: Fleet) -> Table:
         described = "-"
         if hardware is not None:
             described = f"{hardware.name}, {hardware.num_threads} threads, {format_bytes(hardware.memory_bytes)}"
-        names = (worker.worker_id, _group(worker), worker.model or "-")
+        names = (worker.worker_id, _group(worker, plan), worker.model or "-")
         table.add_row(*names, _state(worker.state), *_load(loads.get(worker.worker_id)), described)
     return table
 
 
-def _group(worker: WorkerStatus) -> str:
-    """With its rank, where it is not alone in it."""
-    rank = f" (rank {worker.rank} of {worker.num_ranks})" if worker.num_ranks > 1 else ""
-    return f"{worker.group_id}{rank}" if worker.group_id else "-"
+def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:
+    """With its rank and what it has as that, where it is not alone in it."""
+    if worker.num_ranks == 1:
+        return worker.group_id or "-"
+    assignment = None if plan is None else plan.assignment_of(worker.worker_id)
+    part = ""
+    if assignment is not None and assignment.group_id == worker.group_id and assignment.ranks:
+        part = rank_text(assignment, assignment.worker_ids.index(worker.worker_id))
+    rank = f"rank {worker.rank} of {worker.num_ranks}"
+    return f"{worker.group_id} ({rank}{', ' if part else ''}{part})"
 
 
 def _processes(controller: ControllerStatus, *, now_s: float) -> Table:

@@ -12,12 +12,10 @@ from headway.cli.claim import claim
 from headway.cli.models import read_models
 from headway.cli.options import StateDir
 from headway.cli.ports import take_port
+from headway.cli.worker_count import count_workers
 from headway.client.stack import default_state_dir
 from headway.core.deployment import Deployment, GatewayOptions, WorkerOptions
-from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import SINGLE, ParallelConfig
-from headway.core.plan import EngineLimits, ModelDeployment
-from headway.core.shard import check_parallel, nearest_parallel
+from headway.core.plan import EngineLimits
 from headway.core.slo import Slo
 
 app = typer.Typer(add_completion=False)
@@ -44,6 +42,10 @@ def up(
     speculative_tokens: options.SpeculativeTokens = None,
     no_prefix_cache: options.NoPrefixCache = False,
     tp: options.Tp = None,
+    pp: options.Pp = None,
+    cp: options.Cp = None,
+    stage_layers: options.StageLayers = None,
+    cp_ffn: options.CpFfn = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = 8000,
     grpc_port: options.GrpcPort = 0,
@@ -70,9 +72,13 @@ def up(
         preemption=preemption,
         num_draft_tokens=speculative_tokens,
         tp=tp,
+        pp=pp,
+        cp=cp,
+        cp_ffn=cp_ffn,
+        stage_layers=stage_layers or (),
     )
     worker_options = WorkerOptions(
-        count=_count_workers(workers, models, limits.parallel),
+        count=count_workers(workers, models, limits.parallel),
         device=device,
         num_threads=threads,
         memory_bytes=memory or 0,
@@ -108,45 +114,6 @@ def _launch(state_dir: Path, deployment: Deployment, *, detach: bool) -> None:
         from headway.cli.foreground import run_foreground
 
         asyncio.run(run_foreground(state_dir, deployment, console=console))
-
-
-def _count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], parallel: ParallelConfig) -> int:
-    """`wanted`, or as many as the models need.
-
-    Raises:
-        InvalidArgumentError: a model cannot be split as `parallel` says, or there are too few workers for it.
-    """
-    num_needed = len(models) * parallel.num_ranks
-    num_workers = num_needed if wanted is None else wanted
-    if parallel != SINGLE:
-        for model in models:
-            check_parallel(model.spec, parallel, num_workers=parallel.num_ranks)
-    if num_workers < len(models):
-        raise InvalidArgumentError(
-            f"{len(models)} models need {num_needed} workers, not {wanted}: a worker serves one model.",
-            hint=f"Give --workers {num_needed} or more.",
-            field="--workers",
-        )
-    if num_workers < num_needed:
-        what = f"{len(models)} models with {parallel} need" if len(models) > 1 else f"{parallel} needs"
-        raise InvalidArgumentError(
-            f"{what} {num_needed} workers, not {wanted}.",
-            hint=f"Give --workers {num_needed} or more, or --tp {_widest_tp(models, num_workers)}.",
-            field="--workers",
-        )
-    return num_workers
-
-
-def _widest_tp(models: tuple[ModelDeployment, ...], num_workers: int) -> int:
-    """The widest split that all models allow and that there are workers for."""
-    sizes = range(num_workers // len(models), 1, -1)
-    layouts = (ParallelConfig(tp=tp) for tp in sizes)
-    allowed = (
-        layout.tp
-        for layout in layouts
-        if all(nearest_parallel(model.spec, layout, num_workers=layout.tp) == layout for model in models)
-    )
-    return next(allowed, 1)
 
 
 def _keys_from_environment() -> list[str]:

@@ -1,10 +1,11 @@
 """The options of `headway up`."""
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from headway.cli.bytesize import parse_bytes
+from headway.cli.counts import parse_counts
 
 _ENGINE = "Engine"
 _PARALLEL = "Parallel"
@@ -15,7 +16,9 @@ Models: TypeAlias = Annotated[
     list[str],
     typer.Option("--model", metavar="DIR|NAME=DIR", help="A checkpoint directory in Hugging Face format. Repeatable."),
 ]
-Workers: TypeAlias = Annotated[int | None, typer.Option(min=1, help="Worker processes. Default: --tp for each model.")]
+Workers: TypeAlias = Annotated[
+    int | None, typer.Option(min=1, help="Worker processes. Default: --tp x --pp x --cp for each model.")
+]
 Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
 Memory: TypeAlias = Annotated[
     int | None,
@@ -79,6 +82,37 @@ Tp: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1, help="Workers that share each layer of a model (tensor parallel). Default: 1.", rich_help_panel=_PARALLEL
+    ),
+]
+Pp: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Stages of layers, one behind the other (pipeline parallel). Default: 1.", rich_help_panel=_PARALLEL
+    ),
+]
+Cp: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Workers that share the KV cache of each sequence (cache parallel). Default: 1.",
+        rich_help_panel=_PARALLEL,
+    ),
+]
+StageLayers: TypeAlias = Annotated[
+    Any,  # tuple[int, ...]; typer would take that for an option with several values
+    typer.Option(
+        parser=parse_counts,
+        metavar="N,N,...",
+        help="Layers of each stage, the first stage first. Default: as even as memory allows.",
+        rich_help_panel=_PARALLEL,
+    ),
+]
+CpFfn: TypeAlias = Annotated[
+    Literal["data", "tensor"] | None,
+    typer.Option(
+        help="What the workers of --cp share outside attention: the tokens of a step (data) or the weights (tensor). "
+        "Default: data.",
+        rich_help_panel=_PARALLEL,
     ),
 ]
 NoPrefixCache: TypeAlias = Annotated[

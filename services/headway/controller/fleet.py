@@ -14,6 +14,7 @@ from headway.controller.trouble import LoadTrouble
 from headway.controller.worker import Worker
 from headway.core.cluster import PlanWorker
 from headway.core.errors import HeadwayError
+from headway.core.move import MoveTarget
 from headway.store.membership import Member
 from headway.store.plans import PlanStore
 
@@ -62,7 +63,11 @@ class Fleet:
     def plan_workers(self) -> list[PlanWorker]:
         """Those that are present, as a planner sees them."""
         return [
-            PlanWorker(worker_id=worker_id, hardware=worker.hardware)
+            PlanWorker(
+                worker_id=worker_id,
+                hardware=worker.hardware,
+                machine=worker.member.endpoint.rpartition(":")[0],
+            )
             for worker_id, worker in self.workers.items()
             if worker.is_present
         ]
@@ -117,9 +122,19 @@ class Fleet:
             client=self._client,
             trouble=self._troubles.setdefault(action.worker_ids, LoadTrouble()),
             end_run=self._end_run,
+            targets=self._targets(action),
         )
         load.start(plan_id=plan_id)
         self._loads.append(load)
+
+    def _targets(self, action: Action) -> list[MoveTarget]:
+        """Other workers that serve the same, by which `action` and those that run now do not come."""
+        involved = {name for load in self._loads for name in load.action.involved}.union(action.involved)
+        return [
+            MoveTarget(worker_id=worker_id, endpoint=worker.member.endpoint)
+            for worker_id, worker in self.workers.items()
+            if worker.is_present and worker_id not in involved and worker.takes_over(action.before)
+        ]
 
     def _end_run(self, worker_id: str) -> None:
         worker = self.workers.get(worker_id)

@@ -3,13 +3,14 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from headway.controller.clients.worker import LoadProgress, WorkerClient
 from headway.controller.reconcile import Action, Work
 from headway.controller.trouble import PASSING, LoadTrouble
 from headway.controller.worker import Worker
 from headway.core.errors import DeadlineExceededError, HeadwayError, UnavailableError
+from headway.core.move import MoveTarget
 
 log = logging.getLogger(__name__)
 
@@ -29,6 +30,7 @@ class GroupLoad:
         workers: all that are involved and present.
         trouble: with loads on this group.
         end_run: ends a worker's process, which is then started again.
+        targets: workers at which what runs on those can go on.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class GroupLoad:
         client: WorkerClient,
         trouble: LoadTrouble,
         end_run: Callable[[str], None],
+        targets: Sequence[MoveTarget] = (),
     ) -> None:
         self.action = action
         self._workers = workers
         self._client = client
         self._trouble = trouble
         self._end_run = end_run
+        self._targets = targets
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -63,7 +67,8 @@ class GroupLoad:
 
     async def _perform(self, plan_id: str) -> None:
         leaders = [self._workers[work.leader] for work in self.action.before if work.leader in self._workers]
-        await asyncio.gather(*(worker.drain(self._client, deadline_s=_DRAIN_S) for worker in leaders))
+        targets = self._targets
+        await asyncio.gather(*(worker.drain(self._client, deadline_s=_DRAIN_S, targets=targets) for worker in leaders))
         for worker in self._workers.values():
             worker.end()
         for worker_id in self.action.ended:

@@ -47,6 +47,11 @@ class Work:
         """Whether several workers do it together."""
         return len(self.worker_ids) > 1
 
+    def continues(self, other: "Work") -> bool:
+        """Whether it answers as the other does, so that a request can go from that to this."""
+        mine = (self.model, self.directory, self.dtype, self.quantization)
+        return mine == (other.model, other.directory, other.dtype, other.quantization)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:

@@ -1,11 +1,13 @@
 """One worker process, as the controller knows it."""
 
 import logging
+from collections.abc import Collection, Sequence
 
 from headway.controller.clients.worker import WorkerClient, WorkerReport
 from headway.controller.groups import GroupRun
 from headway.controller.reconcile import Work
 from headway.core.errors import HeadwayError
+from headway.core.move import MoveTarget
 from headway.store.membership import Member
 
 log = logging.getLogger(__name__)
@@ -37,6 +39,11 @@ class Worker:
     def is_present(self) -> bool:
         return self.has_lease and not self.is_gone
 
+    def takes_over(self, works: Collection[Work]) -> bool:
+        """Whether it leads a group that serves one of the works' checkpoints."""
+        own = self.work
+        return own is not None and own.leader == self.member.member_id and any(own.continues(work) for work in works)
+
     def begin(self, work: Work, *, epoch: str) -> None:
         """It has loaded its part of a work."""
         self.work = work
@@ -48,12 +55,17 @@ class Worker:
         self.run = GroupRun()
         self.fraction = 0.0
 
-    async def drain(self, client: WorkerClient, *, deadline_s: float) -> None:
-        """Lets running sequences end, or cuts them off at the deadline."""
+    async def drain(self, client: WorkerClient, *, deadline_s: float, targets: Sequence[MoveTarget] = ()) -> None:
+        """Has running sequences go on at the targets, or lets them end; the deadline cuts them off."""
         name = self.member.member_id
         try:
-            num_cancelled = await client.drain(self.member.endpoint, deadline_s=deadline_s)
+            drained = await client.drain(self.member.endpoint, deadline_s=deadline_s, targets=targets)
         except HeadwayError as error:
             log.warning("%s cannot be drained: %s", name, error)
         else:
-            log.info("%s is drained, %d sequences were cut off", name, num_cancelled)
+            log.info(
+                "%s is drained: %d sequences have moved, %d were cut off",
+                name,
+                drained.num_moved,
+                drained.num_cancelled,
+            )

@@ -35,10 +35,11 @@ class Cancel:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A sequence that the worker refused or gave up."""
+    """A sequence that the worker refused or gave up. `moved_to` is the worker that holds its blocks by now, if any."""
 
     sequence_id: str
     error: HeadwayError
+    moved_to: str = ""
 
 
 class WorkerClient:
@@ -100,5 +101,5 @@ async def _actions_to_pb(
 
 def _output_from_pb(message: worker_pb2.SequenceOutput) -> SequenceOutput | Failure:
     if message.HasField("error"):
-        return Failure(message.request_id, error_from_pb(message.error))
+        return Failure(message.request_id, error_from_pb(message.error), moved_to=message.moved_to_worker_id)
     return output_from_pb(message)

@@ -15,7 +15,8 @@ class PlaceRequest:
         request_id: unique; asking again ends the lease before.
         block_hashes: of the prompt's full blocks; empty where they make no difference.
         excluded_worker_ids: workers that failed this request.
-        resumed: its worker died under it.
+        resumed: its worker died under it, or had it moved.
+        preferred_worker_id: the worker to which it was moved; empty for none.
         traceparent: W3C context; empty when tracing is off.
     """
 
@@ -28,6 +29,7 @@ class PlaceRequest:
     block_hashes: tuple[bytes, ...] = ()
     excluded_worker_ids: tuple[str, ...] = ()
     resumed: bool = False
+    preferred_worker_id: str = ""
     traceparent: str = ""
 
 

@@ -6,12 +6,14 @@ from headway.core.slo import Slo
 from headway.observe.metrics import (
     E2E_SECONDS,
     ITL_SECONDS,
+    MIGRATION_PAUSE_SECONDS,
     REQUEST_FAILURE,
     REQUEST_GENERATION_TOKENS,
     REQUEST_PROMPT_TOKENS,
     REQUEST_SUCCESS,
     SLO_ATTAINMENT,
     SLO_REQUESTS,
+    STREAMS_MIGRATED,
     STREAMS_RESUMED,
     TPOT_SECONDS,
     TTFT_SECONDS,
@@ -68,6 +70,8 @@ class ModelMetrics:
         self._num_generation_tokens = REQUEST_GENERATION_TOKENS.labels(model)
         self._slo_outcomes: Counter[str] = Counter()
         self.observe_gap = ITL_SECONDS.labels(model).observe
+        self.observe_migration = STREAMS_MIGRATED.labels(model).inc
+        self.observe_pause = MIGRATION_PAUSE_SECONDS.labels(model).observe
         self.observe_resumption = STREAMS_RESUMED.labels(model).inc
 
     def observe_success(self, watch: Stopwatch, *, slo: Slo, num_prompt_tokens: int, reason: str, now_s: float) -> None:

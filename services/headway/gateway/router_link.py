@@ -175,6 +175,7 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         slo=_slo_to_pb(request.slo),
         excluded_worker_ids=request.excluded_worker_ids,
         resumed=request.resumed,
+        preferred_worker_id=request.preferred_worker_id,
         num_sequences=request.num_sequences,
         traceparent=request.traceparent,
     )

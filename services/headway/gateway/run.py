@@ -36,6 +36,14 @@ class _WorkerLostError(Exception):
         self.was_running = was_running
 
 
+class _WorkerLeftError(Exception):
+    """The worker has handed the sequences over to another one."""
+
+    def __init__(self, worker_id: str) -> None:
+        super().__init__(f"moved to {worker_id}")
+        self.worker_id = worker_id
+
+
 @dataclass(frozen=True, slots=True)
 class _Site:
     """Where the sequences are computed, and where their outputs come in."""
@@ -79,6 +87,7 @@ class Run:
         self._running = _decodings(job, prompt_index)
         self._wanted = _place_request(job, prompt_index)
         self._loss: HeadwayError | None = None
+        self._is_moving = False
         self._finish_reason = ""
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
@@ -98,6 +107,8 @@ class Run:
                             yield deltas
                 except _WorkerLostError as lost:
                     self._note_loss(lease, lost)
+                except _WorkerLeftError as left:
+                    self._note_move(lease, left.worker_id)
                 finally:
                     self._withdraw(site)
             outcome = Outcome.COMPLETE
@@ -160,15 +171,21 @@ class Run:
         """Where there is no choice the sequences set out while the router books them: it saves a message's way there
         and back. The router may yet refuse them, or know better; then they are taken back."""
         endpoint = self._foregone.get(self._wanted.model)
-        if endpoint is None or self._wanted.slo or self._loss is not None or not self._links.is_open(endpoint):
+        is_fresh = self._loss is None and not self._wanted.resumed
+        if endpoint is None or self._wanted.slo or not is_fresh or not self._links.is_open(endpoint):
             return None
         return self._submit(endpoint)
 
     def _submit(self, endpoint: str) -> _Site:
-        """Hands the sequences over; each time with a mailbox of its own, so that nothing old arrives late."""
+        """Hands the sequences over; each time with a mailbox of its own, so that nothing old arrives late.
+
+        Those that have moved go one by one: each has blocks of its own at the worker. A group computes once what its
+        sequences have in common, and anew what they have not.
+        """
         link, mailbox = self._links.to(endpoint), Mailbox[Delivery]()
         requests = [decoding.request for decoding in self._running.values()]
-        link.submit(requests, mailbox, traceparent=self._job.traceparent)
+        for group in [[request] for request in requests] if self._is_moving else [requests]:
+            link.submit(group, mailbox, traceparent=self._job.traceparent)
         return _Site(endpoint, link, mailbox)
 
     def _withdraw(self, site: _Site) -> None:
@@ -193,6 +210,9 @@ class Run:
             gap_s = self._watch.note(num_tokens, now_s=self._clock())
             if gap_s is not None:
                 self._metrics.observe_gap(gap_s)
+                if self._is_moving:
+                    self._metrics.observe_pause(gap_s)
+            self._is_moving = False
         return deltas
 
     def _decode(self, output: SequenceOutput, link: WorkerLink) -> list[Delta]:
@@ -208,12 +228,28 @@ class Run:
     def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
         is_resumed = self._wanted.resumed or lost.was_running
         failed = (*self._wanted.excluded_worker_ids, lease.worker_id)
-        self._wanted = replace(self._wanted, resumed=is_resumed, excluded_worker_ids=tuple(dict.fromkeys(failed)))
+        self._wanted = replace(
+            self._wanted,
+            resumed=is_resumed,
+            excluded_worker_ids=tuple(dict.fromkeys(failed)),
+            preferred_worker_id="",
+        )
         if is_resumed:
             self._timeout_s = self._resume_timeout_s
             self._metrics.observe_resumption()
         self._loss = lost.cause
         log.info("%s is lost after %d tokens: %s", lease.worker_id, self._watch.num_tokens, lost.cause)
+
+    def _note_move(self, lease: Lease, worker_id: str) -> None:
+        """It goes on where its blocks are; one that failed the request before is as good as any by now."""
+        excluded = tuple(other for other in self._wanted.excluded_worker_ids if other != worker_id)
+        self._wanted = replace(
+            self._wanted, resumed=True, excluded_worker_ids=excluded, preferred_worker_id=worker_id, block_hashes=()
+        )
+        self._timeout_s = self._resume_timeout_s
+        self._is_moving = True
+        self._metrics.observe_migration()
+        log.info("moved from %s to %s after %d tokens", lease.worker_id, worker_id, self._watch.num_tokens)
 
     def _release(self, lease: Lease | None, outcome: Outcome) -> None:
         if lease is None:
@@ -234,6 +270,8 @@ class Run:
 def _raise_fault(fault: Failure | LinkLost) -> None:
     if isinstance(fault, LinkLost):
         raise _WorkerLostError(fault.error, was_running=fault.was_open)
+    if fault.moved_to:
+        raise _WorkerLeftError(fault.moved_to)
     if fault.error.code in _ELSEWHERE:
         raise _WorkerLostError(fault.error, was_running=True)
     raise fault.error

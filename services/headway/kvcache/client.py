@@ -7,19 +7,22 @@ import grpc
 
 from headway.core.kv import Holder, KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
+from headway.core.move import MoveTarget, RequestMove
 from headway.kvcache.feed import BlockEvent, BlockUpdate, Position
 from headway.kvcache.pins import Home
 from headway.kvcache.prefix import Prefix
-from headway.rpc.convert import from_pb
+from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.convert.load import load_from_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_rpc
+from headway.store.membership import Member
 from headway.v1 import worker_pb2, worker_pb2_grpc
 
 R = TypeVar("R")
 
 _TIMEOUT_S = 2.0
 _PIN_TIMEOUT_S = 120.0
+_MOVE_TIMEOUT_S = 65.0
 
 
 class WorkerClient:
@@ -59,6 +62,20 @@ class WorkerClient:
         request = worker_pb2.GetBlockTablesRequest(request_id=request_id)
         response = await self._ask(endpoint, lambda stub, **options: stub.GetBlockTables(request, **options))
         return [from_pb(sequence, SequenceBlocks) for sequence in response.sequences]
+
+    async def move(self, source: Member, request_id: str, *, target: MoveTarget) -> RequestMove:
+        """Has a worker move a request's sequences; NotFoundError where it runs none."""
+        request = worker_pb2.MoveSequencesRequest(request_id=request_id, target=to_pb(target, worker_pb2.MoveTarget))
+        response = await self._ask(
+            source.endpoint, lambda stub, **options: stub.MoveSequences(request, **options), timeout_s=_MOVE_TIMEOUT_S
+        )
+        return RequestMove(
+            worker_id=source.member_id,
+            num_sequences=response.num_sequences,
+            num_blocks=response.num_blocks,
+            num_bytes=response.num_bytes,
+            recompute_reason=response.recompute_reason,
+        )
 
     async def set_pins(self, home: Home, prefixes: Sequence[Prefix]) -> list[Holder]:
         """Tells a worker what to keep; returns when it has computed what it did not have."""

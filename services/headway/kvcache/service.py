@@ -12,6 +12,7 @@ from typing import TypeGuard, TypeVar
 from headway.core.errors import HeadwayError, NotFoundError
 from headway.core.kv import KvUsage, PinnedPrefix, RequestUsage
 from headway.core.load import LoadReport
+from headway.core.move import MoveTarget, RequestMove
 from headway.kvcache.capacity import ClusterCapacity, WorkerCapacity
 from headway.kvcache.client import WorkerClient
 from headway.kvcache.config import KvCacheConfig
@@ -100,6 +101,25 @@ class KvCacheService:
                 field="request_id",
             )
         return parts
+
+    async def move_request(self, request_id: str, *, worker_id: str) -> list[RequestMove]:
+        """Has a running request go on at another worker; what runs there already stays.
+
+        Raises:
+            NotFoundError: there is no such worker, or none runs the request.
+            HeadwayError: it could not be moved, and goes on where it is.
+        """
+        members = {member.member_id: member for member in self._leaders()}
+        if worker_id not in members:
+            raise NotFoundError(
+                f"No worker called '{worker_id}' serves.",
+                hint=f"The workers are {', '.join(sorted(members))}.",
+                field="worker_id",
+            )
+        target = MoveTarget(worker_id=worker_id, endpoint=members[worker_id].endpoint)
+        parts = await self.describe_request(request_id)
+        sources = [members[part.worker_id] for part in parts if part.worker_id != worker_id]
+        return [await self._workers.move(source, request_id, target=target) for source in sources]
 
     async def pin(self, *, name: str, model: str, token_ids: Sequence[int]) -> PinnedPrefix:
         """Keeps a prefix resident on every worker of its model; see `Pins.pin`.

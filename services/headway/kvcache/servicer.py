@@ -38,6 +38,12 @@ class KvCacheServicer(kvcache_pb2_grpc.KvCacheServiceServicer):
         parts = await self._service.describe_request(request.request_id)
         return kvcache_pb2.DescribeRequestResponse(parts=[to_pb(part, kvcache_pb2.RequestUsage) for part in parts])
 
+    async def MoveRequest(
+        self, request: kvcache_pb2.MoveRequestRequest, context: Context
+    ) -> kvcache_pb2.MoveRequestResponse:
+        moves = await self._service.move_request(request.request_id, worker_id=request.worker_id)
+        return kvcache_pb2.MoveRequestResponse(moves=[to_pb(move, kvcache_pb2.RequestMove) for move in moves])
+
     async def PinPrefix(self, request: kvcache_pb2.PinPrefixRequest, context: Context) -> kvcache_pb2.PinPrefixResponse:
         prefix = await self._service.pin(name=request.name, model=request.model, token_ids=request.token_ids)
         return kvcache_pb2.PinPrefixResponse(prefix=to_pb(prefix, kvcache_pb2.PinnedPrefix))

@@ -55,6 +55,13 @@ GATEWAY_IN_FLIGHT = Gauge("headway:gateway_in_flight_requests", "HTTP and gRPC r
 STREAMS_RESUMED = Counter(
     "headway:streams_resumed", "Streams moved to another worker after theirs died.", ["model_name"]
 )
+STREAMS_MIGRATED = Counter("headway:streams_migrated", "Streams moved to another worker by request.", ["model_name"])
+MIGRATION_PAUSE_SECONDS = Histogram(
+    "headway:migration_pause_seconds",
+    "Last token of one worker to first token of the next.",
+    ["model_name"],
+    buckets=_TTFT_BUCKETS,
+)
 
 # Router.
 ROUTE_DECISIONS = Counter("headway:route_decisions", "Routing decisions, by outcome.", ["model_name", "outcome"])
@@ -113,6 +120,19 @@ COLLECTIVE_CALLS = Counter(
 )
 COLLECTIVE_SECONDS = Counter(
     "headway:collective_seconds", "Time in collectives, the wait for slower ranks included.", ["model_name", "axis"]
+)
+
+# Blocks go out of one worker and into another.
+KV_TRANSFER_BYTES = Counter(
+    "headway:kv_transfer_bytes", "KV bytes exchanged with other workers: in, out.", ["model_name", "direction"]
+)
+KV_TRANSFER_BLOCKS = Counter(
+    "headway:kv_transfer_blocks", "KV blocks exchanged with other workers: in, out.", ["model_name", "direction"]
+)
+MIGRATIONS = Counter(
+    "headway:migrations",
+    "Sequences that another worker was to take over, by outcome: moved, recomputed (without blocks), failed.",
+    ["model_name", "outcome"],
 )
 
 # KV-cache service.

@@ -9,9 +9,12 @@ from headway.router.request import RoutingRequest
 
 
 def choose(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: Policy) -> Candidate:
-    """The candidate with the lowest score; of equal ones, the one chosen longest ago."""
+    """The one that the request prefers, or that with the lowest score; of equal ones, the one chosen longest ago."""
     if len(candidates) == 1:
         return candidates[0]
+    for candidate in candidates:
+        if candidate.worker_id == request.preferred_worker_id:
+            return candidate
     return min(candidates, key=lambda candidate: (policy.score(request, candidate), candidate.last_chosen))
 
 

@@ -17,6 +17,7 @@ class RoutingRequest:
         block_hashes: of the prompt's full blocks, in order.
         excluded_worker_ids: workers that failed the request already.
         resumed: its stream was cut off when its worker died, so it is neither refused nor queued behind others.
+        preferred_worker_id: the worker that holds its blocks since it was moved there; empty for none.
         num_sequences: that it generates from the one prompt.
         traceparent: W3C context; empty when tracing is off.
     """
@@ -30,5 +31,6 @@ class RoutingRequest:
     slo: Slo = field(default_factory=Slo)
     excluded_worker_ids: frozenset[str] = frozenset()
     resumed: bool = False
+    preferred_worker_id: str = ""
     num_sequences: int = 1
     traceparent: str = ""

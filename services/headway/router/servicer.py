@@ -67,6 +67,7 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
         slo=_slo_from_pb(message.slo),
         excluded_worker_ids=frozenset(message.excluded_worker_ids),
         resumed=message.resumed,
+        preferred_worker_id=message.preferred_worker_id,
         num_sequences=message.num_sequences or 1,
         traceparent=message.traceparent,
     )

@@ -11,6 +11,7 @@ from headway.worker.config import WorkerConfig
 from headway.worker.hardware import detect_hardware
 from headway.worker.service import WorkerService, WorkerState
 from headway.worker.servicer import WorkerServicer
+from headway.worker.transfer.client import WorkerClient
 
 
 async def main(config: WorkerConfig) -> None:
@@ -27,6 +28,7 @@ async def main(config: WorkerConfig) -> None:
             host.member_id,
             hardware=detect_hardware(config),
             address=config.advertise_host or config.bind_host,
+            workers=WorkerClient(host.peers, own_endpoint=lambda: host.member.endpoint),
             on_state=states.put_nowait,
             on_crashed=host.stopping.set,
             tracing=host.tracing,

@@ -73,10 +73,12 @@ class EngineThread(Generic[E]):
         self._inbox.put(lambda: action(self._engine))
 
     async def call(self, action: Callable[[E], R]) -> R:
-        """Runs `action` in the engine's thread and returns or raises what it did."""
+        """Runs `action` in the engine's thread and returns or raises what it did; cancelled before, it does not run."""
         future: Future[R] = Future()
 
         def run() -> None:
+            if not future.set_running_or_notify_cancel():
+                return
             try:
                 future.set_result(action(self._engine))
             except RunnerLostError:

@@ -12,7 +12,7 @@ from headway.engine.stats import StepStats
 from headway.observe.tracing import Tracing
 from headway.runner.model_runner import ModelRunner
 from headway.worker.engine_thread import EngineThread
-from headway.worker.metrics import StepMetrics, TrafficMetrics
+from headway.worker.metrics import StepMetrics, TrafficMetrics, TransferMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.sessions import Sessions
@@ -21,7 +21,12 @@ log = logging.getLogger(__name__)
 
 
 class LoadedModel:
-    """A model with its engine, running. `epoch` names this cache: it changes with every load."""
+    """A model with its engine, running.
+
+    Attributes:
+        epoch: names this cache; it changes with every load.
+        transfers: counts what goes to other workers and comes from them.
+    """
 
     def __init__(
         self,
@@ -45,6 +50,7 @@ class LoadedModel:
             num_host_blocks=order.num_host_blocks,
             max_num_batched_tokens=order.max_num_batched_tokens,
         )
+        self.transfers = TransferMetrics(order.model)
         self._traffic = TrafficMetrics(order.model, runner.group.traffic, loop=loop)
         self._owner = owner
         self._has_crashed = False

@@ -69,9 +69,9 @@ def _load_model(
     runner = ModelRunner(
         checkpoint,
         group=group,
-        num_blocks=order.num_blocks,
+        num_blocks=order.num_own_blocks,
         block_size=order.block_size,
-        num_host_blocks=order.num_host_blocks,
+        num_host_blocks=order.num_own_host_blocks,
         device=hardware.device,
         num_threads=hardware.num_threads,
         progress=note,
@@ -87,6 +87,8 @@ def _load_model(
         host_blocks=order.num_host_blocks,
         preemption=order.preemption,
         num_draft_tokens=order.num_draft_tokens,
+        num_micro_batches=order.parallel.pp,
+        num_shards=order.parallel.cp,
         vocab_size=checkpoint.spec.vocab_size,
         eos_token_ids=checkpoint.eos_token_ids,
     )
@@ -100,9 +102,9 @@ def _load_rank(
     runner = ShardRunner(
         checkpoint,
         group=group,
-        num_blocks=order.num_blocks,
+        num_blocks=order.num_own_blocks,
         block_size=order.block_size,
-        num_host_blocks=order.num_host_blocks,
+        num_host_blocks=order.num_own_host_blocks,
         device=hardware.device,
         num_threads=hardware.num_threads,
         progress=note,

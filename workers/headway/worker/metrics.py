@@ -107,3 +107,24 @@ class TrafficMetrics:
     def _tick(self) -> None:
         self.update()
         self._timer = self._loop.call_later(_TRAFFIC_EVERY_S, self._tick)
+
+
+class TransferMetrics:
+    """Blocks that go to other workers and come from them, and sequences that move with them."""
+
+    def __init__(self, model: str) -> None:
+        self._model = model
+
+    def observe_read(self, num_blocks: int, *, num_bytes: int) -> None:
+        self._observe("out", num_blocks, num_bytes)
+
+    def observe_write(self, num_blocks: int, *, num_bytes: int) -> None:
+        self._observe("in", num_blocks, num_bytes)
+
+    def observe_move(self, outcome: str, *, num_sequences: int = 1) -> None:
+        """`outcome` is 'moved', 'recomputed' where the target has no blocks of them, or 'failed'."""
+        metrics.MIGRATIONS.labels(self._model, outcome).inc(num_sequences)
+
+    def _observe(self, direction: str, num_blocks: int, num_bytes: int) -> None:
+        metrics.KV_TRANSFER_BLOCKS.labels(self._model, direction).inc(num_blocks)
+        metrics.KV_TRANSFER_BYTES.labels(self._model, direction).inc(num_bytes)

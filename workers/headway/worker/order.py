@@ -14,6 +14,7 @@ class LoadOrder:
     """What the controller wants this worker to serve; the assignment of a plan.
 
     Attributes:
+        num_blocks, num_host_blocks: of all the group's cache shards together, which have equally many.
         parallel, rank: of the worker's group, and its place there; rank 0 leads.
         worker_ids: the group's workers, by rank.
         rendezvous: where the ranks meet, "host:port/epoch"; empty for the leader, which opens it.
@@ -45,6 +46,15 @@ class LoadOrder:
     @property
     def is_in_group(self) -> bool:
         return self.parallel.num_ranks > 1
+
+    @property
+    def num_own_blocks(self) -> int:
+        """Of the worker's cache shard."""
+        return self.num_blocks // self.parallel.cp
+
+    @property
+    def num_own_host_blocks(self) -> int:
+        return self.num_host_blocks // self.parallel.cp
 
     @property
     def group_epoch(self) -> str:

@@ -12,6 +12,7 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError, N
 from headway.core.infer import InferRequest
 from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
+from headway.core.move import MoveTarget, RequestMove
 from headway.core.request import GenerationRequest
 from headway.observe.tracing import Tracing
 from headway.worker.load_call import LoadCall
@@ -22,7 +23,12 @@ from headway.worker.loading import Loaded, prepare
 from headway.worker.order import LoadOrder
 from headway.worker.pins import PinState, set_pins
 from headway.worker.sessions import Session
-from headway.worker.usage import sequences_of, usage_of
+from headway.worker.transfer.clearance import Clearance
+from headway.worker.transfer.client import WorkerClient
+from headway.worker.transfer.fetch import Fetched, fetch
+from headway.worker.transfer.local import LocalBlocks
+from headway.worker.transfer.move import Mover
+from headway.worker.usage import ids_of, sequences_of, usage_of
 
 log = logging.getLogger(__name__)
 
@@ -43,11 +49,20 @@ class WorkerState:
     rank: int = 0
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """What became of the sequences that did not end by themselves: cut off at the deadline, or gone on elsewhere."""
+
+    num_cancelled: int = 0
+    num_moved: int = 0
+
+
 class WorkerService:
     """One worker, and the `Owner` of what it has loaded: at most one model at a time.
 
     Args:
         address: where other processes reach this one.
+        workers: to exchange blocks with.
         on_state: called whenever it changes, to renew the lease.
         on_crashed: called when what was loaded has stopped computing; the process should end and be restarted.
 
@@ -61,6 +76,7 @@ class WorkerService:
         *,
         hardware: Hardware,
         address: str,
+        workers: WorkerClient,
         on_state: Callable[[WorkerState], None],
         on_crashed: Callable[[], None],
         tracing: Tracing,
@@ -72,6 +88,7 @@ class WorkerService:
         self.is_stopped = False
         self.has_crashed = False
         self._address = address
+        self._workers = workers
         self._on_state = on_state
         self._on_crashed = on_crashed
         self._tracing = tracing
@@ -176,16 +193,45 @@ class WorkerService:
             )
         )
 
-    async def drain(self, *, deadline_s: float) -> int:
-        """Takes no more sequences, waits for those that run; returns how many the deadline cut off."""
-        if self.loaded is None or isinstance(self.loaded, LoadedRank):
-            return 0
-        self._set_state("draining", self.loaded.order)
+    def own_blocks(self, model: str) -> LocalBlocks:
+        """The blocks of the model, for other workers; FailedPreconditionError where they cannot be had."""
+        return LocalBlocks(self.require_generator(model))
+
+    async def fetch_blocks(
+        self, model: str, chains: Sequence[Sequence[bytes]], *, source_endpoint: str, num_sequences: int
+    ) -> Fetched:
+        """Brings another worker's blocks into the prefix cache; see `fetch`. Refused with UnavailableError while
+        draining."""
+        own = self.own_blocks(model)
+        self._refuse_if_draining()
+        source = self._workers.blocks_at(source_endpoint, block_bytes=own.block_bytes)
+        return await fetch(chains, source=source, sink=own, num_sequences=num_sequences)
+
+    async def move(self, request_id: str, *, target: MoveTarget) -> RequestMove:
+        """Has a request's sequences go on at another worker; see `Mover.move`."""
+        if target.worker_id == self.worker_id:
+            raise InvalidArgumentError(f"The request runs on {self.worker_id} already.", field="target")
+        loaded = self.require_generator()
+        request_ids = await loaded.thread.call(lambda engine: ids_of(engine, request_id))
+        if not request_ids:
+            raise NotFoundError(f"Request '{request_id}' does not run on {self.worker_id}.", field="request_id")
+        return await self._mover(loaded).move(request_ids, target=target)
+
+    async def drain(self, *, deadline_s: float, targets: Sequence[MoveTarget] = ()) -> Drained:
+        """Takes no more sequences; waits until those that run have moved to the targets, or have ended."""
+        loaded = self.loaded
+        if loaded is None or isinstance(loaded, LoadedRank):
+            return Drained()
+        self._set_state("draining", loaded.order)
+        clearance = None
+        if targets and isinstance(loaded, LoadedModel):
+            clearance = Clearance(loaded, self._mover(loaded), targets=targets)
+        num_cancelled = 0
         try:
-            await asyncio.wait_for(self.loaded.sessions.wait_until_idle(), deadline_s)
+            await asyncio.wait_for(clearance.run() if clearance else loaded.sessions.wait_until_idle(), deadline_s)
         except TimeoutError:
-            return self.loaded.sessions.cancel_all()
-        return 0
+            num_cancelled = loaded.sessions.cancel_all()
+        return Drained(num_cancelled=num_cancelled, num_moved=clearance.num_moved if clearance else 0)
 
     def report(self) -> LoadReport:
         if self.loaded is None:
@@ -240,6 +286,9 @@ class WorkerService:
         if self.loaded is not None:  # else another load has been waiting for it
             self.loaded = None
             self._set_state("starting")
+
+    def _mover(self, loaded: LoadedModel) -> Mover:
+        return Mover(self.worker_id, loaded, client=self._workers)
 
     def _refuse_if_draining(self) -> None:
         if self.state == "draining":

@@ -11,6 +11,7 @@ import grpc
 
 from headway.core.errors import HeadwayError
 from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.move import MoveTarget
 from headway.core.request import SequenceOutput
 from headway.engine.config import PreemptionMode
 from headway.engine.events import BlockEvent, BlockStored
@@ -23,6 +24,7 @@ from headway.worker.load_call import LoadCall
 from headway.worker.order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
 from headway.worker.service import WorkerService
 from headway.worker.sessions import Refusal, Session
+from headway.worker.transfer.parts import split
 
 log = logging.getLogger(__name__)
 
@@ -164,8 +166,45 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def Drain(
         self, request: worker_pb2.DrainRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.DrainResponse:
-        num_cancelled = await self._service.drain(deadline_s=request.deadline_s)
-        return worker_pb2.DrainResponse(num_cancelled=num_cancelled)
+        targets = [from_pb(target, MoveTarget) for target in request.targets]
+        drained = await self._service.drain(deadline_s=request.deadline_s, targets=targets)
+        return to_pb(drained, worker_pb2.DrainResponse)
+
+    async def ReadBlocks(
+        self, request: worker_pb2.ReadBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[worker_pb2.ReadBlocksResponse]:
+        own = self._service.own_blocks(request.model)
+        yield worker_pb2.ReadBlocksResponse(layout=to_pb(own.layout, worker_pb2.BlockLayout))
+        async with aclosing(own.read(request.block_hashes, layout=own.layout)) as pieces:
+            async for piece in pieces:
+                for message in split(piece):
+                    parts = [
+                        worker_pb2.BlockPart(block_hash=part.name, offset_bytes=part.offset_bytes, content=part.content)
+                        for part in message
+                    ]
+                    yield worker_pb2.ReadBlocksResponse(parts=parts)
+
+    async def FetchBlocks(
+        self, request: worker_pb2.FetchBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.FetchBlocksResponse:
+        fetched = await self._service.fetch_blocks(
+            request.model,
+            [chain.block_hashes for chain in request.chains],
+            source_endpoint=request.source_endpoint,
+            num_sequences=request.num_sequences,
+        )
+        return to_pb(fetched, worker_pb2.FetchBlocksResponse)
+
+    async def MoveSequences(
+        self, request: worker_pb2.MoveSequencesRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.MoveSequencesResponse:
+        move = await self._service.move(request.request_id, target=from_pb(request.target, MoveTarget))
+        return worker_pb2.MoveSequencesResponse(
+            num_sequences=move.num_sequences,
+            num_blocks=move.num_blocks,
+            num_bytes=move.num_bytes,
+            recompute_reason=move.recompute_reason,
+        )
 
 
 def _group_of(request: worker_pb2.GenerateTokensRequest) -> worker_pb2.SubmitGroup:
@@ -207,6 +246,7 @@ def _output_to_pb(output: SequenceOutput | Refusal) -> worker_pb2.SequenceOutput
         request_id=output.request_id,
         finish_reason=common_pb2.FINISH_REASON_ERROR,
         error=error_to_pb(output.error),
+        moved_to_worker_id=output.moved_to,
     )
 
 

@@ -18,10 +18,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """A sequence that was not taken."""
+    """A sequence that was not taken, or goes no further here. `moved_to` is the worker that has its blocks, if any."""
 
     request_id: str
     error: HeadwayError
+    moved_to: str = ""
 
 
 @dataclass(slots=True)
@@ -106,6 +107,10 @@ class Sessions:
         """Seconds since the last sequence ended; 0 while one runs."""
         return 0.0 if self._entries else time.monotonic() - self._idle_since_s
 
+    @property
+    def is_idle(self) -> bool:
+        return self._idle.is_set()
+
     async def wait_until_idle(self) -> None:
         await self._idle.wait()
 
@@ -140,6 +145,17 @@ class Sessions:
             entry.session.deliver([Refusal(request_id, error)])
         return len(entries)
 
+    async def hand_over(self, request_ids: Sequence[str], *, worker_id: str) -> int:
+        """Ends sequences that go on at another worker, and tells their streams; returns how many had not ended."""
+
+        def end(engine: Engine) -> int:
+            ended = [request_id for request_id in request_ids if engine.cancel(request_id)]
+            # Told from here, lest they be dropped in silence where the caller is cancelled.
+            self._loop.call_soon_threadsafe(self._tell_moved, ended, worker_id)
+            return len(ended)
+
+        return await self._engine_thread.call(end)
+
     def close(self) -> None:
         """Cancels every sequence and ends every stream: the model goes away, callers open new ones."""
         self.cancel_all()
@@ -171,6 +187,15 @@ class Sessions:
             request_id=output.request_id,
             num_tokens=len(output.token_ids),
         )
+
+    def _tell_moved(self, request_ids: Sequence[str], worker_id: str) -> None:
+        """What the engine gave out before has been delivered by now."""
+        error = UnavailableError(f"The request has moved to {worker_id}.", hint="Submit it there.")
+        for request_id in request_ids:
+            entry = self._entries.get(request_id)
+            if entry is not None:
+                self._forget(request_id)
+                entry.session.deliver([Refusal(request_id, error, moved_to=worker_id)])
 
     def _refuse(self, request_ids: Sequence[str], error: HeadwayError) -> None:
         for request_id in request_ids:

@@ -2,9 +2,11 @@
 
 import re
 
-from headway.core.kv import BlockUse, KvUsage, SequenceBlocks
+from headway.core.kv import BlockUse, KvUsage, SequenceBlocks, ShardUsage
+from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.request_blocks import RequestBlocks, SequenceTable
+from headway.engine.stats import ShardStats
 
 
 def usage_of(engine: Engine, *, worker_id: str, model: str) -> KvUsage:
@@ -32,25 +34,38 @@ def usage_of(engine: Engine, *, worker_id: str, model: str) -> KvUsage:
         num_running=stats.num_running,
         num_waiting=stats.num_waiting,
         num_swapped=stats.num_swapped,
+        shards=tuple(map(_shard, blocks.shards)),
+        num_moved_blocks=stats.num_moved_blocks,
     )
 
 
 def sequences_of(engine: Engine, request_id: str) -> list[SequenceBlocks]:
-    """Every sequence of a request, as its client or a worker calls it; none where it is not here.
+    """Every sequence of a request; see `ids_of`."""
+    found: dict[str, SequenceBlocks] = {}
+    for known_id in ids_of(engine, request_id):
+        if known_id not in found:
+            blocks = engine.describe(known_id)
+            found |= {table.label: _sequence(table, blocks, engine.config) for table in blocks.tables}
+    return list(found.values())
+
+
+def ids_of(engine: Engine, request_id: str) -> list[str]:
+    """Ids of a request's sequences, as its client or a worker calls it; none where it is not here.
 
     Gateways make ids unique and number the sequences: "req-1" becomes "req-1.0a1b2c3d", its third one
     "req-1.0a1b2c3d/2".
     """
     accepted = re.compile(re.escape(request_id) + r"(\.[0-9a-f]{8})?(/\d+)?")
-    found: dict[str, SequenceBlocks] = {}
-    for known_id in engine.request_ids():
-        if accepted.fullmatch(known_id) and known_id not in found:
-            blocks = engine.describe(known_id)
-            found |= {table.label: _sequence(table, blocks) for table in blocks.tables}
-    return list(found.values())
+    return [known_id for known_id in engine.request_ids() if accepted.fullmatch(known_id)]
 
 
-def _sequence(table: SequenceTable, blocks: RequestBlocks) -> SequenceBlocks:
+def _shard(shard: ShardStats) -> ShardUsage:
+    return ShardUsage(
+        num_used_blocks=shard.num_used, num_cached_blocks=shard.num_cached, num_free_blocks=shard.num_free
+    )
+
+
+def _sequence(table: SequenceTable, blocks: RequestBlocks, config: EngineConfig) -> SequenceBlocks:
     return SequenceBlocks(
         label=table.label,
         status=table.status,
@@ -64,7 +79,9 @@ def _sequence(table: SequenceTable, blocks: RequestBlocks) -> SequenceBlocks:
                 is_on_host=entry.is_on_host,
                 num_tokens=entry.num_tokens,
                 shared_with=entry.shared_with,
+                shard=config.shard_of(entry.block, is_on_host=entry.is_on_host),
             )
             for entry in table.entries
         ),
+        num_shards=config.num_shards,
     )

@@ -1,13 +1,14 @@
 """Calls to workers."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 
 from headway.controller.clients.call import calling
 from headway.controller.reconcile import Work
 from headway.core.cluster import Hardware
 from headway.core.errors import UnavailableError
-from headway.rpc.convert import from_pb
+from headway.core.move import MoveTarget
+from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.peers import Peers
 from headway.v1 import worker_pb2, worker_pb2_grpc
 
@@ -25,6 +26,14 @@ class WorkerReport:
     model: str
     plan_id: str
     group_epoch: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Drained:
+    """What became of the sequences that did not end by themselves: cut off at the deadline, or gone on elsewhere."""
+
+    num_cancelled: int
+    num_moved: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,9 +92,11 @@ class WorkerClient:
         if not done:
             raise UnavailableError(f"Loading {work.model} ended before it was done.", hint="It is tried again.")
 
-    async def drain(self, endpoint: str, *, deadline_s: float) -> int:
-        """Returns when the worker is idle, with the number of sequences that the deadline cut off."""
-        request = worker_pb2.DrainRequest(deadline_s=deadline_s)
+    async def drain(self, endpoint: str, *, deadline_s: float, targets: Sequence[MoveTarget] = ()) -> Drained:
+        """Returns when the worker is idle: its sequences have ended, or gone on at the targets."""
+        request = worker_pb2.DrainRequest(
+            deadline_s=deadline_s, targets=[to_pb(target, worker_pb2.MoveTarget) for target in targets]
+        )
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
             response = await stub.Drain(request, timeout=deadline_s + _DRAIN_MARGIN_S, metadata=self._peers.metadata)
-        return int(response.num_cancelled)
+        return from_pb(response, Drained)

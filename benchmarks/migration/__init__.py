@@ -1,0 +1,1 @@
+"""The pause of a stream whose request moves to another worker."""

@@ -1,0 +1,16 @@
+"""A rank's place in its group, in a few words."""
+
+from headway.core.plan import Assignment
+
+
+def rank_text(assignment: Assignment, rank: int) -> str:
+    """'layers 4-7, cache shard 1 of 2': what tells it from ranks that hold other parts of the weights; '' where ranks
+    share each layer and nothing else."""
+    parallel = assignment.parallel
+    place, share = parallel.place(rank), assignment.shares[rank]
+    parts = []
+    if parallel.pp > 1 and not isinstance(share, Assignment):
+        parts.append(f"layers {share.first_layer}-{share.first_layer + share.num_layers - 1}")
+    if parallel.cp > 1:
+        parts.append(f"cache shard {place.shard} of {parallel.cp}")
+    return ", ".join(parts)

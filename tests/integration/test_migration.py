@@ -1,0 +1,221 @@
+"""Running requests move between two workers of a real stack, and their clients notice nothing but a pause."""
+
+import json
+import os
+import re
+import signal
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+from click.testing import Result
+from typer.testing import CliRunner
+
+from headway.cli.app import app
+from headway.core.errors import NotFoundError
+from headway.v1 import controller_pb2, controller_pb2_grpc, kvcache_pb2, kvcache_pb2_grpc
+from tests.checkpoints import make_checkpoint
+from tests.integration.stack import RunningStack, wait_for
+
+pytestmark = pytest.mark.timeout(240)
+
+WORKERS = ("worker-0", "worker-1")
+LONG = {"max_tokens": 1900, "ignore_eos": True}
+WAYS: dict[str, dict[str, Any]] = {
+    "greedy": {"temperature": 0},
+    "sampled": {"temperature": 0.8, "seed": 7, "top_p": 0.9},
+    "two samples": {"temperature": 0.8, "seed": 9, "n": 2},
+}
+CROWD = [{"prompt": f"stream number {i} runs", "temperature": 0} for i in range(3)]
+
+
+class Stream:
+    """A streamed completion that is read in the background."""
+
+    def __init__(self, stack: RunningStack, pool: ThreadPoolExecutor, **fields: Any) -> None:
+        self.request_id = ""
+        self._is_running = threading.Event()
+        self._stack = stack
+        self._fields = {"model": "tiny", "prompt": "the headway between two trains", **LONG, **fields}
+        self.texts: Future[list[str]] = pool.submit(self._read)
+
+    def wait(self) -> None:
+        """Until it has a good many tokens."""
+        assert self._is_running.wait(60)
+
+    def _read(self) -> list[str]:
+        texts = [""] * self._fields.get("n", 1)
+        body = {**self._fields, "stream": True}
+        is_done = False
+        with httpx.stream("POST", f"{self._stack.url}/v1/completions", json=body, timeout=120) as response:
+            for number, line in enumerate(line for line in response.iter_lines() if line.startswith("data: ")):
+                if line == "data: [DONE]":
+                    is_done = True
+                    break
+                event = json.loads(line.removeprefix("data: "))
+                assert "error" not in event, event
+                self.request_id = event["id"].removeprefix("cmpl-")
+                for choice in event["choices"]:
+                    texts[choice["index"]] += choice["text"]
+                if number == 40:
+                    self._is_running.set()
+        assert is_done, "the stream ended without [DONE]"
+        return texts
+
+
+class Movable:
+    """A stack of two workers, and who runs what there."""
+
+    def __init__(self, stack: RunningStack) -> None:
+        self.stack = stack
+        channel = grpc.insecure_channel(stack.endpoint("kvcache"))
+        self._kvcache = kvcache_pb2_grpc.KvCacheServiceStub(channel)
+
+    def worker_of(self, request_id: str) -> str:
+        request = kvcache_pb2.DescribeRequestRequest(request_id=request_id)
+        (part,) = self._kvcache.DescribeRequest(request, timeout=10).parts
+        return str(part.worker_id)
+
+    def move(self, request_id: str, *, to: str) -> kvcache_pb2.RequestMove:
+        request = kvcache_pb2.MoveRequestRequest(request_id=request_id, worker_id=to)
+        (move,) = self._kvcache.MoveRequest(request, timeout=30).moves
+        return move
+
+    def move_away(self, request_id: str) -> kvcache_pb2.RequestMove:
+        """To the other worker, whichever that is."""
+        source = self.worker_of(request_id)
+        return self.move(request_id, to=next(worker_id for worker_id in WORKERS if worker_id != source))
+
+    def metric(self, name: str) -> float:
+        """Summed over all processes."""
+        total = 0.0
+        for process in self.stack.status()["controller"]["processes"]:
+            text = httpx.get(f"http://{process['metrics_endpoint']}/metrics").text
+            total += sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (.*)$", text, re.MULTILINE))
+        return total
+
+
+def headway(stack: RunningStack, *arguments: str) -> Result:
+    """The command, in this process: starting one takes longer than the requests run."""
+    return CliRunner().invoke(app, [*arguments, "--state-dir", str(stack.state_dir)])
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """One model on two workers; requests can be long enough to be caught in the middle."""
+    directory = tmp_path_factory.mktemp("pair")
+    checkpoint = make_checkpoint(directory / "tiny", "llama", max_position_embeddings=2048, num_hidden_layers=6)
+    running = RunningStack(directory / "state", {"tiny": checkpoint}, "--workers", "2", "--no-profile").start()
+    yield running
+    running.stop()
+
+
+@pytest.fixture
+def pool() -> Iterator[ThreadPoolExecutor]:
+    with ThreadPoolExecutor(16) as executor:
+        yield executor
+
+
+@pytest.fixture(scope="module")
+def expected(pair: RunningStack) -> dict[str, list[str]]:
+    """What comes where nothing moves. The workers are started anew afterwards: they remember nothing of it."""
+    with ThreadPoolExecutor(8) as pool:
+        running = {name: Stream(pair, pool, **way).texts for name, way in WAYS.items()}
+        texts = {name: texts.result() for name, texts in running.items()}
+    killed = {pair.kill(name) for name in WORKERS}
+    wait_for(lambda: killed.isdisjoint(pair.pid(name) for name in WORKERS), timeout_s=30, every_s=0.5)
+    return texts
+
+
+def num_serving(stack: RunningStack) -> int:
+    return sum(group.get("state") == "ready" for group in stack.status()["fleet"].get("groups", ()))
+
+
+@pytest.fixture
+def movable(pair: RunningStack, expected: dict[str, list[str]]) -> Movable:
+    pair.wait_until_ready()
+    wait_for(lambda: num_serving(pair) == len(WORKERS), timeout_s=30, every_s=0.5)
+    return Movable(pair)
+
+
+def test_streams_move_under_load_and_nobody_notices(
+    movable: Movable, expected: dict[str, list[str]], pool: ThreadPoolExecutor
+) -> None:
+    crowd = [Stream(movable.stack, pool, **fields) for fields in CROWD]
+    streams = {name: Stream(movable.stack, pool, **way) for name, way in WAYS.items()}
+
+    def move_away(stream: Stream) -> kvcache_pb2.RequestMove:
+        stream.wait()
+        return movable.move_away(stream.request_id)
+
+    moves = {name: pool.submit(move_away, stream) for name, stream in streams.items()}
+    for name in streams:
+        move = moves[name].result()
+        assert move.recompute_reason == ""
+        assert move.num_blocks > 0
+        assert move.num_sequences == len(expected[name])
+    assert {name: stream.texts.result() for name, stream in streams.items()} == expected
+    for stream in crowd:
+        assert len(stream.texts.result()) == 1
+    assert movable.metric("headway:streams_migrated_total") >= len(WAYS)
+    assert movable.metric("headway:migration_pause_seconds_count") >= len(WAYS)
+    assert movable.metric("headway:kv_transfer_blocks_total") > 0
+    assert movable.metric("headway:kv_transfer_bytes_total") > 0
+    assert int(movable.stack.status()["fleet"].get("num_in_flight", 0)) == 0
+
+
+def test_an_operator_moves_a_request_by_its_answers_id(movable: Movable, pool: ThreadPoolExecutor) -> None:
+    crowd = [Stream(movable.stack, pool, **fields) for fields in CROWD]
+    stream = Stream(movable.stack, pool, prompt="nobody has asked this before", n=8, temperature=0.9, seed=1)
+    stream.wait()
+    request_id = stream.request_id
+    source = movable.worker_of(request_id)
+    target = next(worker_id for worker_id in WORKERS if worker_id != source)
+    result = headway(movable.stack, "kv", "move", f"cmpl-{request_id}", "--to", target)
+    assert result.exit_code == 0, result.exception
+    assert re.match(rf"{source} -> {target}: \d sequences, [1-9]\d* blocks \(.* .iB\) brought\n", result.stdout)
+    unknown = headway(movable.stack, "kv", "move", "req-0", "--to", "worker-7")
+    assert isinstance(unknown.exception, NotFoundError)
+    assert unknown.exception.hint == "The workers are worker-0, worker-1."
+    for other in (stream, *crowd):
+        other.texts.result()
+
+
+@pytest.mark.parametrize("victim", ["source", "target"])
+def test_kill_9_in_the_middle_of_a_move_loses_nothing(
+    movable: Movable, expected: dict[str, list[str]], pool: ThreadPoolExecutor, victim: str
+) -> None:
+    pids = {name: movable.stack.pid(name) for name in WORKERS}
+    streams = {name: Stream(movable.stack, pool, **way) for name, way in WAYS.items()}
+    for stream in streams.values():
+        stream.wait()
+    request_id = streams["greedy"].request_id
+    source = movable.worker_of(request_id)
+    target = next(worker_id for worker_id in WORKERS if worker_id != source)
+    moving = pool.submit(movable.move, request_id, to=target)
+    os.kill(pids[source if victim == "source" else target], signal.SIGKILL)
+    assert {name: stream.texts.result() for name, stream in streams.items()} == expected
+    moving.exception()
+
+
+def test_a_plan_without_a_worker_moves_what_runs_there(
+    movable: Movable, expected: dict[str, list[str]], pool: ThreadPoolExecutor
+) -> None:
+    """The last one: the second worker serves nothing afterwards."""
+    controller = controller_pb2_grpc.ControllerServiceStub(grpc.insecure_channel(movable.stack.endpoint("controller")))
+    plan = controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=10).plan
+    del plan.assignments[1]
+    before = movable.metric("headway:streams_migrated_total")
+    streams = {name: Stream(movable.stack, pool, **way) for name, way in WAYS.items()}
+    for stream in streams.values():
+        stream.wait()
+    num_leaving = sum(movable.worker_of(stream.request_id) == "worker-1" for stream in streams.values())
+    changes = controller.ApplyPlan(controller_pb2.ApplyPlanRequest(plan=plan), timeout=10).changes
+    assert list(changes) == ["worker-1: drain tiny"]
+    assert {name: stream.texts.result() for name, stream in streams.items()} == expected
+    assert movable.metric("headway:streams_migrated_total") >= before + min(num_leaving, 1)
+    wait_for(lambda: "draining" in {w["state"] for w in movable.stack.status()["controller"]["workers"]}, timeout_s=20)

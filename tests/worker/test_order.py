@@ -1,0 +1,91 @@
+"""From the controller's work to what a worker's engine and runner are given."""
+
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from headway.controller.reconcile import Work
+from headway.core.cluster import Hardware
+from headway.core.mesh import ParallelConfig
+from headway.engine.config import EngineConfig
+from headway.v1 import worker_pb2
+from headway.worker import loading
+from headway.worker.load_call import LoadCall
+from headway.worker.order import LoadOrder
+from headway.worker.service import WorkerService
+from headway.worker.servicer import WorkerServicer
+
+HARDWARE = Hardware(device="cpu", name="test", num_threads=1, memory_bytes=1 << 30)
+LAYOUTS = [
+    ParallelConfig(),
+    ParallelConfig(tp=2, pp=2),
+    ParallelConfig(pp=2, stage_layers=(2, 1), cp=2),
+    ParallelConfig(cp=4, cp_ffn="tensor"),
+]
+
+
+class Recorder:
+    """Stands for the service, runners and engine, and keeps what they are given."""
+
+    def __init__(self) -> None:
+        self.orders: list[LoadOrder] = []
+        self.configs: list[EngineConfig] = []
+        self.pools: list[tuple[int, int]] = []
+
+    async def load(self, order: LoadOrder, *, call: LoadCall) -> None:
+        self.orders.append(order)
+
+    def runner(self, checkpoint: Any, *, num_blocks: int, num_host_blocks: int, **_: Any) -> object:
+        self.pools.append((num_blocks, num_host_blocks))
+        return object()
+
+    def engine(self, config: EngineConfig, **_: Any) -> object:
+        self.configs.append(config)
+        return object()
+
+
+async def order_for(layout: ParallelConfig, *, rank: int, directory: Path) -> LoadOrder:
+    """As it arrives over the protocol."""
+    work = Work(
+        model="tiny",
+        directory=str(directory),
+        dtype="float32",
+        num_blocks=64,
+        block_size=16,
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        max_model_len=256,
+        enable_prefix_cache=True,
+        num_host_blocks=32,
+        parallel=layout,
+        worker_ids=tuple(f"worker-{index}" for index in range(layout.num_ranks)),
+        group_id="group-0",
+    )
+    recorder = Recorder()
+    servicer = WorkerServicer(cast("WorkerService", recorder))
+    request = worker_pb2.LoadModelRequest(plan_id="plan", rank=rank, **asdict(work))
+    async for _ in servicer.LoadModel(request, cast("Any", None)):
+        pass
+    return recorder.orders[0]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS, ids=str)
+async def test_each_rank_has_the_blocks_of_its_cache_shard_and_the_leaders_engine_all(
+    layout: ParallelConfig, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    recorder = Recorder()
+    monkeypatch.setattr(loading, "ModelRunner", recorder.runner)
+    monkeypatch.setattr(loading, "ShardRunner", recorder.runner)
+    monkeypatch.setattr(loading, "Engine", recorder.engine)
+    monkeypatch.setattr(loading, "check_parallel", lambda *_, **__: None)  # the tiny model has fewer layers
+    monkeypatch.setattr(loading, "load_in_group", lambda order, *, load, **_: load(order, object()))
+    for rank in range(layout.num_ranks):
+        order = await order_for(layout, rank=rank, directory=tiny)
+        assert (order.parallel, order.rank) == (layout, rank)
+        loading.prepare(order, HARDWARE, address="127.0.0.1", call=LoadCall())
+    assert recorder.pools == [(64 // layout.cp, 32 // layout.cp)] * layout.num_ranks
+    (config,) = recorder.configs
+    assert (config.num_blocks, config.host_blocks) == (64, 32)
+    assert (config.num_micro_batches, config.num_shards) == (layout.pp, layout.cp)

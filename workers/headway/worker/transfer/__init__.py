@@ -1,0 +1,1 @@
+"""KV blocks from worker to worker, and running requests with them."""

@@ -1,0 +1,44 @@
+"""Blocks under way, and what gives and takes them."""
+
+from collections.abc import AsyncGenerator, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.engine.handover import NamedBlock
+from headway.worker.transfer.layout import BlockLayout
+
+
+@dataclass(frozen=True, slots=True)
+class BlockContent:
+    """A block's keys and values, [block_bytes]."""
+
+    name: bytes
+    content: NDArray[np.uint8]
+
+
+class BlockSource(Protocol):
+    """Where blocks can be had: another worker, by whatever way the two are connected."""
+
+    def read(self, names: Sequence[bytes], *, layout: BlockLayout) -> AsyncGenerator[list[BlockContent], None]:
+        """The blocks that are there, in this order, some at a time.
+
+        Raises:
+            FailedPreconditionError: they lie there in another layout.
+            HeadwayError: the source is lost or refuses.
+        """
+
+
+class BlockSink(Protocol):
+    """Where blocks go."""
+
+    @property
+    def layout(self) -> BlockLayout: ...
+
+    async def missing(self, chains: Sequence[Sequence[bytes]], *, num_sequences: int) -> list[NamedBlock]:
+        """What is not there of the chains; see `Handover.missing`."""
+
+    async def write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]]) -> int:
+        """Returns how many of the blocks it took; those that it had, or has no room for, it did not."""
