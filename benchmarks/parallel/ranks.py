@@ -1,23 +1,21 @@
-"""Ranks as processes, each bound to one core and computing with one thread, and a burst that they serve."""
+"""Ranks as processes, each bound to one core and computing with one thread, and the work that they do."""
 
 import multiprocessing as mp
 import os
-import time
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import chain
 from multiprocessing.connection import Connection
 from pathlib import Path
 
-import numpy as np
 import torch
 
-from benchmarks.engine.runner import ObservedRunner
-from benchmarks.parallel.volume import StepShape
+from benchmarks.parallel.burst import BLOCK_SIZE, Burst, Outcome, serve
+from benchmarks.parallel.long_decode import LongDecode, Timing, time_decode
+from benchmarks.parallel.volume import StepShape, Volumes, step_bytes
 from headway.core.mesh import ParallelConfig
-from headway.core.request import GenerationRequest, SamplingParams
-from headway.engine.batch import StepBatch
-from headway.engine.config import EngineConfig
-from headway.engine.engine import Engine
+from headway.core.model import ModelSpec
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.listener import Listener
@@ -26,44 +24,21 @@ from headway.runner.parallel.rendezvous import Rendezvous
 from headway.runner.shard_runner import ShardRunner
 from headway.store.checkpoint import Checkpoint, read_checkpoint
 
-BLOCK_SIZE = 16
 TIMEOUT_S = 60.0
-SEED = 5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Burst:
-    """Requests of one length, all at once."""
+class Work:
+    """What one worker and a group are compared by. Each burst is served twice: once to warm up."""
 
-    num_requests: int
-    prompt_tokens: int
-    output_tokens: int
+    directory: Path
+    dtype: str
+    bursts: tuple[Burst, ...] = ()
+    decodes: tuple[LongDecode, ...] = ()
 
-    @property
-    def num_blocks(self) -> int:
-        per_request = -(-(self.prompt_tokens + self.output_tokens) // BLOCK_SIZE)
-        return self.num_requests * (per_request + 1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
-    """One burst.
-
-    Attributes:
-        prefill_s, decode_s: of steps with prompt tokens in them, and of those without.
-        collective_s: of both, spent in collectives by the leader, waiting for the other ranks included.
-        shapes: of its steps.
-        token_ids: of every sequence.
-    """
-
-    prefill_s: float
-    decode_s: float
-    collective_s: float
-    shapes: tuple[StepShape, ...]
-    token_ids: tuple[tuple[int, ...], ...]
-
-    def tokens_per_s(self, burst: Burst) -> float:
-        return burst.num_requests * burst.output_tokens / (self.prefill_s + self.decode_s)
+    def num_blocks(self, parallel: ParallelConfig) -> int:
+        """Of each rank's pool."""
+        return -(-max(burst.num_blocks for burst in self.bursts) // parallel.cp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,61 +46,70 @@ class Service:
     """What a group did.
 
     Attributes:
-        warm_ups, outcomes: of each burst, which was served twice.
-        num_bytes: that left rank 1 in all of them; 0 for one worker.
+        warm_ups, outcomes: of each burst.
+        timings: of each long decode.
+        counted: what left each rank in all of that.
     """
 
     warm_ups: tuple[Outcome, ...]
     outcomes: tuple[Outcome, ...]
-    num_bytes: int
+    timings: tuple[Timing, ...]
+    counted: tuple[Volumes, ...]
 
     @property
     def shapes(self) -> list[StepShape]:
-        return [shape for outcome in (*self.warm_ups, *self.outcomes) for shape in outcome.shapes]
+        parts = [outcome.shapes for outcome in (*self.warm_ups, *self.outcomes)]
+        return list(chain(*parts, *(timing.shapes for timing in self.timings)))
+
+    def derived(self, spec: ModelSpec, parallel: ParallelConfig) -> tuple[Volumes, ...]:
+        """What should have left each rank."""
+        return tuple(_derive(spec, parallel, rank, self.shapes) for rank in range(len(self.counted)))
+
+
+def _derive(spec: ModelSpec, parallel: ParallelConfig, rank: int, shapes: list[StepShape]) -> Volumes:
+    totals: Volumes = {}
+    for shape, number in Counter(shapes).items():
+        for key, num_bytes in step_bytes(spec, shape, parallel=parallel, rank=rank, block_size=BLOCK_SIZE).items():
+            totals[key] = totals.get(key, 0) + number * num_bytes
+    return totals
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
     """What a process is to be."""
 
-    directory: Path
-    dtype: str
+    work: Work
     parallel: ParallelConfig
     rank: int
     core: int
-    bursts: tuple[Burst, ...]
 
     @property
     def num_blocks(self) -> int:
-        return max(burst.num_blocks for burst in self.bursts)
+        return self.work.num_blocks(self.parallel)
 
 
-def serve_bursts(
-    directory: Path, *, dtype: str, parallel: ParallelConfig, bursts: tuple[Burst, ...], cores: tuple[int, ...]
-) -> Service:
-    """Starts the ranks, rank r on core r, and gives each burst to them twice: once to warm up."""
+def do_work(work: Work, parallel: ParallelConfig, *, cores: tuple[int, ...]) -> Service:
+    """Starts the ranks, rank r on core r, and lets them do the work."""
     context = mp.get_context("spawn")
-    jobs = [
-        Job(directory=directory, dtype=dtype, parallel=parallel, rank=rank, core=cores[rank], bursts=bursts)
-        for rank in range(parallel.num_ranks)
-    ]
+    jobs = [Job(work=work, parallel=parallel, rank=rank, core=cores[rank]) for rank in range(parallel.num_ranks)]
     lines = [context.Pipe() for _ in jobs]
     roles: list[Callable[[Job, Connection], None]] = [_lead, *[_follow] * (len(jobs) - 1)]
     processes = [
         context.Process(target=role, args=(job, line[1]), daemon=True)
         for role, job, line in zip(roles, jobs, lines, strict=True)
     ]
-    for process in processes:
+    for process, line in zip(processes, lines, strict=True):
         process.start()
+        line[1].close()
     leader, *others = [line[0] for line in lines]
     address = leader.recv()
     for other in others:
         other.send(address)
-    warm_ups, outcomes = leader.recv()
-    num_bytes = others[0].recv() if others else 0
+    warm_ups, outcomes, timings, volumes = leader.recv()
+    counted = (volumes, *(other.recv() for other in others))
     for process in processes:
         process.join(TIMEOUT_S)
-    return Service(warm_ups=warm_ups, outcomes=outcomes, num_bytes=num_bytes)
+    return Service(warm_ups=warm_ups, outcomes=outcomes, timings=timings, counted=counted)
 
 
 def _lead(job: Job, line: Connection) -> None:
@@ -134,10 +118,12 @@ def _lead(job: Job, line: Connection) -> None:
     line.send(str(rendezvous))
     group = _join(job, rendezvous)
     runner = ModelRunner(checkpoint, group=group, num_blocks=job.num_blocks, block_size=BLOCK_SIZE, num_threads=1)
-    warm_ups = tuple(_serve(burst, runner, checkpoint, group) for burst in job.bursts)
-    outcomes = tuple(_serve(burst, runner, checkpoint, group) for burst in job.bursts)
+    warm_ups, outcomes = (
+        tuple(serve(burst, runner, num_blocks=job.num_blocks) for burst in job.work.bursts) for _ in range(2)
+    )
+    timings = tuple(time_decode(decode, runner) for decode in job.work.decodes)
     runner.close()
-    line.send((warm_ups, outcomes))
+    line.send((warm_ups, outcomes, timings, _volumes(group)))
 
 
 def _follow(job: Job, line: Connection) -> None:
@@ -145,13 +131,13 @@ def _follow(job: Job, line: Connection) -> None:
     group = _join(job, Rendezvous.at(line.recv()))
     runner = ShardRunner(checkpoint, group=group, num_blocks=job.num_blocks, block_size=BLOCK_SIZE, num_threads=1)
     run_rank(Listener(group), runner)
-    line.send(sum(count.num_bytes for count in group.traffic.totals().values()))
+    line.send(_volumes(group))
 
 
 def _start(job: Job) -> Checkpoint:
     os.sched_setaffinity(0, {job.core})
     torch.set_num_threads(1)
-    return read_checkpoint(job.directory, dtype=job.dtype)
+    return read_checkpoint(job.work.directory, dtype=job.work.dtype)
 
 
 def _join(job: Job, rendezvous: Rendezvous | None) -> RankGroup:
@@ -167,50 +153,5 @@ def _join(job: Job, rendezvous: Rendezvous | None) -> RankGroup:
     )
 
 
-def _serve(burst: Burst, runner: ModelRunner, checkpoint: Checkpoint, group: RankGroup) -> Outcome:
-    vocab_size = checkpoint.spec.vocab_size
-    config = EngineConfig(
-        num_blocks=burst.num_blocks,
-        block_size=BLOCK_SIZE,
-        max_model_len=burst.prompt_tokens + burst.output_tokens,
-        max_num_seqs=burst.num_requests,
-        vocab_size=vocab_size,
-        enable_prefix_cache=False,
-    )
-    shapes: list[StepShape] = []
-    observed = ObservedRunner(runner, observe=lambda batch: shapes.append(_shape(batch)))
-    engine = Engine(config, runner=observed, clock=time.perf_counter)
-    generator = np.random.default_rng(SEED)
-    for number in range(burst.num_requests):
-        prompt = generator.integers(3, vocab_size, burst.prompt_tokens).tolist()
-        sampling = SamplingParams(max_tokens=burst.output_tokens, temperature=0.0, ignore_eos=True)
-        engine.submit(
-            GenerationRequest(request_id=str(number), model="", prompt_token_ids=tuple(prompt), sampling=sampling)
-        )
-    prefill_s = decode_s = 0.0
-    collective_s = _collective_s(group)
-    token_ids: dict[str, list[int]] = {str(number): [] for number in range(burst.num_requests)}
-    while engine.has_work:
-        started_s = time.perf_counter()
-        for output in engine.step():
-            token_ids[output.request_id] += output.token_ids
-        step_s = time.perf_counter() - started_s
-        if engine.stats().num_prefill_tokens:
-            prefill_s += step_s
-        else:
-            decode_s += step_s
-    return Outcome(
-        prefill_s=prefill_s,
-        decode_s=decode_s,
-        collective_s=_collective_s(group) - collective_s,
-        shapes=tuple(shapes),
-        token_ids=tuple(map(tuple, token_ids.values())),
-    )
-
-
-def _collective_s(group: RankGroup) -> float:
-    return sum(count.seconds for count in group.traffic.totals().values())
-
-
-def _shape(batch: StepBatch) -> StepShape:
-    return StepShape(num_tokens=batch.num_tokens, num_wanted=sum(share.samples for share in batch.sequences))
+def _volumes(group: RankGroup) -> Volumes:
+    return {key: count.num_bytes for key, count in group.traffic.totals().items() if count.num_bytes}

@@ -11,6 +11,8 @@ differs, and why:
   all of it in float32, which counts twice beside 16-bit elements.
 """
 
+from dataclasses import replace
+
 from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
 from headway.planner.serving.exchange import exchanges_of
@@ -41,12 +43,11 @@ def derived_cp(*, batch: int, hidden_size: int, num_heads: int, num_ranks: int) 
 
 
 def sent_elements(spec: ModelSpec, parallel: ParallelConfig, *, batch: int) -> float:
-    """What the runtime sends per layer, in elements of the model's type: without embedding and logits."""
-    layers = {"all_reduce", "all_gather", "all_to_all"}
-    exchanges = [exchange for exchange in exchanges_of(spec, parallel, stage=0) if exchange.operation in layers]
-    num_extra = sum(exchange.operation == "all_reduce" for exchange in exchanges)  # the embedding's
-    num_bytes = 0.0
-    for exchange in exchanges:
-        share = 1 - num_extra / exchange.num_calls if exchange.operation == "all_reduce" else 1.0
-        num_bytes += share * exchange.token_bytes
-    return batch * num_bytes / spec.num_layers / spec.dtype_bytes
+    """What the runtime sends per layer, in elements of the model's type: what a layer more adds to a decode."""
+    one, two = (_decode_bytes(replace(spec, num_layers=num_layers), parallel) for num_layers in (1, 2))
+    return batch * (two - one) / spec.dtype_bytes
+
+
+def _decode_bytes(spec: ModelSpec, parallel: ParallelConfig) -> float:
+    """That leave the rank that sends most for a token."""
+    return sum(each.token_bytes + each.wanted_bytes for each in exchanges_of(spec, parallel, stage=0))

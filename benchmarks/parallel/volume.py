@@ -1,62 +1,162 @@
-"""Bytes that leave a rank in one step of a group, derived, beside those of the thesis' section 4.4.
+"""Bytes that leave a rank in one step of a group of any layout, derived from the shapes alone.
 
-Sums over N ranks are rings, or for N = 2 swaps: either way 2 (N - 1) / N of the tensor leaves each rank.
+A sum over N ranks is a ring, or for N = 2 a swap: either way 2 (N - 1) / N of the tensor leaves each rank. In an
+all-gather each sends what it has N - 1 times; in an all-to-all what is for others, once; in a gather what it has, once,
+but for the first rank. `docs/benchmarks.md` has the derivation beside section 4.4 of the thesis.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headway.core.mesh import ParallelConfig
+from headway.core.mesh import ParallelConfig, split
 from headway.core.model import ModelSpec
-from headway.core.shard import shard_of
+from headway.core.shard import shard_kv_bytes_per_token, shard_of
+from headway.engine.batch import StepBatch
+from headway.runner.inputs import num_scored_tokens
+from headway.runner.parallel.traffic import TrafficKey
 
 FLOAT32_BYTES = 4
+
+Volumes = dict[TrafficKey, int]
+"""Bytes by what they are sent for; what is nothing is left out."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepShape:
-    """What a step computes.
+    """What a step computes and copies.
 
     Attributes:
         num_tokens: that go through the layers.
-        num_wanted: whose logits are wanted; of the others the last layer keeps only keys and values.
+        wanted_rows: those of them whose logits are wanted; of the others the last layer keeps only keys and values.
+        copied_from: shards of the cache, one for each block that is copied from it to another.
     """
 
     num_tokens: int
+    wanted_rows: tuple[int, ...]
+    copied_from: tuple[int, ...] = ()
+
+    @classmethod
+    def of(cls, batch: StepBatch, *, num_blocks: int, num_host_blocks: int = 0) -> "StepShape":
+        """Args: blocks of each shard of the cache, and of its host tier."""
+        tiers = (
+            (batch.swap_out, num_blocks, num_host_blocks),
+            (batch.swap_in, num_host_blocks, num_blocks),
+            (batch.block_copies, num_blocks, num_blocks),
+        )
+        copied_from = [
+            source // num_sources
+            for pairs, num_sources, num_targets in tiers
+            for source, target in pairs
+            if source // num_sources != target // num_targets
+        ]
+        wanted_rows: list[int] = []
+        start = 0
+        for share in batch.sequences:
+            end = start + share.num_new_tokens
+            wanted_rows += range(start, start + num_scored_tokens(share))
+            wanted_rows += range(end - 1 - len(share.draft_token_ids), end) if share.samples else ()
+            start = end
+        return cls(num_tokens=start, wanted_rows=tuple(wanted_rows), copied_from=tuple(copied_from))
+
+
+def step_bytes(
+    spec: ModelSpec, shape: StepShape, *, parallel: ParallelConfig, rank: int, block_size: int = 16
+) -> Volumes:
+    """Of one rank of a group.
+
+    Args:
+        block_size: tokens of a KV block.
+    """
+    volumes: Volumes = {}
+    rows = _Rows.of(shape, parallel, rank=rank)
+    for key, num_bytes in (
+        *_sums(spec, rows, parallel, rank),
+        *_exchanges(spec, rows, parallel, rank),
+        *_logits(spec, rows, parallel, rank),
+        *_stream(spec, rows, parallel, rank),
+        *_copies(spec, shape, parallel, rank, block_size),
+    ):
+        if num_bytes:
+            volumes[key] = volumes.get(key, 0) + num_bytes
+    return volumes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Rows:
+    """How many rows there are, and how many of them this rank computes outside attention; the same of those wanted."""
+
+    num_tokens: int
+    num_own: int
     num_wanted: int
 
+    @classmethod
+    def of(cls, shape: StepShape, parallel: ParallelConfig, *, rank: int) -> "_Rows":
+        if parallel.cp_ffn == "tensor":
+            return cls(num_tokens=shape.num_tokens, num_own=shape.num_tokens, num_wanted=len(shape.wanted_rows))
+        own = split(shape.num_tokens, parts=parallel.cp, index=parallel.place(rank).shard)
+        num_wanted = sum(own.start <= row < own.stop for row in shape.wanted_rows)
+        return cls(num_tokens=shape.num_tokens, num_own=len(own), num_wanted=num_wanted)
 
-def tensor_parallel_bytes(spec: ModelSpec, shape: StepShape, *, num_ranks: int) -> int:
-    """Of a rank that does not lead: the embedding, two sums in each layer, and its rows of the logits."""
-    return step_bytes(spec, shape, parallel=ParallelConfig(tp=num_ranks), rank=1)
+
+Sent = Iterator[tuple[TrafficKey, int]]
 
 
-def step_bytes(spec: ModelSpec, shape: StepShape, *, parallel: ParallelConfig, rank: int) -> int:
-    """Of any rank of a group of stages, tensor-parallel or not.
+def _sums(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
+    """The first stage's embedding, and in each layer what attention gives and what the MLP gives, over all ranks that
+    share a weight. The last layer goes on with the wanted rows only."""
+    shard, num_parts = shard_of(spec, parallel, rank=rank), len(parallel.weight_ranks(rank))
 
-    The stages before the last send the residual stream on, T H elements. The first sums the embedding, every stage
-    two tensors in each of its layers; the ranks of the last that do not lead send their rows of the logits.
-    """
-    shard, num_parts = shard_of(spec, parallel, rank=rank), parallel.tp
-    stream_bytes = shape.num_tokens * spec.hidden_size * spec.dtype_bytes
-    embedded_bytes = shape.num_tokens * (spec.embedding_dim or spec.hidden_size) * spec.dtype_bytes
-    sums = [stream_bytes] * (2 * len(shard.layers))
-    if shard.is_last:
-        sums[-2:] = [shape.num_wanted * spec.hidden_size * spec.dtype_bytes] * 2
+    def ring(num_rows: int, width: int) -> int:
+        return 2 * (num_parts - 1) * num_rows * width * spec.dtype_bytes // num_parts
+
     if shard.is_first:
-        sums.append(embedded_bytes)
-    num_bytes = sum(2 * (num_parts - 1) * size // num_parts for size in sums)
-    if not shard.is_last:
-        num_bytes += stream_bytes
-    elif parallel.place(rank).tensor > 0:
-        num_bytes += shape.num_wanted * -(-spec.vocab_size // num_parts) * FLOAT32_BYTES
-    return num_bytes
+        yield (
+            TrafficKey("tensor", "all_reduce", "embedding"),
+            ring(rows.num_own, spec.embedding_dim or spec.hidden_size),
+        )
+    for site in ("attention", "mlp"):
+        for layer in shard.layers:
+            num_rows = rows.num_wanted if layer == spec.num_layers - 1 else rows.num_own
+            yield TrafficKey("tensor", "all_reduce", site), ring(num_rows, spec.hidden_size)
 
 
-def layer_elements(hidden_size: int, *, batch: int, num_ranks: int) -> float:
-    """Elements that leave a rank per layer: two sums of [batch, hidden]."""
-    return 4 * (num_ranks - 1) / num_ranks * batch * hidden_size
+def _exchanges(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
+    """In each layer: the queries, keys and values that this rank has projected, to every other shard; and to each what
+    this shard says about its rows, or its heads: outputs, and beside each the logarithm of its weight."""
+    shard, num_others = shard_of(spec, parallel, rank=rank), parallel.cp - 1
+    num_layers, num_heads = len(shard.layers), len(shard.attended_query_heads)
+    num_projected = len(shard.query_heads) + 2 * len(shard.kv_heads)
+    row_bytes = num_projected * spec.head_dim * spec.dtype_bytes
+    yield TrafficKey("cache", "all_gather", "qkv"), num_layers * num_others * rows.num_own * row_bytes
+    if parallel.cp_ffn == "data":
+        num_given = (rows.num_tokens - rows.num_own) * num_heads
+    else:
+        num_given = rows.num_tokens * (num_heads - len(shard.query_heads))
+    partial_bytes = (spec.head_dim + 1) * FLOAT32_BYTES
+    yield TrafficKey("cache", "all_to_all", "partials"), num_layers * num_given * partial_bytes
 
 
-def thesis_layer_elements(hidden_size: int, *, batch: int, num_ranks: int) -> float:
-    """As the text has it (section 4.4), without the division by N that a ring, or a swap, makes."""
-    return 4.0 * (num_ranks - 1) * batch * hidden_size
+def _logits(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
+    """In the last stage: each rank's part of the vocabulary, padded to the longest, to the first that shares the
+    weights; and from there, where shards have rows of their own, whole rows to the leader."""
+    if not shard_of(spec, parallel, rank=rank).is_last:
+        return
+    part, num_parts = parallel.weight_part(rank)
+    if part > 0:
+        part_bytes = -(-spec.vocab_size // num_parts) * FLOAT32_BYTES
+        yield TrafficKey("tensor", "gather", "logits"), rows.num_wanted * part_bytes
+    elif parallel.place(rank).shard > 0:
+        yield TrafficKey("cache", "gather", "logits"), rows.num_wanted * spec.vocab_size * FLOAT32_BYTES
+
+
+def _stream(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
+    """The residual stream, to the counterpart in the stage after."""
+    if parallel.next_rank(rank) is not None:
+        yield TrafficKey("pipeline", "send", "stage"), rows.num_own * spec.hidden_size * spec.dtype_bytes
+
+
+def _copies(spec: ModelSpec, shape: StepShape, parallel: ParallelConfig, rank: int, block_size: int) -> Sent:
+    """Blocks that move to other shards: of each, what this rank has of its layers and heads."""
+    block_bytes = shard_kv_bytes_per_token(spec, shard_of(spec, parallel, rank=rank)) * block_size
+    num_copies = shape.copied_from.count(parallel.place(rank).shard)
+    yield TrafficKey("cache", "all_to_all", "blocks"), num_copies * block_bytes

@@ -168,25 +168,6 @@ def traffic_in(group: RankGroup, directory: Path) -> dict[str, tuple[int, int]]:
     return {key.site: (count.num_calls, count.num_bytes) for key, count in group.traffic.totals().items()}
 
 
-def volume_in(group: RankGroup, directory: Path) -> tuple[list[tuple[int, int]], int]:
-    """(tokens, wanted rows) of each step, at the leader, and the bytes that this rank sent in all of them."""
-    checkpoint, shapes = read_checkpoint(directory), []
-    if group.rank > 0:
-        run_rank(Listener(group), ShardRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS))
-    else:
-        runner = ModelRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS)
-        stepper = Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=10)
-        for length in (3, 12, 33):
-            stepper.add(PROMPT[:length], SamplingParams(max_tokens=3, temperature=0.0))
-        while not all(map(is_done, stepper.sequences)):
-            batch = stepper.schedule(stepper.sequences)
-            shapes.append((batch.num_tokens, sum(share.samples for share in batch.sequences)))
-            runner.start(batch)
-            stepper.commit(batch, runner.finish())
-        runner.close()
-    return shapes, sum(count.num_bytes for count in group.traffic.totals().values())
-
-
 def fail_in(group: RankGroup, directory: Path, failing_rank: int) -> str | None:
     """What the leader raises when a rank's network fails."""
     checkpoint = read_checkpoint(directory)

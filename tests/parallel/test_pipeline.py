@@ -4,7 +4,6 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.parallel.volume import StepShape, step_bytes
 from headway.core.mesh import ParallelConfig
 from headway.core.shard import check_parallel
 from headway.runner.model_runner import ModelRunner
@@ -20,7 +19,6 @@ from tests.parallel.roles import (
     outcome_of,
     overlap_in,
     sizes_in,
-    volume_in,
 )
 from tests.worker.workload import generate
 
@@ -99,18 +97,3 @@ def test_each_stage_has_its_layers_of_the_pool(directory):
         assert weight_bytes < alone.weight_bytes
         assert block_bytes == alone.kv_bytes_per_block * num_own // num_layers
         assert pool_bytes == block_bytes * NUM_BLOCKS
-
-
-@pytest.mark.parametrize(
-    ("family", "parallel"),
-    [("llama", UNEVEN), ("llama", THREE), ("llama", ParallelConfig(pp=2, tp=3)), ("opt", SQUARE)],
-    ids=str,
-)
-def test_ranks_send_what_the_formula_says(tmp_path, family, parallel):
-    options = {**FOUR, "num_key_value_heads": 4} if family == "llama" else {**FOUR, **NARROW}
-    directory = make_checkpoint(tmp_path, family, **options)
-    spec = read_checkpoint(directory).spec
-    (shapes, _), *_ = found = run_ranks(parallel, volume_in, directory)
-    steps = [StepShape(num_tokens=num_tokens, num_wanted=num_wanted) for num_tokens, num_wanted in shapes]
-    for rank, (_, num_bytes) in enumerate(found):
-        assert num_bytes == sum(step_bytes(spec, step, parallel=parallel, rank=rank) for step in steps), f"rank {rank}"

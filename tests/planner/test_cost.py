@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 
 from benchmarks.parallel.thesis import derived_cp, derived_tp, sent_elements, text_cp, text_tp
-from benchmarks.parallel.volume import StepShape, tensor_parallel_bytes
 from headway.core.cluster import Fabric
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.profile import StepMeasurement
@@ -102,14 +101,6 @@ def test_tables_are_whole_on_each_rank_of_tp_and_shared_in_cp(num_ranks: int, sp
         for parallel in (SINGLE, ParallelConfig(tp=num_ranks), ParallelConfig(cp=num_ranks))
     ]
     assert tables == pytest.approx([GPU.table_entry_s / 16, GPU.table_entry_s / 16, GPU.table_entry_s / 16 / num_ranks])
-
-
-@pytest.mark.parametrize("num_ranks", [2, 4, 8])
-def test_tensor_volumes_are_those_that_the_runtime_is_measured_against(num_ranks: int, spec: Any) -> None:
-    exchanges = exchanges_of(spec, ParallelConfig(tp=num_ranks), stage=0)
-    shape = StepShape(num_tokens=32, num_wanted=32)
-    num_bytes = 32 * sum(exchange.token_bytes + exchange.wanted_bytes for exchange in exchanges)
-    assert num_bytes == tensor_parallel_bytes(spec, shape, num_ranks=num_ranks)
 
 
 @pytest.mark.parametrize(("num_ranks", "ffn"), list(product((2, 4, 8), ("data", "tensor"))))

@@ -242,7 +242,7 @@ def test_no_split_of_equal_layers_leaves_less_to_lack(fixed: list[int], layer_by
         assert max(lacking(balanced)) == least
 
 
-@pytest.mark.parametrize("pool_bytes", [None, 40 * MIB])
+@pytest.mark.parametrize("pool_bytes", [None, 30 * MIB])
 def test_stages_are_the_fastest_that_fit(pool_bytes: int | None, make_model: Any, plan_of: Any) -> None:
     """The logits make the last stage heavier. All splits are tried in the operator's name, to compare."""
     model = make_model(vocab_size=128_000, num_layers=24, max_model_len=1024)
@@ -280,7 +280,7 @@ def test_no_split_has_a_faster_slowest_stage(vocab_size: int, num_stages: int, m
     spec = make_model(vocab_size=vocab_size, num_layers=9).spec
 
     head = vocab_size * spec.hidden_size
-    layer = (spec.flops_per_token // 2 - head) // spec.num_layers
+    layer = 2 * ((spec.flops_per_token // 2 - head) // spec.num_layers)  # a token of a prompt for each decoded one
 
     def slowest(sizes: tuple[int, ...]) -> int:
         return max(*(size * layer for size in sizes[:-1]), sizes[-1] * layer + head)

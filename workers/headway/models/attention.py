@@ -135,7 +135,7 @@ class Attention:
         self, exchange: CacheExchange, q: Tensor, context: AttentionContext, cache: LayerCache
     ) -> Tensor:
         k_cache, v_cache = cache
-        partials = q.new_empty((*q.shape[:2], self._head_dim + 1), dtype=torch.float32)
+        partials = exchange.room(q, self._head_dim + 1)
         kernels.paged_attention(
             q,
             k_cache=k_cache,

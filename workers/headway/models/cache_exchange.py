@@ -24,6 +24,9 @@ class RowExchange:
     def gather(self, heads: Tensor, num_tokens: int) -> Tensor:
         return torch.cat(self._axis.all_gather(heads.contiguous(), sizes=self._sizes(num_tokens), site="qkv"))
 
+    def room(self, q: Tensor, width: int) -> Tensor:
+        return q.new_empty((*q.shape[:2], width), dtype=torch.float32)
+
     def scatter(self, partials: Tensor) -> Tensor:
         sizes = self._sizes(len(partials))
         own = (sizes[self._axis.rank], *partials.shape[1:])
@@ -44,37 +47,38 @@ class HeadExchange:
     def __init__(self, axis: CacheAxis, *, query_heads: Sequence[Span], kv_heads: Sequence[Span]) -> None:
         self._axis = axis
         self._num_queries = [len(span) for span in query_heads]
-        self._sizes = [len(queries) + 2 * len(kv) for queries, kv in zip(query_heads, kv_heads, strict=True)]
-        self._order = torch.tensor(_places(query_heads, kv_heads))
+        self._num_projected = [len(queries) + 2 * len(kv) for queries, kv in zip(query_heads, kv_heads, strict=True)]
+        self._pieces = _pieces(query_heads, kv_heads)
 
-    def gather(self, heads: Tensor, num_tokens: int) -> Tensor:  # noqa: ARG002 - every rank has all
-        gathered = self._axis.all_gather(heads.transpose(0, 1).contiguous(), sizes=self._sizes, site="qkv")
-        return torch.cat(gathered)[self._order.to(heads.device)].transpose(0, 1).contiguous()
+    def gather(self, heads: Tensor, num_tokens: int) -> Tensor:
+        sizes = [num_tokens * num_heads for num_heads in self._num_projected]
+        flat = heads.reshape(-1, heads.shape[2])
+        gathered = self._axis.all_gather(flat, sizes=sizes, site="qkv")
+        by_token = [part.view(num_tokens, -1, heads.shape[2]) for part in gathered]
+        return torch.cat([by_token[rank][:, piece] for rank, piece in self._pieces], dim=1)
+
+    def room(self, q: Tensor, width: int) -> Tensor:
+        return q.new_empty((q.shape[1], q.shape[0], width), dtype=torch.float32).transpose(0, 1)
 
     def scatter(self, partials: Tensor) -> Tensor:
-        by_head = partials.transpose(0, 1)
-        own = (self._num_queries[self._axis.rank], *by_head.shape[1:])
-        parts = [part.contiguous() for part in torch.split(by_head, self._num_queries)]
-        return torch.stack(self._axis.all_to_all(parts, shapes=[own] * self._axis.size, site="partials")).transpose(
-            1, 2
-        )
+        parts = list(torch.split(partials.transpose(0, 1), self._num_queries))
+        shapes = [parts[self._axis.rank].shape] * self._axis.size
+        received = self._axis.all_to_all(parts, shapes=shapes, site="partials")
+        return torch.stack(received).transpose(1, 2)
 
 
-def _places(query_heads: Sequence[Span], kv_heads: Sequence[Span]) -> list[int]:
-    """Where, among the heads of all ranks one behind the other, those of q, then of k, then of v lie, each once."""
-    queries: list[int] = []
-    keys: dict[int, int] = {}
-    values: dict[int, int] = {}
-    start = 0
-    for own_queries, own_kv in zip(query_heads, kv_heads, strict=True):
-        queries += range(start, start + len(own_queries))
-        start += len(own_queries)
-        for head in own_kv:
-            place = start + head - own_kv.start
-            keys.setdefault(head, place)
-            values.setdefault(head, place + len(own_kv))
-        start += 2 * len(own_kv)
-    return [*queries, *keys.values(), *values.values()]
+def _pieces(query_heads: Sequence[Span], kv_heads: Sequence[Span]) -> list[tuple[int, slice]]:
+    """(rank, heads of what it projects): the queries of all ranks, then the keys, then the values, each once."""
+    queries, keys, values = [], [], []
+    num_known = kv_heads[0].start
+    for rank, (own_queries, own_kv) in enumerate(zip(query_heads, kv_heads, strict=True)):
+        first_key, first_value = len(own_queries), len(own_queries) + len(own_kv)
+        num_old = max(num_known - own_kv.start, 0)  # those of ranks before
+        queries.append((rank, slice(0, first_key)))
+        keys.append((rank, slice(first_key + num_old, first_value)))
+        values.append((rank, slice(first_value + num_old, first_value + len(own_kv))))
+        num_known = own_kv.stop
+    return [*queries, *keys, *values]
 
 
 def exchange_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int, axis: CacheAxis) -> CacheExchange | None:

@@ -84,8 +84,11 @@ class CacheExchange(Protocol):
     def gather(self, heads: Tensor, num_tokens: int) -> Tensor:
         """Queries, keys and values [t, p, head_dim] -> [T, P, head_dim], `num_tokens` being T."""
 
+    def room(self, q: Tensor, width: int) -> Tensor:
+        """For this shard's results, float32 [T, H, width], what is for one rank in one piece; q is [T, H, head_dim]."""
+
     def scatter(self, partials: Tensor) -> Tensor:
-        """This shard's results [T, H, width] -> those of all N shards for this rank, [N, t, h, width]."""
+        """This shard's results, in such a room -> those of all N shards for this rank, [N, t, h, width]."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,8 +43,9 @@ def _name(alternative: Alternative) -> str:
 
 
 def _figures(alternative: Alternative) -> str:
+    groups = "1 group" if alternative.num_groups == 1 else f"{alternative.num_groups} groups"
     return (
-        f"Estimated for {alternative.num_groups} groups: {alternative.output_tokens_per_s:.0f} tokens/s, "
+        f"Estimated for {groups}: {alternative.output_tokens_per_s:.0f} tokens/s, "
         f"{format_duration(alternative.tpot_s)} per token of a lone sequence, a sequence of at most "
         f"{alternative.longest_len} tokens."
     )

@@ -66,12 +66,12 @@ def _explain_shards(assignment: Assignment) -> str:
 def _holding(assignment: Assignment, spec: ModelSpec, rank: int) -> str:
     part, cp = part_of(assignment, spec, rank=rank), assignment.parallel.cp
     last = part.first_layer + part.num_layers - 1
+    layers = f"layers {part.first_layer} to {last}" if part.num_layers > 1 else f"layer {last}"
     ends = " with the embedding" if part.first_layer == 0 else ""
     if last == spec.num_layers - 1:
         ends += " and the head" if ends else " with the head"
     kv = f"the keys and values of {part.cached_heads_of(spec)} of {spec.num_kv_heads} KV heads"
     share = f", for 1/{cp} of each sequence" if cp > 1 else ""
     return (
-        f"layers {part.first_layer} to {last} of {spec.num_layers}{ends}, {part.query_heads_of(spec)} of "
-        f"{spec.num_heads} heads, and {kv}{share}"
+        f"{layers} of {spec.num_layers}{ends}, {part.query_heads_of(spec)} of {spec.num_heads} heads, and {kv}{share}"
     )

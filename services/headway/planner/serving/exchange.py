@@ -1,7 +1,8 @@
 """What the ranks of a group send each other in a step.
 
-Bytes are those that leave one rank: of a sum over N ranks 2 (N-1)/N of the tensor (a ring, or for N = 2 a swap), of an
-all-gather N-1 times its own part (a ring), of an all-to-all what the others get, of a gather its own part.
+Bytes are those that leave the rank that sends most: of a sum over N ranks 2 (N-1)/N of the tensor (a ring, or for N = 2
+a swap), of an all-gather N-1 times its own part (a ring), of an all-to-all what the others get, of a gather its own
+part. `benchmarks/parallel/volume.py` has them for every rank, and is what the runtime is counted against.
 """
 
 from collections.abc import Iterator
@@ -22,7 +23,7 @@ class Exchange:
     Attributes:
         operation: 'all_reduce', 'all_gather', 'all_to_all', 'gather' or 'send'.
         num_calls: in a step.
-        token_bytes: leave a rank for each token of the step, in all calls together.
+        token_bytes: leave the rank for each token of the step, in all calls together.
         wanted_bytes: for each token whose logits are wanted, besides.
     """
 
@@ -65,32 +66,47 @@ def weight_parts(parallel: ParallelConfig) -> int:
 
 
 def _exchange_weights(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
-    """The embedding, and in each layer what attention and MLP give, are summed."""
+    """The embedding, and in each layer what attention and MLP give, are summed; the last layer goes on with the wanted
+    tokens only."""
     parts = weight_parts(parallel)
-    num_calls = 2 * len(shard.layers) + shard.is_first
-    row_bytes = own_share(parallel) * spec.hidden_size * spec.dtype_bytes
-    token_bytes = num_calls * 2 * (parts - 1) / parts * row_bytes
-    yield Exchange(operation="all_reduce", num_ranks=parts, num_calls=num_calls, token_bytes=token_bytes)
+    ring = own_share(parallel) * 2 * (parts - 1) / parts * spec.dtype_bytes
+    num_whole = 2 * (len(shard.layers) - shard.is_last)
+    width = num_whole * spec.hidden_size + shard.is_first * (spec.embedding_dim or spec.hidden_size)
+    yield Exchange(
+        operation="all_reduce",
+        num_ranks=parts,
+        num_calls=2 * len(shard.layers) + shard.is_first,
+        token_bytes=ring * width,
+        wanted_bytes=ring * 2 * shard.is_last * spec.hidden_size,
+    )
 
 
 def _exchange_cache(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
     """In each layer every shard gets all queries, keys and values, and gives back what its part of the cache makes of
     them: an output and the logarithm of its weight, in float32."""
     num_layers, num_others = len(shard.layers), parallel.cp - 1
-    share = own_share(parallel) * num_others * num_layers
-    num_heads = len(shard.query_heads) + 2 * len(shard.kv_heads)
+    num_projected = len(shard.query_heads) + 2 * len(shard.kv_heads)
     yield Exchange(
         operation="all_gather",
         num_ranks=parallel.cp,
         num_calls=num_layers,
-        token_bytes=share * num_heads * spec.head_dim * spec.dtype_bytes,
+        token_bytes=own_share(parallel) * num_others * num_layers * num_projected * spec.head_dim * spec.dtype_bytes,
     )
     yield Exchange(
         operation="all_to_all",
         num_ranks=parallel.cp,
         num_calls=num_layers,
-        token_bytes=share * len(shard.query_heads) * (spec.head_dim + 1) * _FLOAT32_BYTES,
+        token_bytes=num_layers * _given_heads(spec, parallel, shard) * (spec.head_dim + 1) * _FLOAT32_BYTES,
     )
+
+
+def _given_heads(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> float:
+    """Heads of a token whose partial results leave the rank for others."""
+    num_heads = len(shard.attended_query_heads)
+    if parallel.cp_ffn == "data":
+        return num_heads * (parallel.cp - 1) / parallel.cp
+    last = parallel.rank_of(Place(0, parallel.cp - 1, 0))  # the shard that keeps the fewest for itself
+    return num_heads - len(shard_of(spec, parallel, rank=last).query_heads)
 
 
 def _exchange_logits(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:

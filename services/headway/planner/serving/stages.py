@@ -7,12 +7,17 @@ from headway.core.mesh import ParallelConfig, Place
 from headway.core.model import ModelSpec
 from headway.core.shard import shard_of, shard_weight_bytes
 
+_PROMPT_TOKENS = 1
+"""That come with each token that is decoded. Conversations bring more; with none the head, whose product is the largest
+and so the most efficient, would weigh more than it was measured to."""
+
 
 def with_fastest_stages(spec: ModelSpec, parallel: ParallelConfig) -> ParallelConfig:
     """The layout with stages that take equally long, as far as whole layers allow: the output head is work too.
 
-    A stage takes as long as its weights weigh, without the embedding, of which a step reads a few rows. Stages that are
-    given stay as they are, and even ones unnamed.
+    Work is what a stage's weights weigh, by how many tokens they are multiplied with: layers see prompts too, which the
+    head does not, and of the embedding a step reads a few rows. Stages that are given stay as they are, and even ones
+    unnamed.
     """
     if parallel.pp == 1 or parallel.stage_layers:
         return parallel
@@ -26,10 +31,12 @@ def _stage_sizes(spec: ModelSpec, parallel: ParallelConfig) -> tuple[int, ...]:
 
 
 def _stage_work(spec: ModelSpec, parallel: ParallelConfig) -> list[int]:
-    """Bytes of weights that each stage's first rank multiplies with."""
-    shards = [shard_of(spec, parallel, rank=rank) for rank in _first_ranks(parallel)]
-    work = [shard_weight_bytes(spec, shard) for shard in shards]
-    work[0] -= len(shards[0].vocab) * (spec.embedding_dim or spec.hidden_size) * spec.dtype_bytes
+    """Bytes of weights times tokens, for each token that is decoded, of each stage's first rank."""
+    work = []
+    for rank in _first_ranks(parallel):
+        shard = replace(shard_of(spec, parallel, rank=rank), is_first=False)
+        layers_bytes = shard_weight_bytes(spec, replace(shard, is_last=False))
+        work.append(shard_weight_bytes(spec, shard) + _PROMPT_TOKENS * layers_bytes)
     return work
 
 
