@@ -6,7 +6,6 @@ The pool lies on one shard or several, whose weights change at any time.
 
 import itertools
 import random
-from dataclasses import astuple
 
 import pytest
 from hypothesis import settings
@@ -268,7 +267,8 @@ class BlockManagerMachine(RuleBasedStateMachine):
         stats = self.blocks.stats(self.running)
         assert stats.num_used + stats.num_cached + stats.num_free == self.blocks.num_blocks
         assert stats.num_host_used + stats.num_host_cached + stats.num_host_free == self.blocks._pool.host.num_blocks
-        totals = [sum(figures) for figures in zip(*map(astuple, stats.shards), strict=True)]
+        figures = [(shard.num_used, shard.num_cached, shard.num_free) for shard in stats.shards]
+        totals = [sum(figure) for figure in zip(*figures, strict=True)]
         assert totals == [stats.num_used, stats.num_cached, stats.num_free]
         assert 0 <= stats.num_wasted_slots <= stats.num_allocated_slots <= stats.num_table_entries * BLOCK_SIZE
 

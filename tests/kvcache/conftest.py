@@ -45,10 +45,12 @@ def caching(database: Database) -> StartKvCache:
     """`async with caching() as kvcache:` serves."""
 
     @asynccontextmanager
-    async def start(*, reconcile_every_s: float = 60.0) -> AsyncIterator[RunningKvCache]:
+    async def start(
+        *, reconcile_every_s: float = 60.0, sharding_every_s: float = 60.0
+    ) -> AsyncIterator[RunningKvCache]:
         server = grpc.aio.server(interceptors=[CallInterceptor()])
         async with Peers(Membership(database)).watching() as peers:
-            config = KvCacheConfig(reconcile_every_s=reconcile_every_s)
+            config = KvCacheConfig(reconcile_every_s=reconcile_every_s, sharding_every_s=sharding_every_s)
             service = KvCacheService(config, peers=peers, prefixes=Documents(database, PREFIX, Prefix))
             kvcache_pb2_grpc.add_KvCacheServiceServicer_to_server(KvCacheServicer(service), server)
             port = server.add_insecure_port("127.0.0.1:0")

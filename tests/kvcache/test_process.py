@@ -1,31 +1,17 @@
 """The KV-cache service as a process of its own: killed, and whole again after its restart."""
 
 import asyncio
-import sys
 import time
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
 from headway.core.errors import UnavailableError
 from headway.rpc.peers import Peers
 from headway.store.membership import Membership
 from headway.store.redis import Database
 from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
+from tests.kvcache.process import kvcache_process
 from tests.kvcache.scripted import CachingWorker
 
 HASHES = [bytes([i]) * 16 for i in range(100)]
-
-
-@asynccontextmanager
-async def kvcache_process(redis_url: str, namespace: str) -> AsyncIterator[asyncio.subprocess.Process]:
-    flags = ["--redis-url", redis_url, "--namespace", namespace, "--member-id", "kvcache-0"]
-    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "headway.kvcache", *flags)
-    try:
-        yield process
-    finally:
-        if process.returncode is None:
-            process.terminate()
-            await process.wait()
 
 
 async def until_it_knows(peers: Peers, num_blocks: int) -> None:

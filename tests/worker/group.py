@@ -52,7 +52,7 @@ class WorkerProcesses:
 
     def __init__(self, *, redis_url: str, directory: Path) -> None:
         self._redis_url = redis_url
-        self._namespace = f"test-{uuid.uuid4().hex[:12]}"
+        self.namespace = f"test-{uuid.uuid4().hex[:12]}"
         self._directory = directory
         self._processes: dict[str, subprocess.Popen[bytes]] = {}
 
@@ -62,7 +62,7 @@ class WorkerProcesses:
         for name in names:
             if name not in self._processes or self._processes[name].poll() is not None:
                 self._processes[name] = self._launch(name)
-        database = Database.connect(self._redis_url, namespace=self._namespace)
+        database = Database.connect(self._redis_url, namespace=self.namespace)
         membership = Membership(database)
         async with AsyncExitStack() as stack:
             stack.push_async_callback(database.close)
@@ -82,7 +82,7 @@ class WorkerProcesses:
 
     def _launch(self, name: str) -> "subprocess.Popen[bytes]":
         command = [sys.executable, "-m", "headway.worker", "--member-id", name]
-        command += ["--redis-url", self._redis_url, "--namespace", self._namespace]
+        command += ["--redis-url", self._redis_url, "--namespace", self.namespace]
         with (self._directory / f"{name}.log").open("ab") as output:
             return subprocess.Popen(command, stdout=output, stderr=output)
 
@@ -116,10 +116,13 @@ async def load(worker: WorkerProcess, request: worker_pb2.LoadModelRequest) -> l
     return [message async for message in worker.stub.LoadModel(request)]
 
 
-def of_group(workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1) -> None:
-    """Adds to requests, by rank, what makes a group of them, of `pp` stages; but for the rendezvous."""
+def of_group(
+    workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1, cp: int = 1
+) -> None:
+    """Adds to requests, by rank, what makes a group of them, of `pp` stages and `cp` shards; but for the rendezvous."""
+    tp = len(workers) // (pp * cp)
     for rank, request in enumerate(requests):
-        request.parallel.CopyFrom(common_pb2.ParallelConfig(tp=len(workers) // pp, pp=pp, cp=1, cp_ffn="data"))
+        request.parallel.CopyFrom(common_pb2.ParallelConfig(tp=tp, pp=pp, cp=cp, cp_ffn="data"))
         request.rank = rank
         request.worker_ids.extend(worker.name for worker in workers)
         request.group_id = "group-7"
@@ -127,10 +130,10 @@ def of_group(workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRe
 
 
 async def load_group(
-    workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1
+    workers: Sequence[WorkerProcess], *requests: worker_pb2.LoadModelRequest, pp: int = 1, cp: int = 1
 ) -> list[object]:
     """Loads the leader, then the others where it says; what each call brought, an error included."""
-    of_group(workers, *requests, pp=pp)
+    of_group(workers, *requests, pp=pp, cp=cp)
     leading = aiter(workers[0].stub.LoadModel(requests[0]))
     first = await anext(leading)
     assert first.rendezvous

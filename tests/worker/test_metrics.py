@@ -51,6 +51,7 @@ def test_a_step_tells_preemptions_by_kind_host_blocks_drafts_and_its_budget() ->
         num_decode_tokens=4,
         num_draft_tokens=16,
         num_accepted_tokens=9,
+        num_moved_blocks=3,
     )
     metrics.observe(after, before=BEFORE, num_sampled=6)
     assert value("num_preemptions_total", kind="swap") == 2
@@ -61,6 +62,7 @@ def test_a_step_tells_preemptions_by_kind_host_blocks_drafts_and_its_budget() ->
     assert value("spec_decode_num_draft_tokens_total") == 6
     assert value("spec_decode_num_accepted_tokens_total") == 5
     assert value("generation_tokens_total") == 6
+    assert value("kv_moved_blocks_total") == 3
     assert value("engine_step_token_budget") == 64
     assert value("engine_step_budget_usage_perc") == 0.25
 

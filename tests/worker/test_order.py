@@ -89,3 +89,12 @@ async def test_each_rank_has_the_blocks_of_its_cache_shard_and_the_leaders_engin
     (config,) = recorder.configs
     assert (config.num_blocks, config.host_blocks) == (64, 32)
     assert (config.num_micro_batches, config.num_shards) == (layout.pp, layout.cp)
+
+
+async def test_every_rank_owns_the_shard_that_its_place_says(tiny: Path) -> None:
+    order = await order_for(ParallelConfig(tp=2, pp=2, cp=2), rank=0, directory=tiny)
+    assert order.shard_owners == tuple(
+        tuple(f"worker-{rank}" for rank in range(8) if order.parallel.place(rank).shard == shard) for shard in range(2)
+    )
+    assert [len(owners) for owners in order.shard_owners] == [4, 4]
+    assert (await order_for(ParallelConfig(), rank=0, directory=tiny)).shard_owners == (("worker-0",),)

@@ -11,6 +11,8 @@ from headway.v1 import common_pb2
 from headway.worker.usage import sequences_of, usage_of
 from tests.engine.oracle import OracleModel, OracleRunner
 
+OWNERS = [("w",), ("x",)]
+
 
 def running(**limits: int) -> Engine:
     """An engine that has computed a prompt of 24 tokens, 6 blocks."""
@@ -24,8 +26,9 @@ def running(**limits: int) -> Engine:
 
 def test_usage_and_tables_tell_the_shards() -> None:
     engine = running(num_shards=2)
-    usage = from_pb(to_pb(usage_of(engine, worker_id="w", model="m"), common_pb2.KvUsage), KvUsage)
+    usage = from_pb(to_pb(usage_of(engine, worker_id="w", model="m", owners=OWNERS), common_pb2.KvUsage), KvUsage)
     assert [(shard.num_used_blocks, shard.num_free_blocks) for shard in usage.shards] == [(3, 5), (3, 5)]
+    assert [(shard.weight, shard.worker_ids) for shard in usage.shards] == [(0.5, ("w",)), (0.5, ("x",))]
     (sequence,) = sequences_of(engine, "a")
     assert from_pb(to_pb(sequence, common_pb2.SequenceBlocks), SequenceBlocks) == sequence
     assert [block.shard for block in sequence.blocks] == [block.block_id // 8 for block in sequence.blocks]
@@ -38,7 +41,7 @@ def test_moves_after_new_weights_are_counted() -> None:
     moved = []
     for _ in range(3):
         engine.step()
-        moved.append(usage_of(engine, worker_id="w", model="m").num_moved_blocks)
+        moved.append(usage_of(engine, worker_id="w", model="m", owners=OWNERS).num_moved_blocks)
     assert moved == [2, 3, 3]
     (sequence,) = sequences_of(engine, "a")
     assert {block.shard for block in sequence.blocks} == {0}
@@ -46,6 +49,6 @@ def test_moves_after_new_weights_are_counted() -> None:
 
 def test_a_whole_cache_is_one_shard() -> None:
     engine = running()
-    usage, (sequence,) = usage_of(engine, worker_id="w", model="m"), sequences_of(engine, "a")
+    usage, (sequence,) = usage_of(engine, worker_id="w", model="m", owners=[()]), sequences_of(engine, "a")
     assert [shard.num_blocks for shard in usage.shards] == [16]
     assert (sequence.num_shards, {block.shard for block in sequence.blocks}) == (1, {0})

@@ -7,7 +7,7 @@ from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks, ShardUsage
+from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks, ShardUsage, TokenRange
 from headway.core.move import RequestMove
 from headway.core.units import format_bytes
 
@@ -92,9 +92,10 @@ def _cells(usage: KvUsage) -> list[str]:
 
 
 def _shard_cells(number: int, shard: ShardUsage) -> list[str]:
-    """What `_COLUMNS` say of the device's blocks."""
+    """What `_COLUMNS` say of the device's blocks; in the model's place its share of every sequence."""
     used = f"{shard.num_used_blocks} ({shard.num_used_blocks / shard.num_blocks:.0%})"
-    return [f"  shard {number}", "", used, "", "", str(shard.num_cached_blocks), str(shard.num_free_blocks)]
+    name, share = _shard_name(number, shard.worker_ids), f"{shard.weight:.0%} of each"
+    return [name, share, used, "", "", str(shard.num_cached_blocks), str(shard.num_free_blocks)]
 
 
 def _percent(share: float | None) -> str:
@@ -103,11 +104,11 @@ def _percent(share: float | None) -> str:
 
 def _part(part: RequestUsage) -> list[RenderableType]:
     headline = f"{part.model} on {part.worker_id}, {part.block_size} tokens a block"
-    lines = [line for sequence in part.sequences for line in _sequence(sequence, part.block_size)]
+    lines = [line for sequence in part.sequences for line in _sequence(sequence)]
     return [Text(headline, style="bold"), *lines]
 
 
-def _sequence(sequence: SequenceBlocks, block_size: int) -> list[RenderableType]:
+def _sequence(sequence: SequenceBlocks) -> list[RenderableType]:
     num_output_tokens = sequence.num_tokens - sequence.num_prompt_tokens
     text = Text(f"{sequence.label} ", style="cyan")
     text.append(
@@ -121,27 +122,27 @@ def _sequence(sequence: SequenceBlocks, block_size: int) -> list[RenderableType]
     table.add_column("shared with")
     for index, block in enumerate(sequence.blocks):
         table.add_row(str(index), *_block(block))
-    return [text, *_shards(sequence, block_size), table] if sequence.blocks else [text]
+    return [text, *_shards(sequence), table] if sequence.blocks else [text]
 
 
-def _shards(sequence: SequenceBlocks, block_size: int) -> list[Text]:
-    """Where the computed tokens lie: "shard 0: tokens 0-31, 64-95; shard 1: tokens 32-63"."""
-    if sequence.num_shards <= 1:
-        return []
-    spans: list[list[tuple[int, int]]] = [[] for _ in range(sequence.num_shards)]
-    for index, block in enumerate(sequence.blocks):
-        first, end = index * block_size, index * block_size + block.num_tokens
-        own = spans[block.shard]
-        if own and own[-1][1] == first:
-            first, _ = own.pop()
-        if end > first:
-            own.append((first, end))
-    return [Text("; ".join(f"shard {shard}: {_token_ranges(own)}" for shard, own in enumerate(spans)))]
+def _shards(sequence: SequenceBlocks) -> list[Text]:
+    """Who has which computed tokens: "shard 0 on worker-0: 64 tokens, 0-31, 64-95"."""
+    by_shard: dict[int, list[TokenRange]] = {}
+    for span in sequence.ranges:
+        by_shard.setdefault(span.shard, []).append(span)
+    return [
+        Text(f"{_shard_name(shard, spans[0].worker_ids)}: {_token_ranges(spans)}")
+        for shard, spans in sorted(by_shard.items())
+    ]
 
 
-def _token_ranges(spans: Sequence[tuple[int, int]]) -> str:
-    ranges = ", ".join(f"{first}-{end - 1}" for first, end in spans)
-    return f"tokens {ranges}" if ranges else "no tokens"
+def _token_ranges(spans: Sequence[TokenRange]) -> str:
+    num_tokens = sum(span.stop - span.start for span in spans)
+    return ", ".join([f"{num_tokens} tokens", *(f"{span.start}-{span.stop - 1}" for span in spans)])
+
+
+def _shard_name(number: int, worker_ids: Sequence[str]) -> str:
+    return f"  shard {number} on {', '.join(worker_ids)}"
 
 
 def _block(block: BlockUse) -> list[str]:

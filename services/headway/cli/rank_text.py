@@ -10,7 +10,8 @@ def rank_text(assignment: Assignment, rank: int) -> str:
     place, share = parallel.place(rank), assignment.shares[rank]
     parts = []
     if parallel.pp > 1 and not isinstance(share, Assignment):
-        parts.append(f"layers {share.first_layer}-{share.first_layer + share.num_layers - 1}")
+        last = share.first_layer + share.num_layers - 1
+        parts.append(f"layers {share.first_layer}-{last}" if share.num_layers > 1 else f"layer {last}")
     if parallel.cp > 1:
         parts.append(f"cache shard {place.shard} of {parallel.cp}")
     return ", ".join(parts)

@@ -81,20 +81,25 @@ Quantization: TypeAlias = Annotated[
 Tp: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Workers that share each layer of a model (tensor parallel). Default: 1.", rich_help_panel=_PARALLEL
+        min=1,
+        help="Workers that share each layer of a model (tensor parallel). Default: 1; without any axis the planner's "
+        "choice.",
+        rich_help_panel=_PARALLEL,
     ),
 ]
 Pp: TypeAlias = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Stages of layers, one behind the other (pipeline parallel). Default: 1.", rich_help_panel=_PARALLEL
+        min=1,
+        help="Stages of layers, one behind the other (pipeline parallel). Default: as for --tp.",
+        rich_help_panel=_PARALLEL,
     ),
 ]
 Cp: TypeAlias = Annotated[
     int | None,
     typer.Option(
         min=1,
-        help="Workers that share the KV cache of each sequence (cache parallel). Default: 1.",
+        help="Workers that share the KV cache of each sequence (cache parallel). Default: as for --tp.",
         rich_help_panel=_PARALLEL,
     ),
 ]

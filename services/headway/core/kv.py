@@ -5,11 +5,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardUsage:
-    """The device blocks of one shard of a cache that lies on several ranks: referenced; still shareable; empty."""
+    """The device blocks of one shard of a cache that lies on several ranks: referenced; still shareable; empty.
+
+    Attributes:
+        weight: its share of every sequence's blocks; those of all shards add up to 1.
+        worker_ids: of the group's workers, those that have the shard; several where they share heads or layers.
+    """
 
     num_used_blocks: int = 0
     num_cached_blocks: int = 0
     num_free_blocks: int = 0
+    weight: float = 1.0
+    worker_ids: tuple[str, ...] = ()
 
     @property
     def num_blocks(self) -> int:
@@ -106,6 +113,20 @@ class BlockUse:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRange:
+    """Consecutive tokens of a sequence whose keys and values lie on one shard: [start, stop).
+
+    Attributes:
+        worker_ids: that have the shard.
+    """
+
+    start: int
+    stop: int
+    shard: int
+    worker_ids: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SequenceBlocks:
     """One sequence and its block table.
 
@@ -113,6 +134,7 @@ class SequenceBlocks:
         label: its request id; for a beam, with its rank behind it.
         status: 'waiting', 'running' or 'swapped'.
         num_shards: that its blocks may lie on.
+        ranges: where the computed tokens lie, in their order; empty where there is one shard.
     """
 
     label: str
@@ -123,6 +145,7 @@ class SequenceBlocks:
     num_preemptions: int = 0
     blocks: tuple[BlockUse, ...] = ()
     num_shards: int = 1
+    ranges: tuple[TokenRange, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

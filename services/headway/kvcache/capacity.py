@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from headway.core.kv import ShardUsage
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerCapacity:
@@ -12,6 +14,7 @@ class WorkerCapacity:
         sequence_number: of the last event applied.
         num_snapshots: times that the view of it was rebuilt.
         num_drifted_blocks: that snapshots proved the index wrong about.
+        shards: of a cache that lies on several workers, as it was seen last; else none.
     """
 
     worker_id: str
@@ -23,6 +26,7 @@ class WorkerCapacity:
     sequence_number: int
     num_snapshots: int
     num_drifted_blocks: int
+    shards: tuple[ShardUsage, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

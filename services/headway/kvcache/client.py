@@ -1,13 +1,16 @@
 """What the KV-cache service reads from workers, as core types."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import grpc
 
+from headway.core.errors import UnavailableError
 from headway.core.kv import Holder, KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
+from headway.core.sharding import Sharding
 from headway.kvcache.feed import BlockEvent, BlockUpdate, Position
 from headway.kvcache.pins import Home
 from headway.kvcache.prefix import Prefix
@@ -77,6 +80,17 @@ class WorkerClient:
             recompute_reason=response.recompute_reason,
         )
 
+    async def sharding(self, endpoint: str) -> Sharding:
+        """How a worker's cache lies on its group."""
+        request = worker_pb2.GetShardingRequest()
+        response = await self._ask(endpoint, lambda stub, **options: stub.GetSharding(request, **options))
+        return from_pb(response.sharding, Sharding)
+
+    async def set_sharding(self, endpoint: str, weights: Sequence[float], *, epoch: str) -> None:
+        """Tells a leader how its shards share blocks."""
+        request = worker_pb2.SetShardingRequest(epoch=epoch, weights=weights)
+        await self._ask(endpoint, lambda stub, **options: stub.SetSharding(request, **options))
+
     async def set_pins(self, home: Home, prefixes: Sequence[Prefix]) -> list[Holder]:
         """Tells a worker what to keep; returns when it has computed what it did not have."""
         pins = [worker_pb2.Pin(name=prefix.name, token_ids=prefix.token_ids) for prefix in prefixes]
@@ -95,6 +109,12 @@ class WorkerClient:
             return await method(stub, metadata=self._peers.metadata, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from None
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The channel was closed under the call: the worker has left.
+            raise UnavailableError(f"The worker at {endpoint} is gone.", hint="Try again in a moment.") from None
 
 
 def _update_from_pb(message: worker_pb2.WatchBlocksResponse) -> BlockUpdate:

@@ -1,4 +1,4 @@
-"""The prefix index, fed by one event stream per worker, and the answers from it.
+"""The prefix index, fed by one event stream per worker, the answers from it, and who looks after pins and shards.
 
 The index is not stored: after a restart every worker's stream begins with a snapshot, and it is whole again.
 """
@@ -20,6 +20,8 @@ from headway.kvcache.feed import BlockUpdate, Feed
 from headway.kvcache.index import PrefixIndex
 from headway.kvcache.pins import Home, Pins
 from headway.kvcache.prefix import Prefix
+from headway.kvcache.shard_map import with_ranges
+from headway.kvcache.sharder import Sharder
 from headway.observe.metrics import INDEX_BLOCKS, INDEX_DRIFT, INDEX_SNAPSHOTS
 from headway.rpc.followers import Followers
 from headway.rpc.peers import Peers
@@ -43,16 +45,18 @@ class KvCacheService:
         self._index = PrefixIndex()
         self._feeds: dict[str, Feed] = {}
         self._loads: dict[str, LoadReport] = {}
+        self._sharder = Sharder(self._workers, workers=lambda: peers.members("worker"), every_s=config.sharding_every_s)
         self.pins = Pins(prefixes, self._workers, homes=self._homes)
 
     async def watch(self) -> None:
-        """Follows block events and load of every group's leader; runs until cancelled."""
+        """Follows block events and load of every group's leader, and looks after its shards; runs until cancelled."""
         blocks = self._followers(follow=self._follow_blocks, lose=self._forget_blocks)
         loads = self._followers(follow=self._follow_load, lose=self._forget_load)
         async with asyncio.TaskGroup() as group:
             group.create_task(blocks.run())
             group.create_task(loads.run())
             group.create_task(self.pins.run())
+            group.create_task(self._sharder.run())
 
     def lookup(self, model: str, block_hashes: Sequence[bytes]) -> dict[str, int]:
         """Leading blocks of a prompt that each worker of the model holds, the most first; holders of none left out."""
@@ -79,21 +83,10 @@ class KvCacheService:
         Raises:
             NotFoundError: no worker runs it.
         """
-        members = self._leaders()
         answers = await asyncio.gather(
-            *(self._workers.sequences(member.endpoint, request_id) for member in members), return_exceptions=True
+            *(self._describe_part(member, request_id) for member in self._leaders()), return_exceptions=True
         )
-        parts: list[RequestUsage] = []
-        for member, answer in zip(members, answers, strict=True):
-            if _is_answer(answer):
-                load = self._loads.get(member.member_id, LoadReport())
-                part = RequestUsage(
-                    worker_id=member.member_id,
-                    model=load.model,
-                    block_size=load.block_size,
-                    sequences=tuple(answer),
-                )
-                parts.append(part)
+        parts = [answer for answer in answers if _is_answer(answer)]
         if not parts:
             raise NotFoundError(
                 f"No worker runs the request '{request_id}'.",
@@ -133,6 +126,17 @@ class KvCacheService:
             )
         prefix = Prefix(name=name, model=model, token_ids=tuple(token_ids), created_at_s=time.time())
         return await self.pins.pin(prefix)
+
+    async def _describe_part(self, member: Member, request_id: str) -> RequestUsage:
+        """What runs of a request on one worker; where its cache lies on several, with who has what."""
+        load = self._loads.get(member.member_id, LoadReport())
+        sequences = await self._workers.sequences(member.endpoint, request_id)
+        if any(sequence.num_shards > 1 for sequence in sequences):
+            shards = (await self._workers.sharding(member.endpoint)).shards
+            sequences = [with_ranges(sequence, shards) for sequence in sequences]
+        return RequestUsage(
+            worker_id=member.member_id, model=load.model, block_size=load.block_size, sequences=tuple(sequences)
+        )
 
     def _leaders(self) -> list[Member]:
         """A group's other ranks hold parts of the same blocks, and know nothing of sequences."""
@@ -199,6 +203,7 @@ class KvCacheService:
             sequence_number=feed.position.sequence_number,
             num_snapshots=feed.num_snapshots,
             num_drifted_blocks=feed.num_drifted_blocks,
+            shards=self._sharder.shards(worker_id),
         )
 
 

@@ -2,11 +2,9 @@
 
 import asyncio
 from collections.abc import Collection
-from itertools import cycle
 from typing import Any
 
-# At once too: on a busy machine a result may be there whenever a timer fires.
-_AGAIN_AFTER_S = (0.0, 0.0, 0.02)
+_AGAIN_AFTER_S = 0.02
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
@@ -15,8 +13,7 @@ async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
     One cancellation may not do: before Python 3.12 `asyncio.wait_for`, through which redis-py sends its commands,
     swallows it where it comes together with the awaited result.
     """
-    delays_s = cycle(_AGAIN_AFTER_S)
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()
-        await asyncio.wait(pending, timeout=next(delays_s))
+        await asyncio.wait(pending, timeout=_AGAIN_AFTER_S)

@@ -312,8 +312,16 @@ class BlockManager:
             num_host_used=host.num_used_blocks,
             num_host_cached=host.num_cached_blocks,
             num_host_free=host.num_free_blocks,
-            shards=self._shard_stats(),
+            shards=self.shard_stats(),
         )
+
+    def shard_stats(self) -> tuple[ShardStats, ...]:
+        """Blocks by state, shard by shard. Takes time proportional to the shards."""
+        vacancies = self._pool.vacancies
+        figures = zip(
+            self._pool.num_used_by_shard, vacancies.cached, vacancies.free, self._placement.weights, strict=True
+        )
+        return tuple(ShardStats(used, len(cached), len(free), weight) for used, cached, free, weight in figures)
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
         """Asserts that the books are right, given every sequence. Takes time proportional to the pool."""
@@ -339,11 +347,6 @@ class BlockManager:
     def admit(self, name: bytes, *, parent_name: bytes) -> int:
         """A device block for named content that is on neither tier; it must be written before the next step."""
         return self._pool.admit(name, parent_name=parent_name)
-
-    def _shard_stats(self) -> tuple[ShardStats, ...]:
-        used, vacancies = self._pool.num_used_by_shard, self._pool.vacancies
-        figures = zip(used, vacancies.cached, vacancies.free, strict=True)
-        return tuple(ShardStats(num_used, len(cached), len(free)) for num_used, cached, free in figures)
 
     def _choose_shards(self, sequence: Sequence, num_blocks: int) -> list[int]:
         """Where the sequence's next blocks go."""

@@ -18,7 +18,7 @@ from headway.engine.preemption import PreemptionPolicy
 from headway.engine.request_blocks import RequestBlocks, request_blocks
 from headway.engine.roster import Roster
 from headway.engine.scheduler import Scheduler
-from headway.engine.stats import BlockStats, StepStats
+from headway.engine.stats import BlockStats, ShardStats, StepStats
 
 
 class Engine:
@@ -179,6 +179,10 @@ class Engine:
     def block_stats(self) -> BlockStats:
         """Blocks by state, sharing and waste. Takes time proportional to all block tables."""
         return self._blocks.stats(self._roster.sequences)
+
+    def shard_stats(self) -> tuple[ShardStats, ...]:
+        """Blocks and weight of each shard of the cache. Takes next to no time."""
+        return self._blocks.shard_stats()
 
     def request_ids(self) -> list[str]:
         """Of every request that has not ended."""

@@ -51,11 +51,15 @@ class StepStats:
 
 @dataclass(frozen=True, slots=True)
 class ShardStats:
-    """The device blocks of one shard of the cache: referenced; unreferenced but still shareable; empty."""
+    """The device blocks of one shard of the cache: referenced; unreferenced but still shareable; empty.
+
+    `weight` is the share of every sequence's blocks that it is to have.
+    """
 
     num_used: int
     num_cached: int
     num_free: int
+    weight: float
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -41,6 +41,12 @@ class StepInput:
     scored_rows: NDArray[np.int64]
     key_spans: Mapping[int | None, NDArray[np.int32]] = field(default_factory=dict)
 
+    @property
+    def num_keys(self) -> int:
+        """Keys in this shard that the tokens see together, on average over the windows."""
+        spans = self.key_spans.values()
+        return sum(int((span[:, 1] - span[:, 0]).sum()) for span in spans) // max(len(spans), 1)
+
     @classmethod
     def of(
         cls, facts: StepFacts, *, block_size: int, blocks: Span | None = None, windows: Windows = frozenset()

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headway.core.sharding import ShardWork
 from headway.engine.batch import RunnerLostError, StepBatch, StepResult
 from headway.models.loader import Progress
 from headway.runner.guide import Guides
@@ -91,6 +92,11 @@ class ModelRunner:
     def kv_bytes_per_block(self) -> int:
         """Of this process."""
         return self._shard.kv_bytes_per_block
+
+    @property
+    def shard_work(self) -> ShardWork:
+        """Of this process; see `ShardRunner.shard_work`."""
+        return self._shard.shard_work
 
     def start(self, batch: StepBatch) -> None:
         """Lets the stages before this one begin with a batch.

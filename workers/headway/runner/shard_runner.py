@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headway.core.mesh import Span
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
+from headway.core.sharding import ShardWork
 from headway.models.attention import AttentionContext
 from headway.models.cache_exchange import exchange_of
 from headway.models.layout import Alone, Layout
@@ -21,6 +22,7 @@ from headway.runner.kv_pool import KvPool
 from headway.runner.parallel.group import RankGroup
 from headway.runner.row_share import RowShare
 from headway.runner.shard_copies import copy_between
+from headway.runner.shard_meter import ShardMeter
 from headway.runner.step_message import BlockCopies, StepFacts, Words
 from headway.store.checkpoint import Checkpoint
 
@@ -61,7 +63,8 @@ class ShardRunner:
         self._device = torch.device(device)
         self._previous, self._next = group.previous, group.next
         exchange = exchange_of(self.spec, group.parallel, rank=group.rank, axis=group.cache)
-        layout = Layout(self.shard, group.tensor, exchange)
+        self._meter = None if exchange is None or self._device.type != "cpu" else ShardMeter(exchange)
+        layout = Layout(self.shard, group.tensor, self._meter or exchange)
         # Where they share the weights too, each computes all rows.
         self._row_axis = group.cache if group.parallel.cp_ffn == "data" else Alone()
         self._cache_axis = group.cache
@@ -88,6 +91,12 @@ class ShardRunner:
     def kv_bytes_per_block(self) -> int:
         """Of this rank."""
         return shard_kv_bytes_per_token(self.spec, self.shard) * self._pool.block_size
+
+    @property
+    def shard_work(self) -> ShardWork:
+        """What attention over this rank's shard of the cache has taken; nothing where the cache is whole, and on GPUs,
+        where it is not known."""
+        return ShardWork() if self._meter is None else self._meter.work
 
     def copy_blocks(self, copies: BlockCopies) -> float:
         """Carries out a step's copies; the seconds that those between the tiers took."""
@@ -126,6 +135,8 @@ class ShardRunner:
         pool = self._scratch if facts.on_scratch else self._pool
         assert pool is not None, "there is a scratch pool"
         step = StepInput.of(facts, block_size=pool.block_size, blocks=self._blocks_of(pool), windows=self._windows)
+        if self._meter is not None:
+            self._meter.num_keys = step.num_keys
         share = RowShare(len(step.token_ids), self._row_axis)
         num_at_once = max(1, _MAX_LOGITS // self.spec.vocab_size)
         starts = range(0, len(step.scored_rows), num_at_once)

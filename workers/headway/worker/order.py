@@ -6,7 +6,7 @@ from pathlib import Path
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.engine.config import PreemptionMode
 
-DEFAULT_COLLECTIVE_TIMEOUT_S = 8.0
+DEFAULT_COLLECTIVE_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +55,14 @@ class LoadOrder:
     @property
     def num_own_host_blocks(self) -> int:
         return self.num_host_blocks // self.parallel.cp
+
+    @property
+    def shard_owners(self) -> tuple[tuple[str, ...], ...]:
+        """The workers that have each cache shard, by rank; nobody by name where the worker is alone."""
+        owners: list[list[str]] = [[] for _ in range(self.parallel.cp)]
+        for rank, worker_id in enumerate(self.worker_ids):
+            owners[self.parallel.place(rank).shard].append(worker_id)
+        return tuple(map(tuple, owners))
 
     @property
     def group_epoch(self) -> str:

@@ -14,6 +14,7 @@ from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
 from headway.core.request import GenerationRequest
+from headway.core.sharding import Sharding
 from headway.observe.tracing import Tracing
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded_encoder import LoadedEncoder
@@ -28,7 +29,7 @@ from headway.worker.transfer.client import WorkerClient
 from headway.worker.transfer.fetch import Fetched, fetch
 from headway.worker.transfer.local import LocalBlocks
 from headway.worker.transfer.move import Mover
-from headway.worker.usage import ids_of, sequences_of, usage_of
+from headway.worker.usage import ids_of, sequences_of, shards_of, usage_of
 
 log = logging.getLogger(__name__)
 
@@ -163,8 +164,10 @@ class WorkerService:
         """What the KV blocks are used for just now."""
         if not isinstance(self.loaded, LoadedModel):
             return KvUsage(worker_id=self.worker_id, model=self.loaded.order.model if self.loaded else "")
-        model = self.loaded.order.model
-        return await self.loaded.thread.call(lambda engine: usage_of(engine, worker_id=self.worker_id, model=model))
+        order, worker_id = self.loaded.order, self.worker_id
+        return await self.loaded.thread.call(
+            lambda engine: usage_of(engine, worker_id=worker_id, model=order.model, owners=order.shard_owners)
+        )
 
     async def sequences(self, request_id: str) -> list[SequenceBlocks]:
         """The sequences of a request and their block tables; NotFoundError where none is here."""
@@ -172,6 +175,31 @@ class WorkerService:
         if not found:
             raise NotFoundError(f"Request '{request_id}' does not run on {self.worker_id}.", field="request_id")
         return found
+
+    async def sharding(self) -> Sharding:
+        """How the cache lies on the group, and what attention over this worker's shard has taken."""
+        loaded = self.loaded
+        if loaded is None or isinstance(loaded, LoadedEncoder):
+            return Sharding()
+        work = loaded.runner.shard_work
+        if isinstance(loaded, LoadedRank):
+            return Sharding(work=work)
+        shards = await loaded.thread.call(lambda engine: shards_of(engine, loaded.order.shard_owners))
+        return Sharding(epoch=loaded.epoch, shards=shards, work=work)
+
+    async def set_sharding(self, weights: Sequence[float], *, epoch: str) -> None:
+        """Decides how the cache's shards share blocks from now on; see `Engine.set_placement`.
+
+        Raises:
+            FailedPreconditionError: `epoch` is not that of the cache.
+            InvalidArgumentError: these are no weights for its shards.
+        """
+        loaded = self.require_generator()
+        if epoch != loaded.epoch:
+            raise FailedPreconditionError(
+                f"The cache of {self.worker_id} has begun anew.", hint="Ask for its sharding again."
+            )
+        await loaded.thread.call(lambda engine: engine.set_placement(weights))
 
     async def set_pins(self, model: str, pins: Mapping[str, tuple[int, ...]]) -> list[PinState]:
         """Keeps exactly these prefixes of the model resident; see `headway.worker.pins`."""

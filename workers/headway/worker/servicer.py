@@ -153,6 +153,17 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         states = await self._service.set_pins(request.model, pins)
         return worker_pb2.SetPinsResponse(states=[to_pb(state, worker_pb2.PinState) for state in states])
 
+    async def GetSharding(
+        self, request: worker_pb2.GetShardingRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.GetShardingResponse:
+        return worker_pb2.GetShardingResponse(sharding=to_pb(await self._service.sharding(), common_pb2.Sharding))
+
+    async def SetSharding(
+        self, request: worker_pb2.SetShardingRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.SetShardingResponse:
+        await self._service.set_sharding(tuple(request.weights), epoch=request.epoch)
+        return worker_pb2.SetShardingResponse()
+
     async def MeasureStep(
         self, request: worker_pb2.MeasureStepRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.MeasureStepResponse:

@@ -46,3 +46,8 @@ class Traffic:
     def totals(self) -> dict[TrafficKey, TrafficCount]:
         """As they stand; other threads may ask."""
         return dict(self._counts)
+
+    @property
+    def seconds(self) -> float:
+        """Of all calls together."""
+        return sum(count.seconds for count in self.totals().values())
