@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from headway.cli.kv_view import request_view, usage_view
-from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks, ShardUsage
+from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks, ShardUsage, TokenRange
 from tests.cli.conftest import Run
 
 USAGE = KvUsage(
@@ -47,26 +47,37 @@ def test_a_row_for_each_worker_also_without_a_model() -> None:
 
 
 def test_shards_have_rows_of_their_own_where_there_are_several() -> None:
-    shards = tuple(ShardUsage(num_used_blocks=n, num_cached_blocks=5, num_free_blocks=45 - n) for n in (20, 10))
+    shards = tuple(
+        ShardUsage(num_used_blocks=n, num_cached_blocks=5, num_free_blocks=45 - n, weight=n / 30, worker_ids=owners)
+        for n, owners in ((20, ("worker-0", "worker-2")), (10, ("worker-1",)))
+    )
     text = render(usage_view([replace(USAGE, shards=shards)]))
-    rows = [line.split() for line in text.splitlines() if line.strip().startswith("shard")]
-    assert rows == [["shard", "0", "20", "(40%)", "5", "25"], ["shard", "1", "10", "(20%)", "5", "35"]]
+    rows = [" ".join(line.split()) for line in text.splitlines() if line.strip().startswith("shard")]
+    assert rows == [
+        "shard 0 on worker-0, worker-2 67% of each 20 (40%) 5 25",
+        "shard 1 on worker-1 33% of each 10 (20%) 5 35",
+    ]
     assert "shard" not in render(usage_view([replace(USAGE, shards=shards[:1])])).replace("shared", "")
 
 
-def test_a_sequence_tells_which_tokens_lie_on_which_shard_where_there_are_several() -> None:
-    blocks = tuple(
-        BlockUse(block_id=8 * shard + number, num_tokens=num_tokens, shard=shard)
-        for number, (shard, num_tokens) in enumerate([(0, 16), (0, 16), (1, 16), (0, 5), (1, 0)])
+def test_a_sequence_tells_which_worker_has_which_tokens_where_there_are_several() -> None:
+    ranges = tuple(
+        TokenRange(start=start, stop=stop, shard=shard, worker_ids=(f"worker-{shard}",))
+        for start, stop, shard in [(0, 32, 0), (32, 48, 1), (48, 53, 0)]
     )
     sequence = SequenceBlocks(
-        label="a", status="running", num_prompt_tokens=20, num_tokens=54, num_computed_tokens=53, blocks=blocks
+        label="a",
+        status="running",
+        num_prompt_tokens=20,
+        num_tokens=54,
+        num_computed_tokens=53,
+        blocks=(BlockUse(block_id=3, num_tokens=16),),
+        num_shards=3,
+        ranges=ranges,
     )
-    for num_shards, words in [(3, "shard 0: tokens 0-31, 48-52; shard 1: tokens 32-47; shard 2: no tokens"), (1, "")]:
-        part = replace(sequence, num_shards=num_shards)
-        text = render(request_view([RequestUsage(worker_id="w", model="tiny", block_size=16, sequences=(part,))]))
-        assert words in text
-        assert ("shard 0" in text) == (num_shards > 1)
+    text = render(request_view([RequestUsage(worker_id="w", model="tiny", block_size=16, sequences=(sequence,))]))
+    lines = [line.strip() for line in text.splitlines() if line.strip().startswith("shard ")]
+    assert lines == ["shard 0 on worker-0: 37 tokens, 0-31, 48-52", "shard 1 on worker-1: 16 tokens, 32-47"]
 
 
 def test_a_block_table_names_sharers_and_the_tier() -> None:

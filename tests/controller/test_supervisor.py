@@ -21,6 +21,8 @@ from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.store.schema import PROCESS
 
+HANGS_AFTER_S = 1.0
+
 Supervise = Callable[[Sequence[ProcessSpec]], Supervisor]
 
 
@@ -39,7 +41,14 @@ async def supervise(
 
         def make(specs: Sequence[ProcessSpec]) -> Supervisor:
             launcher = LocalLauncher(tmp_path / "logs")
-            return Supervisor(specs, launcher=launcher, records=records, membership=membership, peers=peers)
+            return Supervisor(
+                specs,
+                launcher=launcher,
+                records=records,
+                membership=membership,
+                peers=peers,
+                hangs_after_s=HANGS_AFTER_S,
+            )
 
         yield make
         spawned.extend(record.pid for record in await records.all())
@@ -248,4 +257,55 @@ async def test_a_run_that_is_ended_is_replaced_at_once_even_if_it_is_stopped_and
     assert process.num_restarts == 4
     assert runs(pid_of(supervisor, "worker-0"))
     await supervisor.stop()
+    await watch
+
+
+async def test_what_is_stopped_is_replaced_once_it_has_missed_its_lease_for_long(
+    supervise: Supervise, make_spec: Any, until: Any, database: Database
+) -> None:
+    supervisor, deaths = supervise([make_spec("router"), make_spec("gateway")]), list[tuple[str, int]]()
+    await supervisor.start()
+    pids = {name: pid_of(supervisor, name) for name in supervisor.processes}
+    await register(database, "router", pids["router"])
+    watch = asyncio.create_task(supervisor.watch(on_death=lambda name, pid: deaths.append((name, pid))))
+    await until(lambda: supervisor.processes["router"].has_been_ready, what="its readiness")
+
+    os.kill(pids["router"], signal.SIGSTOP)
+    [member] = await Membership(database).members("router")
+    await Membership(database).withdraw(member)  # as if it had lapsed
+    await until(lambda: supervisor.member_of("router") is None, what="the lapse")
+    await register(database, "router", pids["router"])  # it was stopped for a moment
+    await asyncio.sleep(HANGS_AFTER_S + 0.5)
+    assert runs(pids["router"])
+
+    await Membership(database).withdraw(member)
+    took_s = await until(lambda: pid_of(supervisor, "router") != pids["router"], what="the next run")
+    assert took_s > HANGS_AFTER_S
+    assert deaths == [("router", pids["router"])]
+    assert not runs(pids["router"])
+    assert pid_of(supervisor, "gateway") == pids["gateway"]  # it never had a lease: it may be starting
+    await supervisor.stop()
+    await watch
+
+
+async def test_what_has_hung_while_there_was_no_controller_is_replaced_by_the_next(
+    supervise: Supervise, make_spec: Any, until: Any, database: Database
+) -> None:
+    first = supervise([make_spec("router")])
+    await first.start()
+    pid = pid_of(first, "router")
+    await register(database, "router", pid)
+    watch = asyncio.create_task(watch_over(first))
+    await until(lambda: first.processes["router"].has_been_ready, what="its readiness")
+    await end_watch(watch)
+    os.kill(pid, signal.SIGSTOP)
+    [member] = await Membership(database).members("router")
+    await Membership(database).withdraw(member)
+
+    second = supervise([make_spec("router")])
+    assert await second.start() == ["router"]
+    watch = asyncio.create_task(watch_over(second))
+    await until(lambda: pid_of(second, "router") != pid, what="the next run")
+    assert not runs(pid)
+    await second.stop()
     await watch

@@ -1,11 +1,10 @@
 """One model over two workers, as a user runs it: `headway up --tp 2`."""
 
-import json
 import os
 import signal
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,12 @@ import openai
 import psutil
 import pytest
 
+from tests.integration.faults import LONG, check, is_ready, stopped, stream, wait_until_renewed, worker_pids
 from tests.integration.stack import RunningStack, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
 PROMPTS = ["trains run", "the headway between two trains", "1234567890 + 42", "Über die Brücke fährt früh " * 12]
-LONG = {"prompt": "line one goes", "max_tokens": 600}
 WAYS: dict[str, dict[str, Any]] = {
     "greedy": {"temperature": 0},
     "sampled": {"temperature": 0.8, "seed": 7, "top_p": 0.9},
@@ -66,55 +65,6 @@ def group(
     running.stop()
 
 
-def is_ready(stack: RunningStack) -> bool:
-    return bool(stack.status()["controller"].get("ready"))
-
-
-def worker_pids(stack: RunningStack) -> dict[str, int]:
-    processes = stack.status()["controller"]["processes"]
-    return {process["name"]: process["pid"] for process in processes if process["kind"] == "worker"}
-
-
-def wait_until_renewed(stack: RunningStack, before: dict[str, int]) -> None:
-    """Until both workers are other processes than before and serve."""
-
-    def is_renewed() -> bool:
-        return is_ready(stack) and all(worker_pids(stack)[name] != pid for name, pid in before.items())
-
-    wait_for(is_renewed, timeout_s=60, every_s=0.2)
-    stack.wait_until_ready()
-
-
-def stream(stack: RunningStack, *, after_tokens: int, then: Callable[[], None]) -> tuple[str, str]:
-    """(text, error) of the long answer, streamed; `then` is called once some tokens have come."""
-    body = {"model": "tiny", "temperature": 0, "ignore_eos": True, "stream": True, **LONG}
-    text, error, num_events, done = "", "", 0, False
-    with httpx.stream("POST", f"{stack.url}/v1/completions", json=body, timeout=120) as response:
-        assert response.status_code == 200, response.read().decode()
-        for line in response.iter_lines():
-            if line == "data: [DONE]":
-                done = True
-            elif line.startswith("data: "):
-                event = json.loads(line.removeprefix("data: "))
-                error = event.get("error", {}).get("message", error)
-                text += "".join(choice["text"] for choice in event.get("choices", ()))
-                num_events += 1
-                if num_events == after_tokens:
-                    then()
-    assert num_events > after_tokens or error, "it ended before anything happened"
-    assert done or error, "the stream ended without a word"
-    return text, error
-
-
-def check(outcome: tuple[str, str], expected: str) -> None:
-    """The whole answer, or a part of it and a clear word."""
-    text, error = outcome
-    if error:
-        assert expected.startswith(text)
-    else:
-        assert text == expected
-
-
 def test_two_workers_give_the_tokens_of_one(group: RunningStack, expected: dict[str, list[str]]) -> None:
     assert answers(group) == expected
 
@@ -155,28 +105,16 @@ def test_kill_9_of_an_idle_rank_is_noticed_without_a_request(group: RunningStack
     wait_until_renewed(group, before)
 
 
-def test_a_rank_that_is_stopped_for_10_s_holds_nobody_up_for_ever(
-    group: RunningStack, expected: dict[str, list[str]]
-) -> None:
+@pytest.mark.parametrize("name", ["worker-1", "worker-0"])
+def test_a_short_stop_of_either_is_a_pause(group: RunningStack, expected: dict[str, list[str]], name: str) -> None:
     wait_for(lambda: is_ready(group), every_s=0.2)
     before = worker_pids(group)
-    stopped = before["worker-1"]
-    with ThreadPoolExecutor(1) as pool:
-
-        def stop_for_a_while() -> None:
-            os.kill(stopped, signal.SIGSTOP)
-            pool.submit(go_on)
-
-        def go_on() -> None:
-            time.sleep(10.0)
-            if psutil.pid_exists(stopped):
-                os.kill(stopped, signal.SIGCONT)
-
-        started_s = time.monotonic()
-        check(stream(group, after_tokens=20, then=stop_for_a_while), expected["long"][0])
-        assert time.monotonic() - started_s < 60
-    wait_until_renewed(group, before)
-    assert ask(group, **LONG) == expected["long"][0]
+    with ExitStack() as ends:
+        stop = stopped(before[name], for_s=5.0)
+        outcome = stream(group, after_tokens=20, then=lambda: ends.enter_context(stop))
+    assert outcome == (expected["long"][0], "")
+    wait_for(lambda: is_ready(group), every_s=0.2)
+    assert worker_pids(group) == before
 
 
 def test_a_dead_controllers_successor_adopts_the_group(group: RunningStack) -> None:

@@ -76,6 +76,7 @@ def test_an_undivided_cache_looks_the_same_as_a_shard_that_has_all():
     for name in ("token_ids", "positions", "slot_mapping", "block_tables", "seq_lens", "query_start"):
         assert getattr(whole, name).tolist() == getattr(shard, name).tolist()
     assert shard.key_spans[None].tolist() == [[0, 4], [0, 5], [0, 1], [0, 2], [0, 3], [0, 4], [0, 5]]
+    assert shard.num_keys == 24
 
 
 @pytest.mark.parametrize("dtype", ["int32"])

@@ -57,6 +57,7 @@ class ProcessRecord:
     command: tuple[str, ...]
     fingerprint: str
     num_restarts: int = 0
+    has_been_ready: bool = False
 
     @property
     def handle(self) -> Handle:

@@ -20,6 +20,7 @@ class Supervised:
         num_early_deaths: runs in a row that ended before the process was ready.
         has_been_ready: whether the present run was.
         must_end: whether the present run is to end, for no fault of its own.
+        leased_at_s: when the present run was last seen to hold its lease.
     """
 
     spec: ProcessSpec
@@ -31,6 +32,7 @@ class Supervised:
     num_early_deaths: int = 0
     has_been_ready: bool = False
     must_end: bool = False
+    leased_at_s: float = 0.0
     last_words: str = ""
 
     @property
@@ -44,6 +46,7 @@ class Supervised:
             command=self.spec.command,
             fingerprint=self.spec.fingerprint,
             num_restarts=self.num_restarts,
+            has_been_ready=self.has_been_ready,
         )
 
     @property
@@ -62,10 +65,17 @@ class Supervised:
         self.restart_at_s = None
         self.has_been_ready = False
         self.must_end = False
+        self.leased_at_s = now_s
 
-    def note_ready(self) -> None:
+    def note_lease(self, *, now_s: float) -> None:
+        """It renews its lease, which makes it ready."""
+        self.leased_at_s = now_s
         self.has_been_ready = True
         self.num_early_deaths = 0
+
+    def without_lease_s(self, *, now_s: float) -> float:
+        """Seconds for which it has not held the lease that it had: it is stopped, or stuck."""
+        return now_s - self.leased_at_s if self.has_been_ready else 0.0
 
     def note_death(self, *, now_s: float, last_words: str) -> float:
         """The run ended. Returns the delay before the next: 0.1 s doubling up to 5 s, unless it lived for 10 s."""

@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 0.1
 _STOP_GRACE_S = 3.0
 _END_GRACE_S = 0.5
+# With the three seconds of a lease as long as gateways wait for a worker that does not answer.
+_HANGS_AFTER_S = 12.0
 
 
 class Supervisor:
@@ -29,6 +31,7 @@ class Supervisor:
         records: what runs, so that the next controller finds it.
         membership: the lease of a process that died is withdrawn from it at once.
         peers: who is ready.
+        hangs_after_s: without its lease a process that lives is ended, too.
     """
 
     def __init__(
@@ -39,12 +42,14 @@ class Supervisor:
         records: Documents[ProcessRecord],
         membership: Membership,
         peers: Peers,
+        hangs_after_s: float = _HANGS_AFTER_S,
     ) -> None:
         self.processes = {spec.name: Supervised(spec) for spec in specs}
         self._launcher = launcher
         self._records = records
         self._membership = membership
         self._peers = peers
+        self._hangs_after_s = hangs_after_s
         self._stopped = False
         self._looking = asyncio.Lock()
 
@@ -59,6 +64,7 @@ class Supervisor:
             elif await self._launcher.is_alive(record.handle):
                 process.num_restarts = record.num_restarts
                 process.begin(record.handle, now_s=time.monotonic())
+                process.has_been_ready = record.has_been_ready
                 adopted.append(name)
         missing = [process for process in self.processes.values() if process.handle is None]
         await asyncio.gather(*(self._launch(process) for process in missing))
@@ -66,7 +72,7 @@ class Supervisor:
         return adopted
 
     async def watch(self, *, on_death: Callable[[str, int], None]) -> None:
-        """Restarts what dies, until `stop`; `on_death` hears of its name and pid."""
+        """Restarts what dies or hangs, until `stop`; `on_death` hears of its name and pid."""
         while not self._stopped:
             async with self._looking:
                 await asyncio.gather(*(self._check(process, on_death) for process in self.processes.values()))
@@ -111,11 +117,22 @@ class Supervisor:
         if process.must_end and not self._stopped:
             await self._end_run(process, process.handle)
         elif await self._launcher.is_alive(process.handle):
-            if not process.has_been_ready and self.member_of(process.spec.name) is not None:
-                process.note_ready()
+            await self._check_lease(process, process.handle, on_death)
         elif not self._stopped:
             on_death(process.spec.name, process.handle.pid)
             await self._bury(process, process.handle)
+
+    async def _check_lease(self, process: Supervised, handle: Handle, on_death: Callable[[str, int], None]) -> None:
+        now_s = time.monotonic()
+        if self.member_of(process.spec.name) is not None:
+            is_news = not process.has_been_ready
+            process.note_lease(now_s=now_s)
+            if is_news:
+                await self._record(process)
+        elif process.without_lease_s(now_s=now_s) > self._hangs_after_s and not self._stopped:
+            log.warning("%s lives but does not renew its lease", process.spec.name)
+            on_death(process.spec.name, handle.pid)
+            process.must_end = True
 
     async def _bury(self, process: Supervised, handle: Handle) -> None:
         name = process.spec.name
@@ -141,6 +158,9 @@ class Supervisor:
     async def _launch(self, process: Supervised) -> None:
         handle = await self._launcher.launch(process.spec)
         process.begin(handle, now_s=time.monotonic())
+        await self._record(process)
+
+    async def _record(self, process: Supervised) -> None:
         try:
             await self._records.put(process.record, process.spec.name)
         except HeadwayError as error:

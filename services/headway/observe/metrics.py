@@ -94,6 +94,9 @@ SPEC_DRAFT_TOKENS = Counter(
 SPEC_ACCEPTED_TOKENS = Counter(
     "headway:spec_decode_num_accepted_tokens", "Tokens guessed ahead and found right.", ["model_name"]
 )
+MOVED_BLOCKS = Counter(
+    "headway:kv_moved_blocks", "KV blocks moved between the shards of the cache, to even them out.", ["model_name"]
+)
 STEP_SECONDS = Histogram(
     "headway:engine_step_seconds", "Time of one engine step.", ["model_name"], buckets=_STEP_BUCKETS
 )
@@ -140,6 +143,15 @@ INDEX_BLOCKS = Gauge("headway:prefix_index_blocks", "Blocks that the prefix inde
 INDEX_SNAPSHOTS = Counter("headway:prefix_index_snapshots", "Times a worker's view was rebuilt.", ["worker_id"])
 INDEX_DRIFT = Counter(
     "headway:prefix_index_drifted_blocks", "Blocks that snapshots proved the index wrong about.", ["worker_id"]
+)
+
+# By the leader of the group, and the number of the shard.
+SHARD_WEIGHT = Gauge(
+    "headway:kv_shard_weight", "Share of every sequence's blocks that a shard is to have.", ["worker_id", "shard"]
+)
+SHARD_USED_BLOCKS = Gauge("headway:kv_shard_used_blocks", "Referenced blocks of a shard.", ["worker_id", "shard"])
+SHARDING_DECISIONS = Counter(
+    "headway:kv_sharding_decisions", "Times that a group's shards were given other weights.", ["worker_id"]
 )
 
 # Controller, planner, profiler.
