@@ -16,8 +16,8 @@ export UV_PYTHON_DOWNLOADS := never
 UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV))
 
 .PHONY: help install lock demo test lint format clean soak bench-serve bench-overhead bench-sharing bench-waste \
-  bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures bench-fabric \
-  bench-migration
+  bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures bench-parallel-measured \
+  bench-fabric bench-migration
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -72,6 +72,9 @@ bench-parallel: install ## Two workers with one core each against one, and what 
 
 bench-parallel-figures: install ## Thesis figures 4.1 to 4.5 by the planner's cost model, and its findings
 	@$(PY) -m benchmarks.parallel.figures
+
+bench-parallel-measured: install ## The same measured on two processes of this machine, in small
+	@$(PY) -m benchmarks.parallel.measured
 
 bench-fabric: install ## Collectives between two processes of this machine, fitted
 	@$(PY) -m benchmarks.parallel.fit
