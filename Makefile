@@ -17,7 +17,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 
 .PHONY: help install lock demo test lint format clean soak bench-serve bench-overhead bench-sharing bench-waste \
   bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures bench-parallel-measured \
-  bench-fabric bench-migration
+  bench-fabric bench-migration bench-disaggregation
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -97,6 +97,9 @@ bench-prefix: install ## A shared prefix with the prefix cache on and off
 
 bench-migration: install ## The pause of a stream that moves to another worker
 	@$(PY) -m benchmarks.migration
+
+bench-disaggregation: install ## Prompts beside decodes, and on a worker of their own
+	@$(PY) -m benchmarks.disaggregation
 
 MINUTES ?= 10
 soak: install ## Everything at once on a real engine (MINUTES=10): no leak, no wrong answer

@@ -81,6 +81,7 @@ class CompletionClient:
             token_times_s=tuple(stream.token_times_s),
             num_tokens=stream.num_tokens or 0,
             error=error or fault_in(stream, request),
+            text="".join(stream.texts),
         )
 
     async def _stream(self, message: bytes, stream: CompletionStream) -> str:

@@ -15,6 +15,7 @@ class Outcome:
         token_times_s: arrival of each event that carried text.
         num_tokens: output tokens by the server's `usage`, of all samples.
         error: why it failed; empty if it did not.
+        text: of all samples, as it came.
     """
 
     request: Request
@@ -23,6 +24,7 @@ class Outcome:
     token_times_s: tuple[float, ...] = ()
     num_tokens: int = 0
     error: str = ""
+    text: str = ""
 
     @property
     def lag_s(self) -> float:

@@ -18,12 +18,14 @@ class CompletionStream:
         num_tokens: output tokens by the stream's own `usage`; None until it has come.
         error: what went wrong according to the stream; empty if nothing.
         done: whether the end marker has come.
+        texts: of the events that carried text.
     """
 
-    __slots__ = ("_buffer", "_clock", "done", "error", "num_tokens", "token_times_s")
+    __slots__ = ("_buffer", "_clock", "done", "error", "num_tokens", "texts", "token_times_s")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.token_times_s: list[float] = []
+        self.texts: list[str] = []
         self.num_tokens: int | None = None
         self.error = ""
         self.done = False
@@ -61,8 +63,9 @@ class CompletionStream:
     def _read_document(self, document: dict[str, Any], now_s: float) -> None:
         if "error" in document:
             self.error = error_message(document["error"])
-        if any(choice.get("text") for choice in document.get("choices", ())):
+        if text := "".join(choice.get("text") or "" for choice in document.get("choices", ())):
             self.token_times_s.append(now_s)
+            self.texts.append(text)
         if usage := document.get("usage"):
             self.num_tokens = usage["completion_tokens"]
 

@@ -29,6 +29,7 @@ def test_any_cut_gives_the_same_events(size: int, newline: bytes) -> None:
     body = EVENTS.replace(b"\n", newline)
     stream = read(*(body[start : start + size] for start in range(0, len(body), size)))
     assert len(stream.token_times_s) == 2
+    assert stream.texts == ["a", "b"]
     assert (stream.num_tokens, stream.done, stream.error) == (3, True, "")
 
 

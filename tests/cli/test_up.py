@@ -12,7 +12,6 @@ from headway.cli.process import identify
 from headway.cli.worker_count import count_workers
 from headway.client.stack import ProcessId, Stack, write_stack
 from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import ParallelConfig
 from headway.core.model import Family, ModelSpec
 from headway.core.plan import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
@@ -80,30 +79,39 @@ def test_groups_that_cannot_be_are_refused_with_the_nearest_that_can(
     limits: EngineLimits, reason: str, hint: str
 ) -> None:
     with pytest.raises(InvalidArgumentError, match=reason) as caught:
-        count_workers(None, (make_deployment("a"),), limits.parallel)
+        count_workers(None, (make_deployment("a"),), limits)
     assert hint in caught.value.hint
 
 
 def test_too_few_workers_are_refused_with_the_nearest_group_that_all_models_allow() -> None:
     models = (make_deployment("a"), make_deployment("b", num_layers=1))
     with pytest.raises(InvalidArgumentError, match="2 models with cp 4 need 8 workers, not 5") as caught:
-        count_workers(5, models, ParallelConfig(cp=4))
+        count_workers(5, models, EngineLimits(cp=4))
     assert caught.value.hint == "Give --workers 8 or more, or --cp 2."
     with pytest.raises(InvalidArgumentError, match="pp is 2, and the model has 1 layers"):
-        count_workers(5, models, ParallelConfig(pp=2))
+        count_workers(5, models, EngineLimits(pp=2))
 
 
 def test_as_many_workers_are_started_as_all_axes_take() -> None:
     models = (make_deployment("a"), make_deployment("b"))
-    for parallel, num_workers in (
-        (ParallelConfig(), 2),
-        (ParallelConfig(pp=2), 4),
-        (ParallelConfig(tp=2, pp=2, cp=2), 16),
+    for limits, num_workers in (
+        (EngineLimits(), 2),
+        (EngineLimits(pp=2), 4),
+        (EngineLimits(tp=2, pp=2, cp=2), 16),
     ):
-        assert count_workers(None, models, parallel) == num_workers
-        assert count_workers(num_workers + 1, models, parallel) == num_workers + 1
+        assert count_workers(None, models, limits) == num_workers
+        assert count_workers(num_workers + 1, models, limits) == num_workers + 1
         with pytest.raises(InvalidArgumentError, match=f"need {num_workers} workers"):
-            count_workers(num_workers - 1, models, parallel)
+            count_workers(num_workers - 1, models, limits)
+
+
+def test_workers_are_as_many_as_have_a_role() -> None:
+    models, limits = (make_deployment("a"),), EngineLimits(prefill_workers=1, decode_workers=2)
+    assert count_workers(None, models, limits) == count_workers(3, models, limits) == 3
+    with pytest.raises(InvalidArgumentError, match="are 3 workers together, not 4"):
+        count_workers(4, models, limits)
+    with pytest.raises(InvalidArgumentError, match="one of each"):
+        count_workers(None, models, EngineLimits(decode_workers=2))
 
 
 def test_a_taken_port_is_refused(headway: Run, checkpoint: Path) -> None:

@@ -11,7 +11,7 @@ import grpc
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.status import error_to_pb
-from headway.v1 import router_pb2, router_pb2_grpc
+from headway.v1 import router_pb2, router_pb2_grpc, worker_pb2
 
 
 @dataclass
@@ -27,6 +27,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         fault: the answer to all requests.
         delay_s: before each answer.
         is_foregone: what leases say.
+        decode_worker_id: where the sequences of fresh requests are to go on; empty: they stay.
+        source: who holds more of their prompts.
     """
 
     workers: dict[str, str] = field(default_factory=dict)
@@ -38,6 +40,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     fault: HeadwayError | None = None
     delay_s: float = 0.0
     is_foregone: bool = False
+    decode_worker_id: str = ""
+    source: worker_pb2.PrefixSource | None = None
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _numbers: Any = field(default_factory=itertools.count)
 
@@ -93,7 +97,13 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
             if worker_id not in request.excluded_worker_ids:
                 lease_id = f"lease-{next(self._numbers)}"
                 self.leased.append(lease_id)
+                target = None
+                if self.decode_worker_id and not (preferred or request.stays):
+                    decoder = self.decode_worker_id
+                    target = worker_pb2.MoveTarget(worker_id=decoder, endpoint=self.workers[decoder])
                 return router_pb2.Lease(
+                    decode_target=target,
+                    prefix_source=self.source,
                     lease_id=lease_id,
                     worker_id=worker_id,
                     endpoint=endpoint,

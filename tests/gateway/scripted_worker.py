@@ -97,6 +97,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         step_s: time of a step.
         submitted, cancelled: what was asked of it, in order.
         groups: request ids of the sequences that were submitted together.
+        submit_groups: what they came in.
         num_steps: steps with a sequence in them.
         reply: tokens to say in place of the prompt, and then the end.
         fail_submit: refuses sequences.
@@ -108,6 +109,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     submitted: list[worker_pb2.SubmitSequence] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
     groups: list[list[str]] = field(default_factory=list)
+    submit_groups: list[worker_pb2.SubmitGroup] = field(default_factory=list)
     num_steps: int = 0
     num_streams: int = 0
     reply: tuple[int, ...] = ()
@@ -165,6 +167,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
                 self.cancelled.append(request.cancel.request_id)
                 running.pop(request.cancel.request_id, None)
                 continue
+            self.submit_groups.append(request.submit_group)
             group = request.submit_group.sequences
             self.groups.append([submit.request_id for submit in group])
             for submit in group:

@@ -95,6 +95,7 @@ class World:
         """As at the start, once what was asked before is over."""
         wait_for(lambda: self.router.num_open == 0)
         self.router.fault, self.router.delay_s, self.router.is_foregone = None, 0.0, False
+        self.router.decode_worker_id, self.router.source = "", None
         self.router.workers = {"worker-0": self.worker_endpoint}
         for log in (self.router.routed, self.router.leased, self.router.released, self.router.withdrawn):
             log.clear()
@@ -104,6 +105,7 @@ class World:
         self.worker.submitted.clear()
         self.worker.cancelled.clear()
         self.worker.groups.clear()
+        self.worker.submit_groups.clear()
 
     @contextmanager
     def gateway(self, *flags: str) -> Iterator[Gateway]:

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -84,6 +85,15 @@ class RunningStack:
             return self.stack.controller_endpoint
         processes = self.status()["controller"]["processes"]
         return str(next(process["endpoint"] for process in processes if process["name"] == name))
+
+    def metric(self, name: str, *, of: str = "") -> float:
+        """Summed over all processes, or that of one."""
+        total = 0.0
+        for process in self.status()["controller"]["processes"]:
+            if of in ("", process["name"]):
+                text = httpx.get(f"http://{process['metrics_endpoint']}/metrics").text
+                total += sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (.*)$", text, re.MULTILINE))
+        return total
 
     def kill(self, name: str) -> int:
         """`kill -9`; returns the pid that is gone."""

@@ -1,16 +1,12 @@
 """Running requests move between two workers of a real stack, and their clients notice nothing but a pause."""
 
-import json
 import os
 import re
 import signal
-import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
 
 import grpc
-import httpx
 import pytest
 from click.testing import Result
 from typer.testing import CliRunner
@@ -20,51 +16,12 @@ from headway.core.errors import NotFoundError
 from headway.v1 import controller_pb2, controller_pb2_grpc, kvcache_pb2, kvcache_pb2_grpc
 from tests.checkpoints import make_checkpoint
 from tests.integration.stack import RunningStack, wait_for
+from tests.integration.stream import WAYS, Stream
 
 pytestmark = pytest.mark.timeout(240)
 
 WORKERS = ("worker-0", "worker-1")
-LONG = {"max_tokens": 1900, "ignore_eos": True}
-WAYS: dict[str, dict[str, Any]] = {
-    "greedy": {"temperature": 0},
-    "sampled": {"temperature": 0.8, "seed": 7, "top_p": 0.9},
-    "two samples": {"temperature": 0.8, "seed": 9, "n": 2},
-}
 CROWD = [{"prompt": f"stream number {i} runs", "temperature": 0} for i in range(3)]
-
-
-class Stream:
-    """A streamed completion that is read in the background."""
-
-    def __init__(self, stack: RunningStack, pool: ThreadPoolExecutor, **fields: Any) -> None:
-        self.request_id = ""
-        self._is_running = threading.Event()
-        self._stack = stack
-        self._fields = {"model": "tiny", "prompt": "the headway between two trains", **LONG, **fields}
-        self.texts: Future[list[str]] = pool.submit(self._read)
-
-    def wait(self) -> None:
-        """Until it has a good many tokens."""
-        assert self._is_running.wait(60)
-
-    def _read(self) -> list[str]:
-        texts = [""] * self._fields.get("n", 1)
-        body = {**self._fields, "stream": True}
-        is_done = False
-        with httpx.stream("POST", f"{self._stack.url}/v1/completions", json=body, timeout=120) as response:
-            for number, line in enumerate(line for line in response.iter_lines() if line.startswith("data: ")):
-                if line == "data: [DONE]":
-                    is_done = True
-                    break
-                event = json.loads(line.removeprefix("data: "))
-                assert "error" not in event, event
-                self.request_id = event["id"].removeprefix("cmpl-")
-                for choice in event["choices"]:
-                    texts[choice["index"]] += choice["text"]
-                if number == 40:
-                    self._is_running.set()
-        assert is_done, "the stream ended without [DONE]"
-        return texts
 
 
 class Movable:
@@ -89,14 +46,6 @@ class Movable:
         """To the other worker, whichever that is."""
         source = self.worker_of(request_id)
         return self.move(request_id, to=next(worker_id for worker_id in WORKERS if worker_id != source))
-
-    def metric(self, name: str) -> float:
-        """Summed over all processes."""
-        total = 0.0
-        for process in self.stack.status()["controller"]["processes"]:
-            text = httpx.get(f"http://{process['metrics_endpoint']}/metrics").text
-            total += sum(float(value) for value in re.findall(rf"^{name}(?:{{.*}})? (.*)$", text, re.MULTILINE))
-        return total
 
 
 def headway(stack: RunningStack, *arguments: str) -> Result:
@@ -161,10 +110,10 @@ def test_streams_move_under_load_and_nobody_notices(
     assert {name: stream.texts.result() for name, stream in streams.items()} == expected
     for stream in crowd:
         assert len(stream.texts.result()) == 1
-    assert movable.metric("headway:streams_migrated_total") >= len(WAYS)
-    assert movable.metric("headway:migration_pause_seconds_count") >= len(WAYS)
-    assert movable.metric("headway:kv_transfer_blocks_total") > 0
-    assert movable.metric("headway:kv_transfer_bytes_total") > 0
+    assert movable.stack.metric("headway:streams_migrated_total") >= len(WAYS)
+    assert movable.stack.metric("headway:migration_pause_seconds_count") >= len(WAYS)
+    assert movable.stack.metric("headway:kv_transfer_blocks_total") > 0
+    assert movable.stack.metric("headway:kv_transfer_bytes_total") > 0
     assert int(movable.stack.status()["fleet"].get("num_in_flight", 0)) == 0
 
 
@@ -209,7 +158,7 @@ def test_a_plan_without_a_worker_moves_what_runs_there(
     controller = controller_pb2_grpc.ControllerServiceStub(grpc.insecure_channel(movable.stack.endpoint("controller")))
     plan = controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=10).plan
     del plan.assignments[1]
-    before = movable.metric("headway:streams_migrated_total")
+    before = movable.stack.metric("headway:streams_migrated_total")
     streams = {name: Stream(movable.stack, pool, **way) for name, way in WAYS.items()}
     for stream in streams.values():
         stream.wait()
@@ -217,5 +166,5 @@ def test_a_plan_without_a_worker_moves_what_runs_there(
     changes = controller.ApplyPlan(controller_pb2.ApplyPlanRequest(plan=plan), timeout=10).changes
     assert list(changes) == ["worker-1: drain tiny"]
     assert {name: stream.texts.result() for name, stream in streams.items()} == expected
-    assert movable.metric("headway:streams_migrated_total") >= before + min(num_leaving, 1)
+    assert movable.stack.metric("headway:streams_migrated_total") >= before + min(num_leaving, 1)
     wait_for(lambda: "draining" in {w["state"] for w in movable.stack.status()["controller"]["workers"]}, timeout_s=20)

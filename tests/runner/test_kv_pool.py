@@ -84,12 +84,11 @@ def test_a_block_is_copied_to_as_many_as_ask_for_it(pool):
     assert contents(pool.memory, dim=2) == [2, 1, 2, 3, 3, 2]
 
 
-def test_a_block_that_was_read_can_be_written_elsewhere(pool):
+def test_blocks_that_were_read_can_be_written_elsewhere(pool):
     other = KvPool(SPEC, num_blocks=4, block_size=2, device=torch.device("cpu"))
-    pool.copy_out([(1, 2)])
-    content = pool.read_block(1)
-    assert content.nbytes == pool.block_bytes
-    assert np.array_equal(pool.read_block(2, on_host=True), content)
-    other.write_block(3, content)
+    content = pool.read(np.array([(1, 0), (2, 1)], np.int32))
+    assert contents(content, dim=0) == [1, 102]
+    other.write(np.array([(3, 0), (0, 0)], np.int32), content)
     pool.memory.zero_()
-    assert np.array_equal(other.read_block(3), content), "it is a copy"
+    pool.host_memory.zero_()
+    assert torch.equal(other.read(np.array([(3, 0), (0, 0)], np.int32)), content), "it is a copy"

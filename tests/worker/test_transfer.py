@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,77 +14,8 @@ from headway.core.block_hash import block_hashes
 from headway.core.request import SequenceOutput
 from headway.engine.engine import Engine
 from headway.v1 import common_pb2, worker_pb2
-from headway.worker.loaded_model import LoadedModel
 from tests.worker.conftest import NUM_BLOCKS, Bench, load, serving
-
-PROMPT = [7 + i * 11 % 400 for i in range(70)]
-GREEDY = {"temperature": 0.0}
-SEEDED = {"temperature": 0.9, "seed": 11, "top_p": 0.9}
-
-
-@dataclass
-class Stream:
-    """What a caller of `GenerateTokens` holds: it submits anew where a sequence has moved, as a gateway does.
-
-    Attributes:
-        reached: set when each sequence has so many tokens as `run` was asked for.
-        arrived: set when the first tokens have come from another worker than the first.
-    """
-
-    benches: dict[str, Bench]
-    tokens: dict[str, list[int]]
-    prompt: list[int]
-    sampling: dict[str, Any]
-    reached: asyncio.Event = field(default_factory=asyncio.Event)
-    arrived: asyncio.Event = field(default_factory=asyncio.Event)
-    num_cached: list[int] = field(default_factory=list)
-    places: list[str] = field(default_factory=list)
-
-    async def run(self, worker_id: str, *, stops_after: int = 20) -> dict[str, list[int]]:
-        while worker_id:
-            self.places.append(worker_id)
-            worker_id = await self._run(self.benches[worker_id], stops_after)
-        return self.tokens
-
-    async def _run(self, bench: Bench, stops_after: int) -> str:
-        sequences = [
-            worker_pb2.SubmitSequence(
-                request_id=request_id,
-                model="tiny",
-                prompt_token_ids=self.prompt,
-                output_token_ids=tokens,
-                sampling=sampling(**self.sampling | {"seed": self.sampling.get("seed", 0) + index}),
-            )
-            for index, (request_id, tokens) in enumerate(self.tokens.items())
-        ]
-        call = bench.stub.GenerateTokens()
-        for group in [sequences] if len(self.places) == 1 else [[sequence] for sequence in sequences]:
-            action = worker_pb2.GenerateTokensRequest(submit_group=worker_pb2.SubmitGroup(sequences=group))
-            await call.write(action)
-        await call.done_writing()
-        is_first, moved_to = True, ""
-        async for message in call:
-            for output in message.outputs:
-                if output.moved_to_worker_id:
-                    assert output.error.code == "unavailable"
-                    moved_to = output.moved_to_worker_id
-                    continue
-                assert not output.HasField("error"), output.error
-                if is_first:
-                    if len(self.places) > 1:
-                        self.arrived.set()
-                    self.num_cached.append(output.num_cached_tokens)
-                    is_first = False
-                self.tokens[output.request_id] += output.token_ids
-            if all(len(tokens) >= stops_after for tokens in self.tokens.values()):
-                self.reached.set()
-        return moved_to
-
-
-def sampling(**fields: Any) -> common_pb2.SamplingParams:
-    return common_pb2.SamplingParams(
-        **{"max_tokens": 120, "top_p": 1.0, "repetition_penalty": 1.0, "ignore_eos": True} | fields
-    )
+from tests.worker.streams import GREEDY, PROMPT, SEEDED, Stream, check_books, sampling, stream
 
 
 @pytest.fixture(autouse=True)
@@ -105,13 +35,6 @@ async def pair(tiny: Path) -> AsyncIterator[dict[str, Bench]]:
     async with AsyncExitStack() as stack:
         names = ("worker-0", "worker-1")
         yield {name: await load(await stack.enter_async_context(serving(name)), tiny) for name in names}
-
-
-def stream(
-    pair: dict[str, Bench], *, n: int = 1, name: str = "req", prompt: list[int] = PROMPT, **fields: Any
-) -> Stream:
-    ids = [name] if n == 1 else [f"{name}/{index}" for index in range(n)]
-    return Stream(pair, {request_id: [] for request_id in ids}, prompt, fields)
 
 
 async def move(
@@ -137,15 +60,6 @@ async def wait_until_known(bench: Bench, request_id: str) -> None:
     thread = bench.service.require_generator().thread
     while request_id not in await thread.call(lambda engine: engine.request_ids()):
         pass
-
-
-async def check_books(bench: Bench) -> None:
-    """Nothing runs, no block is lost."""
-    loaded = bench.service.loaded
-    assert isinstance(loaded, LoadedModel)
-    await loaded.thread.call(lambda engine: engine.check_integrity())
-    usage = await bench.service.usage()
-    assert (usage.num_running, usage.num_waiting, usage.num_used_blocks) == (0, 0, 0)
 
 
 @pytest.mark.parametrize(

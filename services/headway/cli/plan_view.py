@@ -29,7 +29,8 @@ def _replica(assignment: Assignment) -> Table:
 
 def _place(assignment: Assignment) -> str:
     if not assignment.ranks:
-        return f"on {assignment.worker_id} ({assignment.group_id})"
+        role = f", {assignment.role} only" if assignment.role else ""
+        return f"on {assignment.worker_id} ({assignment.group_id}){role}"
     return f"on {assignment.group_id}, {assignment.parallel}: {', '.join(assignment.worker_ids)}; the first leads"
 
 

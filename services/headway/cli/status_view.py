@@ -70,10 +70,11 @@ def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | Non
 
 
 def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:
-    """With its rank and what it has as that, where it is not alone in it."""
-    if worker.num_ranks == 1:
-        return worker.group_id or "-"
+    """With its role, if it has one; with its rank and what it has as that, where it is not alone in it."""
     assignment = None if plan is None else plan.assignment_of(worker.worker_id)
+    if worker.num_ranks == 1:
+        role = f" ({assignment.role})" if assignment is not None and assignment.role else ""
+        return f"{worker.group_id or '-'}{role}"
     part = ""
     if assignment is not None and assignment.group_id == worker.group_id and assignment.ranks:
         part = rank_text(assignment, assignment.worker_ids.index(worker.worker_id))

@@ -46,6 +46,8 @@ def up(
     cp: options.Cp = None,
     stage_layers: options.StageLayers = None,
     cp_ffn: options.CpFfn = None,
+    prefill_workers: options.PrefillWorkers = None,
+    decode_workers: options.DecodeWorkers = None,
     host: options.Host = "127.0.0.1",
     port: options.Port = 8000,
     grpc_port: options.GrpcPort = 0,
@@ -76,9 +78,11 @@ def up(
         cp=cp,
         cp_ffn=cp_ffn,
         stage_layers=stage_layers or (),
+        prefill_workers=prefill_workers,
+        decode_workers=decode_workers,
     )
     worker_options = WorkerOptions(
-        count=count_workers(workers, models, limits.parallel),
+        count=count_workers(workers, models, limits),
         device=device,
         num_threads=threads,
         memory_bytes=memory or 0,

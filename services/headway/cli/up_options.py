@@ -120,6 +120,20 @@ CpFfn: TypeAlias = Annotated[
         rich_help_panel=_PARALLEL,
     ),
 ]
+PrefillWorkers: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1,
+        help="Workers that compute prompts only; sequences go on at those of --decode-workers. Default: all do both.",
+        rich_help_panel=_PARALLEL,
+    ),
+]
+DecodeWorkers: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="Workers that go on with what those of --prefill-workers began.", rich_help_panel=_PARALLEL
+    ),
+]
 NoPrefixCache: TypeAlias = Annotated[
     bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.", rich_help_panel=_ENGINE)
 ]

@@ -2,16 +2,22 @@
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.mesh import SINGLE, ParallelConfig
-from headway.core.plan import ModelDeployment
+from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.roles import check_roles, num_role_workers
 from headway.core.shard import check_parallel, nearest_parallel
 
 
-def count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], parallel: ParallelConfig) -> int:
+def count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], limits: EngineLimits) -> int:
     """`wanted`, or as many as the models need.
 
     Raises:
-        InvalidArgumentError: a model cannot be split as `parallel` says, or there are too few workers for it.
+        InvalidArgumentError: a model cannot be split as the limits say, or there are too few workers for it, or not as
+            many as have a role.
     """
+    check_roles(models, limits)
+    parallel = limits.parallel
+    if limits.is_disaggregated:
+        return _count_role_workers(wanted, num_role_workers(limits))
     num_needed = len(models) * parallel.num_ranks
     num_workers = num_needed if wanted is None else wanted
     if parallel != SINGLE:
@@ -31,6 +37,16 @@ def count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], paral
             field="--workers",
         )
     return num_workers
+
+
+def _count_role_workers(wanted: int | None, num_needed: int) -> int:
+    if wanted not in (None, num_needed):
+        raise InvalidArgumentError(
+            f"--prefill-workers and --decode-workers are {num_needed} workers together, not {wanted}.",
+            hint=f"Give --workers {num_needed}, or leave it out.",
+            field="--workers",
+        )
+    return num_needed
 
 
 def _widest(models: tuple[ModelDeployment, ...], parallel: ParallelConfig, num_workers: int) -> ParallelConfig:

@@ -15,6 +15,7 @@ class LoadReport:
         num_blocks, num_free_blocks: KV blocks in all; those that a new sequence could have, evictable ones included.
         num_preemptions: since the model was loaded.
         num_prefix_hit_tokens, num_prefix_query_tokens: found and looked up in the prefix cache, since then.
+        fetch_bytes_per_s: at which blocks came from other workers lately; 0 where none did.
     """
 
     model: str = ""
@@ -32,3 +33,4 @@ class LoadReport:
     num_preemptions: int = 0
     num_prefix_hit_tokens: int = 0
     num_prefix_query_tokens: int = 0
+    fetch_bytes_per_s: float = 0.0

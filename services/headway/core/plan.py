@@ -41,6 +41,8 @@ class EngineLimits:
         num_draft_tokens: per step of speculative decoding; 0 turns it off.
         tp, pp, cp, cp_ffn, stage_layers: axes of every group; see `ParallelConfig`. Where only the stages' layers are
             set, there are as many stages. Empty layers are the planner's choice.
+        prefill_workers, decode_workers: that compute the model's prompts, and that go on with its sequences. Both or
+            neither.
     """
 
     block_size: int | None = None
@@ -57,6 +59,13 @@ class EngineLimits:
     cp: int | None = None
     cp_ffn: str | None = None
     stage_layers: tuple[int, ...] = ()
+    prefill_workers: int | None = None
+    decode_workers: int | None = None
+
+    @property
+    def is_disaggregated(self) -> bool:
+        """Whether prompts are computed by other workers than those that go on with them."""
+        return self.prefill_workers is not None or self.decode_workers is not None
 
     @property
     def parallel(self) -> ParallelConfig:
@@ -109,6 +118,14 @@ class RankShare:
     num_layers: int = 0
 
 
+class Role(StrEnum):
+    """What a group does for its model."""
+
+    BOTH = ""
+    PREFILL = "prefill"
+    DECODE = "decode"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Assignment:
     """One model's replica on one group.
@@ -125,6 +142,7 @@ class Assignment:
         preemption: how sequences give way: 'auto', 'recompute' or 'swap'.
         num_draft_tokens: per step of speculative decoding; 0 turns it off.
         ranks: the shares of the group's workers, by rank; empty for a lone worker.
+        role: whether the group computes prompts for others to go on with, or goes on with theirs.
     """
 
     group_id: str
@@ -147,6 +165,7 @@ class Assignment:
     num_draft_tokens: int = 0
     parallel: ParallelConfig = SINGLE
     ranks: tuple[RankShare, ...] = ()
+    role: Role = Role.BOTH
 
     @property
     def shares(self) -> tuple["Assignment | RankShare", ...]:

@@ -10,8 +10,10 @@ from numpy.typing import NDArray
 
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.infer import InferRequest
+from headway.core.move import MoveTarget
+from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest, SequenceOutput
-from headway.rpc.convert import group_to_pb, output_from_pb
+from headway.rpc.convert import group_to_pb, output_from_pb, to_pb
 from headway.rpc.convert.infer import infer_to_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
@@ -20,10 +22,17 @@ from headway.v1 import worker_pb2, worker_pb2_grpc
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Hands the sequences of one prompt to a worker."""
+    """Hands the sequences of one prompt to a worker.
+
+    Attributes:
+        decode_target: where they go on once their prompt is computed; None: they stay.
+        source: where the worker is to fetch the prompt's first blocks; None for nowhere.
+    """
 
     requests: tuple[GenerationRequest, ...]
     traceparent: str = ""
+    decode_target: MoveTarget | None = None
+    source: PrefixSource | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +102,10 @@ async def _actions_to_pb(
     async for action in actions:
         if isinstance(action, Submit):
             group = group_to_pb(action.requests, traceparent=action.traceparent)
+            if action.decode_target is not None:
+                group.decode_target.CopyFrom(to_pb(action.decode_target, worker_pb2.MoveTarget))
+            if action.source is not None:
+                group.prefix_source.CopyFrom(to_pb(action.source, worker_pb2.PrefixSource))
             yield worker_pb2.GenerateTokensRequest(submit_group=group)
         else:
             cancel = worker_pb2.CancelSequence(request_id=action.sequence_id)

@@ -4,6 +4,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
 
+from headway.core.move import MoveTarget
+from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
 
 
@@ -17,6 +19,7 @@ class PlaceRequest:
         excluded_worker_ids: workers that failed this request.
         resumed: its worker died under it, or had it moved.
         preferred_worker_id: the worker to which it was moved; empty for none.
+        stays: it cannot move.
         traceparent: W3C context; empty when tracing is off.
     """
 
@@ -30,6 +33,7 @@ class PlaceRequest:
     excluded_worker_ids: tuple[str, ...] = ()
     resumed: bool = False
     preferred_worker_id: str = ""
+    stays: bool = False
     traceparent: str = ""
 
 
@@ -39,6 +43,8 @@ class Lease:
 
     Attributes:
         is_foregone: whether the next request of the model, if it has no SLO, would hear the same.
+        decode_target: where the sequences go on once their prompt is computed; None: they stay.
+        source: where the worker is to fetch the prompt's first blocks; None for nowhere.
     """
 
     lease_id: str
@@ -46,6 +52,8 @@ class Lease:
     endpoint: str
     reason: str
     is_foregone: bool = False
+    decode_target: MoveTarget | None = None
+    source: PrefixSource | None = None
 
 
 class Outcome(StrEnum):

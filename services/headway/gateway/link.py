@@ -3,13 +3,13 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
 
 from headway.core.errors import HeadwayError, UnavailableError
-from headway.core.request import GenerationRequest, SequenceOutput
+from headway.core.request import SequenceOutput
 from headway.gateway.client import Cancel, Failure, Submit, WorkerClient
 from headway.gateway.mailbox import Mailbox
 
@@ -42,10 +42,10 @@ class WorkerLink:
         self._was_open = False
         self.is_broken = False
 
-    def submit(self, requests: Sequence[GenerationRequest], mailbox: Mailbox[Delivery], *, traceparent: str) -> None:
+    def submit(self, group: Submit, mailbox: Mailbox[Delivery]) -> None:
         """The outputs of one prompt's sequences come into `mailbox`; after a LinkLost there, none do."""
-        self._mailboxes.update((request.request_id, mailbox) for request in requests)
-        self._actions.put(Submit(tuple(requests), traceparent))
+        self._mailboxes.update((request.request_id, mailbox) for request in group.requests)
+        self._actions.put(group)
 
     def cancel(self, sequence_id: str) -> None:
         """No output of the sequence is delivered from now on; the worker stops within a step."""

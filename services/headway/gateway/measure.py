@@ -7,6 +7,7 @@ from headway.observe.metrics import (
     E2E_SECONDS,
     ITL_SECONDS,
     MIGRATION_PAUSE_SECONDS,
+    PREFILL_HANDOFFS,
     REQUEST_FAILURE,
     REQUEST_GENERATION_TOKENS,
     REQUEST_PROMPT_TOKENS,
@@ -70,6 +71,7 @@ class ModelMetrics:
         self._num_generation_tokens = REQUEST_GENERATION_TOKENS.labels(model)
         self._slo_outcomes: Counter[str] = Counter()
         self.observe_gap = ITL_SECONDS.labels(model).observe
+        self.observe_handoff = PREFILL_HANDOFFS.labels(model).inc
         self.observe_migration = STREAMS_MIGRATED.labels(model).inc
         self.observe_pause = MIGRATION_PAUSE_SECONDS.labels(model).observe
         self.observe_resumption = STREAMS_RESUMED.labels(model).inc

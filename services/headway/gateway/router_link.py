@@ -8,9 +8,12 @@ from collections.abc import AsyncIterator
 import grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.move import MoveTarget
+from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
 from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
 from headway.gateway.mailbox import Mailbox
+from headway.rpc.convert import from_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
@@ -176,6 +179,7 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         excluded_worker_ids=request.excluded_worker_ids,
         resumed=request.resumed,
         preferred_worker_id=request.preferred_worker_id,
+        stays=request.stays,
         num_sequences=request.num_sequences,
         traceparent=request.traceparent,
     )
@@ -203,4 +207,6 @@ def _lease_from_pb(message: router_pb2.Lease) -> Lease:
         endpoint=message.endpoint,
         reason=message.reason,
         is_foregone=message.is_foregone,
+        decode_target=from_pb(message.decode_target, MoveTarget) if message.HasField("decode_target") else None,
+        source=from_pb(message.prefix_source, PrefixSource) if message.HasField("prefix_source") else None,
     )

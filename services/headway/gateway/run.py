@@ -9,7 +9,7 @@ from headway.core.block_hash import block_hashes
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
 from headway.core.request import GenerationRequest, SequenceOutput
 from headway.gateway.beam import BeamDecoding
-from headway.gateway.client import Failure
+from headway.gateway.client import Failure, Submit
 from headway.gateway.decoding import Decoding
 from headway.gateway.job import Delta, Job
 from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release, Router
@@ -18,6 +18,7 @@ from headway.gateway.mailbox import Mailbox
 from headway.gateway.measure import ModelMetrics, Stopwatch
 from headway.gateway.patience import Patience
 from headway.gateway.text.detokenizer import Detokenizer
+from headway.gateway.way import Way
 
 log = logging.getLogger(__name__)
 
@@ -48,7 +49,7 @@ class _WorkerLeftError(Exception):
 class _Site:
     """Where the sequences are computed, and where their outputs come in."""
 
-    endpoint: str
+    way: Way
     link: WorkerLink
     mailbox: Mailbox[Delivery]
 
@@ -88,6 +89,7 @@ class Run:
         self._wanted = _place_request(job, prompt_index)
         self._loss: HeadwayError | None = None
         self._is_moving = False
+        self._next_way: Way | None = None  # of sequences that go on where the last lease said
         self._finish_reason = ""
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
@@ -144,10 +146,10 @@ class Run:
         else:
             self._foregone.pop(self._wanted.model, None)
         if ahead is not None:
-            if ahead.endpoint == lease.endpoint:
+            if ahead.way.endpoint == lease.endpoint:
                 return lease, ahead
             self._withdraw(ahead)
-        return lease, self._submit(lease.endpoint)
+        return lease, self._submit(Way(lease.endpoint, lease.decode_target, lease.source))
 
     async def _place(self, *, previous: Lease | None) -> Lease:
         """A lease. The router ends the one before by itself; we report on it once there is another."""
@@ -169,24 +171,25 @@ class Run:
 
     def _submit_ahead(self) -> _Site | None:
         """Where there is no choice the sequences set out while the router books them: it saves a message's way there
-        and back. The router may yet refuse them, or know better; then they are taken back."""
-        endpoint = self._foregone.get(self._wanted.model)
-        is_fresh = self._loss is None and not self._wanted.resumed
-        if endpoint is None or self._wanted.slo or not is_fresh or not self._links.is_open(endpoint):
-            return None
-        return self._submit(endpoint)
+        and back. The router may yet refuse them, or know better; then they are taken back. So do those that go on where
+        their lease said that they would."""
+        way, self._next_way = self._next_way, None
+        if way is None and self._loss is None and not (self._wanted.resumed or self._wanted.slo):
+            endpoint = self._foregone.get(self._wanted.model)
+            way = Way(endpoint) if endpoint is not None and self._links.is_open(endpoint) else None
+        return None if way is None else self._submit(way)
 
-    def _submit(self, endpoint: str) -> _Site:
+    def _submit(self, way: Way) -> _Site:
         """Hands the sequences over; each time with a mailbox of its own, so that nothing old arrives late.
 
         Those that have moved go one by one: each has blocks of its own at the worker. A group computes once what its
         sequences have in common, and anew what they have not.
         """
-        link, mailbox = self._links.to(endpoint), Mailbox[Delivery]()
-        requests = [decoding.request for decoding in self._running.values()]
-        for group in [[request] for request in requests] if self._is_moving else [requests]:
-            link.submit(group, mailbox, traceparent=self._job.traceparent)
-        return _Site(endpoint, link, mailbox)
+        link, mailbox = self._links.to(way.endpoint), Mailbox[Delivery]()
+        requests = tuple(decoding.request for decoding in self._running.values())
+        for group in [(request,) for request in requests] if self._is_moving else [requests]:
+            link.submit(Submit(group, self._job.traceparent, way.decode_target, way.source), mailbox)
+        return _Site(way, link, mailbox)
 
     def _withdraw(self, site: _Site) -> None:
         for decoding in self._running.values():
@@ -248,8 +251,13 @@ class Run:
         )
         self._timeout_s = self._resume_timeout_s
         self._is_moving = True
-        self._metrics.observe_migration()
-        log.info("moved from %s to %s after %d tokens", lease.worker_id, worker_id, self._watch.num_tokens)
+        target = lease.decode_target
+        if target is not None and target.worker_id == worker_id:
+            self._next_way = Way(target.endpoint)
+            self._metrics.observe_handoff()
+        else:
+            self._metrics.observe_migration()
+            log.info("moved from %s to %s after %d tokens", lease.worker_id, worker_id, self._watch.num_tokens)
 
     def _release(self, lease: Lease | None, outcome: Outcome) -> None:
         if lease is None:
@@ -310,6 +318,7 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
         max_output_tokens=job.samplings[prompt_index].max_tokens,
         num_sequences=job.options.num_parallel,
         slo=job.slo,
+        stays=job.options.beam_width is not None,
         block_hashes=tuple(block_hashes(prompt.token_ids, block_size=model.block_size)) if counts else (),
         traceparent=job.traceparent,
     )

@@ -56,6 +56,11 @@ STREAMS_RESUMED = Counter(
     "headway:streams_resumed", "Streams moved to another worker after theirs died.", ["model_name"]
 )
 STREAMS_MIGRATED = Counter("headway:streams_migrated", "Streams moved to another worker by request.", ["model_name"])
+PREFILL_HANDOFFS = Counter(
+    "headway:prefill_handoffs",
+    "Streams that a prefill worker passed on to a decode worker.",
+    ["model_name"],
+)
 MIGRATION_PAUSE_SECONDS = Histogram(
     "headway:migration_pause_seconds",
     "Last token of one worker to first token of the next.",
@@ -136,6 +141,14 @@ MIGRATIONS = Counter(
     "headway:migrations",
     "Sequences that another worker was to take over, by outcome: moved, recomputed (without blocks), failed.",
     ["model_name", "outcome"],
+)
+PREFIX_FETCHES = Counter(
+    "headway:prefix_fetches",
+    "Prompts of which another worker was to have more, by outcome: fetched, late, failed.",
+    ["model_name", "outcome"],
+)
+PREFIX_FETCHED_TOKENS = Counter(
+    "headway:prefix_fetched_tokens", "Prompt tokens fetched from other workers instead of computed.", ["model_name"]
 )
 
 # KV-cache service.

@@ -1,5 +1,6 @@
 """The leases that were given out and have not ended."""
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
@@ -26,6 +27,7 @@ class Books:
         self._accounts: dict[str, _Account] = {}
         self._gateways: dict[str, dict[str, Lease]] = {}
         self._requests: dict[tuple[str, str], str] = {}
+        self._expected: Counter[str] = Counter()
 
     @property
     def num_in_flight(self) -> int:
@@ -42,6 +44,10 @@ class Books:
     def num_sequences(self, group_id: str) -> int:
         return self._accounts.get(group_id, _EMPTY).num_sequences
 
+    def num_expected(self, group_id: str) -> int:
+        """Sequences leased elsewhere that are to go on in a group."""
+        return self._expected[group_id]
+
     def open(self, lease: Lease) -> None:
         """Enters a lease. A request holds one at a time: another that it has ends."""
         assert lease.lease_id not in self._leases, "a lease is opened twice"
@@ -52,6 +58,8 @@ class Books:
         account = self._accounts.setdefault(lease.group_id, _Account())
         account.leases[lease.lease_id] = lease
         account.num_sequences += lease.num_sequences
+        if lease.decode_group_id:
+            self._expected[lease.decode_group_id] += lease.num_sequences
 
     def close(self, lease_id: str) -> Lease | None:
         """Ends a lease; None if it is unknown or has ended."""
@@ -62,6 +70,8 @@ class Books:
         account, of_gateway = self._accounts[lease.group_id], self._gateways[lease.gateway_id]
         del account.leases[lease_id], of_gateway[lease_id]
         account.num_sequences -= lease.num_sequences
+        if lease.decode_group_id:
+            self._expected[lease.decode_group_id] -= lease.num_sequences
         if not account.leases:
             del self._accounts[lease.group_id]
         if not of_gateway:
@@ -94,6 +104,11 @@ class Books:
         for group_id, account in self._accounts.items():
             assert account.leases, f"an empty account is kept for {group_id}"
             assert account.num_sequences == sum(lease.num_sequences for lease in account.leases.values())
+        expected: Counter[str] = Counter()
+        for lease in self._leases.values():
+            if lease.decode_group_id:
+                expected[lease.decode_group_id] += lease.num_sequences
+        assert +self._expected == expected, "the sequences that groups expect are not those that are leased"
 
     def _close_before(self, oldest_first: Iterable[Lease], before_s: float) -> list[Lease]:
         closing = list(takewhile(lambda lease: lease.leased_at_s < before_s, oldest_first))

@@ -1,8 +1,10 @@
 """A group that could take a request, and how long it would take."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.latency import LatencyModel
+from headway.core.plan import Role
+from headway.core.prefix_source import PrefixSource
 from headway.router.request import RoutingRequest
 
 # Where the plan knows no latency model, groups are compared as if all were this one; nothing is predicted from it.
@@ -30,6 +32,13 @@ class Candidate:
         mean_output_tokens: of a sequence of this model, as completed ones had it.
         num_places: sequences that it may yet be given.
         last_chosen: number of the latest decision for it.
+        role: what the plan has it do.
+        num_free_tokens: that the blocks hold which a new sequence could have.
+        block_bytes: of a KV block of `block_size` tokens; 0 where blocks cannot go to other groups.
+        fetch_bytes_per_s: at which blocks came to it from others lately; 0 where none did.
+        source: where it would fetch more of the prompt from, and
+        num_fetched_tokens, fetch_s: how many tokens, and how long that would take.
+        decode_at: where the sequences go on once their prompt is computed; None: they stay.
     """
 
     worker_id: str
@@ -46,11 +55,20 @@ class Candidate:
     mean_output_tokens: float
     num_places: int
     last_chosen: int
+    role: Role = Role.BOTH
+    num_free_tokens: int = 0
+    block_size: int = 0
+    block_bytes: int = 0
+    fetch_bytes_per_s: float = 0.0
+    source: PrefixSource | None = None
+    num_fetched_tokens: int = 0
+    fetch_s: float = 0.0
+    decode_at: "Candidate | None" = None
 
     @property
     def is_predictable(self) -> bool:
         """Whether its times are predictions, rather than for comparison only."""
-        return self.latency is not NOMINAL
+        return self.latency is not NOMINAL and (self.decode_at is None or self.decode_at.is_predictable)
 
     @property
     def has_room(self) -> bool:
@@ -61,7 +79,7 @@ class Candidate:
         """Until the request's own prefill begins: its turn among the running ones, and the prompts ahead of it."""
         if self.num_sequences == 0:
             return 0.0
-        step_s = self._step_s()
+        step_s = self.step_s()
         wait_s = step_s / 2  # of the step that is under way
         if self.num_pending_tokens:
             mean_prompt = self.num_pending_tokens / self.num_sequences
@@ -77,15 +95,21 @@ class Candidate:
         return wait_s
 
     def prefill_s(self, request: RoutingRequest) -> float:
-        """To compute what is not cached of the prompt, in chunks beside the running decodes."""
+        """To fetch what others hold of the prompt and compute the rest, in chunks beside the running decodes."""
         num_tokens = self.num_uncached_tokens(request)
         num_chunks = -(-num_tokens // self._chunk_tokens())
-        pairs = num_tokens * (self.num_cached_tokens + num_tokens / 2)
+        pairs = num_tokens * (self.num_cached_tokens + self.num_fetched_tokens + num_tokens / 2)
         return (
-            num_chunks * self._step_s()
+            self.fetch_s
+            + num_chunks * self.step_s()
             + self.latency.per_prefill_token_s * num_tokens
             + self.latency.per_prefill_pair_s * pairs
         )
+
+    def saved_s(self, request: RoutingRequest) -> float:
+        """To compute what it would fetch."""
+        alone = replace(self, num_fetched_tokens=0, fetch_s=0.0)
+        return alone.prefill_s(request) - (self.prefill_s(request) - self.fetch_s)
 
     def ttft_s(self, request: RoutingRequest) -> float:
         """Predicted time to first token."""
@@ -93,6 +117,8 @@ class Candidate:
 
     def tpot_s(self, request: RoutingRequest) -> float:
         """Predicted time per output token, with the request among the running ones."""
+        if self.decode_at is not None:
+            return self.decode_at.tpot_s(request)
         num_sequences = self.num_sequences + request.num_sequences
         num_decodes = min(num_sequences, self._num_slots(request))
         context_tokens = self._total_context_tokens(request) * num_decodes // num_sequences
@@ -100,12 +126,14 @@ class Candidate:
 
     def decode_s(self, request: RoutingRequest) -> float:
         """To generate as many tokens as a sequence of this model usually has."""
+        if self.decode_at is not None:
+            return self.decode_at.decode_s(request)
         return min(request.max_output_tokens, self.mean_output_tokens) * self.tpot_s(request)
 
     def num_uncached_tokens(self, request: RoutingRequest) -> int:
-        return max(1, request.num_prompt_tokens - self.num_cached_tokens)
+        return max(1, request.num_prompt_tokens - self.num_cached_tokens - self.num_fetched_tokens)
 
-    def _step_s(self) -> float:
+    def step_s(self) -> float:
         """A step's decodes, without any prefill."""
         latency = self.latency
         return (

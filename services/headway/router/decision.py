@@ -26,7 +26,16 @@ def explain(request: RoutingRequest, candidate: Candidate, *, num_candidates: in
         if candidate.is_predictable
         else "no latency model"
     )
+    fetched = decoded = ""
+    if candidate.source is not None:
+        fetched = (
+            f", {candidate.num_fetched_tokens} more fetched from {candidate.source.worker_id} in "
+            f"{format_duration(candidate.fetch_s)}, computed in {format_duration(candidate.saved_s(request))}"
+        )
+    if candidate.decode_at is not None:
+        decoded = f"; goes on at {candidate.decode_at.group_id} with {candidate.decode_at.num_sequences} sequences"
     return (
         f"{candidate.group_id} is {rivals}: {candidate.num_sequences} sequences there, "
-        f"{candidate.num_cached_tokens} of {request.num_prompt_tokens} prompt tokens cached, {times}"
+        f"{candidate.num_cached_tokens} of {request.num_prompt_tokens} prompt tokens cached{fetched}, "
+        f"{times}{decoded}"
     )

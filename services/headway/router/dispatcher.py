@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
 from headway.core.load import LoadReport
+from headway.core.move import MoveTarget
 from headway.router.admission import admit
 from headway.router.books import Books
 from headway.router.candidate import NOMINAL, Candidate
@@ -12,7 +13,9 @@ from headway.router.fleet import Fleet, Group
 from headway.router.lease import Lease, Outcome, Release
 from headway.router.lengths import OutputLengths
 from headway.router.policies.policy import Policy
+from headway.router.remote_prefix import with_source
 from headway.router.request import RoutingRequest
+from headway.router.roles import by_role
 from headway.router.ticket import Ticket
 
 # A gateway submits within this after it got its lease, so a later report counts the sequence.
@@ -71,7 +74,8 @@ class Dispatcher:
             return Shortage.NO_ROOM
         best = choose(request, roomy, policy=self._policy)
         reason = explain(request, best, num_candidates=len(candidates))
-        is_foregone = len(candidates) == 1 and best.num_places >= 2 * request.num_sequences
+        is_only = sum(1 for _ in self.fleet.serving(request.model)) == 1
+        is_foregone = is_only and best.num_places >= 2 * request.num_sequences
         return self._lease(request, best, reason=reason, is_foregone=is_foregone, now_s=now_s)
 
     def release(self, release: Release) -> Lease | None:
@@ -85,12 +89,16 @@ class Dispatcher:
         return lease
 
     def _candidates(self, ticket: Ticket) -> Sequence[Candidate]:
-        excluded = ticket.request.excluded_worker_ids
-        return [
+        request = ticket.request
+        serving = [
             self._candidate(group, report, ticket)
-            for group, report in self.fleet.serving(ticket.request.model)
-            if group.worker_id not in excluded or group.connected_at_s > ticket.failed_at_s
+            for group, report in self.fleet.serving(request.model)
+            if group.worker_id not in request.excluded_worker_ids or group.connected_at_s > ticket.failed_at_s
         ]
+        candidates = by_role(request, serving, policy=self._policy)
+        if not ticket.cached_blocks:
+            return candidates
+        return [with_source(request, candidate, serving) for candidate in candidates]
 
     def _candidate(self, group: Group, report: LoadReport, ticket: Ticket) -> Candidate:
         request = ticket.request
@@ -102,7 +110,10 @@ class Dispatcher:
             group_id=group.group_id,
             endpoint=group.endpoint,
             latency=group.latency or NOMINAL,
-            num_sequences=report.num_running + report.num_waiting + num_unreported,
+            num_sequences=report.num_running
+            + report.num_waiting
+            + num_unreported
+            + self.books.num_expected(group.group_id),
             num_pending_tokens=report.num_pending_prefill_tokens + num_unreported_tokens,
             num_context_tokens=report.num_context_tokens,
             num_cache_tokens=report.num_blocks * report.block_size,
@@ -113,6 +124,11 @@ class Dispatcher:
             mean_output_tokens=self._lengths.mean(request.model) if report.num_blocks else 0.0,
             num_places=cap - self.books.num_sequences(group.group_id),
             last_chosen=group.last_chosen,
+            role=group.role,
+            num_free_tokens=report.num_free_blocks * report.block_size,
+            block_size=report.block_size,
+            block_bytes=group.block_bytes,
+            fetch_bytes_per_s=report.fetch_bytes_per_s,
         )
 
     def _unreported(self, group: Group, report: LoadReport) -> tuple[int, int]:
@@ -136,6 +152,9 @@ class Dispatcher:
     ) -> Lease:
         self._num_decisions += 1
         self.fleet.choose(best.worker_id, self._num_decisions)
+        decoder = best.decode_at
+        if decoder is not None:
+            self.fleet.choose(decoder.worker_id, self._num_decisions)
         lease = Lease(
             lease_id=f"{self._instance_id}-{self._num_decisions}",
             request_id=request.request_id,
@@ -153,6 +172,9 @@ class Dispatcher:
             ttft_s=best.ttft_s(request) if best.is_predictable else None,
             tpot_s=best.tpot_s(request) if best.is_predictable else None,
             is_foregone=is_foregone,
+            decode_group_id=decoder.group_id if decoder is not None else "",
+            decode_target=MoveTarget(worker_id=decoder.worker_id, endpoint=decoder.endpoint) if decoder else None,
+            source=best.source,
         )
         self.books.open(lease)
         return lease

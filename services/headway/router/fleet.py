@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from headway.core.latency import LatencyModel
 from headway.core.load import LoadReport
-from headway.core.plan import ServingPlan
+from headway.core.plan import Role, ServingPlan
 from headway.core.slo import Slo
 
 
@@ -20,6 +20,8 @@ class Group:
         connected_at_s: when the stream began that it came on.
         latency: seconds of its steps, from the plan; None where the plan does not know it.
         last_chosen: number of the latest decision for it; 0 for none.
+        role: what the plan has it do.
+        block_bytes: of a KV block; 0 where blocks cannot go to other groups.
     """
 
     worker_id: str
@@ -30,6 +32,8 @@ class Group:
     connected_at_s: float = 0.0
     latency: LatencyModel | None = None
     last_chosen: int = 0
+    role: Role = Role.BOTH
+    block_bytes: int = 0
 
     def update(self, report: LoadReport, *, now_s: float) -> None:
         """Takes in a load report; the first one makes it a candidate."""
@@ -109,3 +113,6 @@ class Fleet:
         if assignment is not None:
             group.group_id = assignment.group_id
             group.latency = assignment.prediction.latency
+            group.role = assignment.role
+            moves = assignment.enable_prefix_cache and not assignment.ranks
+            group.block_bytes = assignment.kv_cache_bytes // max(1, assignment.num_blocks) if moves else 0

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headway.core.move import MoveTarget
+from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
 
 
@@ -18,6 +20,9 @@ class Lease:
         reason: why this group, in words.
         is_foregone: whether the next request of the model would get the same answer.
         ttft_s, tpot_s: predicted; None where no latency model is known.
+        decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
+            its leader; '' and None: they stay.
+        source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
     """
 
     lease_id: str
@@ -36,6 +41,9 @@ class Lease:
     ttft_s: float | None
     tpot_s: float | None
     is_foregone: bool = False
+    decode_group_id: str = ""
+    decode_target: MoveTarget | None = None
+    source: PrefixSource | None = None
 
 
 class Outcome(StrEnum):

@@ -18,6 +18,7 @@ class RoutingRequest:
         excluded_worker_ids: workers that failed the request already.
         resumed: its stream was cut off when its worker died, so it is neither refused nor queued behind others.
         preferred_worker_id: the worker that holds its blocks since it was moved there; empty for none.
+        stays: it cannot move: a beam search.
         num_sequences: that it generates from the one prompt.
         traceparent: W3C context; empty when tracing is off.
     """
@@ -32,5 +33,6 @@ class RoutingRequest:
     excluded_worker_ids: frozenset[str] = frozenset()
     resumed: bool = False
     preferred_worker_id: str = ""
+    stays: bool = False
     num_sequences: int = 1
     traceparent: str = ""

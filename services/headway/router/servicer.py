@@ -14,7 +14,7 @@ from headway.rpc.convert import to_pb
 from headway.rpc.interceptors import Context
 from headway.rpc.status import error_to_pb
 from headway.rpc.tasks import end_tasks
-from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
+from headway.v1 import common_pb2, router_pb2, router_pb2_grpc, worker_pb2
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
@@ -68,6 +68,7 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
         excluded_worker_ids=frozenset(message.excluded_worker_ids),
         resumed=message.resumed,
         preferred_worker_id=message.preferred_worker_id,
+        stays=message.stays,
         num_sequences=message.num_sequences or 1,
         traceparent=message.traceparent,
     )
@@ -114,4 +115,6 @@ def _lease_to_pb(lease: Lease) -> router_pb2.Lease:
         predicted_tpot_s=lease.tpot_s,
         num_cached_tokens=lease.num_cached_tokens,
         is_foregone=lease.is_foregone,
+        decode_target=to_pb(lease.decode_target, worker_pb2.MoveTarget) if lease.decode_target else None,
+        prefix_source=to_pb(lease.source, worker_pb2.PrefixSource) if lease.source else None,
     )

@@ -62,6 +62,7 @@ class Engine:
         self._runner = runner
         self._clock = clock
         self._in_flight: deque[MicroBatch] = deque()  # in the order of their starts
+        self._settled: list[SequenceOutput] = []  # what batches brought that were not finished by a step
         self._num_steps = 0
         self._num_prefill_tokens = 0
         self._num_decode_tokens = 0
@@ -70,7 +71,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._roster or self._in_flight)
+        return bool(self._roster or self._in_flight or self._settled)
 
     def submit(self, request: GenerationRequest) -> None:
         """Queues a request; its outputs come from the steps to follow, the last one with a finish reason.
@@ -111,17 +112,22 @@ class Engine:
         under way, every sequence is as it was before the failed one: the owner may step again, or give up with
         `fail_all`, as it must if there were others. Copies of blocks come first in a batch, and count as carried out.
         """
+        if self._settled:
+            outputs, self._settled = self._settled, []
+            return outputs
         started_s = self._clock()
         self._start_batches(started_s)
-        micro_batch, result = MicroBatch(started_s=started_s), StepResult([], [])
         if self._in_flight:
-            micro_batch = self._in_flight.popleft()
-            micro_batch.arrive()
-            result = self._runner.finish()
-        outputs = self._ledger.commit(micro_batch.batch, result)
-        self._num_steps += 1
-        self._observe(micro_batch, result)
-        return outputs
+            return self._finish_oldest()
+        return self._book(MicroBatch(started_s=started_s), StepResult([], []))
+
+    def settle(self) -> None:
+        """Finishes every batch under way, so that blocks can be read and written; the next step tells what came of it.
+
+        What the runner raises passes through, as in `step`.
+        """
+        while self._in_flight:
+            self._settled += self._finish_oldest()
 
     def fail_all(self, error: str) -> list[SequenceOutput]:
         """Ends every request with an error, frees all blocks, and returns the last outputs.
@@ -216,6 +222,17 @@ class Engine:
             self._runner.start(micro_batch.batch)
             micro_batch.depart()
             self._in_flight.append(micro_batch)
+
+    def _finish_oldest(self) -> list[SequenceOutput]:
+        micro_batch = self._in_flight.popleft()
+        micro_batch.arrive()
+        return self._book(micro_batch, self._runner.finish())
+
+    def _book(self, micro_batch: MicroBatch, result: StepResult) -> list[SequenceOutput]:
+        outputs = self._ledger.commit(micro_batch.batch, result)
+        self._num_steps += 1
+        self._observe(micro_batch, result)
+        return outputs
 
     def _observe(self, micro_batch: MicroBatch, result: StepResult) -> None:
         """Takes the figures of a batch that has just been booked.

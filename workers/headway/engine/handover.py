@@ -12,6 +12,7 @@ from headway.core.errors import FailedPreconditionError, NotFoundError, Resource
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
 from headway.engine.roster import Roster
+from headway.engine.sequence import SequenceStatus
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +21,21 @@ class NamedBlock:
 
     name: bytes
     parent_name: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far sequences are that were submitted together.
+
+    Attributes:
+        chains: names of the blocks that are there of each, from its first.
+        has_begun: any of them runs.
+        is_decoding: their prompt is computed, and each goes on by itself.
+    """
+
+    chains: list[list[bytes]]
+    has_begun: bool
+    is_decoding: bool
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +82,18 @@ class Handover:
         if not chains:
             raise NotFoundError("The request has ended.", field="request_id")
         return chains
+
+    def progress(self, request_ids: Group[str]) -> Progress | None:
+        """None where they have ended, or are not known yet; FailedPreconditionError as `chains`."""
+        groups = [group for request_id in request_ids if (group := self._roster.find(request_id)) is not None]
+        if not groups:
+            return None
+        has_begun = any(group.status is SequenceStatus.RUNNING for group in groups)
+        is_decoding = all(
+            group.status is SequenceStatus.RUNNING and not group.followers and not group.num_pending_prefill_tokens
+            for group in groups
+        )
+        return Progress(self.chains(request_ids) if has_begun else [], has_begun, is_decoding)
 
     def locate(self, names: Iterable[bytes]) -> list[BlockPlace]:
         """Where the content of the names lies; what is not here is left out."""

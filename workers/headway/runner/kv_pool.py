@@ -1,16 +1,13 @@
 """Memory of keys and values: one allocation on the device, cut into blocks, and one on the host to swap them to."""
 
-import math
-
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.model import ModelSpec
 from headway.core.shard import ModelShard, whole
 from headway.models.attention import LayerCache
 from headway.models.model import DTYPES
+from headway.runner.step_message import Words
 
 
 class KvPool:
@@ -52,27 +49,20 @@ class KvPool:
         )
         self.blocks = self.memory.movedim(2, 0)
 
-    @property
-    def block_shape(self) -> tuple[int, ...]:
-        """[num_layers, 2, kv_heads, block_size, head_dim]"""
-        return tuple(self.host_memory.shape[1:])
-
-    @property
-    def block_bytes(self) -> int:
-        return math.prod(self.block_shape) * self.memory.itemsize
-
     def synchronize(self) -> None:
         """Waits until the copies are done."""
         if self.memory.device.type == "cuda":
             torch.cuda.synchronize(self.memory.device)
 
-    def read_block(self, block: int, *, on_host: bool = False) -> NDArray[np.uint8]:
-        """The content of a block, of the device or the host tier, as it lies there: [block_bytes], a copy."""
-        source = self.host_memory[block] if on_host else self.blocks[block]
-        content = torch.empty(source.shape, dtype=source.dtype).copy_(source)
-        return content.view(-1).view(torch.uint8).numpy()
+    def read(self, blocks: Words) -> Tensor:
+        """[n, num_layers, 2, kv_heads, block_size, head_dim], on the CPU: the content of `blocks`, [n, 2]: (block,
+        whether it is of the host tier)."""
+        contents = torch.empty((len(blocks), *self.host_memory.shape[1:]), dtype=self.memory.dtype)
+        for content, (block, is_on_host) in zip(contents, blocks.tolist(), strict=True):
+            content.copy_(self.host_memory[block] if is_on_host else self.blocks[block])
+        return contents
 
-    def write_block(self, block: int, content: NDArray[np.uint8]) -> None:
-        """Sets the content of a block of the device to what `read_block` gave, here or in a pool of the same shape."""
-        target = self.blocks[block]
-        target.copy_(torch.from_numpy(content).view(target.dtype).view(target.shape))
+    def write(self, blocks: Words, contents: Tensor) -> None:
+        """Sets the content of blocks of the device to what `read` gave, here or in a pool of the same shape."""
+        for (block, _), content in zip(blocks.tolist(), contents, strict=True):
+            self.blocks[block].copy_(content)

@@ -12,9 +12,9 @@ from torch import Tensor
 from headway.core.sharding import ShardWork
 from headway.engine.batch import RunnerLostError, StepBatch, StepResult
 from headway.models.loader import Progress
+from headway.runner.group_blocks import GroupBlocks
 from headway.runner.guide import Guides
 from headway.runner.inputs import flatten
-from headway.runner.kv_pool import KvPool
 from headway.runner.parallel.announcer import Announcer
 from headway.runner.parallel.group import RankGroup
 from headway.runner.prompt_scores import score_prompts
@@ -40,6 +40,9 @@ class ModelRunner:
         group: which this process leads; None alone.
 
     For the others see `ShardRunner`.
+
+    Attributes:
+        blocks: for whoever moves whole ones, with no batch in flight.
     """
 
     def __init__(
@@ -72,16 +75,12 @@ class ModelRunner:
         if control is not None:
             num_in_flight = self.group.parallel.pp
             self._announcer = Announcer(control, num_in_flight=num_in_flight, timeout_s=self.group.timeout_s)
+        self.blocks = GroupBlocks(self._shard, group=self.group, announcer=self._announcer)
         self._in_flight: deque[_Step] = deque()
         guides = Guides(
             checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
         )
         self._sampler = Sampler(eos_token_ids=self.spec.eos_token_ids, guides=guides)
-
-    @property
-    def pool(self) -> KvPool:
-        """Of this process."""
-        return self._shard.pool
 
     @property
     def weight_bytes(self) -> int:

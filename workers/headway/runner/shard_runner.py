@@ -60,6 +60,7 @@ class ShardRunner:
             torch.set_num_threads(num_threads)
         self.spec = checkpoint.spec
         self.shard = shard_of(self.spec, group.parallel, rank=group.rank)
+        self._parallel, self._rank = group.parallel, group.rank
         self._device = torch.device(device)
         self._previous, self._next = group.previous, group.next
         exchange = exchange_of(self.spec, group.parallel, rank=group.rank, axis=group.cache)
@@ -76,11 +77,6 @@ class ShardRunner:
     @property
     def block_size(self) -> int:
         return self._pool.block_size
-
-    @property
-    def pool(self) -> KvPool:
-        """For whoever moves whole blocks between two steps."""
-        return self._pool
 
     @property
     def weight_bytes(self) -> int:
@@ -109,6 +105,23 @@ class ShardRunner:
             copy_s = time.perf_counter() - started_s
         self._copy(copies.within, pool.blocks, pool.blocks)
         return copy_s
+
+    def lie_with(self, rank: int, blocks: Words) -> Tensor:
+        """[n] bool, which of the blocks, (block, whether of the host tier), lie on a rank's shard of the cache."""
+        return torch.from_numpy(blocks[:, 0] // self._num_own(blocks) == self._parallel.place(rank).shard)
+
+    def read_part(self, blocks: Words) -> Tensor:
+        """[k, layers, 2, kv heads, block_size, head_dim]: what this rank has of the k blocks that lie with it."""
+        return self._pool.read(self._own_numbers(blocks))
+
+    def write_part(self, blocks: Words, part: Tensor) -> None:
+        """Takes what `read_part` gave, here or elsewhere."""
+        self._pool.write(self._own_numbers(blocks), part)
+
+    def part_room(self, blocks: Words) -> Tensor:
+        """For `write_part`."""
+        num_blocks = int(self.lie_with(self._rank, blocks).sum())
+        return torch.empty((num_blocks, *self._pool.blocks.shape[1:]), dtype=self._pool.memory.dtype)
 
     def set_scratch(self, num_blocks: int) -> None:
         """Makes a second pool, for steps that must not touch the first; with 0, drops it."""
@@ -179,6 +192,16 @@ class ShardRunner:
         """The ids of this rank's blocks; None where it has all."""
         axis = self._cache_axis
         return None if axis.size == 1 else Span(axis.rank * pool.num_blocks, (axis.rank + 1) * pool.num_blocks)
+
+    def _own_numbers(self, blocks: Words) -> Words:
+        """Those that lie here, as this rank's pool numbers them."""
+        own = blocks[self.lie_with(self._rank, blocks).numpy()]
+        return np.stack((own[:, 0] % self._num_own(own), own[:, 1]), axis=1)
+
+    def _num_own(self, blocks: Words) -> Words:
+        """[n] How many blocks of its tier each rank has."""
+        num_host_blocks = max(len(self._pool.host_memory), 1)  # nothing lies there, but there is something to divide by
+        return np.where(blocks[:, 1] > 0, num_host_blocks, self._pool.num_blocks).astype(np.int32)
 
     def _copy(self, pairs: Words, source: Tensor, destination: Tensor) -> None:
         if len(pairs):

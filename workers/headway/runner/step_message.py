@@ -4,7 +4,7 @@ A message is int32 throughout: a header of 16 numbers, then the arrays one after
 size, which a rank can be ready to receive before it knows the length; what does not fit in follows by itself.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import IntEnum
 from itertools import pairwise
 from typing import Final
@@ -17,18 +17,22 @@ from headway.engine.batch import StepBatch
 FRAME_BYTES = 16384
 
 _HEADER_SIZE = 16
-_NUM_ARRAYS = 9
+_NUM_ARRAYS = 10
 _FRAME_SIZE = FRAME_BYTES // 4
 
 Words = NDArray[np.int32]
 
 
 class StepKind(IntEnum):
-    """STEP: copy and compute. SCRATCH: make a second pool, or with 0 blocks drop it. STOP: there is no next message."""
+    """STEP: copy and compute. SCRATCH: make a second pool, or with 0 blocks drop it. STOP: there is no next message.
+    READ, WRITE: hand the leader what this rank has of some blocks, or take it.
+    """
 
     STEP = 0
     SCRATCH = 1
     STOP = 2
+    READ = 3
+    WRITE = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +87,17 @@ _NO_FACTS: Final = StepFacts(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _
 
 @dataclass(frozen=True, slots=True)
 class StepMessage:
-    """`facts` is None where there is nothing to compute."""
+    """
+    Attributes:
+        facts: None where there is nothing to compute.
+        blocks: [n, 2], to read or write: (block, whether it is of the host tier).
+    """
 
     kind: StepKind
     copies: BlockCopies = NO_COPIES
     facts: StepFacts | None = None
     num_scratch_blocks: int = 0
+    blocks: Words = field(default_factory=lambda: NO_COPIES.within)
 
 
 def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
@@ -104,6 +113,7 @@ def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] 
         copies.out.reshape(-1),
         copies.into.reshape(-1),
         copies.within.reshape(-1),
+        message.blocks.reshape(-1),
     )
     words = np.concatenate((np.zeros(_HEADER_SIZE, np.int32), *arrays))
     sizes = [len(array) for array in arrays]
@@ -133,5 +143,5 @@ def decode(frame: NDArray[np.uint8], rest: NDArray[np.uint8] | None) -> StepMess
     facts = StepFacts(
         token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, on_scratch=bool(on_scratch)
     )
-    copies = BlockCopies(*(array.reshape(-1, 2) for array in pairs))
-    return StepMessage(StepKind(kind), copies, facts if len(counts) else None, num_scratch_blocks)
+    *copies, blocks = (array.reshape(-1, 2) for array in pairs)
+    return StepMessage(StepKind(kind), BlockCopies(*copies), facts if len(counts) else None, num_scratch_blocks, blocks)

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 import uuid
 
 from headway.core.request import SequenceOutput
@@ -16,6 +17,7 @@ from headway.worker.metrics import StepMetrics, TrafficMetrics, TransferMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.sessions import Sessions
+from headway.worker.transfer.rate import FetchRate
 
 log = logging.getLogger(__name__)
 
@@ -26,6 +28,7 @@ class LoadedModel:
     Attributes:
         epoch: names this cache; it changes with every load.
         transfers: counts what goes to other workers and comes from them.
+        fetch_rate: at which it comes.
     """
 
     def __init__(
@@ -51,6 +54,7 @@ class LoadedModel:
             max_num_batched_tokens=order.max_num_batched_tokens,
         )
         self.transfers = TransferMetrics(order.model)
+        self.fetch_rate = FetchRate(time.monotonic)
         self._traffic = TrafficMetrics(order.model, runner.group.traffic, loop=loop)
         self._owner = owner
         self._has_crashed = False

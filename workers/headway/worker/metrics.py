@@ -127,6 +127,11 @@ class TransferMetrics:
         """`outcome` is 'moved', 'recomputed' where the target has no blocks of them, or 'failed'."""
         metrics.MIGRATIONS.labels(self._model, outcome).inc(num_sequences)
 
+    def observe_prefix(self, outcome: str, *, num_tokens: int = 0) -> None:
+        """A prompt of which another worker was to have more: 'fetched', 'late' or 'failed'."""
+        metrics.PREFIX_FETCHES.labels(self._model, outcome).inc()
+        metrics.PREFIX_FETCHED_TOKENS.labels(self._model).inc(num_tokens)
+
     def _observe(self, direction: str, num_blocks: int, num_bytes: int) -> None:
         metrics.KV_TRANSFER_BLOCKS.labels(self._model, direction).inc(num_blocks)
         metrics.KV_TRANSFER_BYTES.labels(self._model, direction).inc(num_bytes)

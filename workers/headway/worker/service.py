@@ -13,6 +13,7 @@ from headway.core.infer import InferRequest
 from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
+from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest
 from headway.core.sharding import Sharding
 from headway.observe.tracing import Tracing
@@ -27,8 +28,10 @@ from headway.worker.sessions import Session
 from headway.worker.transfer.clearance import Clearance
 from headway.worker.transfer.client import WorkerClient
 from headway.worker.transfer.fetch import Fetched, fetch
+from headway.worker.transfer.handoff import Handoff
 from headway.worker.transfer.local import LocalBlocks
 from headway.worker.transfer.move import Mover
+from headway.worker.transfer.prefix import PrefixFetches
 from headway.worker.usage import ids_of, sequences_of, shards_of, usage_of
 
 log = logging.getLogger(__name__)
@@ -93,6 +96,7 @@ class WorkerService:
         self._on_state = on_state
         self._on_crashed = on_crashed
         self._tracing = tracing
+        self._prefixes = PrefixFetches(self.fetch_blocks)
         self._loading = asyncio.Lock()
         self._changed = asyncio.Event()
 
@@ -148,11 +152,29 @@ class WorkerService:
     def open_session(self) -> Session:
         return Session(self.require_generator().sessions)
 
-    def submit(self, session: Session, requests: Sequence[GenerationRequest], *, traceparent: str) -> None:
-        """Queues the sequences of one prompt; refused with UnavailableError while draining."""
-        self.require_generator(requests[0].model)
+    def submit(
+        self,
+        session: Session,
+        requests: Sequence[GenerationRequest],
+        *,
+        traceparent: str,
+        decode_target: MoveTarget | None = None,
+        source: PrefixSource | None = None,
+    ) -> None:
+        """Queues the sequences of one prompt; refused with UnavailableError while draining.
+
+        Args:
+            decode_target: where they go on once their prompt is computed.
+            source: who holds more of the prompt than this worker; that is fetched first.
+        """
+        loaded = self.require_generator(requests[0].model)
         self._refuse_if_draining()
-        session.submit(requests, traceparent=traceparent)
+        before = None if source is None else self._prefixes.bring(loaded, requests[0].prompt_token_ids, source)
+        session.submit(requests, traceparent=traceparent, before=before)
+        if decode_target is not None:
+            request_ids = [request.request_id for request in requests]
+            handoff = Handoff(loaded, request_ids, target=decode_target, client=self._workers)
+            loaded.sessions.spawn(handoff.run())
 
     async def infer(self, request: InferRequest, *, traceparent: str) -> tuple[bytes, ...]:
         """The vector of each sequence; see `InferCalls.infer`. Refused with UnavailableError while draining."""
@@ -233,7 +255,10 @@ class WorkerService:
         own = self.own_blocks(model)
         self._refuse_if_draining()
         source = self._workers.blocks_at(source_endpoint, block_bytes=own.block_bytes)
-        return await fetch(chains, source=source, sink=own, num_sequences=num_sequences)
+        started_s = time.monotonic()
+        fetched = await fetch(chains, source=source, sink=own, num_sequences=num_sequences)
+        self.require_generator(model).fetch_rate.observe(fetched.num_bytes, seconds=time.monotonic() - started_s)
+        return fetched
 
     async def move(self, request_id: str, *, target: MoveTarget) -> RequestMove:
         """Has a request's sequences go on at another worker; see `Mover.move`."""
@@ -285,6 +310,7 @@ class WorkerService:
             num_preemptions=stats.num_preemptions,
             num_prefix_hit_tokens=stats.num_prefix_hits,
             num_prefix_query_tokens=stats.num_prefix_queries,
+            fetch_bytes_per_s=self.loaded.fetch_rate.bytes_per_s,
         )
 
     def next_change(self) -> Coroutine[None, None, object]:

@@ -12,6 +12,7 @@ import grpc
 from headway.core.errors import HeadwayError
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.move import MoveTarget
+from headway.core.prefix_source import PrefixSource
 from headway.core.request import SequenceOutput
 from headway.engine.config import PreemptionMode
 from headway.engine.events import BlockEvent, BlockStored
@@ -93,7 +94,13 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             if not group.sequences:
                 continue
             try:
-                self._service.submit(session, group_from_pb(group), traceparent=group.sequences[0].traceparent)
+                self._service.submit(
+                    session,
+                    group_from_pb(group),
+                    traceparent=group.sequences[0].traceparent,
+                    decode_target=from_pb(group.decode_target, MoveTarget) if group.HasField("decode_target") else None,
+                    source=from_pb(group.prefix_source, PrefixSource) if group.HasField("prefix_source") else None,
+                )
             except HeadwayError as error:
                 session.deliver([Refusal(sequence.request_id, error) for sequence in group.sequences])
         session.finish()

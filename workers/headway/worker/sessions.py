@@ -4,8 +4,9 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from headway.core.errors import AlreadyExistsError, HeadwayError, UnavailableError
 from headway.core.request import GenerationRequest, SequenceOutput
@@ -42,10 +43,16 @@ class Session:
         self._is_finished = False  # the caller submits no more
         sessions.opened.add(self)
 
-    def submit(self, requests: Sequence[GenerationRequest], *, traceparent: str = "") -> None:
-        """Queues a group: the sequences of one prompt."""
+    def submit(
+        self,
+        requests: Sequence[GenerationRequest],
+        *,
+        traceparent: str = "",
+        before: Coroutine[Any, Any, None] | None = None,
+    ) -> None:
+        """Queues a group, the sequences of one prompt, once `before` has returned."""
         self._request_ids.update(request.request_id for request in requests)
-        self._sessions.submit(self, requests, traceparent)
+        self._sessions.submit(self, requests, traceparent, before=before)
 
     def cancel(self, request_id: str) -> None:
         if request_id in self._request_ids:
@@ -99,6 +106,7 @@ class Sessions:
         self._tracing = tracing
         self._entries: dict[str, _Entry] = {}
         self.opened: set[Session] = set()
+        self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
         self._idle_since_s = -math.inf  # monotonic; never used yet
@@ -114,15 +122,52 @@ class Sessions:
     async def wait_until_idle(self) -> None:
         await self._idle.wait()
 
-    def submit(self, session: Session, requests: Sequence[GenerationRequest], traceparent: str) -> None:
-        """A group is taken whole or not at all."""
+    def knows(self, request_ids: Sequence[str]) -> bool:
+        """Whether any of the sequences has not ended."""
+        return any(request_id in self._entries for request_id in request_ids)
+
+    def spawn(self, work: Coroutine[Any, Any, None]) -> None:
+        """Does something for the sequences in the background, until `close` at the latest."""
+        task = self._loop.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def submit(
+        self,
+        session: Session,
+        requests: Sequence[GenerationRequest],
+        traceparent: str,
+        *,
+        before: Coroutine[Any, Any, None] | None = None,
+    ) -> None:
+        """A group is taken whole or not at all; those that are cancelled before `before` returns never set out."""
         request_ids = [request.request_id for request in requests]
         if running := [request_id for request_id in request_ids if request_id in self._entries]:
             error = AlreadyExistsError(f"Request {running[0]} is running already.", field="request_id")
             session.deliver([Refusal(request_id, error) for request_id in request_ids])
+            if before is not None:
+                before.close()
             return
-        self._entries.update((request_id, _Entry(session, traceparent)) for request_id in request_ids)
+        entries = {request_id: _Entry(session, traceparent) for request_id in request_ids}
+        self._entries.update(entries)
         self._idle.clear()
+        if before is None:
+            self._post(requests)
+        else:
+            self.spawn(self._post_after(before, requests, entries))
+
+    async def _post_after(
+        self, before: Coroutine[Any, Any, None], requests: Sequence[GenerationRequest], entries: Mapping[str, _Entry]
+    ) -> None:
+        await before
+        wanted = [
+            request for request in requests if self._entries.get(request.request_id) is entries[request.request_id]
+        ]
+        if wanted:
+            self._post(wanted)
+
+    def _post(self, requests: Sequence[GenerationRequest]) -> None:
+        request_ids = [request.request_id for request in requests]
 
         def submit(engine: Engine) -> None:
             try:
@@ -159,6 +204,8 @@ class Sessions:
     def close(self) -> None:
         """Cancels every sequence and ends every stream: the model goes away, callers open new ones."""
         self.cancel_all()
+        for task in tuple(self._tasks):
+            task.cancel()
         for session in tuple(self.opened):
             session.end()
 

@@ -12,11 +12,17 @@ from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPl
 from headway.planner.certify.encoder import encoder_violations
 from headway.planner.certify.group import group_violations
 from headway.planner.certify.memory import memory_violations, part_of
+from headway.planner.certify.roles import role_violations
 
 
 def find_violations(plan: ServingPlan) -> list[str]:
     """Sentences, one for each rule that the plan breaks; empty for a valid plan."""
-    return [*_identity_violations(plan), *_coverage_violations(plan), *_assignment_violations(plan)]
+    return [
+        *_identity_violations(plan),
+        *_coverage_violations(plan),
+        *role_violations(plan),
+        *_assignment_violations(plan),
+    ]
 
 
 def _identity_violations(plan: ServingPlan) -> Iterator[str]:

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headway.core.cluster import PlanWorker
-from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
+from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, Role, ServingPlan
 from headway.core.units import format_bytes, format_duration
 from headway.planner.certify.choice import explain_choice
 from headway.planner.certify.group_explanation import explain_group
@@ -33,17 +33,33 @@ def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
         places.setdefault(assignment.model, []).append(_place(assignment))
         prediction = assignment.prediction
         rate = prediction.output_tokens_per_s or prediction.input_tokens_per_s
+        if assignment.role is Role.PREFILL:
+            rate = 0.0
         rates[assignment.model] = rates.get(assignment.model, 0.0) + rate
         kinds[assignment.model] = "output" if prediction.output_tokens_per_s else "input"
     for name, names in places.items():
         listed = ", ".join(names)
         yield f"{name} is served by {listed}: {rates[name]:.0f} {kinds[name]} tokens/s expected under full load."
+        yield from _explain_roles(name, plan)
     if len(rates) > 1 and len(plan.assignments) > len(rates):
         slowest = min(rates, key=lambda name: rates[name])
         spare = "groups" if plan.assignments[0].ranks else "workers"
         yield (
             f"Spare {spare} went where a token is dearest, as if all models were asked for equally; {slowest} remains "
             "the slowest."
+        )
+
+
+def _explain_roles(model: str, plan: ServingPlan) -> Iterator[str]:
+    places: dict[Role, list[str]] = {}
+    for assignment in plan.assignments:
+        if assignment.model == model:
+            places.setdefault(assignment.role, []).append(_place(assignment))
+    if Role.PREFILL in places:
+        yield (
+            f"{model}'s prompts are computed by {', '.join(places[Role.PREFILL])}, as was asked for; their blocks go "
+            f"to {', '.join(places.get(Role.DECODE, ()))}, which goes on with the sequences. So the time to the first "
+            "token is that of the former, the time per token that of the latter."
         )
 
 

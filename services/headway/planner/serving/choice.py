@@ -72,7 +72,8 @@ def choose_plan(
 
 def is_open(limits: EngineLimits) -> bool:
     """Whether the operator leaves the layout to the planner."""
-    return limits.parallel == SINGLE and all(axis is None for axis in (limits.tp, limits.pp, limits.cp, limits.cp_ffn))
+    axes = (limits.tp, limits.pp, limits.cp, limits.cp_ffn)
+    return limits.parallel == SINGLE and all(axis is None for axis in axes) and not limits.is_disaggregated
 
 
 def limits_with(limits: EngineLimits, layout: ParallelConfig) -> EngineLimits:

@@ -9,12 +9,14 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
+from headway.core.roles import check_roles
 from headway.core.shard import check_parallel
 from headway.planner.serving.allocation import allocate, unseated
 from headway.planner.serving.grouping import Group, form_groups
 from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_workers
 from headway.planner.serving.replica import size_replica
+from headway.planner.serving.roles import with_roles
 
 _LARGEST_GROUP = 8
 """That a refusal proposes: as many as GPUs in one machine usually are."""
@@ -33,7 +35,7 @@ def make_plan(
     """Gives every group of workers a model and every model at least one group.
 
     Args:
-        limits: also how many workers make a group.
+        limits: also how many workers make a group, and what groups are for.
         profiles: measured ones, by id.
         current: groups stay together and keep the models that this plan gives them, if that leaves no model without
             one.
@@ -43,6 +45,7 @@ def make_plan(
         FailedPreconditionError: there are too few workers, or they have too little memory.
     """
     _check(models, workers)
+    check_roles(models, limits)
     workers = sorted(workers, key=lambda worker: _natural(worker.worker_id))
     groups = _group(models, workers, limits.parallel, current)
     sizings = [[size_replica(model, group, limits=limits, profiles=profiles) for group in groups] for model in models]
@@ -51,13 +54,14 @@ def make_plan(
     model_of = allocate(rates, keep=_kept(models, groups, current))
     if model_of is None:
         raise no_common_allocation([models[index] for index in unseated(rates)], models, groups)
-    assignments = (sizings[model_of[index]][index] for index in sorted(model_of))
+    sized = (sizings[model_of[index]][index] for index in sorted(model_of))
+    assignments = [sizing for sizing in sized if isinstance(sizing, Assignment)]
     return ServingPlan(
         plan_id=plan_id,
         created_at_s=created_at_s,
         models=tuple(models),
         workers=tuple(workers),
-        assignments=tuple(sizing for sizing in assignments if isinstance(sizing, Assignment)),
+        assignments=with_roles(assignments, limits),
     )
 
 

@@ -23,6 +23,7 @@ def load_from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
         num_preemptions=message.num_preemptions,
         num_prefix_hit_tokens=message.num_prefix_hit_tokens,
         num_prefix_query_tokens=message.num_prefix_query_tokens,
+        fetch_bytes_per_s=message.fetch_bytes_per_s,
     )
 
 

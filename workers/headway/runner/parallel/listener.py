@@ -11,10 +11,15 @@ from headway.runner.step_message import FRAME_BYTES, StepKind, StepMessage, deco
 
 
 class Listener:
-    """Is always ready to receive one message ahead, so that the leader's arrives in one trip."""
+    """Is always ready to receive one message ahead, so that the leader's arrives in one trip.
+
+    Attributes:
+        group: that it listens in.
+    """
 
     def __init__(self, group: RankGroup) -> None:
         assert group.control is not None, "a rank alone announces nothing to itself"
+        self.group = group
         self._control = group.control
         self._frame, self._spare = (torch.zeros(FRAME_BYTES, dtype=torch.uint8) for _ in range(2))
         self._receive = self._begin(self._frame)

@@ -4,7 +4,8 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-from headway.core.errors import FailedPreconditionError
+import numpy as np
+
 from headway.engine.engine import Engine
 from headway.engine.handover import NamedBlock
 from headway.worker.loaded_model import LoadedModel
@@ -22,19 +23,11 @@ class LocalBlocks:
     """A `BlockSource` and a `BlockSink`.
 
     Full blocks do not change, so they can be read while their sequences go on; those that are evicted meanwhile are
-    left out.
-
-    Raises:
-        FailedPreconditionError: the worker is one of a group, whose blocks lie on all of its workers.
+    left out. Blocks are whole, also where the worker leads a group: its other ranks hand over their parts.
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
         order, spec = loaded.order, loaded.runner.spec
-        if order.is_in_group:
-            raise FailedPreconditionError(
-                f"The blocks of {order.group_id} lie on {order.parallel.num_ranks} workers; only those of a worker "
-                "that serves alone can be exchanged."
-            )
         self.layout = BlockLayout(
             model=order.model,
             directory=str(order.directory),
@@ -46,12 +39,12 @@ class LocalBlocks:
             head_dim=spec.head_dim,
         )
         self._thread = loaded.thread
-        self._pool = loaded.runner.pool
+        self._blocks = loaded.runner.blocks
         self._metrics = loaded.transfers
 
     @property
     def block_bytes(self) -> int:
-        return self._pool.block_bytes
+        return self._blocks.block_bytes
 
     async def read(self, names: Sequence[bytes], *, layout: BlockLayout) -> AsyncGenerator[list[BlockContent], None]:
         """See `BlockSource.read`."""
@@ -78,16 +71,18 @@ class LocalBlocks:
         return (items[start : start + size] for start in range(0, len(items), size))
 
     def _read(self, names: Sequence[bytes], engine: Engine) -> list[BlockContent]:
-        return [
-            BlockContent(place.name, self._pool.read_block(place.block, on_host=place.is_on_host))
-            for place in engine.handover.locate(names)
-        ]
+        engine.settle()
+        places = engine.handover.locate(names)
+        if not places:
+            return []
+        contents = self._blocks.read(np.array([(place.block, place.is_on_host) for place in places], np.int32))
+        return [BlockContent(place.name, content) for place, content in zip(places, contents, strict=True)]
 
     def _write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]], engine: Engine) -> int:
-        num_taken = 0
-        for named, arrived in blocks:
-            block = engine.handover.admit(named)
-            if block is not None:
-                self._pool.write_block(block, arrived.content)
-                num_taken += 1
-        return num_taken
+        engine.settle()
+        admitted = [(engine.handover.admit(named), arrived.content) for named, arrived in blocks]
+        taken = [(block, content) for block, content in admitted if block is not None]
+        if taken:
+            places, contents = zip(*taken, strict=True)
+            self._blocks.write(np.array([(block, 0) for block in places], np.int32), contents)
+        return len(taken)

@@ -1,0 +1,1 @@
+"""Prompts computed beside decodes, and by a worker of their own: the same requests to both."""

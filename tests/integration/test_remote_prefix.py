@@ -1,0 +1,73 @@
+"""Prefixes that one worker holds and another one computes with: fetched where that is cheaper, and only there."""
+
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+import torch
+from tokenizers import Tokenizer
+from transformers import AutoModelForCausalLM
+
+from tests.checkpoints import make_checkpoint
+from tests.integration.stack import RunningStack, wait_for
+
+pytestmark = pytest.mark.timeout(240)
+
+PREFIX = [5 + i * 11 % 400 for i in range(640)]
+PROMPTS = [[*PREFIX, *(7 + (i * 31 + j * 13) % 400 for j in range(20))] for i in range(10)]
+NUM_OUTPUT = 12
+SIZES = {"large": {"hidden_size": 512, "intermediate_size": 1536, "num_hidden_layers": 4}, "small": {}}
+
+
+@pytest.fixture(scope="module", params=SIZES)
+def size(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory, size: str) -> Path:
+    directory = tmp_path_factory.mktemp(size) / "model"
+    return make_checkpoint(directory, "llama", max_position_embeddings=1024, **SIZES[size])
+
+
+@pytest.fixture(scope="module")
+def pair(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, size: str) -> Iterator[RunningStack]:
+    """Two workers, whose predictions are estimates from the model's size."""
+    state_dir = tmp_path_factory.mktemp(f"{size}-state")
+    stack = RunningStack(state_dir, {"tiny": checkpoint}, "--workers", "2", "--no-profile")
+    yield stack.start()
+    stack.stop()
+
+
+def ask(stack: RunningStack, prompt: list[int]) -> str:
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": NUM_OUTPUT, "ignore_eos": True, "temperature": 0}
+    response = httpx.post(f"{stack.url}/v1/completions", json=body, timeout=120)
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+def reference(checkpoint: Path, prompts: list[list[int]]) -> list[str]:
+    """Greedy, by transformers."""
+    model = AutoModelForCausalLM.from_pretrained(checkpoint, dtype=torch.float32).eval()
+    tokenizer = Tokenizer.from_file(str(checkpoint / "tokenizer.json"))
+    tokens = model.generate(
+        torch.tensor(prompts), max_new_tokens=NUM_OUTPUT, min_new_tokens=NUM_OUTPUT, do_sample=False, eos_token_id=-1
+    )
+    return [tokenizer.decode(row[len(prompts[0]) :].tolist(), skip_special_tokens=True) for row in tokens]
+
+
+def test_a_burst_with_one_prefix_fetches_it_once_if_that_pays(pair: RunningStack, checkpoint: Path, size: str) -> None:
+    ask(pair, [*PREFIX, 3])
+    wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= len(PREFIX) // 16, timeout_s=10)
+    with ThreadPoolExecutor(len(PROMPTS)) as pool:
+        texts = list(pool.map(lambda prompt: ask(pair, prompt), PROMPTS))
+    assert texts == reference(checkpoint, PROMPTS)
+    num_fetched = pair.metric("headway:prefix_fetched_tokens_total")
+    num_blocks = pair.metric("headway:kv_transfer_blocks_total") / 2  # counted where they go out and where they come in
+    if size == "large":
+        assert (num_fetched, num_blocks) == (len(PREFIX), len(PREFIX) // 16)
+        assert pair.metric("headway:prompt_tokens_total") < len(PREFIX) + 30 * (len(PROMPTS) + 1)
+    else:
+        assert (num_fetched, num_blocks) == (0, 0)
