@@ -17,6 +17,7 @@ import pytest
 from headway.client import Client
 from headway.client.stack import find_stack, read_stack
 from tests.checkpoints import make_checkpoint
+from tests.profiler.exchange import STAGES
 
 pytestmark = pytest.mark.timeout(300)
 
@@ -107,6 +108,24 @@ def test_the_plan_is_shown_and_explained(headway: Command) -> None:
     explained = headway("plan", "explain")
     assert explained.returncode == 0, explained.stderr
     assert _MODEL in explained.stdout
+
+
+def test_profiles_of_others_are_imported_listed_shown_and_exported(headway: Command, tmp_path: Path) -> None:
+    file, exported = tmp_path / "stages.json", tmp_path / "exported.json"
+    file.write_text(json.dumps(STAGES))
+    imported = headway("profile", "import", str(file), "--hardware", "A100-40", "--json")
+    assert imported.returncode == 0, imported.stderr
+    ids = [profile["profile_id"] for profile in json.loads(imported.stdout)]
+    listed = json.loads(headway("profile", "list", "--json").stdout)
+    assert set(ids) <= {profile["profile_id"] for profile in listed}
+    assert "imported from: made up" in headway("profile", "show", ids[1]).stdout
+    assert json.loads(headway("profile", "show", ids[1], "--json").stdout)["weight_bytes"] == [100, 200]
+    assert headway("profile", "export", *ids, "--output", str(exported)).returncode == 0
+    assert json.loads(exported.read_text())["models"] == STAGES["models"]
+    file.write_text(json.dumps(STAGES).replace("0.75", "NaN"))
+    refused = headway("profile", "import", str(file))
+    assert refused.returncode == 1
+    assert "models.toy.configs.pp2_op4.batch.2.stage_latency_s[1] should be finite" in refused.stderr
 
 
 def test_profiles_are_listed(headway: Command) -> None:

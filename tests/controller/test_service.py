@@ -12,9 +12,11 @@ import psutil
 import pytest
 
 from headway.controller.servicer import ControllerServicer
+from headway.core.catalogue import built_in_catalogue
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headway.core.profile import Profile
+from headway.profiler.imports import ImportedProfiles
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
 from headway.rpc.peers import Peers
@@ -197,7 +199,10 @@ async def test_a_profile_is_measured_once_all_serves_and_nothing_is_reloaded(
         controlling(replace(deployment, profile=True), []) as stack,
         Peers(Membership(database)).watching() as peers,
     ):
-        profiler = ProfilerServicer(ProfilerService(peers, Documents(database, PROFILE, Profile)))
+        profiler = ProfilerServicer(
+            ProfilerService(peers, Documents(database, PROFILE, Profile)),
+            ImportedProfiles(database, catalogue=built_in_catalogue()),
+        )
         add = profiler_pb2_grpc.add_ProfilerServiceServicer_to_server
         await serve("profiler", "profiler", lambda server: add(profiler, server))
         service = stack.service

@@ -20,4 +20,15 @@ Endpoint: TypeAlias = Annotated[
 ApiKey: TypeAlias = Annotated[
     str | None, typer.Option(help="Key that the gateway asks for.", envvar="HEADWAY_API_KEY", show_envvar=True)
 ]
+CatalogueFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--catalogue",
+        help="A YAML file of hardware, laid over the built-in catalogue.",
+        envvar="HEADWAY_CATALOGUE",
+        show_envvar=True,
+        dir_okay=False,
+        resolve_path=True,
+    ),
+]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON.")]

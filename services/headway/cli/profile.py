@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
@@ -14,29 +13,35 @@ from rich.table import Table
 
 from headway.cli.calls import calling
 from headway.cli.options import AsJson, StateDir
+from headway.cli.profile_catalogue import show_catalogue
+from headway.cli.profile_exchange import export_profiles, find_by_prefix, get_imported, import_file, list_imported
+from headway.cli.profile_view import imported_view, summary_table
 from headway.cli.running import endpoint_of
 from headway.client import Client
 from headway.core.codec import to_document
-from headway.core.errors import NotFoundError
 from headway.core.profile import Profile
+from headway.core.profile_summary import ProfileSummary
 from headway.core.units import format_duration
 from headway.rpc.convert import from_pb
 from headway.v1 import profiler_pb2, profiler_pb2_grpc
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show what was measured of the models.")
+app.command("catalogue")(show_catalogue)
+app.command("import")(import_file)
+app.command("export")(export_profiles)
 
 _TIMEOUT_S = 10.0
 
 
 @app.command("list")
 def list_profiles(*, state_dir: StateDir = None, as_json: AsJson = False) -> None:
-    """List the profiles that are stored."""
-    profiles = _profiles(state_dir)
+    """List the profiles that are stored, those of workers and those that were imported."""
+    profiles, imported = _profiles(state_dir), list_imported(state_dir)
     if as_json:
-        typer.echo(json.dumps(to_document(profiles), indent=2))
+        typer.echo(json.dumps(to_document([*profiles, *imported]), indent=2))
         return
     table = Table(box=box.SIMPLE_HEAD, collapse_padding=True, pad_edge=False)
-    for name in ("profile", "model", "hardware", "threads", "points", "error", "made at"):
+    for name in ("profile", "model", "hardware", "threads", "points", "error", "origin", "made at"):
         table.add_column(name, no_wrap=name != "model", overflow="fold")
     for profile in profiles:
         hardware = profile.hardware
@@ -47,9 +52,12 @@ def list_profiles(*, state_dir: StateDir = None, as_json: AsJson = False) -> Non
             str(hardware.num_threads),
             str(len(profile.measurements)),
             f"{profile.latency.relative_error:.1%}",
-            datetime.fromtimestamp(profile.created_at_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M"),
+            profile.latency.origin,
+            _local_time(profile.created_at_s),
         )
     Console().print(table)
+    if imported:
+        Console().print(summary_table(imported))
 
 
 @app.command()
@@ -60,7 +68,15 @@ def show(
     as_json: AsJson = False,
 ) -> None:
     """Show the measurements of a profile beside the latency model fitted to them."""
-    profile = _find(_profiles(state_dir), profile_id)
+    known: list[Profile | ProfileSummary] = [*_profiles(state_dir), *list_imported(state_dir)]
+    profile = find_by_prefix(known, profile_id)
+    if isinstance(profile, ProfileSummary):
+        imported = get_imported(profile.profile_id, state_dir)
+        if as_json:
+            typer.echo(json.dumps(to_document(imported), indent=2))
+        else:
+            Console().print(imported_view(imported), highlight=False)
+        return
     if as_json:
         typer.echo(json.dumps(to_document(profile), indent=2))
         return
@@ -77,13 +93,8 @@ def show(
     Console().print(table)
 
 
-def _find(profiles: Sequence[Profile], prefix: str) -> Profile:
-    found = [profile for profile in profiles if profile.profile_id.startswith(prefix)]
-    if len(found) != 1:
-        raise NotFoundError(
-            f"{len(found) or 'No'} profiles begin with {prefix}.", hint="`headway profile list` shows their ids."
-        )
-    return found[0]
+def _local_time(at_s: float) -> str:
+    return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 def _profiles(state_dir: Path | None) -> list[Profile]:

@@ -10,7 +10,7 @@ from rich.console import Console
 from headway.cli import up_options as options
 from headway.cli.claim import claim
 from headway.cli.models import read_models
-from headway.cli.options import StateDir
+from headway.cli.options import CatalogueFile, StateDir
 from headway.cli.ports import take_port
 from headway.cli.worker_count import count_workers
 from headway.client.stack import default_state_dir
@@ -56,6 +56,7 @@ def up(
     slo_tpot_ms: options.SloTpotMs = None,
     state_dir: StateDir = None,
     no_profile: options.NoProfile = False,
+    catalogue: CatalogueFile = None,
     log_level: options.LogLevel = "info",
     otlp_endpoint: options.OtlpEndpoint = None,
     detach: options.Detach = False,
@@ -87,6 +88,8 @@ def up(
         num_threads=threads,
         memory_bytes=memory or 0,
     )
+    if catalogue is not None:
+        _share_catalogue(catalogue)
     directory = state_dir or default_state_dir()
     claim(directory)
     gateway = GatewayOptions(
@@ -105,6 +108,14 @@ def up(
         otlp_endpoint=otlp_endpoint,
     )
     _launch(directory, deployment, detach=detach)
+
+
+def _share_catalogue(path: Path) -> None:
+    """Every process of the stack inherits the environment. InvalidArgumentError where the file is at fault."""
+    from headway.core.catalogue import read_catalogue
+
+    read_catalogue(path)
+    os.environ["HEADWAY_CATALOGUE"] = str(path)
 
 
 def _launch(state_dir: Path, deployment: Deployment, *, detach: bool) -> None:

@@ -14,7 +14,7 @@ class LatencyModel:
     """Coefficients in seconds; `relative_error` is the median held-out error of the fit (0.1 is 10 %).
 
     Attributes:
-        origin: 'measured' on a worker, or 'estimated' from the hardware's name.
+        origin: 'measured' on a worker, or 'estimated' from the catalogue of hardware.
     """
 
     base_s: float

@@ -1,21 +1,24 @@
 """`python -m headway.planner`: the planner process."""
 
+from headway.core.catalogue import read_catalogue
 from headway.core.profile import Profile
 from headway.planner.service import PlannerService
 from headway.planner.servicer import PlannerServicer
-from headway.rpc.config import ProcessConfig, parse_config
+from headway.rpc.catalogue_config import CatalogueConfig
+from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
 from headway.store.documents import Documents
 from headway.store.schema import PROFILE
 from headway.v1 import planner_pb2_grpc
 
 
-async def main(config: ProcessConfig) -> None:
+async def main(config: CatalogueConfig) -> None:
+    catalogue = read_catalogue(config.catalogue)
     async with hosting("planner", config) as host:
-        service = PlannerService(Documents(host.database, PROFILE, Profile))
+        service = PlannerService(Documents(host.database, PROFILE, Profile), catalogue=catalogue)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(PlannerServicer(service), host.server)
         await host.serve()
 
 
 if __name__ == "__main__":
-    run(main(parse_config(ProcessConfig, prog="headway-planner")))
+    run(main(parse_config(CatalogueConfig, prog="headway-planner")))

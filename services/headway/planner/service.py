@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from itertools import product
 
+from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
 from headway.core.errors import HeadwayError
 from headway.core.mesh import ParallelConfig
@@ -18,10 +19,14 @@ from headway.store.documents import Documents
 
 
 class PlannerService:
-    """Plans with the profiles in the store; UnavailableError while the store is away."""
+    """Plans with the profiles in the store, and estimates from the catalogue; None for the built-in one.
 
-    def __init__(self, profiles: Documents[Profile]) -> None:
+    Every method raises UnavailableError while the store is away.
+    """
+
+    def __init__(self, profiles: Documents[Profile], *, catalogue: Catalogue | None = None) -> None:
         self._profiles = profiles
+        self._catalogue = catalogue
 
     async def make(
         self,
@@ -47,6 +52,7 @@ class PlannerService:
                 plan_id=plan_id_at(now_s, nonce=uuid.uuid4().hex[:6]),
                 created_at_s=now_s,
                 current=current,
+                catalogue=self._catalogue,
             )
         except HeadwayError as error:
             PLANS_MADE.labels(error.code).inc()

@@ -4,6 +4,8 @@ from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from headway.core.model import ModelSpec
+from headway.core.stage_profile import StageProfile
+from headway.profiler.imports import ImportedProfiles
 from headway.profiler.service import ProfilerService, Progress
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.interceptors import Context
@@ -11,8 +13,9 @@ from headway.v1 import profiler_pb2, profiler_pb2_grpc
 
 
 class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
-    def __init__(self, service: ProfilerService) -> None:
+    def __init__(self, service: ProfilerService, imported: ImportedProfiles) -> None:
         self._service = service
+        self._imported = imported
 
     async def ProfileModel(
         self, request: profiler_pb2.ProfileModelRequest, context: Context
@@ -36,6 +39,35 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
         return profiler_pb2.ListProfilesResponse(
             profiles=[to_pb(profile, profiler_pb2.Profile) for profile in profiles]
         )
+
+    async def ImportProfiles(
+        self, request: profiler_pb2.ImportProfilesRequest, context: Context
+    ) -> profiler_pb2.ImportProfilesResponse:
+        summaries = await self._imported.take_in(request.content, hardware=request.hardware)
+        return profiler_pb2.ImportProfilesResponse(
+            profiles=[to_pb(summary, profiler_pb2.ProfileSummary) for summary in summaries]
+        )
+
+    async def ListImported(
+        self, request: profiler_pb2.ListImportedRequest, context: Context
+    ) -> profiler_pb2.ListImportedResponse:
+        summaries = await self._imported.list()
+        return profiler_pb2.ListImportedResponse(
+            profiles=[to_pb(summary, profiler_pb2.ProfileSummary) for summary in summaries]
+        )
+
+    async def GetImported(
+        self, request: profiler_pb2.GetImportedRequest, context: Context
+    ) -> profiler_pb2.GetImportedResponse:
+        profile = await self._imported.get(request.profile_id)
+        if isinstance(profile, StageProfile):
+            return profiler_pb2.GetImportedResponse(stages=to_pb(profile, profiler_pb2.StageProfile))
+        return profiler_pb2.GetImportedResponse(slices=to_pb(profile, profiler_pb2.SliceProfile))
+
+    async def ExportProfiles(
+        self, request: profiler_pb2.ExportProfilesRequest, context: Context
+    ) -> profiler_pb2.ExportProfilesResponse:
+        return profiler_pb2.ExportProfilesResponse(content=await self._imported.give_out(request.profile_ids))
 
 
 def _progress_to_pb(progress: Progress) -> profiler_pb2.ProfileModelResponse:

@@ -28,8 +28,28 @@ PLAN = KeyFamily("plan:{}", "string (JSON)", None, "controller", "a plan, by id"
 PLAN_CURRENT = KeyFamily("plan-current", "string", None, "controller (compare-and-set)", "id of the desired plan")
 PLAN_HISTORY = KeyFamily("plan-history", "list", None, "controller", "plan ids, newest first, 100 at most")
 PROFILE = KeyFamily("profile:{}", "string (JSON)", None, "profiler", "a profile, by id")
+STAGE_PROFILE = KeyFamily(
+    "stage-profile:{}", "string (JSON)", None, "profiler", "imported stage latencies of a model in one layout, by id"
+)
+SLICE_PROFILE = KeyFamily(
+    "slice-profile:{}", "string (JSON)", None, "profiler", "imported latencies of slices of sequences, by id"
+)
+IMPORTED = KeyFamily("imported:{}", "string (JSON)", None, "profiler", "summary of an imported profile, by id")
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
 PREFIX = KeyFamily("prefix:{}", "string (JSON)", None, "kvcache", "a pinned prefix, by name")
 ATTAINMENT = KeyFamily("attainment:{}", "hash", None, "router", "requests by SLO outcome, by model")
 
-FAMILIES = (MEMBER, DEPLOYMENT, PLAN, PLAN_CURRENT, PLAN_HISTORY, PROFILE, PROCESS, PREFIX, ATTAINMENT)
+FAMILIES = (
+    MEMBER,
+    DEPLOYMENT,
+    PLAN,
+    PLAN_CURRENT,
+    PLAN_HISTORY,
+    PROFILE,
+    STAGE_PROFILE,
+    SLICE_PROFILE,
+    IMPORTED,
+    PROCESS,
+    PREFIX,
+    ATTAINMENT,
+)

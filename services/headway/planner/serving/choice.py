@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.mesh import SINGLE, ParallelConfig
@@ -21,6 +22,7 @@ def choose_plan(
     plan_id: str,
     created_at_s: float,
     current: ServingPlan | None = None,
+    catalogue: Catalogue | None = None,
 ) -> ServingPlan:
     """As `make_plan`, which see, with a layout that the limits leave open.
 
@@ -39,6 +41,7 @@ def choose_plan(
             plan_id=plan_id,
             created_at_s=created_at_s,
             current=current,
+            catalogue=catalogue,
         )
 
     if not is_open(limits) or len(workers) < 2:

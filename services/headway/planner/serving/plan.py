@@ -3,7 +3,9 @@
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
+from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
 from headway.core.mesh import SINGLE, ParallelConfig
@@ -31,6 +33,7 @@ def make_plan(
     plan_id: str,
     created_at_s: float,
     current: ServingPlan | None = None,
+    catalogue: Catalogue | None = None,
 ) -> ServingPlan:
     """Gives every group of workers a model and every model at least one group.
 
@@ -39,6 +42,7 @@ def make_plan(
         profiles: measured ones, by id.
         current: groups stay together and keep the models that this plan gives them, if that leaves no model without
             one.
+        catalogue: that estimates rest on; None for the built-in one.
 
     Raises:
         InvalidArgumentError: models, workers or limits make no sense, or a model cannot be split as the limits say.
@@ -48,7 +52,8 @@ def make_plan(
     check_roles(models, limits)
     workers = sorted(workers, key=lambda worker: _natural(worker.worker_id))
     groups = _group(models, workers, limits.parallel, current)
-    sizings = [[size_replica(model, group, limits=limits, profiles=profiles) for group in groups] for model in models]
+    size = partial(size_replica, limits=limits, profiles=profiles, catalogue=catalogue)
+    sizings = [[size(model, group) for group in groups] for model in models]
     _check_fits(models, sizings, limits=limits)
     rates = [[_rate(sizing) for sizing in row] for row in sizings]
     model_of = allocate(rates, keep=_kept(models, groups, current))

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 
+from headway.core.catalogue import Catalogue
 from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
 from headway.core.mesh import ParallelConfig
@@ -17,27 +18,33 @@ from headway.planner.serving.roofline import estimate_latency
 
 
 def size_replica(
-    model: ModelDeployment, group: Group, *, limits: EngineLimits, profiles: Mapping[str, Profile]
+    model: ModelDeployment,
+    group: Group,
+    *,
+    limits: EngineLimits,
+    profiles: Mapping[str, Profile],
+    catalogue: Catalogue | None = None,
 ) -> Assignment | Shortfall:
     """The assignment of `model` to `group`, or why it does not fit.
 
     Args:
         group: as many workers as the layout of `limits` has ranks, of equal hardware; the model allows the layout.
         profiles: by id; where the pair's is missing, predictions are estimates.
+        catalogue: that estimates rest on; None for the built-in one.
 
     Raises:
         InvalidArgumentError: a limit or a length makes no sense, on any worker.
     """
     leader, group_id = group[0], group_of(group[0].worker_id)
-    estimate = estimate_latency(model.spec, leader.hardware, limits.parallel)
+    estimate = estimate_latency(model.spec, leader.hardware, limits.parallel, catalogue=catalogue)
     batching = choose_batching(limits, device=leader.hardware.device, estimate=estimate)
     if model.spec.encoder is not None:
-        latency, name = _latency(model.spec, leader.hardware, limits.parallel, profiles)
+        latency, name = _latency(model.spec, leader.hardware, limits.parallel, profiles, catalogue)
         return size_encoder(model, leader, group_id=group_id, batching=batching, latency=latency, profile_id=name)
     split = split_memory(model, group, batching=batching, limits=limits)
     if isinstance(split, Shortfall):
         return split
-    latency, name = _latency(model.spec, leader.hardware, split.parallel, profiles)
+    latency, name = _latency(model.spec, leader.hardware, split.parallel, profiles, catalogue)
     prediction = predict(
         latency,
         profile_id=name,
@@ -51,13 +58,17 @@ def size_replica(
 
 
 def _latency(
-    spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig, profiles: Mapping[str, Profile]
+    spec: ModelSpec,
+    hardware: Hardware,
+    parallel: ParallelConfig,
+    profiles: Mapping[str, Profile],
+    catalogue: Catalogue | None,
 ) -> tuple[LatencyModel, str]:
     """As measured, with the profile's id; else as estimated, and ''."""
     profile = profiles.get(profile_id(spec, hardware, parallel))
-    return (
-        (estimate_latency(spec, hardware, parallel), "") if profile is None else (profile.latency, profile.profile_id)
-    )
+    if profile is None:
+        return estimate_latency(spec, hardware, parallel, catalogue=catalogue), ""
+    return profile.latency, profile.profile_id
 
 
 def _assign(model: str, group_id: str, *, batching: Batching, split: MemorySplit, prediction: Prediction) -> Assignment:

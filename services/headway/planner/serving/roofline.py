@@ -6,6 +6,7 @@ Good to about a factor of two, which is enough to size batches and to compare mo
 replaces it as soon as there is one.
 """
 
+from headway.core.catalogue import Catalogue
 from headway.core.cluster import Fabric, Hardware
 from headway.core.latency import LatencyModel
 from headway.core.mesh import SINGLE, ParallelConfig
@@ -18,7 +19,12 @@ ESTIMATE_ERROR = 0.5
 
 
 def estimate_latency(
-    spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig = SINGLE, *, fabric: Fabric | None = None
+    spec: ModelSpec,
+    hardware: Hardware,
+    parallel: ParallelConfig = SINGLE,
+    *,
+    fabric: Fabric | None = None,
+    catalogue: Catalogue | None = None,
 ) -> LatencyModel:
     """Coefficients from the shape of the model, or of the largest part of it where a group shares each layer.
 
@@ -28,8 +34,14 @@ def estimate_latency(
     Args:
         hardware: of every worker of the group.
         fabric: between the workers; None for the usual one.
+        catalogue: None for the built-in one.
     """
-    cost = cost_of_group(spec, parallel, roofline=roofline_of(hardware), fabric=fabric or fabric_of(hardware))
+    cost = cost_of_group(
+        spec,
+        parallel,
+        roofline=roofline_of(hardware, catalogue),
+        fabric=fabric or fabric_of(hardware, catalogue),
+    )
     stages = [stage.total for stage in cost.stages]
     return LatencyModel(
         base_s=len(stages) * max(stage.base_s for stage in stages),

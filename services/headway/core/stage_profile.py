@@ -1,0 +1,51 @@
+"""How long the stages of a pipeline take, and what they hold: profiles as AlpaServe and Alpa make them."""
+
+import hashlib
+from dataclasses import dataclass
+
+from headway.core.catalogue.figure import Provenance
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageBatch:
+    """One batch size.
+
+    Attributes:
+        stage_latency_s: of each stage.
+        activation_bytes: on each device of the stage.
+    """
+
+    batch_size: int
+    stage_latency_s: tuple[float, ...]
+    activation_bytes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageProfile:
+    """A model in `pp` stages of `op` devices each.
+
+    Attributes:
+        hardware: name of the device in the catalogue.
+        weight_bytes: on each device of the stage.
+        layers_per_stage: () where it is unknown.
+        source: where the figures are from, in words.
+        relative_error: what the source states, 0 where it states none.
+    """
+
+    profile_id: str
+    model: str
+    hardware: str
+    pp: int
+    op: int
+    weight_bytes: tuple[int, ...]
+    batches: tuple[StageBatch, ...]
+    layers_per_stage: tuple[int, ...] = ()
+    source: str
+    provenance: Provenance
+    relative_error: float = 0.0
+    created_at_s: float
+
+
+def stage_profile_id(model: str, hardware: str, *, pp: int, op: int) -> str:
+    """One for each layout of a model on a kind of device: what is imported again replaces what was."""
+    return hashlib.sha256(f"stages:{model}:{hardware}:{pp}:{op}".encode()).hexdigest()[:16]

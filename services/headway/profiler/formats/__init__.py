@@ -1,0 +1,1 @@
+"""Files of profiles that others made: read, checked field by field, and written again. Pure."""

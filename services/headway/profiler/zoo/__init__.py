@@ -1,0 +1,1 @@
+"""The models of the papers, exact to their tables, as plain torch modules. See `headway.profiler.zoo.registry.find`."""

@@ -1,0 +1,1 @@
+"""What the papers' tables say of each family of models: plain data, no torch."""
