@@ -28,7 +28,7 @@ ALLOWED = {
 PURE = ("core", "encoder", "engine", "router/policies", "planner/certify")
 IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
 TORCH_ROOMS = {"worker", "runner", "models", "kernels"}
-TORCH_PARTS = ("profiler/zoo/",)
+TORCH_PARTS = ("profiler/zoo/", "profiler/capture/")
 PROTOBUF_FILES = {"servicer.py", "__main__.py"}
 
 

@@ -16,6 +16,7 @@ from headway.core.catalogue import built_in_catalogue
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headway.core.profile import Profile
+from headway.profiler.captures import Captures
 from headway.profiler.imports import ImportedProfiles
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
@@ -201,7 +202,8 @@ async def test_a_profile_is_measured_once_all_serves_and_nothing_is_reloaded(
     ):
         profiler = ProfilerServicer(
             ProfilerService(peers, Documents(database, PROFILE, Profile)),
-            ImportedProfiles(database, catalogue=built_in_catalogue()),
+            imported=ImportedProfiles(database, catalogue=built_in_catalogue()),
+            captures=Captures(),
         )
         add = profiler_pb2_grpc.add_ProfilerServiceServicer_to_server
         await serve("profiler", "profiler", lambda server: add(profiler, server))

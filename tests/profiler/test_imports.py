@@ -14,6 +14,7 @@ from headway.core.profile import Profile
 from headway.core.profile_summary import ProfileSummary
 from headway.core.slice_profile import SliceProfile
 from headway.core.stage_profile import StageProfile
+from headway.profiler.captures import Captures
 from headway.profiler.imports import ImportedProfiles
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
@@ -40,7 +41,9 @@ async def profiler(
 ) -> "AsyncIterator[profiler_pb2_grpc.ProfilerServiceAsyncStub]":
     server = grpc.aio.server(interceptors=[CallInterceptor()])
     service = ProfilerService(Peers(Membership(database)), Documents(database, PROFILE, Profile))
-    profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(ProfilerServicer(service, imported), server)
+    profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(
+        ProfilerServicer(service, imported=imported, captures=Captures()), server
+    )
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:

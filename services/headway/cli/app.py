@@ -18,7 +18,7 @@ COMMANDS = {
     "plan": "Show or explain the plan in use.",
     "kv": "Show what the KV cache is used for.",
     "prefix": "Keep prefixes resident in the KV cache.",
-    "profile": "Show what was measured of the models.",
+    "profile": "Show what models consist of, and what was measured.",
     "version": "Show versions.",
 }
 

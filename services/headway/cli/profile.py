@@ -15,6 +15,7 @@ from headway.cli.calls import calling
 from headway.cli.options import AsJson, StateDir
 from headway.cli.profile_catalogue import show_catalogue
 from headway.cli.profile_exchange import export_profiles, find_by_prefix, get_imported, import_file, list_imported
+from headway.cli.profile_model import profile_model
 from headway.cli.profile_view import imported_view, summary_table
 from headway.cli.running import endpoint_of
 from headway.client import Client
@@ -25,7 +26,10 @@ from headway.core.units import format_duration
 from headway.rpc.convert import from_pb
 from headway.v1 import profiler_pb2, profiler_pb2_grpc
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show what was measured of the models.")
+app = typer.Typer(
+    add_completion=False, no_args_is_help=True, help="Show what models consist of, what was measured, and hardware."
+)
+app.command("model")(profile_model)
 app.command("catalogue")(show_catalogue)
 app.command("import")(import_file)
 app.command("export")(export_profiles)

@@ -2,6 +2,7 @@
 
 from headway.core.catalogue import read_catalogue
 from headway.core.profile import Profile
+from headway.profiler.captures import Captures
 from headway.profiler.imports import ImportedProfiles
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
@@ -17,8 +18,10 @@ async def main(config: CatalogueConfig) -> None:
     catalogue = read_catalogue(config.catalogue)
     async with hosting("profiler", config) as host:
         service = ProfilerService(host.peers, Documents(host.database, PROFILE, Profile))
-        imported = ImportedProfiles(host.database, catalogue=catalogue)
-        profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(ProfilerServicer(service, imported), host.server)
+        servicer = ProfilerServicer(
+            service, imported=ImportedProfiles(host.database, catalogue=catalogue), captures=Captures()
+        )
+        profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(servicer, host.server)
         await host.serve()
 
 

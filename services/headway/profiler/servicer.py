@@ -3,8 +3,10 @@
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
+from headway.core.capture import CaptureRequest
 from headway.core.model import ModelSpec
 from headway.core.stage_profile import StageProfile
+from headway.profiler.captures import Captures
 from headway.profiler.imports import ImportedProfiles
 from headway.profiler.service import ProfilerService, Progress
 from headway.rpc.convert import from_pb, to_pb
@@ -13,9 +15,10 @@ from headway.v1 import profiler_pb2, profiler_pb2_grpc
 
 
 class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
-    def __init__(self, service: ProfilerService, imported: ImportedProfiles) -> None:
+    def __init__(self, service: ProfilerService, *, imported: ImportedProfiles, captures: Captures) -> None:
         self._service = service
         self._imported = imported
+        self._captures = captures
 
     async def ProfileModel(
         self, request: profiler_pb2.ProfileModelRequest, context: Context
@@ -68,6 +71,20 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
         self, request: profiler_pb2.ExportProfilesRequest, context: Context
     ) -> profiler_pb2.ExportProfilesResponse:
         return profiler_pb2.ExportProfilesResponse(content=await self._imported.give_out(request.profile_ids))
+
+    async def CaptureModel(
+        self, request: profiler_pb2.CaptureModelRequest, context: Context
+    ) -> AsyncIterator[profiler_pb2.CaptureModelResponse]:
+        wanted = CaptureRequest(
+            source=request.source,
+            batch=request.batch,
+            seq=request.seq if request.HasField("seq") else None,
+            train=request.train,
+        )
+        deadline_s = request.deadline_s if request.HasField("deadline_s") else None
+        async with aclosing(self._captures.capture(wanted, deadline_s=deadline_s)) as work:
+            async for progress in work:
+                yield to_pb(progress, profiler_pb2.CaptureModelResponse)
 
 
 def _progress_to_pb(progress: Progress) -> profiler_pb2.ProfileModelResponse:

@@ -56,7 +56,7 @@ def read_checkpoint(directory: Path, *, dtype: str | None = None, quantization: 
     """
     if not directory.is_dir():
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
-    spec = _read_spec(directory, dtype, quantization)
+    spec = read_spec(directory, dtype=dtype, quantization=quantization)
     weight_files = _find_weights(directory)
     tokenizer_config = _read_optional_json(directory / "tokenizer_config.json")
     return Checkpoint(
@@ -71,7 +71,8 @@ def read_checkpoint(directory: Path, *, dtype: str | None = None, quantization: 
     )
 
 
-def _read_spec(directory: Path, dtype: str | None, quantization: str | None) -> ModelSpec:
+def read_spec(directory: Path, *, dtype: str | None = None, quantization: str | None = None) -> ModelSpec:
+    """The shape of the model, from its configuration alone; arguments and errors as of `read_checkpoint`."""
     path = directory / "config.json"
     if not path.is_file():
         raise NotFoundError(

@@ -20,14 +20,14 @@ class Mlp(nn.Module):
 
 
 class GatedMlp(nn.Module):
-    """Two linear layers whose product, one of them through an activation, goes through a third; no biases."""
+    """Two linear layers whose product, one of them through an activation, goes through a third."""
 
-    def __init__(self, hidden: int, inner: int, *, activation: Literal["silu", "gelu"]) -> None:
+    def __init__(self, hidden: int, inner: int, *, activation: Literal["silu", "gelu"], has_bias: bool = False) -> None:
         super().__init__()
         self.activation = nn.SiLU() if activation == "silu" else nn.GELU(approximate="tanh")
-        self.gate = nn.Linear(hidden, inner, bias=False)
-        self.up = nn.Linear(hidden, inner, bias=False)
-        self.down = nn.Linear(inner, hidden, bias=False)
+        self.gate = nn.Linear(hidden, inner, bias=has_bias)
+        self.up = nn.Linear(hidden, inner, bias=has_bias)
+        self.down = nn.Linear(inner, hidden, bias=has_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.gate(x)) * self.up(x))  # type: ignore[no-any-return]

@@ -1,0 +1,34 @@
+"""What to capture, and how far a capture is."""
+
+from dataclasses import dataclass
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.graph import Graph
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureRequest:
+    """Attributes:
+    source: `module:factory`, `zoo:NAME` or the path of a checkpoint directory.
+    batch: examples at once.
+    seq: tokens of an example; None lets the model say.
+    train: capture the backward pass too.
+    """
+
+    source: str
+    batch: int = 1
+    seq: int | None = None
+    train: bool = False
+
+    def __post_init__(self) -> None:
+        for name, value in (("batch", self.batch), ("seq", self.seq)):
+            if value is not None and value < 1:
+                raise InvalidArgumentError(f"{name} must be 1 or more, not {value}.", field=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CaptureProgress:
+    """The phase that was begun, in words, and at last the graph."""
+
+    phase: str = ""
+    graph: Graph | None = None

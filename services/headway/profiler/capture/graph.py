@@ -1,0 +1,186 @@
+"""A trace to a `core.graph.Graph`."""
+
+import operator
+from collections.abc import Iterable
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import fx
+from torch._ops import OpOverload
+
+from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec, dtype_bytes
+from headway.profiler.capture.call import Call, Work
+from headway.profiler.capture.rules import base_name, rule_of
+from headway.profiler.capture.trace import Trace
+from headway.profiler.capture.view import View
+from headway.profiler.capture.viewing import follow, is_view
+
+_ROUTED = (OperatorKind.GATHER, OperatorKind.SCATTER)
+
+
+def build_graph(trace: Trace, *, name: str, is_training: bool) -> Graph:
+    """Walks the trace in order; views vanish into the operands of the operators that read them."""
+    builder = _Builder(trace)
+    for node in trace.graph.graph.nodes:
+        builder.visit(node)
+    return builder.graph(name, is_training=is_training)
+
+
+@dataclass
+class _Builder:
+    trace: Trace
+    tensors: dict[str, TensorSpec] = field(default_factory=dict)
+    operators: list[Operator] = field(default_factory=list)
+    values: dict[fx.Node, Any] = field(default_factory=dict)
+    results: list[Any] = field(default_factory=list)
+    modules: dict[int, str] = field(default_factory=dict)  # of forward operators, by autograd's sequence number
+    routed: set[str] = field(default_factory=set)  # tensors of indices that a sort gave
+
+    def visit(self, node: fx.Node) -> None:
+        match node.op:
+            case "placeholder":
+                self.values[node] = self._source(node)
+            case "get_attr":
+                value = getattr(self.trace.graph, str(node.target))
+                self.values[node] = self._tensor(node.name, value, TensorRole.BUFFER)
+            case "output":
+                self.results = [self.values.get(leaf) for leaf in node.args[0] if isinstance(leaf, fx.Node)]  # type: ignore[union-attr]
+            case _:
+                self.values[node] = self._compute(node)
+
+    def graph(self, name: str, *, is_training: bool) -> Graph:
+        """With roles by where the results go, now that all are known."""
+        made = {output for op in self.operators for output in op.outputs}
+        backward = {output for op in self.operators if op.is_backward for output in op.outputs}
+        outputs = {view.base for view in self.results[: self.trace.num_outputs] if view is not None} & made
+        roles = dict.fromkeys(backward, TensorRole.GRADIENT) | dict.fromkeys(outputs, TensorRole.OUTPUT)
+        forward = {o for op in self.operators if not op.is_backward for o in op.outputs}
+        read = {i for op in self.operators if op.is_backward for i in op.inputs}
+        held = {t.name for t in self.tensors.values() if t.role is TensorRole.ACTIVATION}
+        return Graph(
+            name=name,
+            is_training=is_training,
+            tensors=tuple(
+                replace(tensor, role=roles.get(tensor.name, tensor.role)) for tensor in self.tensors.values()
+            ),
+            operators=tuple(self.operators),
+            saved=tuple(sorted(forward & read & held)),
+            trained=self.trace.trained,
+        )
+
+    def _source(self, node: fx.Node) -> View:
+        name = self.trace.names[len(self.values)]  # placeholders come first
+        role = TensorRole.PARAMETER if name in self.trace.parameters else TensorRole.BUFFER
+        return self._tensor(name, node.meta["val"], TensorRole.INPUT if name in self.trace.inputs else role)
+
+    def _tensor(self, name: str, value: torch.Tensor, role: TensorRole) -> View:
+        shape, dtype = tuple(map(int, value.shape)), str(value.dtype).removeprefix("torch.")
+        self.tensors[name] = TensorSpec(name=name, shape=shape, dtype=dtype, role=role)
+        return View.whole(name, shape, dtype)
+
+    def _compute(self, node: fx.Node) -> Any:
+        if node.target is operator.getitem:
+            source, index = node.args
+            return self.values[source][index]  # type: ignore[index]
+        op = node.target
+        assert isinstance(op, OpOverload), f"{op} in a trace to operators"
+        arguments = self._arguments(op, node)
+        changed = self._changed(op, arguments)
+        if not op._schema.returns and not changed:  # noqa: SLF001 - a check, which costs nothing
+            return None
+        value = node.meta.get("val")
+        if is_view(op):
+            parts = value if isinstance(value, list | tuple) else (value,)
+            return follow(op, arguments[0], arguments[1:], [tuple(map(int, part.shape)) for part in parts])
+        outputs = tuple(changed) if changed else self._outputs(node.name, value)
+        self._add(node, op, arguments, outputs)
+        return outputs if isinstance(value, list | tuple) else outputs[0] if outputs else None
+
+    def _arguments(self, op: OpOverload, node: fx.Node) -> list[Any]:
+        arguments = []
+        for i, argument in enumerate(op._schema.arguments):  # noqa: SLF001 - torch has no other way to ask
+            given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
+            arguments.append(fx.node.map_arg(given, lambda leaf: self.values[leaf]))
+        return arguments
+
+    def _changed(self, op: OpOverload, arguments: list[Any]) -> list[View]:
+        """The arguments that an in-place operator writes."""
+        pairs = zip(op._schema.arguments, arguments, strict=True)  # noqa: SLF001
+        return [a for argument, a in pairs if argument.alias_info and argument.alias_info.is_write]
+
+    def _outputs(self, name: str, value: Any) -> tuple[View | None, ...]:
+        if not isinstance(value, list | tuple):
+            return (self._tensor(name, value, TensorRole.ACTIVATION),) if isinstance(value, torch.Tensor) else ()
+        return tuple(
+            self._tensor(f"{name}.{i}", part, TensorRole.ACTIVATION) if isinstance(part, torch.Tensor) else None
+            for i, part in enumerate(value)
+        )
+
+    def _add(self, node: fx.Node, op: OpOverload, arguments: list[Any], outputs: tuple[View | None, ...]) -> None:
+        call = Call(name=base_name(op) or str(op), arguments=tuple(arguments), outputs=outputs)
+        rule = rule_of(op)
+        work = Work(kind=OperatorKind.UNKNOWN) if rule is None else rule(call)
+        written = [view for view in outputs if view is not None]
+        inputs, results = _bases(call.tensors), _bases(written)
+        is_backward = bool(node.meta.get("autograd_backward"))
+        self.operators.append(
+            Operator(
+                name=node.name,
+                kind=self._routed_kind(work.kind, call, results),
+                target=str(op),
+                module=self._module(node, is_backward=is_backward),
+                inputs=inputs,
+                outputs=results,
+                flops=work.flops,
+                bytes_read=_read_bytes(call, work),
+                bytes_written=sum(view.num_distinct * dtype_bytes(view.dtype) for view in written),
+                space=work.space,
+                is_backward=is_backward,
+                attributes=_attributes(op, arguments),
+            )
+        )
+
+    def _routed_kind(self, kind: OperatorKind, call: Call, results: tuple[str, ...]) -> OperatorKind:
+        """Gathers and scatters by what a sort found are the dispatch of a mixture of experts."""
+        integers = {v.base for v in call.tensors if "int" in v.dtype or v.dtype == "bool"}
+        if kind is OperatorKind.SORT or (integers & self.routed and kind not in _ROUTED):
+            self.routed |= {name for name in results if "int" in (dtype := self.tensors[name].dtype) or dtype == "bool"}
+        return OperatorKind.DISPATCH if kind in _ROUTED and integers & self.routed else kind
+
+    def _module(self, node: fx.Node, *, is_backward: bool) -> str:
+        number = node.meta.get("seq_nr", -1)
+        if is_backward:
+            return self.modules.get(number, "")
+        stack = list((node.meta.get("nn_module_stack") or {}).values())
+        path = stack[-1][0] if stack else ""
+        self.modules.setdefault(number, path)  # later ones without a gradient repeat the number
+        return path
+
+
+def _bases(views: Iterable[View]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(view.base for view in views))
+
+
+def _read_bytes(call: Call, work: Work) -> int:
+    """Bytes of distinct elements: of a tensor that is read through several views, no more than it has."""
+    elements: dict[str, int] = {}
+    limits: dict[str, tuple[int, int]] = {}
+    for view in call.tensors:
+        total = View.whole(view.base, view.base_shape, view.dtype).num_distinct
+        limits[view.base] = total, dtype_bytes(view.dtype)
+        elements[view.base] = min(total, elements.get(view.base, 0) + view.num_distinct)
+    elements |= work.read_elements or {}
+    return 0 if work.kind is OperatorKind.CREATE else sum(n * limits[base][1] for base, n in elements.items())
+
+
+def _attributes(op: OpOverload, arguments: list[Any]) -> dict[str, str]:
+    pairs = zip(op._schema.arguments, arguments, strict=True)  # noqa: SLF001
+    return {
+        argument.name: str(value)
+        for argument, value in pairs
+        if value is not None
+        and value != argument.default_value
+        and not isinstance(value, View | torch.device | torch.layout)
+        and not (isinstance(value, list | tuple) and any(isinstance(item, View) for item in value))
+    }

@@ -1,0 +1,72 @@
+"""Operators that read or write where an index says."""
+
+from math import prod
+
+from headway.core.graph import OperatorKind
+from headway.profiler.capture.call import Call, Work, aligned, axes, leading
+from headway.profiler.capture.space import Operand, iteration_space
+
+
+def embedding(call: Call) -> Work:
+    """The product of one-hot rows with the table: `v` is reduced, though only the rows found are read."""
+    table, indices, output = call.view(0), call.view(1), call.output
+    tokens = axes(indices)
+    if len(output.shape) != len(tokens) + 1:  # bags: rows of a bag are added
+        space = iteration_space(
+            [Operand(table, ("v", "d")), *(Operand(view, ("",) * len(view.shape)) for view in call.tensors[1:])],
+            [Operand(output, ("n", "d"))],
+            reduced=("v",),
+        )
+    else:
+        space = iteration_space(
+            [Operand(table, ("v", "d")), Operand(indices, tokens)], [Operand(output, (*tokens, "d"))], reduced=("v",)
+        )
+    rows = prod(indices.shape) * table.shape[1]
+    return Work(kind=OperatorKind.EMBEDDING, space=space, read_elements={table.base: min(rows, table.num_distinct)})
+
+
+def embedding_backward(call: Call) -> Work:
+    """Adds the gradient of each token to the row that it was read from."""
+    gradient, indices, output = call.view(0), call.view(1), call.output
+    tokens = axes(indices) if len(gradient.shape) == len(indices.shape) + 1 else ("n",)
+    reads = [Operand(gradient, (*tokens, "d"))]
+    reads += [
+        Operand(v, tokens if v.shape == indices.shape == gradient.shape[:-1] else ("",) * len(v.shape))
+        for v in call.tensors[1:]
+    ]
+    space = iteration_space(reads, [Operand(output, ("v", "d"))], reduced=tokens)
+    return Work(kind=OperatorKind.EMBEDDING, space=space)
+
+
+def gather(call: Call) -> Work:
+    """Reads what an index says: as many elements as it writes."""
+    source, output = call.tensors[0], call.output
+    same = len(source.shape) == len(output.shape)
+    labels = tuple(
+        f"d{dim}" if same and source.shape[dim] == output.shape[dim] else "" for dim in range(len(source.shape))
+    )
+    if not same:  # an index took the leading dims
+        labels = tuple(aligned(source, output)[dim] if dim > 0 else "" for dim in range(len(source.shape)))
+    others = [
+        Operand(v, aligned(v, output) if len(v.shape) <= len(output.shape) else ("",) * len(v.shape))
+        for v in call.tensors[1:]
+    ]
+    space = iteration_space([Operand(source, labels), *others], [Operand(output, axes(output))])
+    read = min(prod(output.shape), source.num_distinct)
+    return Work(kind=OperatorKind.GATHER, space=space, read_elements={source.base: read})
+
+
+def scatter(call: Call) -> Work:
+    """Writes where an index says, on top of what is there."""
+    output = call.output
+    values = max(call.tensors[1:], key=lambda view: view.num_distinct, default=output)
+    space = iteration_space(
+        [Operand(v, axes(v) if v is values else ("",) * len(v.shape)) for v in call.tensors],
+        [
+            Operand(
+                output,
+                leading(output, values) if len(output.shape) == len(values.shape) else ("",) * len(output.shape),
+            )
+        ],
+    )
+    return Work(kind=OperatorKind.SCATTER, space=space)

@@ -1,0 +1,88 @@
+"""From labelled views to an iteration space over the tensors behind them."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import prod
+from typing import TypeAlias
+
+from headway.core.iteration import Access, Dim, IterationSpace
+from headway.profiler.capture.view import BROADCAST, View
+
+Labels: TypeAlias = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """A view and the loop of each of its dims; the empty label where no loop runs, `y+r` for a window."""
+
+    view: View
+    labels: Labels
+
+
+def iteration_space(
+    reads: Sequence[Operand], writes: Sequence[Operand], *, reduced: Sequence[str] = (), extra: Iterable[Dim] = ()
+) -> IterationSpace:
+    """Splits labelled loops so that each runs along one dim of every tensor it indexes.
+
+    A loop `m` over rows that one operand holds as batch and sequence becomes `m0` and `m1`.
+
+    Args:
+        extra: loops that no operand has a plain dim for, such as those of a window.
+    """
+    factors: dict[str, tuple[Dim, ...]] = {dim.name: (dim,) for dim in extra}
+    operands = (*reads, *writes)
+    sizes: dict[str, int] = {}
+    for operand in operands:
+        for label, size in zip(operand.labels, operand.view.shape, strict=True):
+            if label and "+" not in label and size > sizes.get(label, 0):
+                sizes[label] = size
+    for label, size in sizes.items():
+        factors[label] = _factor(label, size, operands)
+    return IterationSpace(
+        dims=tuple(dim for dims in factors.values() for dim in dims),
+        reads=tuple(_access(operand, factors) for operand in reads),
+        writes=tuple(_access(operand, factors) for operand in writes),
+        reduced=tuple(dim.name for label in reduced for dim in factors.get(label, ())),
+    )
+
+
+def _factor(label: str, size: int, operands: Sequence[Operand]) -> tuple[Dim, ...]:
+    """The coarsest split of a loop that every operand's strands are made of; unsplit where their cuts don't nest."""
+    cuts = {1, size}
+    for operand in operands:
+        for name, strands in zip(operand.labels, operand.view.strands or (), strict=False):
+            if name == label:
+                cuts.update(prod(strand.size for strand in strands[i:]) for i in range(1, len(strands)))
+    ordered = sorted(cuts)
+    if any(above % below for below, above in pairwise(ordered)):
+        ordered = [1, size]
+    sizes = [above // below for below, above in pairwise(ordered)][::-1]
+    if len(sizes) < 2:
+        return (Dim(label, size),)
+    return tuple(Dim(f"{label}{i}", size) for i, size in enumerate(sizes))
+
+
+def _access(operand: Operand, factors: dict[str, tuple[Dim, ...]]) -> Access:
+    view = operand.view
+    lost = Access(tensor=view.base, dims=("",) * len(view.base_shape))
+    if view.strands is None:
+        return lost
+    loops: list[list[tuple[int, str]]] = [[] for _ in view.base_shape]
+    for label, strands in zip(operand.labels, view.strands, strict=True):
+        if "+" in label and len(strands) == 1 and strands[0].dim != BROADCAST:
+            loops[strands[0].dim].append((strands[0].step, label))
+        dims = list(factors.get(label, ()))
+        for strand in strands if dims else ():
+            size = strand.size
+            while size > 1:
+                if not dims or size % dims[0].size:
+                    return lost
+                dim = dims.pop(0)
+                size //= dim.size
+                if strand.dim != BROADCAST:
+                    loops[strand.dim].append((strand.step * size, dim.name))
+    return Access(
+        tensor=view.base,
+        dims=tuple("*".join(name for _, name in sorted(along, key=lambda loop: -loop[0])) for along in loops),
+    )

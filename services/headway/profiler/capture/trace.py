@@ -1,0 +1,159 @@
+"""A module traced to aten operators, the backward pass included where it is trained."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import fx, nn
+from torch._decomp import core_aten_decompositions
+from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
+from torch._guards import detect_fake_mode
+from torch.export import ExportedProgram
+from torch.fx import traceback
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.utils import _pytree as pytree
+
+from headway.core.errors import InvalidArgumentError
+from headway.profiler.capture.fake import empty_mode, fake_inputs, forget_values
+from headway.profiler.capture.rules import is_known
+
+Report = Callable[[str], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Trace:
+    """Attributes:
+    graph: placeholders are the tensors of `names`, in order; outputs are `num_outputs` of the model, then gradients.
+    names: paths of parameters and buffers, then names of inputs.
+    parameters: which of the names are parameters.
+    inputs: which of them are inputs.
+    trained: the parameters that have a gradient, in the order of the gradients.
+    """
+
+    graph: fx.GraphModule
+    names: tuple[str, ...]
+    parameters: frozenset[str]
+    inputs: frozenset[str]
+    trained: tuple[str, ...]
+    num_outputs: int
+
+
+def trace(module: nn.Module, inputs: Sequence[Any], *, train: bool, report: Report) -> Trace:
+    """Traces one call. Values of parameters and inputs don't matter, and none is computed.
+
+    Args:
+        module: is changed: its tensors lose their values.
+        train: trace the gradients of all parameters besides: of the output where it is one number, else of the sum of
+            all outputs.
+
+    Raises:
+        InvalidArgumentError: the module can't be exported, or there is nothing to train.
+    """
+    mode = empty_mode()
+    forget_values(module, mode)
+    module.train(train)
+    report("exporting")
+    program = _export(module, fake_inputs(tuple(inputs), mode))
+    report("tracing forward and backward" if train else "tracing")
+    return _lower(program, train=train)
+
+
+def _export(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
+    try:
+        return torch.export.export(module, inputs, strict=False)
+    except Exception as error:  # whatever the user's module raises
+        where = _failing_module(module, error)
+        first_line = next((line for line in str(error).splitlines() if line.strip()), "")
+        raise InvalidArgumentError(
+            f"{where} does not export: {type(error).__name__}: {first_line.strip()}",
+            hint="Capture needs a forward pass whose shapes and branches don't depend on the values of tensors: no "
+            "`.item()`, no `if tensor:`, no `nonzero`; gather over a fixed capacity instead.",
+            field="source",
+        ) from error
+
+
+def _failing_module(root: nn.Module, error: BaseException) -> str:
+    """The innermost module of `root` whose forward is on the error's stack."""
+    paths = {id(child): path for path, child in root.named_modules()}
+    found = f"The module {type(root).__name__}"
+    frame = error.__traceback__
+    while frame is not None:
+        owner = frame.tb_frame.f_locals.get("self")
+        is_call = frame.tb_frame.f_code.co_name.startswith("_")  # torch's way to the module's own forward
+        if isinstance(owner, nn.Module) and paths.get(id(owner)) and not is_call:
+            found = f"The module {paths[id(owner)]} ({type(owner).__name__}, line {frame.tb_lineno})"
+        frame = frame.tb_next
+    return found
+
+
+def _lower(program: ExportedProgram, *, train: bool) -> Trace:
+    module = program.module(check_guards=False)
+    assert isinstance(module, fx.GraphModule)
+    tensors = dict(_unique_tensors(module))
+    parameters = {name: tensor for name, tensor in tensors.items() if isinstance(tensor, nn.Parameter)}
+    trained = [name for name, tensor in parameters.items() if tensor.requires_grad] if train else []
+    inputs = pytree.tree_leaves(program.example_inputs)
+    is_tensor = [isinstance(value, torch.Tensor) for value in inputs]
+    input_names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
+    counts: dict[str, Any] = {}
+
+    def run(state: dict[str, torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
+        given = iter(values)
+        arguments = [next(given) if flag else value for flag, value in zip(is_tensor, inputs, strict=True)]
+        outputs = [o for o in _interpret(module, state, arguments) if isinstance(o, torch.Tensor)]
+        counts["outputs"] = len(outputs)
+        if not train:
+            return list(outputs)
+        gradients = _gradients(outputs, [state[name] for name in trained])
+        counts["trained"] = [name for name, gradient in zip(trained, gradients, strict=True) if gradient is not None]
+        return [*outputs, *(gradient for gradient in gradients if gradient is not None)]
+
+    fed = [value for value, flag in zip(inputs, is_tensor, strict=True) if flag]
+    mode = detect_fake_mode([*tensors.values(), *fed]) or empty_mode()
+    decompositions = {op: rule for op, rule in dict(core_aten_decompositions()).items() if not is_known(op)}
+    with mode, torch.set_grad_enabled(train), traceback.preserve_node_meta():
+        graph = make_fx(run, decomposition_table=decompositions)(tensors, fed)
+    graph.graph.eliminate_dead_code()
+    fed_names = [name for name, flag in zip(input_names, is_tensor, strict=True) if flag]
+    return Trace(
+        graph=graph,
+        names=(*tensors, *fed_names),
+        parameters=frozenset(parameters),
+        inputs=frozenset(fed_names),
+        trained=tuple(counts.get("trained", ())),
+        num_outputs=counts["outputs"],
+    )
+
+
+def _unique_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
+    """Parameters and buffers, each under the first of its names."""
+    return [*module.named_parameters(), *module.named_buffers()]
+
+
+def _interpret(module: fx.GraphModule, state: dict[str, torch.Tensor], arguments: list[Any]) -> list[Any]:
+    """The outputs, computed node by node, so that each node of the trace knows the module that it came from."""
+    originals = {id(tensor): state[name] for name, tensor in _unique_tensors(module)}
+
+    class Interpreter(fx.Interpreter):
+        def fetch_attr(self, target: str) -> Any:
+            attribute = super().fetch_attr(target)
+            return originals.get(id(attribute), attribute)
+
+    outputs = Interpreter(module).run(*arguments, enable_io_processing=False)
+    return list(pytree.tree_leaves(outputs))
+
+
+def _gradients(outputs: list[torch.Tensor], parameters: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+    floating = [output for output in outputs if output.is_floating_point() and output.requires_grad]
+    if not floating or not parameters:
+        raise InvalidArgumentError(
+            "There is nothing to train: no floating-point output depends on a parameter that requires a gradient.",
+            hint="Leave out --train, or let the factory return a module whose forward gives a loss.",
+            field="train",
+        )
+    scalars = [output for output in floating if output.ndim == 0]
+    loss = scalars[0] if scalars else torch.stack([output.float().sum() for output in floating]).sum()
+    assert loss.grad_fn is not None
+    setup_stacktrace_preservation_hooks([loss.grad_fn])
+    return torch.autograd.grad(loss, parameters, allow_unused=True)

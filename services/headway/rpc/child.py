@@ -1,0 +1,101 @@
+"""A call to a child process: the request on its standard input, answers as lines of its standard output.
+
+For work that needs libraries or user code that the caller does not want in its own process.
+"""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncGenerator
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from headway.core.codec import from_document
+from headway.core.errors import ERROR_BY_CODE, DeadlineExceededError, ErrorCode, HeadwayError, UnavailableError
+
+_MAX_LINE_BYTES = 1 << 30
+_TAIL_BYTES = 2000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildError:
+    """The form in which a child tells a HeadwayError."""
+
+    code: ErrorCode
+    message: str
+    hint: str = ""
+    field: str = ""
+
+    @classmethod
+    def of(cls, error: HeadwayError) -> "ChildError":
+        return cls(code=error.code, message=error.message, hint=error.hint, field=error.field)
+
+    def raised(self) -> HeadwayError:
+        return ERROR_BY_CODE[self.code](self.message, hint=self.hint, field=self.field)
+
+
+async def call_child(module: str, request: object, *, deadline_s: float) -> AsyncGenerator[dict[str, Any], None]:
+    """Runs `python -m MODULE` and yields its answers: JSON objects, except the one with `error`, which is raised.
+
+    Closing the generator kills the child and what it started.
+
+    Raises:
+        DeadlineExceededError: it did not end within `deadline_s` seconds.
+        UnavailableError: it died; what it last wrote to standard error is part of the message.
+    """
+    child = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        module,
+        stdin=asyncio.subprocess.PIPE,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        limit=_MAX_LINE_BYTES,
+        start_new_session=True,
+    )
+    assert child.stdin is not None
+    assert child.stdout is not None
+    assert child.stderr is not None
+    complaints = asyncio.create_task(_tail(child.stderr))
+    try:
+        async with asyncio.timeout(deadline_s):
+            with suppress(BrokenPipeError, ConnectionResetError):
+                child.stdin.write(json.dumps(request).encode())
+                await child.stdin.drain()
+            child.stdin.close()
+            async for line in child.stdout:
+                answer = json.loads(line)
+                if "error" in answer:
+                    raise from_document(ChildError, answer["error"]).raised()
+                yield answer
+            code = await child.wait()
+    except TimeoutError:
+        raise DeadlineExceededError(
+            f"{module} was not done after {deadline_s:.0f} s.", hint="Give it a longer deadline."
+        ) from None
+    finally:
+        with suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        await child.wait()
+        tail = await complaints
+    if code != 0:
+        raise UnavailableError(f"{module} {_ending(code)}. {tail}".strip(), hint=_hint(code))
+
+
+def _ending(code: int) -> str:
+    return f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with status {code}"
+
+
+def _hint(code: int) -> str:
+    return "It may have run out of memory." if code == -signal.SIGKILL else ""
+
+
+async def _tail(stream: asyncio.StreamReader) -> str:
+    kept = b""
+    while chunk := await stream.read(1 << 16):
+        kept = (kept + chunk)[-_TAIL_BYTES:]
+    lines = kept.decode(errors="replace").strip().splitlines()
+    return lines[-1] if lines else ""

@@ -1,0 +1,68 @@
+"""Calls to child processes: answers, faults, and an end in any case."""
+
+from contextlib import aclosing
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+
+from headway.core.errors import DeadlineExceededError, NotFoundError, UnavailableError
+from headway.rpc.child import call_child
+
+CHILD = """
+import json, os, signal, sys, time
+request = json.load(sys.stdin)
+open("pid", "w").write(str(os.getpid()))
+print(json.dumps({"pid": os.getpid(), "request": request}), flush=True)
+match request["then"]:
+    case "sleep":
+        time.sleep(600)
+    case "die":
+        os.kill(os.getpid(), signal.SIGKILL)
+    case "fail":
+        sys.exit("it went wrong")
+    case "fault":
+        print(json.dumps({"error": {"code": "not_found", "message": "No x.", "hint": "Make one.", "field": "x"}}))
+"""
+
+
+@pytest.fixture(autouse=True)
+def child(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "childmodule.py").write_text(CHILD)
+    monkeypatch.chdir(tmp_path)
+
+
+async def answers_of(then: str, *, deadline_s: float = 60) -> list[dict[str, Any]]:
+    return [answer async for answer in call_child("childmodule", {"then": then}, deadline_s=deadline_s)]
+
+
+async def test_answers_come_in_order_until_the_child_ends() -> None:
+    (answer,) = await answers_of("end")
+    assert answer["request"] == {"then": "end"}
+
+
+async def test_a_fault_is_raised_as_it_was() -> None:
+    with pytest.raises(NotFoundError) as caught:
+        await answers_of("fault")
+    assert (caught.value.message, caught.value.hint, caught.value.field) == ("No x.", "Make one.", "x")
+
+
+async def test_a_child_that_dies_is_told_with_what_it_said_last() -> None:
+    with pytest.raises(UnavailableError, match=r"ended with status 1. it went wrong"):
+        await answers_of("fail")
+    with pytest.raises(UnavailableError, match=r"killed by SIGKILL.*memory"):
+        await answers_of("die")
+
+
+async def test_a_child_past_its_deadline_is_killed(tmp_path: Path) -> None:
+    with pytest.raises(DeadlineExceededError, match="longer deadline"):
+        await answers_of("sleep", deadline_s=5)
+    assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
+
+
+async def test_a_caller_that_leaves_ends_the_child() -> None:
+    async with aclosing(call_child("childmodule", {"then": "sleep"}, deadline_s=60)) as answers:
+        answer = await anext(answers)
+        assert psutil.pid_exists(answer["pid"])
+    assert not psutil.pid_exists(answer["pid"])
