@@ -27,7 +27,9 @@ from headway.rpc.convert import from_pb
 from headway.v1 import profiler_pb2, profiler_pb2_grpc
 
 app = typer.Typer(
-    add_completion=False, no_args_is_help=True, help="Show what models consist of, what was measured, and hardware."
+    add_completion=False,
+    no_args_is_help=True,
+    help="Show what models consist of, and what was measured. Also: known hardware, and profiles that others made.",
 )
 app.command("model")(profile_model)
 app.command("catalogue")(show_catalogue)
