@@ -15,9 +15,13 @@ UV := $(shell command -v uv 2>/dev/null || echo $(BUILD)/uv/bin/uv)
 export UV_PYTHON_DOWNLOADS := never
 UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV))
 
-.PHONY: help install lock demo test lint format clean soak bench-serve bench-overhead bench-sharing bench-waste \
-  bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures bench-parallel-measured \
-  bench-fabric bench-migration bench-disaggregation
+# nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
+export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
+
+.PHONY: help install lock demo dashboards test test-kernels test-ray cuda lint format clean soak bench-serve bench-overhead \
+  bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
+  bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
+  bench-alpaserve-generated bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve bench-kernels
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -43,12 +47,51 @@ $(BUILD)/.installed: requirements.lock pyproject.toml | $(UV)
 lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
 	$(UV_RUN) pip compile --quiet pyproject.toml --extra dev --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
+	$(UV_RUN) pip compile --quiet requirements-cuda.in --generate-hashes --python-version 3.11 \
+	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cuda.lock
+
+$(BUILD)/cuda/.installed: requirements-cuda.lock | $(UV)
+	@mkdir -p $(BUILD)/cuda
+	@echo "Installing nvcc into $(BUILD)/cuda (270 MB on disk) ..."
+	@$(UV_RUN) pip install --quiet --python $(PY) --no-deps --target $(BUILD)/cuda --requirement requirements-cuda.lock
+	@touch $@
+
+HAS_NVCC = test -n "$$(command -v "$(CUDA_HOME)/bin/nvcc" nvcc)"
+
+cuda: install ## Compile the CUDA kernels for GPUs, with nvcc from the PATH or from wheels
+	@$(HAS_NVCC) || $(MAKE) $(BUILD)/cuda/.installed
+	@$(PY) -m headway.kernels.cuda.build
+
+# Where nvcc cannot be had, the test of registers and spills is reported as not run.
+.PHONY: cuda-if-possible
+cuda-if-possible: install
+	@if $(HAS_NVCC) || $(MAKE) $(BUILD)/cuda/.installed; then $(PY) -m headway.kernels.cuda.build; \
+	else echo "make: nvcc could not be installed: the CUDA kernels are NOT compiled for GPUs, only for the CPU."; fi
 
 demo: install ## Make a small model, serve it, ask it something, show the plan and the latencies
 	@$(PY) -m deploy.demo.run
 
-test: install ## The whole test suite
-	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=15 tests
+demo-alpaserve: install ## Two models on two emulated GPUs, apart and on one pipeline: what sharing does to bursts
+	@$(PY) -m deploy.demo.alpaserve
+
+# Prometheus as Debian packages it, unpacked under build/ for the dashboards' tests; without it they say so.
+$(BUILD)/prometheus/usr/bin/prometheus:
+	@mkdir -p $(BUILD)/prometheus
+	@cd $(BUILD)/prometheus && { apt-get download prometheus || { apt-get update && apt-get download prometheus; }; } \
+	  >/dev/null 2>&1 && dpkg -x prometheus_*.deb . && rm prometheus_*.deb || \
+	  echo "make: no Prometheus: there is no package of that name here; the dashboards' queries are not tested."
+
+test: install cuda-if-possible | $(BUILD)/prometheus/usr/bin/prometheus ## The whole test suite
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=15 --ignore tests/ray tests
+
+test-ray: install ## The placement search on a Ray cluster that it starts on this machine
+	@$(PY) -m pytest -n 0 -q tests/ray
+
+dashboards: install ## Write Grafana's dashboards anew from deploy/grafana/dashboards.py
+	@$(PY) -m deploy.grafana
+
+test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q tests/kernels tests/gpu
 
 lint: install ## ruff, mypy --strict, buf, import graph
 	@$(VENV)/bin/ruff check .
@@ -79,6 +122,12 @@ bench-parallel-measured: install ## The same measured on two processes of this m
 bench-fabric: install ## Collectives between two processes of this machine, fitted
 	@$(PY) -m benchmarks.parallel.fit
 
+bench-profile: install ## Seconds of models predicted from a profile of this hardware, and measured
+	@$(PY) -m benchmarks.profile
+
+bench-captures: install ## Every model of the zoo in full size, captured
+	@$(PY) -m benchmarks.profile.captures
+
 bench-sharing: install ## KV memory saved by sharing blocks, beside the dissertation's figures
 	@$(PY) -m benchmarks.sharing
 
@@ -101,6 +150,23 @@ bench-migration: install ## The pause of a stream that moves to another worker
 bench-disaggregation: install ## Prompts beside decodes, and on a worker of their own
 	@$(PY) -m benchmarks.disaggregation
 
+CASES ?= ../shared/data/alpaserve/cases.json
+OUT ?= benchmarks/results/alpaserve.json
+bench-alpaserve: install ## Placements searched for CASES=file.json, beside the AlpaServe artifact's
+	@$(PY) -m benchmarks.alpaserve --cases $(CASES) --out $(OUT)
+
+bench-alpaserve-figures: install ## When sharing devices pays: the figures of section 4.3, beside its words
+	@$(PY) -m benchmarks.alpaserve.figures
+
+bench-alpaserve-generated: install ## The same for mixed models, 256 models on 128 devices, and a day's trace
+	@$(PY) -m benchmarks.alpaserve --generated --day --out benchmarks/results/alpaserve-generated.json
+
+bench-alpaserve-fidelity: install ## The live serving plane's attainment beside the simulator's, as table 4.2
+	@$(PY) -m benchmarks.alpaserve.fidelity
+
+bench-kernels: install cuda ## Decode attention on the GPU at hand, against its copy bandwidth
+	@$(PY) -m benchmarks.kernels
+
 MINUTES ?= 10
 soak: install ## Everything at once on a real engine (MINUTES=10): no leak, no wrong answer
 	@$(PY) -m benchmarks.soak --minutes $(MINUTES)
@@ -110,4 +176,4 @@ format: install ## Format the code
 	@$(VENV)/bin/ruff format --quiet .
 
 clean: ## Remove what was built (the virtual environment stays)
-	rm -rf $(BUILD) proto/gen kernels/headway/kernels/*.so .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(BUILD) proto/gen kernels/headway/kernels/*.so kernels/headway/kernels/*.ptxas .pytest_cache .mypy_cache .ruff_cache

@@ -8,15 +8,12 @@ from statistics import median
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from headway import kernels
 from headway.core.model import ModelSpec
-from headway.models.layout import Alone
 from headway.models.model import DTYPES
 from headway.runner.kv_pool import KvPool
 from headway.runner.model_runner import ModelRunner
-from headway.runner.shard_copies import copy_between
 from headway.store.checkpoint import Checkpoint
 
 NUM_TIMINGS = 7
@@ -105,11 +102,7 @@ def swap_s(spec: ModelSpec, block_size: int, *, num_tokens: int) -> tuple[float,
     pool.host_memory.zero_()
     places = random.Random(SEED).sample(range(2 * num_blocks), num_blocks)
     pairs = np.array([places, places[::-1]], np.int32).T
-
-    def copy(source: Tensor, destination: Tensor) -> None:
-        copy_between(pairs, source, destination, axis=Alone())
-
-    return time_of(lambda: copy(pool.blocks, pool.host_memory)), time_of(lambda: copy(pool.host_memory, pool.blocks))
+    return time_of(lambda: pool.copy_out(pairs)), time_of(lambda: pool.copy_into(pairs))
 
 
 def time_of(action: Callable[[], None]) -> float:

@@ -30,7 +30,7 @@ BURSTS = (
 LARGE_BURST = Burst(num_requests=128, prompt_tokens=64, output_tokens=64)
 """Of which each micro-batch is as large as the batches of the others."""
 SHORT_BURSTS = (Burst(num_requests=8, prompt_tokens=64, output_tokens=16),)
-DECODES = tuple(LongDecode(num_sequences=number, context_tokens=16_384) for number in (4, 16))
+DECODES = tuple(LongDecode(num_sequences=number, context_tokens=16_384) for number in (4, 16, 64))
 LONG_SPEC = replace(BENCHMARK_SPEC, max_position=32_768)
 """The benchmark model, with room for long sequences."""
 LONG_DIRECTORY = DEFAULT_DIRECTORY.with_name("bench-llama-long")

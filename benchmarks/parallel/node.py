@@ -7,6 +7,7 @@ from functools import cache
 import numpy as np
 
 from headway.core.cluster import Fabric, Hardware
+from headway.core.links import UsualLinks
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import Family, ModelSpec, RopeSpec
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
@@ -126,7 +127,7 @@ def layer_cost(spec: ModelSpec, parallel: ParallelConfig, node: Node) -> GroupCo
     """Of one layer without embedding and head, with the overhead of a whole step: two layers less one."""
     one, two = (
         cost_of_group(
-            replace(spec, num_layers=num_layers), parallel, roofline=node.roofline, fabric=node.fabric
+            replace(spec, num_layers=num_layers), parallel, roofline=node.roofline, links=UsualLinks(fabric=node.fabric)
         ).stages[0]
         for num_layers in (1, 2)
     )
@@ -135,7 +136,7 @@ def layer_cost(spec: ModelSpec, parallel: ParallelConfig, node: Node) -> GroupCo
         communication=_less(two.communication, one.communication),
         overhead=one.overhead,
     )
-    return GroupCost(stages=(stage,))
+    return GroupCost(stages=(stage,), head=StageCost(compute=Terms(), communication=Terms(), overhead=Terms()))
 
 
 @cache
@@ -165,7 +166,7 @@ def decode(
     if is_layer:
         cost, capacity = layer_cost(spec, parallel, node), capacity_tokens(spec, parallel, node)
     else:
-        cost = cost_of_group(spec, parallel, roofline=node.roofline, fabric=node.fabric)
+        cost = cost_of_group(spec, parallel, roofline=node.roofline, links=UsualLinks(fabric=node.fabric))
         capacity = float("inf")
     num_groups = node.num_gpus // parallel.num_ranks
     wander_s = 2 * rank_kv_bytes(spec, parallel) / parallel.cp / node.host_bytes_per_s / RESIDENCE_TOKENS

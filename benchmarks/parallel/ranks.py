@@ -130,7 +130,7 @@ def _follow(job: Job, line: Connection) -> None:
     checkpoint = _start(job)
     group = _join(job, Rendezvous.at(line.recv()))
     runner = ShardRunner(checkpoint, group=group, num_blocks=job.num_blocks, block_size=BLOCK_SIZE, num_threads=1)
-    run_rank(Listener(group), runner)
+    run_rank(Listener(group), {0: runner})
     line.send(_volumes(group))
 
 

@@ -137,15 +137,19 @@ def _exchanges(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int
 
 
 def _logits(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
-    """In the last stage: each rank's part of the vocabulary, padded to the longest, to the first that shares the
-    weights; and from there, where shards have rows of their own, whole rows to the leader."""
-    if not shard_of(spec, parallel, rank=rank).is_last:
-        return
-    part, num_parts = parallel.weight_part(rank)
+    """Between stages: the wanted rows' hidden states, from the last one to all that share the head. Then each rank's
+    part of the vocabulary, padded to the longest, to the first of these; and from there, where shards have rows of
+    their own, whole rows to the leader."""
+    part, num_parts = parallel.head_part(rank)
+    axis = "pipeline" if parallel.pp > 1 else "tensor"
     if part > 0:
         part_bytes = -(-spec.vocab_size // num_parts) * FLOAT32_BYTES
-        yield TrafficKey("tensor", "gather", "logits"), rows.num_wanted * part_bytes
-    elif parallel.place(rank).shard > 0:
+        yield TrafficKey(axis, "gather", "logits"), rows.num_wanted * part_bytes
+        return
+    if parallel.pp > 1:
+        row_bytes = (spec.embedding_dim or spec.hidden_size) * spec.dtype_bytes
+        yield TrafficKey(axis, "all_gather", "hidden"), (num_parts - 1) * rows.num_wanted * row_bytes
+    if parallel.place(rank).shard > 0:
         yield TrafficKey("cache", "gather", "logits"), rows.num_wanted * spec.vocab_size * FLOAT32_BYTES
 
 

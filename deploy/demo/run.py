@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from headway.client.stack import find_stack
+from deploy.demo.stack import headway, run_python, running_stack
 from headway.core.errors import HeadwayError
 from headway.core.units import format_duration
 
@@ -53,28 +53,15 @@ class DemoError(Exception):
 
 def run_demo(state_dir: Path) -> None:
     run_python("-m", "deploy.demo.make_model", "--out", str(MODEL))
-    try:
-        headway("up", "--model", str(MODEL), "--port", "0", "--detach", state_dir=state_dir)
+    with running_stack(state_dir, "--model", str(MODEL)) as stack:
         print(f"\n> {QUESTION}\n", flush=True)
-        timing = ask(find_stack(state_dir).http_url, QUESTION)
+        timing = ask(stack.http_url, QUESTION)
         print(
             f"\n\n{timing.num_tokens} tokens: TTFT {format_duration(timing.ttft_s)}, "
             f"TPOT {format_duration(timing.tpot_s)}, as the client measured them\n",
             flush=True,
         )
         headway("plan", "show", state_dir=state_dir)
-    finally:
-        if (state_dir / "stack.json").exists():
-            headway("down", state_dir=state_dir)
-
-
-def headway(*arguments: str, state_dir: Path) -> None:
-    print(f"\n$ headway {' '.join(arguments)}", flush=True)
-    run_python("-m", "headway.cli", *arguments, "--state-dir", str(state_dir))
-
-
-def run_python(*arguments: str) -> None:
-    subprocess.run([sys.executable, *arguments], check=True)
 
 
 def ask(http_url: str, question: str) -> Timing:

@@ -40,6 +40,3 @@ def test_faults_end_with_a_hint(headway: Run) -> None:
     assert result.returncode == 1
     assert "The zoo has no model 'gpt9'" in result.stderr
     assert "hint:" in result.stderr
-    result = headway("profile", "model", "zoo:gpt3-1b-small")
-    assert result.returncode == 1
-    assert "--capture-only" in result.stderr

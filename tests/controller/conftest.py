@@ -15,11 +15,14 @@ import pytest
 from headway.controller.process import ProcessRecord, ProcessSpec
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.deployment import Deployment, WorkerOptions
+from headway.core.hardware.profile import LinkProfile
 from headway.core.latency import LatencyModel
 from headway.core.mesh import ParallelConfig
 from headway.core.model import Family, ModelSpec
 from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 from headway.core.profile import Profile
+from headway.core.stage_profile import StageProfile
+from headway.planner.jobs import PlacementJobs
 from headway.planner.service import PlannerService
 from headway.planner.servicer import PlannerServicer
 from headway.rpc.interceptors import CallInterceptor
@@ -27,7 +30,7 @@ from headway.rpc.peers import Peers
 from headway.store.documents import Documents
 from headway.store.membership import Member, Membership
 from headway.store.redis import Database
-from headway.store.schema import PROCESS, PROFILE
+from headway.store.schema import HARDWARE_LINKS, PROCESS, PROFILE, STAGE_PROFILE
 from headway.v1 import planner_pb2_grpc, worker_pb2_grpc
 from tests.controller.scripted import ScriptedWorker
 from tests.controller.stack import OWN_MEMBER, Control, Serve, Stack
@@ -205,7 +208,7 @@ async def serve(database: Database) -> AsyncIterator[Serve]:
 
             async def renew(state: str, model: str) -> None:
                 nonlocal member
-                member = replace(member, state=state, model=model)
+                member = replace(member, state=state, models=(model,) if model else ())
                 await Membership(database).renew(member)
 
             await renew("ready", "")
@@ -222,9 +225,18 @@ async def serve(database: Database) -> AsyncIterator[Serve]:
 @pytest.fixture
 async def planner(serve: Serve, database: Database) -> None:
     """A planner in this process."""
-    service = PlannerService(Documents(database, PROFILE, Profile))
+    link_profiles = Documents(database, HARDWARE_LINKS, LinkProfile)
+    service = PlannerService(
+        Documents(database, PROFILE, Profile),
+        stage_profiles=Documents(database, STAGE_PROFILE, StageProfile),
+        link_profiles=link_profiles,
+    )
     add = planner_pb2_grpc.add_PlannerServiceServicer_to_server
-    await serve("planner", "planner", lambda server: add(PlannerServicer(service), server))
+    await serve(
+        "planner",
+        "planner",
+        lambda server: add(PlannerServicer(service, placements=PlacementJobs(link_profiles)), server),
+    )
 
 
 @pytest.fixture

@@ -28,20 +28,23 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self._database = database
         self._on_state = on_state
         self._state = "starting"
-        self._loaded = worker_pb2.LoadModelRequest()
+        self._loaded: dict[str, worker_pb2.LoadModelRequest] = {}
 
     async def GetWorker(  # noqa: N802 - the method's name in the protocol
         self, request: worker_pb2.GetWorkerRequest, context: Context
     ) -> worker_pb2.GetWorkerResponse:
+        first = next(iter(self._loaded.values()), worker_pb2.LoadModelRequest())
         hardware = Hardware(device="cpu", name="Scripted CPU", num_threads=1, memory_bytes=self.memory_bytes)
         return worker_pb2.GetWorkerResponse(
             worker_id=self.worker_id,
             hardware=to_pb(hardware, common_pb2.Hardware),
             state=self._state,
-            model=self._loaded.model,
-            plan_id=self._loaded.plan_id,
-            rank=self._loaded.rank,
-            group_epoch=self._loaded.rendezvous.rpartition("/")[2],
+            rank=first.rank,
+            group_epoch=first.rendezvous.rpartition("/")[2],
+            replicas=[
+                worker_pb2.LoadedReplica(model=loaded.model, plan_id=loaded.plan_id, state=self._state)
+                for loaded in self._loaded.values()
+            ],
         )
 
     async def LoadModel(  # noqa: N802
@@ -54,7 +57,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         if self.num_failing_loads > 0:
             self.num_failing_loads -= 1
             raise UnavailableError("The machine has no memory left.")
-        self._loaded = worker_pb2.LoadModelRequest()
+        self._loaded.pop(request.model, None)
         await self._become("loading")
         if len(request.worker_ids) > 1 and not request.rendezvous:
             request.rendezvous = f"127.0.0.1:9/{uuid.uuid4().hex}"
@@ -64,14 +67,14 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             yield worker_pb2.LoadModelResponse(fraction=step / 4, stage="reading weights")
             await asyncio.sleep(seconds / 4)
         await self._wait_for_ranks(request)
-        self._loaded = request
+        self._loaded[request.model] = request
         await self._become("rank" if request.rank else "ready")
         yield worker_pb2.LoadModelResponse(fraction=1.0, done=True)
 
     async def WatchLoad(  # noqa: N802
         self, request: worker_pb2.WatchLoadRequest, context: Context
     ) -> AsyncIterator[worker_pb2.WatchLoadResponse]:
-        loaded = self._loaded
+        loaded = next(iter(self._loaded.values()))
         yield worker_pb2.WatchLoadResponse(
             model=loaded.model,
             num_blocks=loaded.num_blocks,
@@ -90,9 +93,15 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     async def Drain(  # noqa: N802
         self, request: worker_pb2.DrainRequest, context: Context
     ) -> worker_pb2.DrainResponse:
-        await self._tell(f"drain {self._loaded.model}")
+        await self._tell(f"drain {request.model or next(iter(self._loaded))}")
         await self._become("draining")
         return worker_pb2.DrainResponse()
+
+    async def UnloadModel(  # noqa: N802
+        self, request: worker_pb2.UnloadModelRequest, context: Context
+    ) -> worker_pb2.UnloadModelResponse:
+        self._loaded.pop(request.model, None)
+        return worker_pb2.UnloadModelResponse()
 
     async def _wait_for_ranks(self, request: worker_pb2.LoadModelRequest) -> None:
         key = f"{self._database.namespace}:{request.rendezvous}"
@@ -102,7 +111,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
 
     async def _become(self, state: str) -> None:
         self._state = state
-        await self._on_state(state, self._loaded.model)
+        await self._on_state(state, next(iter(self._loaded), ""))
 
     async def _tell(self, event: str) -> None:
         await self._database.redis.rpush(f"{self._database.namespace}:events", f"{self.worker_id}: {event}")
@@ -112,7 +121,7 @@ async def main(config: ProcessConfig) -> None:
     async with hosting("worker", config) as host:
 
         async def renew(state: str, model: str) -> None:
-            await host.update_member(state=state, model=model)
+            await host.update_member(state=state, models=(model,) if model else ())
 
         worker = ScriptedWorker(host.member_id, host.database, on_state=renew)
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, host.server)

@@ -12,17 +12,24 @@ from headway.controller.clients.worker import WorkerClient
 from headway.controller.desired import DesiredPlan
 from headway.controller.fleet import Fleet
 from headway.controller.launchers.local import LocalLauncher
+from headway.controller.placements import Placements
 from headway.controller.process import ProcessRecord, ProcessSpec
+from headway.controller.replacement import ReplacementDuty
+from headway.controller.replanning import Replanning
 from headway.controller.service import ControllerService
 from headway.controller.supervisor import Supervisor
+from headway.core.catalogue import built_in_catalogue
 from headway.core.deployment import Deployment
+from headway.core.placement_plan import PlacementPlan
 from headway.core.plan import EngineLimits, ServingPlan
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
 from headway.store.membership import Member, Membership
 from headway.store.plans import PlanStore
 from headway.store.redis import Database
-from headway.store.schema import DEPLOYMENT, PROCESS
+from headway.store.replacements import ReplacementStore
+from headway.store.schema import DEPLOYMENT, PLACEMENT, PROCESS
+from headway.store.traffic import TrafficStore
 
 OWN_MEMBER = Member(
     kind="controller", member_id="controller", endpoint="127.0.0.1:1", metrics_endpoint="", pid=1, started_at_s=1.0
@@ -42,16 +49,32 @@ class Stack:
             membership=self.membership,
             peers=peers,
         )
+        stored, planner = Documents(database, PLACEMENT, PlacementPlan), PlannerClient(peers)
+        fleet = Fleet(WorkerClient(peers), plans=self.plans, end_process=self.supervisor.end_run)
+        desired = DesiredPlan(self.plans, planner=planner, limits=deployment.limits, placements=stored)
         self.service = ControllerService(
             deployment,
             supervisor=self.supervisor,
-            fleet=Fleet(WorkerClient(peers), plans=self.plans, end_process=self.supervisor.end_run),
-            desired=DesiredPlan(self.plans, planner=PlannerClient(peers), limits=deployment.limits),
+            fleet=fleet,
+            desired=desired,
             profiler=ProfilerClient(peers),
             plans=self.plans,
             deployments=Documents(database, DEPLOYMENT, Deployment),
             peers=peers,
             own_member=lambda: OWN_MEMBER,
+        )
+        self.placements = Placements(stored, planner=planner, desired=desired, fleet=fleet, limits=deployment.limits)
+        replanning = Replanning(
+            planner=planner,
+            placements=self.placements,
+            desired=desired,
+            fleet=fleet,
+            traffic=TrafficStore(database),
+            apply=self.service.apply,
+            catalogue=built_in_catalogue(),
+        )
+        self.replacement = ReplacementDuty(
+            ReplacementStore(database), replanning=replanning, is_ready=lambda: self.service.status().ready
         )
         self._database = database
         self._planner = PlannerClient(peers)

@@ -3,12 +3,14 @@
 import random
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import pytest
 
-from headway.controller.reconcile import Action, Work, reconcile, startable, work_of
+from headway.controller.reconcile import Action, Work, reconcile, startable, works_of
 from headway.core.mesh import ParallelConfig
+
+Works: TypeAlias = dict[str, tuple[Work, ...]]
 
 
 def work(model: str, *worker_ids: str, num_blocks: int = 100) -> Work:
@@ -28,22 +30,21 @@ def work(model: str, *worker_ids: str, num_blocks: int = 100) -> Work:
     )
 
 
-def works(models: str, *, num_blocks: int = 100) -> dict[str, Work]:
-    """`works("a:w0 b:w1,w2")`: model a on w0, model b on w1 and w2 together."""
-    groups = [group.split(":") for group in models.split()]
-    return {
-        worker_id: work(model, *worker_ids.split(","), num_blocks=num_blocks)
-        for model, worker_ids in groups
-        for worker_id in worker_ids.split(",")
-    }
+def works(models: str, *, num_blocks: int = 100) -> Works:
+    """`works("a:w0 b:w0 c:w1,w2")`: models a and b on w0, model c on w1 and w2 together."""
+    found: Works = {}
+    for model, worker_ids in (group.split(":") for group in models.split()):
+        group = work(model, *worker_ids.split(","), num_blocks=num_blocks)
+        found |= {worker_id: (*found.get(worker_id, ()), group) for worker_id in group.worker_ids}
+    return found
 
 
-def served(models: str, *empty: str) -> dict[str, Work | None]:
+def served(models: str, *empty: str) -> Works:
     """What workers serve, and those that serve nothing."""
-    return {**works(models), **dict.fromkeys(empty)}
+    return {**works(models), **dict.fromkeys(empty, ())}
 
 
-def start(wanted: dict[str, Work], serving: dict[str, Work | None], busy: tuple[str, ...] = ()) -> list[str]:
+def start(wanted: Works, serving: Works, busy: tuple[str, ...] = ()) -> list[str]:
     actions = reconcile(wanted, serving=dict(sorted(serving.items())))
     return [str(action) for action in startable(actions, wanted=wanted, serving=serving, busy=busy)]
 
@@ -51,18 +52,19 @@ def start(wanted: dict[str, Work], serving: dict[str, Work | None], busy: tuple[
 def test_a_plan_becomes_the_work_of_each_worker(make_plan: Callable[..., Any]) -> None:
     plan = make_plan({"worker-0": "a", "worker-1": ("b", 200)})
     expected = {"worker-0": work("a", "worker-0"), "worker-1": work("b", "worker-1", num_blocks=200)}
-    assert work_of(plan) == {
-        worker_id: replace(wanted, group_id=worker_id.replace("worker", "group"))
+    assert works_of(plan) == {
+        worker_id: (replace(wanted, group_id=worker_id.replace("worker", "group")),)
         for worker_id, wanted in expected.items()
     }
 
 
 def test_all_workers_of_a_group_have_one_work(make_plan: Callable[..., Any]) -> None:
-    wanted = work_of(make_plan({"worker-1,worker-0": "a"}))
-    assert wanted["worker-0"] is wanted["worker-1"]
-    assert wanted["worker-0"].worker_ids == ("worker-1", "worker-0")
-    assert wanted["worker-0"].leader == "worker-1"
-    assert wanted["worker-0"].parallel == ParallelConfig(tp=2)
+    wanted = works_of(make_plan({"worker-1,worker-0": "a"}))
+    ((first,), (second,)) = wanted["worker-0"], wanted["worker-1"]
+    assert first is second
+    assert first.worker_ids == ("worker-1", "worker-0")
+    assert first.leader == "worker-1"
+    assert first.parallel == ParallelConfig(tp=2)
 
 
 def test_nothing_is_done_where_nothing_differs() -> None:
@@ -88,7 +90,7 @@ def test_a_restarted_worker_is_loaded_again_while_the_other_serves() -> None:
 
 def test_a_group_of_which_one_worker_serves_nothing_is_loaded_whole() -> None:
     assert start(works("a:w0,w1"), served("", "w0", "w1")) == ["w0, w1: load a (100 blocks, tp 2)"]
-    assert start(works("a:w0,w1"), served("a:w0,w1") | {"w1": None}) == [
+    assert start(works("a:w0,w1"), served("a:w0,w1") | {"w1": ()}) == [
         "w0, w1: reload a (100 blocks, tp 2, before 100)"
     ]
 
@@ -173,15 +175,38 @@ def test_a_model_that_is_not_wanted_any_more_is_drained_last() -> None:
     assert start(wanted, served("a:w0 b:w1,w2")) == ["w1, w2: drain b"]
 
 
-def random_groups(workers: list[str], *, largest: int, generator: random.Random) -> dict[str, Work]:
-    """Groups of some of the workers, with some models."""
-    rest, found = generator.sample(workers, len(workers)), dict[str, Work]()
+def test_models_of_one_worker_are_loaded_one_after_the_other() -> None:
+    wanted = works("a:w0 b:w0 c:w0 a:w1")
+    assert start(wanted, served("", "w0", "w1")) == ["w0: load a (100 blocks)", "w1: load a (100 blocks)"]
+    assert start(wanted, served("a:w0", "w1"), busy=("w1",)) == ["w0: load b (100 blocks)"]
+    assert start(wanted, served("a:w0 c:w0 a:w1")) == ["w0: load b (100 blocks)"]
+    assert reconcile(wanted, serving=served("c:w0 a:w0 b:w0 a:w1")) == []
+
+
+def test_a_model_gives_way_to_another_beside_those_that_stay() -> None:
+    serving = served("a:w0 b:w0")
+    assert start(works("a:w0 c:w0"), serving) == ["w0: drain b, load c (100 blocks)"]
+    assert start(works("a:w0"), serving) == ["w0: drain b"]
+    changed = {"w0": (*works("a:w0")["w0"], *works("b:w0", num_blocks=200)["w0"])}
+    assert start(changed, serving) == ["w0: reload b (200 blocks, before 100)"]
+
+
+def test_what_moves_from_a_shared_worker_is_loaded_elsewhere_first() -> None:
+    wanted = works("a:w0 b:w1")
+    assert start(wanted, served("a:w0 b:w0", "w1")) == ["w1: load b (100 blocks)"]
+    assert start(wanted, served("a:w0 b:w0 b:w1")) == ["w0: drain b"]
+
+
+def random_groups(workers: list[str], *, largest: int, generator: random.Random) -> Works:
+    """Groups of some of the workers, with some models; lone ones may have several."""
+    rest, found = generator.sample(workers, len(workers)), Works()
     while rest:
         size = generator.randint(1, min(largest, len(rest)))
         members, rest = rest[:size], rest[size:]
         if generator.random() < 0.8:
-            group = work(generator.choice("abc"), *members, num_blocks=generator.choice((100, 200)))
-            found |= dict.fromkeys(members, group)
+            models = generator.sample("abc", generator.randint(1, 3 if size == 1 else 1))
+            groups = [work(model, *members, num_blocks=generator.choice((100, 200))) for model in models]
+            found |= dict.fromkeys(members, tuple(groups))
     return found
 
 
@@ -192,28 +217,31 @@ def test_every_way_ends_at_the_plan_and_keeps_served_what_it_can(largest: int, s
     generator = random.Random(seed)
     workers = [f"w{index}" for index in range(generator.randint(1, 6))]
     wanted = random_groups(workers, largest=largest, generator=generator)
-    serving: dict[str, Work | None] = {
-        **dict.fromkeys(workers),
+    serving: Works = {
+        **dict.fromkeys(workers, ()),
         **random_groups(workers, largest=largest, generator=generator),
     }
     running: list[Action] = []
-    num_replicas = {model: len({w for w in wanted.values() if w.model == model}) for model in "abc"}
+    num_replicas = {model: len({w for ws in wanted.values() for w in ws if w.model == model}) for model in "abc"}
 
     for _ in range(200):
         busy = {worker_id for action in running for worker_id in action.involved}
         for action in startable(reconcile(wanted, serving=serving), wanted=wanted, serving=serving, busy=busy):
             assert busy.isdisjoint(action.involved), "two actions on one worker"
             busy |= set(action.involved)
-            serving |= dict.fromkeys(action.involved)
+            for name in action.involved:
+                serving[name] = tuple(work for work in serving[name] if work not in action.before)
+            serving |= dict.fromkeys(action.ended, ())
             running.append(action)
             models = {work.model for work in action.before}
             if largest == 1 and action.after is not None and models == {action.after.model}:
-                left = {work.model for work in serving.values() if work is not None}
+                left = {work.model for works in serving.values() for work in works}
                 assert num_replicas[action.after.model] == 1 or models <= left, "its last replica went for a reload"
         if not running:
             break
         action = running.pop(generator.randrange(len(running)))
         if action.after is not None and not action.ended:
-            serving |= dict.fromkeys(action.worker_ids, action.after)
+            for name in action.worker_ids:
+                serving[name] = (*serving[name], action.after)
 
-    assert {worker: w for worker, w in serving.items() if w} == wanted
+    assert {name: set(ws) for name, ws in serving.items() if ws} == {name: set(ws) for name, ws in wanted.items()}

@@ -17,11 +17,18 @@ from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError
 from headway.core.profile import Profile
 from headway.profiler.captures import Captures
+from headway.profiler.hardware.service import HardwareService
 from headway.profiler.imports import ImportedProfiles
+from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.jobs import MeasuringJobs
+from headway.profiler.jobs.store import JobStore
+from headway.profiler.machines import Machines
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
+from headway.profiler.shelf import Shelf
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
+from headway.store.hardware import HardwareTimings
 from headway.store.membership import Membership
 from headway.store.redis import Database
 from headway.store.schema import DEPLOYMENT, PROFILE
@@ -106,6 +113,7 @@ async def test_another_plan_is_shown_checked_and_applied(
     make_model: Any,
     database: Database,
 ) -> None:
+    worker.memory_bytes = 512 * 1024**2  # no room for two at once
     async with controlling(deployment, []) as stack:
         service = stack.service
         await until(lambda: service.status().ready, what="readiness")
@@ -148,7 +156,12 @@ async def test_plans_and_status_travel_over_grpc(
 ) -> None:
     ended: list[bool] = []
     async with controlling(deployment, []) as stack:
-        servicer = ControllerServicer(stack.service, on_shutdown=lambda: ended.append(True))
+        servicer = ControllerServicer(
+            stack.service,
+            placements=stack.placements,
+            replacement=stack.replacement,
+            on_shutdown=lambda: ended.append(True),
+        )
         add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
         await serve("controller", "controller", lambda server: add(servicer, server))
         await until(lambda: stack.service.status().ready, what="readiness")
@@ -200,10 +213,14 @@ async def test_a_profile_is_measured_once_all_serves_and_nothing_is_reloaded(
         controlling(replace(deployment, profile=True), []) as stack,
         Peers(Membership(database)).watching() as peers,
     ):
+        machines, fleet, catalogue = Machines(), Fleet(peers), built_in_catalogue()
         profiler = ProfilerServicer(
-            ProfilerService(peers, Documents(database, PROFILE, Profile)),
-            imported=ImportedProfiles(database, catalogue=built_in_catalogue()),
+            ProfilerService(peers, Documents(database, PROFILE, Profile), machines=machines),
+            imported=ImportedProfiles(database, catalogue=catalogue),
             captures=Captures(),
+            jobs=MeasuringJobs(fleet, machines, JobStore(database), catalogue=catalogue),
+            shelf=Shelf(database, fleet),
+            hardware=HardwareService(fleet, machines, HardwareTimings(database)),
         )
         add = profiler_pb2_grpc.add_ProfilerServiceServicer_to_server
         await serve("profiler", "profiler", lambda server: add(profiler, server))

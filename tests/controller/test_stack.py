@@ -6,6 +6,7 @@ from typing import Any
 from headway.controller.machine import Machine, read_machine
 from headway.controller.stack import SERVICE_KINDS, ChildSettings, resolve_workers, wanted_processes
 from headway.core.deployment import Deployment, GatewayOptions, WorkerOptions
+from headway.core.line import QueuePolicy
 
 MACHINE = Machine(num_cores=8, available_bytes=10_000)
 SETTINGS = ChildSettings(
@@ -29,9 +30,26 @@ def test_a_worker_is_told_its_share_and_stands_back_for_services(make_model: Any
     command = " ".join(worker.command)
     assert "-m headway.worker --namespace ns --member-id worker-0" in command
     assert "--device cpu --num-threads 3 --memory-bytes 77 --group-id group-0" in command
-    assert worker.environment["OMP_NUM_THREADS"] == "3"
-    assert service.environment["OMP_NUM_THREADS"] == "1"
+    assert worker.runtime["OMP_NUM_THREADS"] == "3"
+    assert service.runtime["OMP_NUM_THREADS"] == "1"
     assert worker.niceness > service.niceness == 0
+
+
+def test_policies_tenants_and_retention_reach_those_who_go_by_them(make_model: Any) -> None:
+    deployment = make_deployment(
+        make_model,
+        queue_policy=QueuePolicy.LEAST_SLACK,
+        gateway=GatewayOptions(tenants="/etc/tenants.yaml"),
+        traffic_retention_s=60.0,
+        answer_overhead_s=0.004,
+    )
+    commands = {spec.name: " ".join(spec.command) for spec in wanted_processes(deployment, settings=SETTINGS)}
+    told = {name for name, command in commands.items() if "--queue-policy least-slack" in command}
+    assert told == {"worker-0", "worker-1", "router"}
+    assert "--tenants /etc/tenants.yaml" in commands["gateway"]
+    assert "--traffic-retention-s 60.0" in commands["router"]
+    told = {name for name, command in commands.items() if "--answer-overhead-s 0.004" in command}
+    assert told == {"router", "gateway"}
 
 
 def test_no_secret_stands_on_a_command_line(make_model: Any) -> None:

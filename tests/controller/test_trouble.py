@@ -5,14 +5,14 @@ from typing import Any
 
 import pytest
 
-from headway.controller.reconcile import Work, work_of
+from headway.controller.reconcile import Work, works_of
 from headway.controller.trouble import LoadTrouble
 from headway.core.errors import NotFoundError, UnavailableError
 
 
 @pytest.fixture
 def work(make_plan: Any) -> Work:
-    wanted: Work = work_of(make_plan({"worker-0": "llama"}))["worker-0"]
+    wanted: Work = works_of(make_plan({"worker-0": "llama"}))["worker-0"][0]
     return wanted
 
 

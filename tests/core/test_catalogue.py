@@ -81,6 +81,8 @@ def test_it_has_the_hardware_and_fabrics_that_plans_ask_for() -> None:
         ("Tesla V100-SXM2-32GB", "V100-32"),
         ("AMD Instinct MI300X", "MI300X"),
         ("Strange", "GPU"),
+        ("NVIDIA RTX A1000", "GPU"),
+        ("NVIDIA L40", "GPU"),
     ],
 )
 def test_a_device_is_known_by_the_longest_of_its_names(name: str, device: str) -> None:

@@ -74,6 +74,10 @@ def test_ranks_and_places_are_one_to_one(layout: ParallelConfig) -> None:
         assert parts == [(index, len(parts)) for index in range(len(parts))]
         assert layout.weight_ranks(rank)[layout.weight_part(rank)[0]] == rank
         assert {layout.place(mate).stage for mate in layout.weight_ranks(rank)} == {places[rank].stage}
+        heads = [layout.head_part(mate) for mate in layout.head_ranks(rank)]
+        assert heads == [(index, len(parts) * layout.pp) for index in range(len(heads))]
+        assert layout.head_ranks(rank)[layout.head_part(rank)[0]] == rank
+        assert set(layout.weight_ranks(rank)) <= set(layout.head_ranks(rank))
         assert rank in layout.cache_ranks(rank)
         assert len(layout.cache_ranks(rank)) == layout.cp
         if (following := layout.next_rank(rank)) is not None:
@@ -93,18 +97,20 @@ def test_every_part_is_held_by_the_ranks_that_should_hold_it(spec: ModelSpec) ->
         shards = [shard_of(spec, layout, rank=rank) for rank in range(layout.num_ranks)]
         num_copies = layout.cp if layout.cp_ffn == "data" else 1  # of every piece of weight
         heads, rows, experts = Counter[tuple[int, int]](), Counter[int](), Counter[tuple[int, int]]()
+        head_rows = Counter[int]()
         for shard in shards:
             for layer in shard.layers:
                 heads.update((layer, head) for head in shard.query_heads)
                 experts.update((layer, expert) for expert in shard.experts)
             rows.update(shard.vocab if shard.is_first else ())
+            head_rows.update(shard.head)
             group = spec.num_heads // spec.num_kv_heads
             assert {head // group for head in shard.query_heads} == set(shard.kv_heads)
             assert len(shard.query_heads) % len(shard.kv_heads) == 0
         num_experts = spec.experts.num_experts if spec.experts else 0
         assert heads == dict.fromkeys(product(range(spec.num_layers), range(spec.num_heads)), num_copies)
         assert experts == dict.fromkeys(product(range(spec.num_layers), range(num_experts)), num_copies)
-        assert rows == dict.fromkeys(range(spec.vocab_size), num_copies)
+        assert rows == head_rows == dict.fromkeys(range(spec.vocab_size), num_copies)
     assert num_checked > 10
 
 
@@ -158,13 +164,12 @@ def test_what_does_not_go_is_refused_with_what_does(
     assert text in str(caught.value)
 
 
-def test_an_encoder_is_refused_by_the_axis_that_was_asked_for() -> None:
+def test_an_encoder_has_no_cache_to_share() -> None:
     encoder = replace(SPEC, num_kv_heads=12, encoder=EncoderSpec(num_positions=64))
-    for axis in ("tp", "pp", "cp"):
-        with pytest.raises(InvalidArgumentError, match=f"runs on one worker, without {axis} 2") as caught:
-            check_parallel(encoder, ParallelConfig(**{axis: 2}), num_workers=2)
-        assert caught.value.field == axis
-        assert caught.value.hint == "Use one worker."
+    check_parallel(encoder, ParallelConfig(tp=2, pp=2), num_workers=4)
+    with pytest.raises(InvalidArgumentError, match="no keys and values to share over cp 2") as caught:
+        check_parallel(encoder, ParallelConfig(cp=2), num_workers=2)
+    assert caught.value.field == "cp"
 
 
 def test_experts_are_spread_over_all_that_share_weights() -> None:

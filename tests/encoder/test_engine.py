@@ -1,5 +1,6 @@
 """The one-pass engine: order, batches, cancellation and failures, with a runner that counts."""
 
+import math
 from collections.abc import Sequence
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from headway.core.errors import AlreadyExistsError, InvalidArgumentError
 from headway.core.infer import InferOutput, InferRequest, InferSequence
 from headway.encoder.engine import EncoderEngine
+from headway.encoder.flight import Flight
 from headway.encoder.limits import EncoderLimits
 
 
@@ -18,6 +20,22 @@ class Runner:
     def __init__(self) -> None:
         self.batches: list[list[InferSequence]] = []
         self.fault: Exception | None = None
+
+    def wait(self, since_s: float) -> None:
+        self.waiting_since_s = since_s
+
+    @property
+    def free_s(self) -> float:
+        return -math.inf
+
+    def duration_s(self, sequences: Sequence[InferSequence]) -> float:
+        return 0.0
+
+    def foresee(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
+        return ready_s
+
+    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> Flight:
+        return Flight(finish=lambda: self.execute(sequences))
 
     def execute(self, sequences: Sequence[InferSequence]) -> list[bytes]:
         self.batches.append(list(sequences))

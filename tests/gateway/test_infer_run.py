@@ -41,11 +41,13 @@ class Workers:
 
     def __init__(self, *faults: Exception, delay_s: float = 0.0) -> None:
         self.endpoints: list[str] = []
+        self.requests: list[InferRequest] = []
         self._faults = deque(faults)
         self._delay_s = delay_s
 
     async def infer(self, endpoint: str, request: InferRequest, *, traceparent: str = "") -> list[Any]:
         self.endpoints.append(endpoint)
+        self.requests.append(request)
         await asyncio.sleep(self._delay_s)
         if self._faults:
             raise self._faults.popleft()
@@ -76,6 +78,17 @@ async def test_an_answer_releases_its_lease_with_its_time() -> None:
     assert release.outcome is Outcome.COMPLETE
     assert release.ttft_s is not None
     assert release.tpot_s is None
+
+
+async def test_a_worker_has_as_much_less_time_as_the_answer_takes_besides() -> None:
+    workers = Workers()
+    inferrer = Inferrer(router=Router(), workers=workers, resume_timeout_s=1, answer_overhead_s=40.0)
+    await inferrer.infer(job(slo=Slo(ttft_s=60.0)))
+    await inferrer.infer(job())
+    bounded, unbounded = (request.slo_s for request in workers.requests)
+    assert bounded is not None
+    assert 0 < bounded <= 20.0
+    assert unbounded is None
 
 
 async def test_a_lost_worker_is_replaced_by_another() -> None:

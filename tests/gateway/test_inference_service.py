@@ -66,12 +66,14 @@ def test_chat_and_token_ids_are_prompts_too(
 
 
 def test_n_stop_and_slo_are_heeded(stub: inference_pb2_grpc.InferenceServiceStub, world: World) -> None:
-    asked = request(options={"n": 2, "stop": ["brown"], "max_tokens": 99}, slo=common_pb2.Slo(ttft_s=3))
+    slo = common_pb2.Slo(ttft_s=3, e2e_s=9)
+    asked = request(options={"n": 2, "stop": ["brown"], "max_tokens": 99}, slo=slo, priority=4)
     texts = {0: "", 1: ""}
     for delta in stub.Generate(asked):
         texts[delta.index] += delta.text
     assert texts == {0: "The quick ", 1: "The quick "}
-    assert world.router.routed[-1].slo.ttft_s == 3
+    routed = world.router.routed[-1]
+    assert (routed.slo.ttft_s, routed.slo.e2e_s, routed.priority) == (3, 9, 4)
 
 
 @pytest.mark.parametrize(

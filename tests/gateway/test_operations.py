@@ -23,7 +23,7 @@ def test_models_are_listed(client: openai.OpenAI) -> None:
 
 def test_readiness_tells_what_is_missing(gateway: Gateway, world: World) -> None:
     assert httpx.get(f"{gateway.url}/ready").json() == {"ready": True, "waiting_for": []}
-    with world.without(lambda each: each.model == MODEL):
+    with world.without(lambda each: MODEL in each.models):
         wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 503)
         document = httpx.get(f"{gateway.url}/ready").json()
         assert document == {"ready": False, "waiting_for": [f"a worker that has '{MODEL}' loaded"]}

@@ -179,7 +179,7 @@ def member(kind: str, member_id: str, endpoint: str, *, model: str = "") -> Memb
         metrics_endpoint="",
         pid=os.getpid(),
         started_at_s=1.0,
-        model=model,
+        models=(model,) if model else (),
     )
 
 

@@ -8,19 +8,22 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
 
+from headway.cli.running import cluster_status
 from headway.client.stack import Stack, read_stack
+from headway.core.codec import to_document
 
 _UP_TIMEOUT_S = 90
 
 
 class RunningStack:
-    """Started by `start`, ended by `stop`. Everything goes through the command line, as a user's hands would."""
+    """Started by `start`, ended by `stop`. All but its status goes through the command line, as by a user's hands."""
 
     def __init__(self, state_dir: Path, models: dict[str, Path], *options: str) -> None:
         self.state_dir = state_dir
@@ -34,9 +37,11 @@ class RunningStack:
         return self
 
     def stop(self) -> None:
+        forked = self._descendants()  # whose command lines do not name the state directory
         result = self.headway("down")
         assert result.returncode == 0, result.stderr
         assert self.processes() == [], "headway down left processes behind"
+        wait_for(lambda: not any(map(_is_alive, forked)), timeout_s=5)  # forkservers end with the controller
 
     def headway(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs the `headway` command on this stack."""
@@ -55,9 +60,10 @@ class RunningStack:
         return self.stack.http_url
 
     def status(self) -> dict[str, Any]:
-        result = self.headway("status", "--json")
-        assert result.returncode == 0, result.stderr
-        document: dict[str, Any] = json.loads(result.stdout)
+        """What `headway status --json` prints, without the second that a command takes to start."""
+        with ThreadPoolExecutor(1) as pool:  # some callers have an event loop of their own
+            status = pool.submit(cluster_status, None, api_key=None, state_dir=self.state_dir).result()
+        document: dict[str, Any] = json.loads(json.dumps(to_document(status)))
         return document
 
     def processes(self) -> list[psutil.Process]:
@@ -104,10 +110,24 @@ class RunningStack:
     def wait_until_ready(self, *, timeout_s: float = 30) -> None:
         wait_for(lambda: httpx.get(f"{self.url}/ready", timeout=5).status_code == 200, timeout_s=timeout_s)
 
+    def _descendants(self) -> list[psutil.Process]:
+        stack = read_stack(self.state_dir)
+        if stack is None or not psutil.pid_exists(stack.supervisor.pid):
+            return []
+        return psutil.Process(stack.supervisor.pid).children(recursive=True)
+
     def logs(self) -> str:
         """The end of every log, for messages of failed tests."""
         paths = sorted(self.state_dir.rglob("*.log"))
         return "\n".join(f"--- {path.name}\n{path.read_text()[-2000:]}" for path in paths)
+
+
+def _is_alive(process: psutil.Process) -> bool:
+    """Not one that has ended and waits to be reaped."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
 
 
 def wait_for(condition: Callable[[], bool], *, timeout_s: float = 20, every_s: float = 0.05) -> None:

@@ -167,4 +167,9 @@ def test_a_plan_without_a_worker_moves_what_runs_there(
     assert list(changes) == ["worker-1: drain tiny"]
     assert {name: stream.texts.result() for name, stream in streams.items()} == expected
     assert movable.stack.metric("headway:streams_migrated_total") >= before + min(num_leaving, 1)
-    wait_for(lambda: "draining" in {w["state"] for w in movable.stack.status()["controller"]["workers"]}, timeout_s=20)
+    wait_for(lambda: _models_of(movable.stack, "worker-1") == [], timeout_s=20)
+
+
+def _models_of(stack: RunningStack, worker_id: str) -> list[str]:
+    workers = stack.status()["controller"]["workers"]
+    return next(list(worker["models"]) for worker in workers if worker["worker_id"] == worker_id)

@@ -63,8 +63,9 @@ class CachingWorker(ScriptedWorker):
     async def WatchBlocks(  # noqa: N802
         self, request: worker_pb2.WatchBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[worker_pb2.WatchBlocksResponse]:
-        self.requests.append((request.epoch, request.after_sequence_number))
-        epoch, number = self._epoch, request.after_sequence_number if request.epoch == self._epoch else 0
+        known = {position.epoch: position.after_sequence_number for position in request.others}
+        self.requests.append((max(known, default=""), max(known.values(), default=0)))
+        epoch, number = self._epoch, known.get(self._epoch, 0)
         if number == 0:
             number = len(self._log)
             yield self._message(number, [worker_pb2.BlockEvent(kind=STORED, block_hash=key) for key in self.held])
@@ -89,5 +90,5 @@ class CachingWorker(ScriptedWorker):
         self, number: int, events: list[worker_pb2.BlockEvent], *, snapshot: bool = True
     ) -> worker_pb2.WatchBlocksResponse:
         return worker_pb2.WatchBlocksResponse(
-            epoch=self._epoch, sequence_number=number, snapshot=snapshot, events=events
+            model=self._load.model, epoch=self._epoch, sequence_number=number, snapshot=snapshot, events=events
         )

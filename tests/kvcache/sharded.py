@@ -86,4 +86,6 @@ class ShardedWorker(CachingWorker):
             blocks=blocks,
             num_shards=2,
         )
-        return worker_pb2.GetBlockTablesResponse(sequences=[to_pb(sequence, common_pb2.SequenceBlocks)])
+        return worker_pb2.GetBlockTablesResponse(
+            sequences=[to_pb(sequence, common_pb2.SequenceBlocks)], model="llama", block_size=16
+        )

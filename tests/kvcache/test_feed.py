@@ -20,7 +20,7 @@ def update(
 
 
 def make_feed() -> tuple[Feed, PrefixIndex]:
-    index = PrefixIndex()
+    index = PrefixIndex[str]()
     feed = Feed("worker-0", index)
     assert feed.resume_from == Position()
     assert feed.apply(update(2, stored(0, 1), snapshot=True))
@@ -77,7 +77,7 @@ def test_the_index_is_right_after_every_update_however_the_stream_is_cut_and_los
     history: list[tuple[int, bool]], cuts: list[int], lost: set[int]
 ) -> None:
     """`cuts` splits the history into messages, of which `lost` never arrive; a gap brings a snapshot."""
-    index = PrefixIndex()
+    index = PrefixIndex[str]()
     feed, held, number = Feed("worker-0", index), set[bytes](), 0
     feed.apply(update(0, (), snapshot=True))
     for message, size in enumerate([*cuts, len(history)]):
@@ -89,6 +89,6 @@ def test_the_index_is_right_after_every_update_however_the_stream_is_cut_and_los
             continue
         if not feed.apply(update(number, events)):
             feed.apply(update(number, tuple(BlockEvent(key, stored=True) for key in held), snapshot=True))
-        assert index.lookup(sorted(held), worker_ids=["worker-0"]).get("worker-0", 0) == len(held)
+        assert index.lookup(sorted(held), holders=["worker-0"]).get("worker-0", 0) == len(held)
         assert index.num_blocks("worker-0") == len(held)
         assert feed.num_drifted_blocks == 0

@@ -18,7 +18,7 @@ class IndexMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.index = PrefixIndex()
+        self.index = PrefixIndex[str]()
         self.held: dict[str, set[bytes]] = {}
 
     @rule(worker_id=workers, block_hash=hashes)
@@ -50,7 +50,7 @@ class IndexMachine(RuleBasedStateMachine):
             num = next((i for i, block_hash in enumerate(prompt) if block_hash not in held), len(prompt))
             if num:
                 expected[worker_id] = num
-        assert self.index.lookup(prompt, worker_ids=among) == expected
+        assert self.index.lookup(prompt, holders=among) == expected
 
     @invariant()
     def equals_the_oracle(self) -> None:
@@ -65,20 +65,20 @@ TestIndex.settings = settings(max_examples=80, stateful_step_count=40, deadline=
 
 
 def test_a_gap_in_the_prefix_ends_the_match() -> None:
-    index = PrefixIndex()
+    index = PrefixIndex[str]()
     for block_hash in (HASHES[0], HASHES[2]):
         index.store("worker-0", block_hash)
-    assert index.lookup(HASHES[:3], worker_ids=["worker-0"]) == {"worker-0": 1}
+    assert index.lookup(HASHES[:3], holders=["worker-0"]) == {"worker-0": 1}
 
 
 def test_a_long_prompt_over_many_workers_is_looked_up_in_well_under_a_millisecond() -> None:
-    index, prompt = PrefixIndex(), [i.to_bytes(16) for i in range(256)]
+    index, prompt = PrefixIndex[str](), [i.to_bytes(16) for i in range(256)]
     worker_ids = [f"worker-{i}" for i in range(64)]
     for number, worker_id in enumerate(worker_ids):
         for block_hash in prompt[: 4 * number]:
             index.store(worker_id, block_hash)
     started_s = time.perf_counter()
     for _ in range(20):
-        matches = index.lookup(prompt, worker_ids=worker_ids)
+        matches = index.lookup(prompt, holders=worker_ids)
     assert (time.perf_counter() - started_s) / 20 < 0.002  # 0.1 ms on a machine that does nothing else
     assert matches == {f"worker-{i}": 4 * i for i in range(1, 64)}

@@ -48,7 +48,7 @@ class PinningWorker(CachingWorker):
         if request.request_id != f"req-of-{self.worker_id}":
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such request")
         sequence = common_pb2.SequenceBlocks(label=request.request_id, status="running")
-        return worker_pb2.GetBlockTablesResponse(sequences=[sequence])
+        return worker_pb2.GetBlockTablesResponse(sequences=[sequence], model="llama", block_size=16)
 
 
 async def pin(kvcache: RunningKvCache, name: str = "system", *, model: str = "llama") -> kvcache_pb2.PinnedPrefix:

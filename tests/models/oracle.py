@@ -10,6 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from headway.core.request import SamplingParams, TokenLogprobs
 from headway.runner.model_runner import ModelRunner
+from headway.runner.step_graphs import Capture
 from headway.store.checkpoint import read_checkpoint
 from tests.runner.stepper import Stepper
 
@@ -18,9 +19,16 @@ NUM_BLOCKS = 128
 TOLERANCE = 1e-4
 
 
-def load_runner(directory: Path, *, block_size: int = 16) -> ModelRunner:
+def load_runner(directory: Path, *, block_size: int = 16, capture: Capture | None = None) -> ModelRunner:
     checkpoint = read_checkpoint(directory)
-    return ModelRunner(checkpoint, num_blocks=NUM_BLOCKS, block_size=block_size, num_threads=1)
+    return ModelRunner(
+        checkpoint,
+        num_blocks=NUM_BLOCKS,
+        block_size=block_size,
+        max_num_seqs=len(PROMPT_LENGTHS),
+        capture=capture,
+        num_threads=1,
+    )
 
 
 def random_prompts(vocab_size: int, lengths: tuple[int, ...] = PROMPT_LENGTHS) -> list[list[int]]:
@@ -28,9 +36,11 @@ def random_prompts(vocab_size: int, lengths: tuple[int, ...] = PROMPT_LENGTHS) -
     return [[generator.randrange(vocab_size) for _ in range(length)] for length in lengths]
 
 
-def check_against_transformers(directory: Path, *, chunk_size: int = 10_000, max_tokens: int = 20) -> None:
+def check_against_transformers(
+    directory: Path, *, chunk_size: int = 10_000, max_tokens: int = 20, capture: Capture | None = None
+) -> None:
     """Greedy tokens, their log probabilities and the prompt's, for prompts of mixed lengths in one batch."""
-    runner = load_runner(directory)
+    runner = load_runner(directory, capture=capture)
     reference = AutoModelForCausalLM.from_pretrained(directory).eval()
     stepper = Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=chunk_size)
     prompts = random_prompts(runner.spec.vocab_size)

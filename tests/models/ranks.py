@@ -12,7 +12,7 @@ from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
 from headway.core.shard import shard_of
 from headway.models.attention import AttentionContext, LayerCache
-from headway.models.layout import Layout
+from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
 from headway.models.model import DTYPES, Model
 from headway.store.checkpoint import Checkpoint
@@ -65,6 +65,22 @@ class ThreadAxis:
         self._meeting.end()
 
 
+class StageAxis:
+    """A `HeadAxis` of stages that are computed one after the other, the first rank last."""
+
+    def __init__(self, brought: dict[int, Tensor], *, rank: int, size: int) -> None:
+        self.rank = rank
+        self.size = size
+        self._brought = brought
+
+    def gather(self, x: Tensor, *, site: str) -> list[Tensor] | None:
+        self._brought[self.rank] = x
+        return None if self.rank > 0 else [self._brought.pop(rank) for rank in range(self.size)]
+
+    def all_gather(self, x: Tensor, *, sizes: Sequence[int], site: str) -> list[Tensor]:
+        raise AssertionError("the stages are in one place")
+
+
 def layouts(spec: ModelSpec, *, tp: int, pp: int = 1) -> list[Layout]:
     """One a rank."""
     parallel = ParallelConfig(tp=tp, pp=pp)
@@ -73,8 +89,19 @@ def layouts(spec: ModelSpec, *, tp: int, pp: int = 1) -> list[Layout]:
     for rank in range(parallel.num_ranks):
         place = parallel.place(rank)
         axis = ThreadAxis(meetings[place.stage], rank=place.tensor, size=tp)
-        layouts.append(Layout(shard_of(spec, parallel, rank=rank), axis))
+        part, num_parts = parallel.head_part(rank)
+        head = axis if pp == 1 else StageAxis({}, rank=part, size=num_parts)
+        layouts.append(Layout(shard_of(spec, parallel, rank=rank), axis, head))
     return layouts
+
+
+def stages_of(spec: ModelSpec, parallel: ParallelConfig) -> list[Layout]:
+    """Those of a pipeline in one process, the first stage first."""
+    brought: dict[int, Tensor] = {}
+    return [
+        Layout(shard_of(spec, parallel, rank=rank), Alone(), StageAxis(brought, rank=rank, size=parallel.pp))
+        for rank in reversed(range(parallel.pp))
+    ]
 
 
 def run_ranks(layouts: Sequence[Layout], function: Callable[[Layout], R]) -> list[R]:
@@ -158,7 +185,7 @@ def _step(
     for model, cache in stages:
         hidden = model.forward(token_ids.long(), context, cache, entering=hidden, rows=rows)
     assert hidden is not None
-    return stages[-1][0].compute_logits(hidden)
+    return [model.compute_logits(hidden) for model, _ in stages][-1]
 
 
 def _num_blocks(prompts: list[list[int]]) -> int:

@@ -175,7 +175,7 @@ NUM_PADDING_POSITIONS = {"opt": 2}
 
 
 def counted_weight_bytes(spec: ModelSpec, layout: Layout, model: Model) -> int:
-    """Of the parameters that a rank allocates; a tied head is packed apart from the embedding."""
+    """Of the parameters that a rank allocates; a tied head is packed apart from the embedding whose rows it shares."""
     shard = layout.shard
     matrix_bytes = 1 if spec.quantization else spec.dtype_bytes
     num_bytes = 0
@@ -183,15 +183,20 @@ def counted_weight_bytes(spec: ModelSpec, layout: Layout, model: Model) -> int:
         element_bytes = spec.dtype_bytes if name.endswith(NOT_QUANTISED) and "gate_proj" not in name else matrix_bytes
         if name.endswith("shared_expert_gate.weight"):
             element_bytes = spec.dtype_bytes
-        if name in EMBEDDINGS and not shard.is_first:
-            assert spec.tied_embeddings
-            element_bytes = matrix_bytes
-        if name not in UNCOUNTED:
-            num_bytes += sum(part.view.numel() * element_bytes for part in parts if part.view.dim() == 2)
+        sizes = [part.view.numel() * element_bytes for part in parts if part.view.dim() == 2]
+        if name in EMBEDDINGS:
+            num_tables = int(shard.is_first)  # what else the embedding fills is the head that is tied to it
+            assert len(parts) - num_tables <= spec.tied_embeddings
+            sizes = [
+                part.view.numel() * (spec.dtype_bytes if index < num_tables else matrix_bytes)
+                for index, part in enumerate(parts)
+            ]
+        num_bytes += 0 if name in UNCOUNTED else sum(sizes)
     if shard.is_first:
         num_bytes -= NUM_PADDING_POSITIONS.get(spec.family, 0) * spec.hidden_size * spec.dtype_bytes
-    if spec.tied_embeddings and shard.is_first and shard.is_last:
-        num_bytes += len(layout.shard.vocab) * (spec.embedding_dim or spec.hidden_size) * matrix_bytes
+    is_sharing = shard.head.start >= shard.vocab.start and shard.head.stop <= shard.vocab.stop
+    if spec.tied_embeddings and shard.is_first and is_sharing:
+        num_bytes += len(shard.head) * (spec.embedding_dim or spec.hidden_size) * matrix_bytes
     return num_bytes
 
 

@@ -23,7 +23,10 @@ DIED: Final = "died"
 """The result of a rank whose process ended by itself."""
 
 _processes = multiprocessing.get_context("forkserver")
-_processes.set_forkserver_preload(["pytest", "headway.engine.engine", "headway.runner.model_runner"])
+# Ranks that import a test's module would each import transformers.
+_processes.set_forkserver_preload(
+    ["pytest", "headway.engine.engine", "headway.runner.model_runner", "tests.checkpoints"]
+)
 
 
 def run_ranks(

@@ -49,7 +49,7 @@ def generate_in(
         limits.get("host_blocks", 0) // num_shards,
     )
     runner = ShardRunner(checkpoint, group=group, num_blocks=num_blocks, num_host_blocks=num_host_blocks)
-    run_rank(Listener(group), runner)
+    run_rank(Listener(group), {0: runner})
     return None
 
 
@@ -57,7 +57,7 @@ def measure_in(group: RankGroup, directory: Path) -> tuple[float, list[int], lis
     """Seconds of a step, and what a sequence gets, undisturbed and with the measurement in the middle of it."""
     checkpoint = read_checkpoint(directory)
     if group.rank > 0:
-        run_rank(Listener(group), ShardRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS))
+        run_rank(Listener(group), {0: ShardRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS)})
         return None
     runner = ModelRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS)
     (undisturbed,) = make_stepper(runner).run()
@@ -87,7 +87,7 @@ def overlap_in(group: RankGroup, directory: Path) -> Outcome | None:
     """Each stage has a batch of its own; where one is finished, copies alone are started before the next."""
     checkpoint = read_checkpoint(directory)
     if group.rank > 0:
-        run_rank(Listener(group), ShardRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS, num_host_blocks=1))
+        run_rank(Listener(group), {0: ShardRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS, num_host_blocks=1)})
         return None
     runner = ModelRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS, num_host_blocks=1)
     stepper = make_sampling_stepper(runner)
@@ -126,7 +126,9 @@ def lose_in(group: RankGroup, directory: Path, victim: int, fate: signal.Signals
     note = directory / f"victim-{group.epoch}"
     if group.rank == victim:
         shard._forward = _Fate(shard._forward, fate, note)  # type: ignore[method-assign]
-    run = partial(run_rank, Listener(group), loaded) if isinstance(loaded, ShardRunner) else make_stepper(loaded).run
+    run = (
+        partial(run_rank, Listener(group), {0: loaded}) if isinstance(loaded, ShardRunner) else make_stepper(loaded).run
+    )
     with pytest.raises(RunnerLostError):
         run()
     pid, struck_s = note.read_text().split()
@@ -157,7 +159,7 @@ def traffic_in(group: RankGroup, directory: Path) -> dict[str, tuple[int, int]]:
     """(calls, bytes) by site of one decode of three sequences."""
     checkpoint = read_checkpoint(directory)
     if group.rank > 0:
-        run_rank(Listener(group), ShardRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS))
+        run_rank(Listener(group), {0: ShardRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS)})
     else:
         runner = ModelRunner(checkpoint, group=group, num_blocks=NUM_BLOCKS)
         stepper = Stepper(runner, num_blocks=NUM_BLOCKS)
@@ -178,7 +180,7 @@ def fail_in(group: RankGroup, directory: Path, failing_rank: int) -> str | None:
         shard._forward = _fail  # type: ignore[method-assign]
     if isinstance(loaded, ShardRunner):
         with pytest.raises((RunnerLostError, ZeroDivisionError)):
-            run_rank(Listener(group), loaded)
+            run_rank(Listener(group), {0: loaded})
         return None
     with pytest.raises(RunnerLostError) as fault:
         make_stepper(loaded).step()

@@ -31,22 +31,18 @@ LAYOUTS = {
 }
 
 
-def words(*pairs: tuple[int, int]) -> np.ndarray:
-    return np.array(pairs, np.int32)
-
-
 def exchange_in(group: RankGroup, directory: Path) -> tuple[bool, list[np.ndarray]] | None:
     """Whether blocks that are written are read again; and those that a prompt has filled."""
     checkpoint, cp = read_checkpoint(directory), group.parallel.cp
     sizes = {"num_blocks": NUM_BLOCKS // cp, "num_host_blocks": NUM_HOST_BLOCKS // cp}
     if group.rank > 0:
-        run_rank(Listener(group), ShardRunner(checkpoint, group=group, **sizes))
+        run_rank(Listener(group), {0: ShardRunner(checkpoint, group=group, **sizes)})
         return None
     runner = ModelRunner(checkpoint, group=group, **sizes)
     generator = np.random.default_rng(3)
     written = [generator.integers(0, 255, runner.blocks.block_bytes).astype(np.uint8) for _ in range(3)]
-    places = words((5, 0), (NUM_BLOCKS - 1, 0), (NUM_BLOCKS // 2, 0))
-    runner.blocks.write(places, written)
+    places = [(5, False), (NUM_BLOCKS - 1, False), (NUM_BLOCKS // 2, False)]
+    runner.blocks.write(places, [content.data for content in written])
     backwards = runner.blocks.read(places[::-1])
     is_same = all(np.array_equal(found, content) for found, content in zip(backwards, reversed(written), strict=True))
     return is_same, filled_by(runner)
@@ -57,9 +53,9 @@ def filled_by(runner: ModelRunner) -> list[np.ndarray]:
     sequence = stepper.add(PROMPT, SamplingParams(max_tokens=1, temperature=0.0))
     stepper.step()
     full = sequence.block_table[: len(PROMPT) // 16]
-    blocks = runner.blocks.read(words(*((block, 0) for block in full)))
+    blocks = runner.blocks.read([(block, False) for block in full])
     runner.close()
-    return blocks
+    return [np.array(block) for block in blocks]
 
 
 @pytest.fixture(scope="module")

@@ -30,6 +30,7 @@ SQUARE = ParallelConfig(pp=2, tp=2)
 FOUR = {"num_hidden_layers": 4}
 HEADS = {"num_attention_heads": 5, "hidden_size": 80, "num_key_value_heads": 5}
 NARROW = {"do_layer_norm_before": False, "word_embed_proj_dim": 32}
+ODD = {"vocab_size": 517, "tie_word_embeddings": True}
 AT_ONCE, IN_CHUNKS = CONDITIONS
 CASES = {
     "llama": ("llama", FOUR, PAIR, IN_CHUNKS, None),
@@ -44,6 +45,9 @@ CASES = {
     "opt, narrow embedding": ("opt", {**FOUR, **NARROW}, SQUARE, IN_CHUNKS, None),
     "opt, untied": ("opt", {"tie_word_embeddings": False}, PAIR, AT_ONCE, None),
     "gpt2": ("gpt2", {"n_layer": 4}, THREE, IN_CHUNKS, None),
+    "llama, odd vocabulary, tied": ("llama", {**FOUR, **ODD}, THREE, AT_ONCE, None),
+    "opt, odd vocabulary": ("opt", {**FOUR, "vocab_size": 517}, SQUARE, AT_ONCE, None),
+    "llama, four stages": ("llama", FOUR, ParallelConfig(pp=4), IN_CHUNKS, None),
 }
 
 

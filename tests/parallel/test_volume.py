@@ -7,7 +7,7 @@ import pytest
 from benchmarks.parallel.volume import StepShape, Volumes, step_bytes
 from headway.core.mesh import ParallelConfig
 from headway.core.shard import check_parallel
-from headway.planner.serving.exchange import exchanges_of
+from headway.planner.serving.exchange import Exchange, exchanges_of, head_exchanges_of
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import run_ranks
@@ -20,7 +20,9 @@ MODELS = {
     "five heads": ("llama", {**FOUR, "num_attention_heads": 5, "hidden_size": 80, "num_key_value_heads": 5}),
     "narrow": ("opt", {**FOUR, "do_layer_norm_before": False, "word_embed_proj_dim": 32}),
     "experts": ("qwen2_moe", FOUR),
+    "odd": ("llama", {**FOUR, "vocab_size": 517, "tie_word_embeddings": True}),
 }
+NUM_TOKENS = 24
 CASES = [
     ("mha", ParallelConfig(tp=3)),
     ("gqa", ParallelConfig(pp=2, stage_layers=(1, 3))),
@@ -39,6 +41,8 @@ CASES = [
     ("five heads", ParallelConfig(cp=3, cp_ffn="tensor")),
     ("gqa", ParallelConfig(cp=2, tp=2)),
     ("five heads", ParallelConfig(cp=2, tp=2, cp_ffn="tensor")),
+    ("odd", ParallelConfig(pp=3)),
+    ("odd", ParallelConfig(pp=2, tp=2)),
     ("gqa", ParallelConfig(cp=2, pp=2)),
     ("five heads", ParallelConfig(cp=2, pp=2, cp_ffn="tensor")),
 ]
@@ -72,23 +76,28 @@ def test_ranks_send_what_the_formula_says(directories, model, parallel):
 @EACH_CASE
 def test_the_cost_model_reckons_with_the_rank_that_sends_most(directories, model, parallel):
     """A step of as many tokens as shards share evenly, of which every other one's logits are wanted."""
-    spec, num_tokens = read_checkpoint(directories[model]).spec, 24
-    shape = StepShape(num_tokens=num_tokens, wanted_rows=tuple(range(0, num_tokens, 2)))
+    spec = read_checkpoint(directories[model]).spec
+    shape = StepShape(num_tokens=NUM_TOKENS, wanted_rows=tuple(range(0, NUM_TOKENS, 2)))
+    for_head: Counter[tuple[str, str]] = Counter()
     for stage in range(parallel.pp):
-        most: Counter[tuple[str, str]] = Counter()
+        for_layers: Counter[tuple[str, str]] = Counter()
         for rank in range(parallel.num_ranks):
             if parallel.place(rank).stage == stage:
-                most |= by_operation(step_bytes(spec, shape, parallel=parallel, rank=rank))
-        reckoned = [
-            num_tokens * exchange.token_bytes + num_tokens / 2 * exchange.wanted_bytes
-            for exchange in exchanges_of(spec, parallel, stage=stage)
-        ]
-        assert sorted(reckoned) == pytest.approx(sorted(most.values()))
+                volumes = step_bytes(spec, shape, parallel=parallel, rank=rank)
+                for_layers |= by_operation(volumes, of_head=False)
+                for_head |= by_operation(volumes, of_head=True)
+        assert reckoned(exchanges_of(spec, parallel, stage=stage)) == pytest.approx(sorted(for_layers.values()))
+    assert reckoned(head_exchanges_of(spec, parallel)) == pytest.approx(sorted(for_head.values()))
 
 
-def by_operation(volumes: Volumes) -> Counter[tuple[str, str]]:
-    """Bytes of each operation along each axis, in all layers together."""
+def reckoned(exchanges: tuple[Exchange, ...]) -> list[float]:
+    return sorted(NUM_TOKENS * each.token_bytes + NUM_TOKENS / 2 * each.wanted_bytes for each in exchanges)
+
+
+def by_operation(volumes: Volumes, *, of_head: bool) -> Counter[tuple[str, str]]:
+    """Bytes of each operation along each axis, in all layers together or for the logits."""
     counts: Counter[tuple[str, str]] = Counter()
     for key, num_bytes in volumes.items():
-        counts[key.axis, key.operation] += num_bytes
+        if (key.site in ("hidden", "logits")) == of_head:
+            counts[key.axis, key.operation] += num_bytes
     return counts

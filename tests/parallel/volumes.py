@@ -24,7 +24,7 @@ def volumes_in(group: RankGroup, directory: Path) -> tuple[list[StepShape], Volu
     pool = {"num_blocks": NUM_BLOCKS, "num_host_blocks": NUM_HOST_BLOCKS}
     shapes: list[StepShape] = []
     if group.rank > 0:
-        run_rank(Listener(group), ShardRunner(checkpoint, group=group, **pool))
+        run_rank(Listener(group), {0: ShardRunner(checkpoint, group=group, **pool)})
     else:
         runner = ModelRunner(checkpoint, group=group, **pool)
         shapes = [StepShape.of(batch, **pool) for batch in _run(runner, num_shards=group.parallel.cp)]

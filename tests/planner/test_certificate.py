@@ -43,8 +43,8 @@ ASSIGNMENT_FAULTS: dict[str, tuple[Callable[[Assignment], Assignment], str]] = {
     "negative drafts": (lambda a: replace(a, num_draft_tokens=-1), "num_draft_tokens is -1"),
     "unknown model": (lambda a: replace(a, model="mistral"), "which the plan does not have"),
     "unknown worker": (lambda a: replace(a, worker_id="worker-9"), "which it does not have"),
-    "group of another": (lambda a: replace(a, group_id="group-1"), "2 groups 'group-1'"),
-    "worker of another": (lambda a: replace(a, worker_id="worker-1"), "2 assignment to workers 'worker-1'"),
+    "group of another": (lambda a: replace(a, group_id="group-1"), "Two groups are called 'group-1'"),
+    "worker of another": (lambda a: replace(a, worker_id="worker-1"), "is 'group-0' and that of"),
     "ttft not a number": (
         lambda a: replace(a, prediction=replace(a.prediction, ttft_s=math.nan)),
         "prediction's ttft_s is nan",

@@ -8,11 +8,12 @@ import pytest
 
 from benchmarks.parallel.thesis import derived_cp, derived_tp, sent_elements, text_cp, text_tp
 from headway.core.cluster import Fabric
+from headway.core.links import UsualLinks
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.profile import StepMeasurement
 from headway.planner.serving.catalogue import NVLINK, Roofline, roofline_of
 from headway.planner.serving.cost import GroupCost, StepLoad, cost_of_group
-from headway.planner.serving.exchange import exchanges_of
+from headway.planner.serving.exchange import exchanges_of, head_exchanges_of
 from headway.planner.serving.fit import fit_fabric, fit_roofline
 from headway.planner.serving.roofline import estimate_latency
 
@@ -28,7 +29,7 @@ LAYOUTS = [
 
 
 def cost(spec: Any, parallel: ParallelConfig, fabric: Fabric = NVLINK, roofline: Roofline = GPU) -> GroupCost:
-    return cost_of_group(spec, parallel, roofline=roofline, fabric=fabric)
+    return cost_of_group(spec, parallel, roofline=roofline, links=UsualLinks(fabric=fabric))
 
 
 @pytest.fixture
@@ -66,7 +67,9 @@ def test_a_free_fabric_leaves_no_communication_and_no_work_is_lost(parallel: Par
     group, alone = cost(spec, parallel, FREE), cost(spec, SINGLE)
     for load in (DECODES, PREFILL):
         assert group.step(load).communication_s == 0
-        shared_s = parallel.tp * parallel.cp * group.step(load).compute_s
+        at_once = parallel.tp * parallel.cp  # in the layers; all ranks in the head
+        layers_s = sum(stage.step(load).compute_s for stage in group.stages)
+        shared_s = at_once * layers_s + parallel.num_ranks * group.head.step(load).compute_s
         assert shared_s >= 0.999 * alone.step(load).compute_s
     assert cost(spec, parallel).step(DECODES).communication_s >= 0
 
@@ -85,13 +88,23 @@ def test_more_to_do_takes_longer(parallel: ParallelConfig, spec: Any) -> None:
     )
 
 
-def test_a_pipeline_takes_the_sum_of_its_stages_alone_and_the_slowest_in_turns(make_spec: Any) -> None:
+def test_a_pipeline_takes_the_sum_of_its_stages_alone_and_the_slowest_in_turns_and_the_head(make_spec: Any) -> None:
     spec = make_spec(num_layers=9)
     group = cost(spec, ParallelConfig(pp=2, stage_layers=(6, 3)))
     stages = [stage.step(DECODES).total_s for stage in group.stages]
-    assert group.step(DECODES).total_s == pytest.approx(sum(stages))
+    assert group.step(DECODES).total_s == pytest.approx(sum(stages) + group.head.step(DECODES).total_s)
     half = StepLoad(num_decodes=16, context_tokens=16 * 1000)
-    assert group.turn(DECODES).total_s == pytest.approx(2 * max(stage.step(half).total_s for stage in group.stages))
+    slowest_s = max(stage.step(half).total_s for stage in group.stages)
+    assert group.turn(DECODES).total_s == pytest.approx(2 * (slowest_s + group.head.step(half).total_s))
+
+
+def test_all_stages_have_an_equal_part_in_the_head(make_spec: Any) -> None:
+    spec, load = make_spec(vocab_size=32_000), StepLoad(num_decodes=32)
+    alone = cost(spec, SINGLE, FREE).head.step(load)
+    for num_stages in (2, 4):
+        head = cost(spec, ParallelConfig(pp=num_stages), FREE).head.step(load)
+        assert head.compute_s == pytest.approx(alone.compute_s / num_stages)
+        assert head.overhead_s == alone.overhead_s  # the leader samples by itself
 
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
@@ -106,12 +119,15 @@ def test_tables_are_whole_on_each_rank_of_tp_and_shared_in_cp(num_ranks: int, sp
 @pytest.mark.parametrize(("num_ranks", "ffn"), list(product((2, 4, 8), ("data", "tensor"))))
 def test_cache_volumes_follow_from_the_shapes(num_ranks: int, ffn: str, make_spec: Any) -> None:
     spec = make_spec(num_heads=16, num_kv_heads=8, dtype="bfloat16")
-    by_name = {each.operation: each for each in exchanges_of(spec, ParallelConfig(cp=num_ranks, cp_ffn=ffn), stage=0)}
+    parallel = ParallelConfig(cp=num_ranks, cp_ffn=ffn)
+    by_name = {each.operation: each for each in exchanges_of(spec, parallel, stage=0)}
     share = (num_ranks - 1) / num_ranks * spec.num_layers
     assert by_name["all_gather"].token_bytes == pytest.approx(share * (16 + 2 * 8) * spec.head_dim * 2)
     assert by_name["all_to_all"].token_bytes == pytest.approx(share * 16 * (spec.head_dim + 1) * 4)
     assert ("all_reduce" in by_name) == (ffn == "tensor")
-    assert by_name["gather"].wanted_bytes == pytest.approx(spec.vocab_size * 4 / num_ranks)
+    (gather,) = head_exchanges_of(spec, parallel)
+    assert gather.operation == "gather"
+    assert gather.wanted_bytes == pytest.approx(spec.vocab_size * 4 / num_ranks)
 
 
 def test_stages_pass_on_the_residual_stream(spec: Any) -> None:

@@ -124,12 +124,6 @@ def test_workers_are_taken_in_the_order_of_their_numbers(plan_for: Any, make_mod
     assert [worker.worker_id for worker in plan.workers] == ["worker-1", "worker-2", "worker-10"]
 
 
-def test_fewer_workers_than_models_is_refused(plan_for: Any, make_model: Any, make_worker: Any) -> None:
-    with pytest.raises(FailedPreconditionError, match="2 models need 2 workers or more, and there are 1") as caught:
-        plan_for([make_model("a"), make_model("b")], [make_worker()])
-    assert "--workers 2" in caught.value.hint
-
-
 def test_a_model_too_large_is_named_with_the_missing_bytes(plan_for: Any, make_model: Any, make_worker: Any) -> None:
     model, worker = make_model(num_layers=64, hidden_size=4096), make_worker(memory_bytes=4 * GIB)
     with pytest.raises(FailedPreconditionError, match=r"Model 'llama' fits no worker.*lacks") as caught:

@@ -4,25 +4,38 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 import pytest
 
+from headway.core.catalogue import built_in_catalogue
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError
 from headway.core.latency import LatencyModel
 from headway.core.mesh import SINGLE
 from headway.core.model import Family, ModelSpec, RopeSpec
 from headway.core.profile import Profile
+from headway.profiler.captures import Captures
+from headway.profiler.hardware.service import HardwareService
+from headway.profiler.imports import ImportedProfiles
+from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.jobs import MeasuringJobs
+from headway.profiler.jobs.store import JobStore
+from headway.profiler.machines import Machines
 from headway.profiler.service import ProfilerService
+from headway.profiler.servicer import ProfilerServicer
+from headway.profiler.shelf import Shelf
 from headway.rpc.convert import to_pb
 from headway.rpc.interceptors import CallInterceptor, Context
 from headway.rpc.peers import Peers
+from headway.rpc.tasks import end_tasks
 from headway.store.documents import Documents
+from headway.store.hardware import HardwareTimings
 from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.store.schema import PROFILE
-from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+from headway.v1 import common_pb2, profiler_pb2_grpc, worker_pb2, worker_pb2_grpc
 
 LAW = LatencyModel(
     base_s=4e-3, per_prefill_token_s=2e-4, per_prefill_pair_s=3e-8, per_decode_s=5e-4, per_context_token_s=2e-7
@@ -44,6 +57,10 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.num_busy = 0
         self.asked: list[tuple[int, int, int]] = []
         self.on_measure: Callable[[], None] = lambda: None
+        self.places: list[tuple[int, int, str]] = []  # among ranks that time collectives
+        self.timed: list[str] = []  # programs, by their first instruction
+        self.timing: Callable[[worker_pb2.MeasureProgramsResponse], None] = lambda response: None
+        self.on_time: Callable[[], None] = lambda: None
         self.server: grpc.aio.Server | None = None
 
     async def GetWorker(  # noqa: N802 - the method's name in the protocol
@@ -53,9 +70,8 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             worker_id=self.worker_id,
             hardware=to_pb(self.hardware, common_pb2.Hardware),
             state="ready",
-            model=self.model,
-            plan_id=self.plan_id,
             parallel=to_pb(self.parallel, common_pb2.ParallelConfig),
+            replicas=[worker_pb2.LoadedReplica(model=self.model, plan_id=self.plan_id)] if self.model else [],
         )
 
     async def WatchLoad(  # noqa: N802
@@ -81,6 +97,40 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.on_measure()
         return worker_pb2.MeasureStepResponse(step_s=self.law(request))
 
+    async def MeasurePrograms(  # noqa: N802
+        self, request: worker_pb2.MeasureProgramsRequest, context: Context
+    ) -> AsyncIterator[worker_pb2.MeasureProgramsResponse]:
+        for number, program in enumerate(request.programs):
+            if self.num_busy > 0:
+                self.num_busy -= 1
+                raise FailedPreconditionError("The worker is serving requests.")
+            self.on_time()
+            await asyncio.sleep(0.001)
+            self.timed.append(program.instructions[0].target)
+            response = worker_pb2.MeasureProgramsResponse(
+                number=number, seconds=1e-3 * len(program.instructions), relative_error=0.01, num_repeats=5
+            )
+            self.timing(response)
+            yield response
+
+    async def MeasureHardware(  # noqa: N802
+        self, request: worker_pb2.MeasureHardwareRequest, context: Context
+    ) -> AsyncIterator[worker_pb2.MeasureHardwareResponse]:
+        if self.num_busy > 0:
+            self.num_busy -= 1
+            raise FailedPreconditionError("The worker is serving requests.")
+        machine = common_pb2.Machine(
+            hardware=to_pb(self.hardware, common_pb2.Hardware), machine="here", cache_bytes=1024, num_cores=2
+        )
+        yield worker_pb2.MeasureHardwareResponse(machine=machine)
+        if request.HasField("place"):
+            place = request.place
+            self.places.append((place.rank, place.num_ranks, place.rendezvous))
+            yield worker_pb2.MeasureHardwareResponse(rendezvous="here")
+        for cell in request.cells:
+            timing = common_pb2.CellTiming(cell=cell, seconds=1e-4 + cell.extents[-1] * 1e-9)
+            yield worker_pb2.MeasureHardwareResponse(timing=timing)
+
 
 def step_by_law(request: worker_pb2.MeasureStepRequest) -> float:
     return LAW.step_s(
@@ -105,10 +155,19 @@ async def serving(worker: ScriptedWorker, database: Database) -> AsyncIterator[N
         pid=1,
         started_at_s=time.time(),
     )
-    await Membership(database).renew(member)
+    membership = Membership(database)
+    await membership.renew(member)
+
+    async def keep() -> None:
+        while True:
+            await asyncio.sleep(1)
+            await membership.renew(member)
+
+    keeping = asyncio.create_task(keep())
     try:
         yield
     finally:
+        await end_tasks([keeping])
         await server.stop(None)
 
 
@@ -145,6 +204,30 @@ async def worker(database: Database) -> AsyncIterator[ScriptedWorker]:
 
 
 @pytest.fixture
+async def stub(service: ProfilerService, database: Database) -> AsyncIterator[Any]:
+    """The profiler's gRPC service."""
+    async with Peers(Membership(database)).watching() as peers:
+        fleet, machines, catalogue = Fleet(peers), Machines(), built_in_catalogue()
+        jobs = MeasuringJobs(fleet, machines, JobStore(database), catalogue=catalogue)
+        servicer = ProfilerServicer(
+            service,
+            imported=ImportedProfiles(database, catalogue=catalogue),
+            captures=Captures(),
+            jobs=jobs,
+            shelf=Shelf(database, fleet),
+            hardware=HardwareService(fleet, machines, HardwareTimings(database)),
+        )
+        server = grpc.aio.server(interceptors=[CallInterceptor()])
+        profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(servicer, server)
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            yield profiler_pb2_grpc.ProfilerServiceStub(channel)
+        await jobs.stop()
+        await server.stop(None)
+
+
+@pytest.fixture
 def profiles(database: Database) -> Documents[Profile]:
     return Documents(database, PROFILE, Profile)
 
@@ -154,4 +237,4 @@ async def service(
     database: Database, worker: ScriptedWorker, profiles: Documents[Profile]
 ) -> AsyncIterator[ProfilerService]:
     async with Peers(Membership(database)).watching() as peers:
-        yield ProfilerService(peers, profiles, patience_s=2.0)
+        yield ProfilerService(peers, profiles, machines=Machines(), patience_s=2.0)

@@ -3,28 +3,17 @@
 import copy
 import gzip
 import json
-from collections.abc import AsyncIterator
 
-import grpc
 import pytest
 
 from headway.core.catalogue import built_in_catalogue
 from headway.core.errors import InvalidArgumentError, NotFoundError
-from headway.core.profile import Profile
 from headway.core.profile_summary import ProfileSummary
 from headway.core.slice_profile import SliceProfile
 from headway.core.stage_profile import StageProfile
-from headway.profiler.captures import Captures
 from headway.profiler.imports import ImportedProfiles
-from headway.profiler.service import ProfilerService
-from headway.profiler.servicer import ProfilerServicer
 from headway.rpc.convert import from_pb
-from headway.rpc.interceptors import CallInterceptor
-from headway.rpc.peers import Peers
-from headway.store.documents import Documents
-from headway.store.membership import Membership
 from headway.store.redis import Database
-from headway.store.schema import PROFILE
 from headway.v1 import profiler_pb2 as pb
 from headway.v1 import profiler_pb2_grpc
 from tests.profiler.exchange import STAGES, slices
@@ -36,19 +25,8 @@ def imported(database: Database) -> ImportedProfiles:
 
 
 @pytest.fixture
-async def profiler(
-    database: Database, imported: ImportedProfiles
-) -> "AsyncIterator[profiler_pb2_grpc.ProfilerServiceAsyncStub]":
-    server = grpc.aio.server(interceptors=[CallInterceptor()])
-    service = ProfilerService(Peers(Membership(database)), Documents(database, PROFILE, Profile))
-    profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(
-        ProfilerServicer(service, imported=imported, captures=Captures()), server
-    )
-    port = server.add_insecure_port("127.0.0.1:0")
-    await server.start()
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield profiler_pb2_grpc.ProfilerServiceStub(channel)
-    await server.stop(None)
+async def profiler(stub: "profiler_pb2_grpc.ProfilerServiceAsyncStub") -> "profiler_pb2_grpc.ProfilerServiceAsyncStub":
+    return stub
 
 
 async def test_what_is_imported_is_listed_shown_and_given_out_again(

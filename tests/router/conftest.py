@@ -14,6 +14,7 @@ from headway.router.attainment import Attainment
 from headway.router.config import RouterConfig
 from headway.router.service import RouterService
 from headway.router.servicer import RouterServicer
+from headway.router.traffic import TrafficRecord
 from headway.router.upkeep import Upkeep
 from headway.rpc.followers import Followers
 from headway.rpc.interceptors import CallInterceptor
@@ -21,6 +22,7 @@ from headway.rpc.peers import Peers
 from headway.store.membership import Membership
 from headway.store.plans import PlanStore
 from headway.store.redis import Database
+from headway.store.traffic import TrafficStore
 from headway.v1 import router_pb2_grpc
 from tests.router.harness import RunningRouter
 
@@ -36,7 +38,10 @@ def routing(database: Database) -> StartRouter:
         config = RouterConfig(**settings)
         server = grpc.aio.server(interceptors=[CallInterceptor()])
         async with Peers(Membership(database)).watching() as peers:
-            service = RouterService(config, peers=peers, attainment=Attainment(database), instance_id="test")
+            traffic = TrafficRecord(TrafficStore(database), run="test")
+            service = RouterService(
+                config, peers=peers, attainment=Attainment(database), traffic=traffic, instance_id="test"
+            )
             upkeep = Upkeep(config, service, peers=peers, plans=PlanStore(database))
             servicer = RouterServicer(service, tracing=Tracing("router", otlp_endpoint=None))
             router_pb2_grpc.add_RouterServiceServicer_to_server(servicer, server)

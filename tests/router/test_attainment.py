@@ -19,13 +19,17 @@ LEASE = replace(make_lease("lease"), slo=Slo(ttft_s=1.0))
 FAST = Release(lease_id="lease", outcome=Outcome.COMPLETE, ttft_s=0.5, tpot_s=0.1)
 
 
-def total(num_met: int = 0, num_missed: int = 0, num_rejected: int = 0, num_completed: int = 0) -> ModelAttainment:
+def total(
+    num_met: int = 0, num_missed: int = 0, num_rejected: int = 0, num_completed: int = 0, num_foretold: int = 0
+) -> ModelAttainment:
     return ModelAttainment(
         model="llama",
         num_met=num_met,
         num_missed=num_missed,
         num_rejected=num_rejected,
         num_completed=num_completed,
+        num_foretold_met=num_foretold,
+        num_foretold_missed=num_rejected,
     )
 
 
@@ -68,6 +72,7 @@ async def test_counts_go_to_redis_once_and_outlive_the_router(database: Database
         "rejected": "1",
         "missed": "1",
         "completed": "2",
+        "foretold_missed": "1",
     }
     second = Attainment(database)
     second.count_rejection("llama")
@@ -79,7 +84,10 @@ async def test_two_flushes_at_once_write_each_count_once(database: Database) -> 
     attainment = Attainment(database)
     attainment.count_rejection("llama")
     await asyncio.gather(attainment.flush(), attainment.flush())
-    assert await database.redis.hgetall(ATTAINMENT.key(database.namespace, "llama")) == {"rejected": "1"}
+    assert await database.redis.hgetall(ATTAINMENT.key(database.namespace, "llama")) == {
+        "rejected": "1",
+        "foretold_missed": "1",
+    }
 
 
 async def test_counts_wait_for_redis_to_come_back(tmp_path: Path) -> None:
@@ -104,3 +112,15 @@ async def test_counts_wait_for_redis_to_come_back(tmp_path: Path) -> None:
     finally:
         server.stop()
         await database.close()
+
+
+def test_what_was_foretold_counts_beside_what_came(database: Database) -> None:
+    """Of requests that ended, by the prediction on their lease; of those without a prediction nothing."""
+    attainment = Attainment(database)
+    hopeful, hopeless = replace(LEASE, ttft_s=0.5), replace(LEASE, ttft_s=1.5)
+    for lease in (hopeful, hopeful, hopeless, LEASE):
+        attainment.count_release(lease, FAST)
+    attainment.count_release(hopeful, replace(FAST, outcome=Outcome.ERROR))
+    attainment.count_release(hopeful, replace(FAST, outcome=Outcome.CANCELLED))
+    (counted,) = attainment.totals
+    assert (counted.num_foretold_met, counted.num_foretold_missed) == (3, 1)

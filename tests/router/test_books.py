@@ -11,6 +11,7 @@ from headway.core.slo import Slo
 from headway.router.books import Books
 from headway.router.lease import Lease
 
+PLACES = [(f"group-{number}", "llama") for number in range(3)]
 GROUPS, GATEWAYS, REQUESTS = ("group-0", "group-1", "group-2"), ("gateway-0", "gateway-1"), tuple("abcdef")
 
 
@@ -106,12 +107,12 @@ class BooksMachine(RuleBasedStateMachine):
     @invariant()
     def equals_the_oracle(self) -> None:
         self.books.check_integrity()
-        assert self.books.num_in_flight == len(self.open) == sum(map(self.books.num_leases, GROUPS))
+        assert self.books.num_in_flight == len(self.open) == sum(map(self.books.num_leases, PLACES))
         assert self.books.gateway_ids == {lease.gateway_id for lease in self.open}
         for group_id in GROUPS:
             of_group = [lease for lease in self.open if lease.group_id == group_id]
-            assert list(self.books.latest(group_id)) == of_group[::-1]
-            assert self.books.num_sequences(group_id) == sum(lease.num_sequences for lease in of_group)
+            assert list(self.books.latest((group_id, "llama"))) == of_group[::-1]
+            assert self.books.num_sequences((group_id, "llama")) == sum(lease.num_sequences for lease in of_group)
 
     def _end(self, leases: list[Lease]) -> None:
         self.open = [lease for lease in self.open if lease not in leases]
@@ -127,7 +128,7 @@ def test_a_request_that_is_leased_again_holds_only_the_new_lease() -> None:
     books.open(make_lease("old", group_id="group-0"))
     books.open(make_lease("new", group_id="group-1"))
     assert books.close("old") is None
-    assert (books.num_leases("group-0"), books.num_leases("group-1")) == (0, 1)
+    assert (books.num_leases(("group-0", "llama")), books.num_leases(("group-1", "llama"))) == (0, 1)
 
 
 def test_a_lease_can_be_ended_by_the_name_of_its_request() -> None:
@@ -142,5 +143,5 @@ def test_integrity_fails_when_a_group_counts_a_lease_that_has_ended() -> None:
     books = Books()
     books.open(make_lease("one"))
     del books._leases["one"]
-    with pytest.raises(AssertionError, match="groups' leases"):
+    with pytest.raises(AssertionError, match="places' leases"):
         books.check_integrity()

@@ -2,6 +2,7 @@
 
 from collections import Counter
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -15,7 +16,7 @@ from headway.router.lease import Lease, Outcome, Release
 from headway.router.policies.registry import make_policy
 from headway.router.request import RoutingRequest
 from headway.router.ticket import Ticket
-from tests.router.harness import make_plan
+from tests.router.harness import LATENCY, make_plan
 from tests.router.scripted import IDLE
 
 REQUEST = RoutingRequest(
@@ -26,13 +27,13 @@ REQUEST = RoutingRequest(
 class Stage:
     """A dispatcher, some workers and a clock."""
 
-    def __init__(self, num_workers: int, *, policy: str = "balanced", max_group_sequences: int = 512) -> None:
+    def __init__(self, num_workers: int, *, policy: str = "balanced", **options: Any) -> None:
         self.now_s = 100.0
         self.dispatcher = Dispatcher(
             policy=make_policy(policy),
-            max_group_sequences=max_group_sequences,
             instance_id="test",
             clock=lambda: self.now_s,
+            **{"max_group_sequences": 512, **options},
         )
         self.worker_ids = [f"worker-{i}" for i in range(num_workers)]
         for worker_id in self.worker_ids:
@@ -42,7 +43,7 @@ class Stage:
 
     def report(self, worker_id: str, **changes: object) -> None:
         group = self.dispatcher.fleet.join(worker_id, endpoint=f"host:{worker_id}", group_id="")
-        group.update(replace(IDLE, **changes), now_s=self.now_s)  # type: ignore[arg-type]
+        self.dispatcher.fleet.update(group, [replace(IDLE, **changes)], now_s=self.now_s)  # type: ignore[arg-type]
 
     def place(self, *, cached_blocks: dict[str, int] | None = None, **changes: object) -> Lease | Shortage:
         self.num_requests += 1
@@ -82,6 +83,19 @@ def test_a_model_that_does_not_generate_waits_for_prompts_only() -> None:
     assert lease.worker_id == "worker-1"
     assert lease.ttft_s is not None
     assert 0.3 < lease.ttft_s < 2.0
+
+
+def test_what_an_answer_takes_besides_is_foretold_and_decides_who_is_admitted() -> None:
+    plain, lease = Stage(1).lease(), Stage(1, answer_overhead_s=0.2).lease()
+    assert plain.ttft_s is not None
+    assert plain.e2e_s is not None
+    assert lease.ttft_s == pytest.approx(plain.ttft_s + 0.2)
+    assert lease.e2e_s == pytest.approx(plain.e2e_s + 0.2)
+    assert lease.tpot_s == plain.tpot_s
+    bound = Slo(ttft_s=plain.ttft_s + 0.1)
+    Stage(1).lease(slo=bound)
+    with pytest.raises(ResourceExhaustedError, match="The first token would take"):
+        Stage(1, answer_overhead_s=0.2).lease(slo=bound)
 
 
 def test_a_burst_goes_round_a_worker_that_is_busy() -> None:
@@ -183,7 +197,7 @@ def test_a_worker_that_failed_the_request_counts_again_once_it_was_restarted() -
     again = {"request_id": "a", "excluded_worker_ids": frozenset({"worker-0"}), "resumed": True}
     assert stage.place(**again) is Shortage.NO_GROUP  # type: ignore[arg-type]
     group = stage.dispatcher.fleet.join("worker-0", endpoint="host:new", group_id="")
-    group.update(IDLE, now_s=stage.now_s + 1.0)
+    group.update([IDLE], now_s=stage.now_s + 1.0)
     second = stage.lease(**again)
     assert (first.endpoint, second.endpoint) == ("host:worker-0", "host:new")
 
@@ -193,7 +207,7 @@ def test_a_request_that_moves_leaves_no_load_behind() -> None:
     first = stage.lease(request_id="a")
     second = stage.lease(request_id="a", resumed=True, excluded_worker_ids=frozenset({first.worker_id}))
     assert second.worker_id != first.worker_id
-    assert stage.dispatcher.books.num_leases(first.group_id) == 0
+    assert stage.dispatcher.books.num_leases(first.place) == 0
     assert stage.dispatcher.books.num_in_flight == 1
 
 
@@ -231,7 +245,7 @@ class DispatcherMachine(RuleBasedStateMachine):
     @rule(num_sequences=st.integers(1, 3), resumed=st.booleans(), excluded=st.sampled_from(["worker-0", "worker-1"]))
     def route(self, num_sequences: int, *, resumed: bool, excluded: str) -> None:
         books = self.stage.dispatcher.books
-        full = {f"group-of-{w}" for w in self.stage.worker_ids if books.num_sequences(f"group-of-{w}") >= 8}
+        full = {f"group-of-{w}" for w in self.stage.worker_ids if books.num_sequences((f"group-of-{w}", "llama")) >= 8}
         up = {f"group-of-{w}" for w in self.stage.worker_ids if w not in self.down | {excluded}}
         found = self.stage.place(
             num_sequences=num_sequences, resumed=resumed, excluded_worker_ids=frozenset({excluded})
@@ -268,9 +282,31 @@ class DispatcherMachine(RuleBasedStateMachine):
     def books_add_up(self) -> None:
         books = self.stage.dispatcher.books
         books.check_integrity()
-        groups = [f"group-of-{worker_id}" for worker_id in self.stage.worker_ids]
-        assert books.num_in_flight == len(self.leases) == sum(map(books.num_leases, groups))
+        places = [(f"group-of-{worker_id}", "llama") for worker_id in self.stage.worker_ids]
+        assert books.num_in_flight == len(self.leases) == sum(map(books.num_leases, places))
 
 
 TestDispatcher = DispatcherMachine.TestCase
 TestDispatcher.settings = settings(max_examples=50, stateful_step_count=40, deadline=None, derandomize=True)
+
+
+def test_the_steps_of_a_model_on_the_same_worker_are_waited_for() -> None:
+    """Two workers serve llama; on one of them another model is busy, so the idle one is chosen and predicted sooner."""
+    stage, alone = Stage(2), Stage(2).lease()
+    plan = make_plan(*stage.worker_ids)
+    other = replace(plan.assignments[0], model="opt")
+    stage.dispatcher.fleet.apply(replace(plan, assignments=(*plan.assignments, other)))
+    group = stage.dispatcher.fleet.join("worker-0", endpoint="host:worker-0", group_id="")
+    busy = replace(IDLE, model="opt", num_running=8, num_context_tokens=4000, num_pending_prefill_tokens=10_000)
+    stage.dispatcher.fleet.update(group, [IDLE, busy], now_s=stage.now_s)
+    stage.report("worker-1")
+    assert [stage.lease().worker_id for _ in range(2)] == ["worker-1"] * 2
+    beside = stage.lease(excluded_worker_ids=frozenset({"worker-1"}))
+    turn_s = LATENCY.step_s(prefill_tokens=512, num_decodes=8, context_tokens=4000)
+    assert beside.worker_id == "worker-0"
+    assert alone.ttft_s is not None
+    assert beside.ttft_s == pytest.approx(alone.ttft_s + 1.5 * turn_s)
+    assert alone.tpot_s is not None
+    assert beside.tpot_s == pytest.approx(alone.tpot_s + turn_s)
+    stage.dispatcher.fleet.update(group, [IDLE, replace(IDLE, model="opt")], now_s=stage.now_s)
+    assert stage.dispatcher.books.num_sequences((group.group_id, "opt")) == 0

@@ -1,5 +1,7 @@
 """Who gets the next place."""
 
+from dataclasses import replace
+
 from headway.core.errors import ResourceExhaustedError
 from headway.router.dispatcher import Shortage
 from headway.router.lease import Lease
@@ -49,6 +51,14 @@ async def test_places_go_to_those_who_came_first() -> None:
     assert places.given == ["a", "b"]
     assert [future.done() for future in futures] == [True, True, False]
     assert queue.num_waiting("llama") == queue.num_queued == 1
+
+
+async def test_places_go_by_rank_and_among_equals_to_those_who_came_first() -> None:
+    queue, places = WaitingQueue(), Places(3)
+    for name, rank in (("a", 2.0), ("b", 1.0), ("c", 1.0), ("d", 0.5)):
+        queue.enter(replace(make_ticket(name), rank=(rank,)))
+    queue.serve("llama", place=places)
+    assert places.given == ["d", "b", "c"]
 
 
 async def test_resumed_streams_go_first() -> None:

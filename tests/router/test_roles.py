@@ -41,7 +41,7 @@ def test_decode_groups_share_what_is_under_way_to_them() -> None:
     for lease in leases:
         found.dispatcher.release(Release(lease_id=lease.lease_id, outcome=Outcome.CANCELLED))
     found.dispatcher.books.check_integrity()
-    assert found.dispatcher.books.num_expected("group-of-worker-1") == 0
+    assert found.dispatcher.books.num_expected(("group-of-worker-1", "llama")) == 0
 
 
 def test_a_busy_or_a_full_decode_group_is_passed_over() -> None:
@@ -62,7 +62,7 @@ def test_a_stream_that_was_handed_over_goes_where_its_blocks_are_and_stays_there
     second = found.lease(request_id="a", resumed=True, preferred_worker_id=first.decode_target.worker_id)
     assert second.worker_id == first.decode_target.worker_id
     assert second.decode_target is None
-    assert found.dispatcher.books.num_expected(first.decode_group_id) == 0
+    assert found.dispatcher.books.num_expected(first.decode_place) == 0
 
 
 @pytest.mark.parametrize("fields", [{"stays": True}, {"max_output_tokens": 1}])

@@ -21,7 +21,7 @@ async def test_the_plan_in_redis_is_followed(database: Database, routing: StartR
         following = asyncio.create_task(router.upkeep.follow_plan())
         assert not (await router.route("a")).HasField("predicted_ttft_s")
         await plans.set_current(make_plan("worker-0"), replaces="")
-        await eventually(lambda: fleet.groups[0].latency is not None)
+        await eventually(lambda: fleet.groups[0].replicas["llama"].latency is not None)
         assert (await router.route("b")).predicted_ttft_s == pytest.approx(0.11, rel=2)
         await plans.set_current(make_plan("worker-0", plan_id="plan-2", slo=Slo(ttft_s=3.0)), replaces="plan-1")
         await eventually(lambda: fleet.slo("llama") == Slo(ttft_s=3.0))
@@ -68,7 +68,7 @@ async def test_leases_of_a_gateways_former_life_are_dropped(database: Database, 
         await asyncio.sleep(0.6)
         router.upkeep.end_lost_leases(time.monotonic())
         books = router.service.dispatcher.books
-        assert [lease.request_id for lease in books.latest("group-of-worker-0")] == ["b"]
+        assert [lease.request_id for lease in books.latest(("group-of-worker-0", "llama"))] == ["b"]
 
 
 async def test_a_place_that_a_lost_gateway_held_goes_to_the_next_in_line(

@@ -48,6 +48,11 @@ class Stepper:
         self._runner.start(batch)
         self.commit(batch, self._runner.finish())
 
+    def copy(self, batch: StepBatch) -> None:
+        """Has the runner carry out a batch's copies."""
+        self._runner.start(batch)
+        self._runner.finish()
+
     def schedule(self, sequences: Items[Sequence]) -> StepBatch:
         """The next step of those that are not done."""
         shares = [self._share(sequence) for sequence in sequences if not is_done(sequence)]

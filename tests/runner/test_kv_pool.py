@@ -6,9 +6,7 @@ import torch
 from headway.core.mesh import ParallelConfig
 from headway.core.model import Family, ModelSpec
 from headway.core.shard import shard_kv_bytes_per_token, shard_of
-from headway.models.layout import Alone
 from headway.runner.kv_pool import KvPool
-from headway.runner.shard_copies import copy_between
 
 SPEC = ModelSpec(
     family=Family.LLAMA,
@@ -68,19 +66,15 @@ def contents(memory: torch.Tensor, *, dim: int) -> list[float]:
     return blocks[:, 0].tolist()
 
 
-def copy(pairs: list[tuple[int, int]], source: torch.Tensor, destination: torch.Tensor) -> None:
-    copy_between(np.array(pairs, np.int32), source, destination, axis=Alone())
-
-
 def test_blocks_go_out_and_come_back_whole(pool):
-    copy([(4, 0), (1, 3)], pool.blocks, pool.host_memory)
+    pool.copy_out(np.array([(4, 0), (1, 3)], np.int32))
     assert contents(pool.host_memory, dim=0) == [4, 101, 102, 1]
-    copy([(3, 5), (2, 1)], pool.host_memory, pool.blocks)
+    pool.copy_into(np.array([(3, 5), (2, 1)], np.int32))
     assert contents(pool.memory, dim=2) == [0, 102, 2, 3, 4, 1]
 
 
 def test_a_block_is_copied_to_as_many_as_ask_for_it(pool):
-    copy([(2, 0), (2, 5), (3, 4)], pool.blocks, pool.blocks)
+    pool.copy_within(np.array([(2, 0), (2, 5), (3, 4)], np.int32))
     assert contents(pool.memory, dim=2) == [2, 1, 2, 3, 3, 2]
 
 

@@ -5,7 +5,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headway.v1 import common_pb2, worker_pb2
-from headway.worker.loaded_model import LoadedModel
 from tests.worker.conftest import Bench
 
 PROMPT = [7 + i * 11 % 400 for i in range(70)]
@@ -91,8 +90,7 @@ def stream(
 
 async def check_books(bench: Bench) -> None:
     """Nothing runs, no block is lost."""
-    loaded = bench.service.loaded
-    assert isinstance(loaded, LoadedModel)
+    loaded = bench.service.require_generator()
     await loaded.thread.call(lambda engine: engine.check_integrity())
-    usage = await bench.service.usage()
+    (usage,) = await bench.service.usage()
     assert (usage.num_running, usage.num_waiting, usage.num_used_blocks) == (0, 0, 0)

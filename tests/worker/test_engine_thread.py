@@ -7,6 +7,7 @@ import pytest
 
 from headway.core.errors import UnavailableError
 from headway.engine.batch import RunnerLostError
+from headway.runner.turn import FairTurn
 from headway.worker.engine_thread import EngineThread
 
 
@@ -16,6 +17,7 @@ class LostEngine:
     def __init__(self, *, has_work: bool) -> None:
         self.has_work = has_work
         self.failed: list[str] = []
+        self.pause_s = self.waiting_since_s = 0.0
 
     def step(self) -> list[Any]:
         raise RunnerLostError("rank 1 is gone")
@@ -45,7 +47,7 @@ class Listener:
 
 def start(engine: LostEngine) -> tuple[EngineThread[LostEngine], Listener]:
     listener = Listener()
-    thread = EngineThread(engine, listener=listener, loop=asyncio.get_running_loop())
+    thread = EngineThread(engine, listener=listener, turn=FairTurn(), loop=asyncio.get_running_loop())
     thread.start()
     return thread, listener
 

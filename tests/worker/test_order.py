@@ -2,6 +2,7 @@
 
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -11,7 +12,7 @@ from headway.core.cluster import Hardware
 from headway.core.mesh import ParallelConfig
 from headway.engine.config import EngineConfig
 from headway.v1 import worker_pb2
-from headway.worker import loading
+from headway.worker import computed_loading
 from headway.worker.load_call import LoadCall
 from headway.worker.order import LoadOrder
 from headway.worker.service import WorkerService
@@ -46,6 +47,26 @@ class Recorder:
         return object()
 
 
+class GroupLeader:
+    def open(self, number: int, *, parallel: ParallelConfig) -> object:
+        return object()
+
+
+class GroupFollower:
+    def add(self, number: int, shard: object) -> None: ...
+
+
+class Groups:
+    """Stands for the groups that ranks join: each has its seat at once."""
+
+    def __init__(self, **_: Any) -> None: ...
+
+    def load(self, order: LoadOrder, *, call: LoadCall, load: Any) -> Any:
+        group = SimpleNamespace(seen_by_model=lambda _: object())
+        role = GroupLeader() if order.rank == 0 else GroupFollower()
+        return load(order, SimpleNamespace(role=role, group=group, rendezvous=SimpleNamespace(number=0)))
+
+
 async def order_for(layout: ParallelConfig, *, rank: int, directory: Path) -> LoadOrder:
     """As it arrives over the protocol."""
     work = Work(
@@ -65,7 +86,9 @@ async def order_for(layout: ParallelConfig, *, rank: int, directory: Path) -> Lo
     )
     recorder = Recorder()
     servicer = WorkerServicer(cast("WorkerService", recorder))
-    request = worker_pb2.LoadModelRequest(plan_id="plan", rank=rank, **asdict(work))
+    fields = asdict(work)
+    del fields["memory_bytes"]  # the controller's own
+    request = worker_pb2.LoadModelRequest(plan_id="plan", rank=rank, **fields)
     async for _ in servicer.LoadModel(request, cast("Any", None)):
         pass
     return recorder.orders[0]
@@ -76,15 +99,19 @@ async def test_each_rank_has_the_blocks_of_its_cache_shard_and_the_leaders_engin
     layout: ParallelConfig, tiny: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recorder = Recorder()
-    monkeypatch.setattr(loading, "ModelRunner", recorder.runner)
-    monkeypatch.setattr(loading, "ShardRunner", recorder.runner)
-    monkeypatch.setattr(loading, "Engine", recorder.engine)
-    monkeypatch.setattr(loading, "check_parallel", lambda *_, **__: None)  # the tiny model has fewer layers
-    monkeypatch.setattr(loading, "load_in_group", lambda order, *, load, **_: load(order, object()))
+    monkeypatch.setattr(computed_loading, "ModelRunner", recorder.runner)
+    monkeypatch.setattr(computed_loading, "ShardRunner", recorder.runner)
+    monkeypatch.setattr(computed_loading, "Engine", recorder.engine)
+    monkeypatch.setattr(computed_loading, "check_parallel", lambda *_, **__: None)  # the tiny model has fewer layers
+    monkeypatch.setattr(computed_loading, "RankRunner", lambda *_, **__: object())
+    monkeypatch.setattr(computed_loading, "GroupLoading", Groups)
+    monkeypatch.setattr(computed_loading, "Leader", GroupLeader)
+    monkeypatch.setattr(computed_loading, "Follower", GroupFollower)
+    loader = computed_loading.ComputedLoader(HARDWARE, address="127.0.0.1")
     for rank in range(layout.num_ranks):
         order = await order_for(layout, rank=rank, directory=tiny)
         assert (order.parallel, order.rank) == (layout, rank)
-        loading.prepare(order, HARDWARE, address="127.0.0.1", call=LoadCall())
+        loader.prepare(order, call=LoadCall())
     assert recorder.pools == [(64 // layout.cp, 32 // layout.cp)] * layout.num_ranks
     (config,) = recorder.configs
     assert (config.num_blocks, config.host_blocks) == (64, 32)

@@ -205,7 +205,7 @@ async def test_steps_are_measured_only_when_idle(bench: Bench) -> None:
     stream.cancel()
 
 
-async def test_loading_again_ends_the_streams_so_that_callers_open_new_ones(bench: Bench, tiny: Path) -> None:
+async def test_loading_again_ends_what_runs_and_leaves_streams_open(bench: Bench, tiny: Path) -> None:
     stream = bench.stub.GenerateTokens()
     await stream.write(submit("r", max_tokens=450))
     await stream.read()
@@ -219,6 +219,7 @@ async def test_loading_again_ends_the_streams_so_that_callers_open_new_ones(benc
         max_model_len=512,
     )
     [message async for message in bench.stub.LoadModel(order)]
+    await stream.done_writing()
     assert (await rest_of(stream))[-1].error.code == "unavailable"
     assert len((await run(bench, submit("r")))["r"]) == 8
 

@@ -2,14 +2,25 @@
 
 from headway.kernels.activation import silu_mul
 from headway.kernels.attention import merge_partials, paged_attention
+from headway.kernels.blocks import copy_blocks, swap_blocks
+from headway.kernels.cache import cache_keys
+from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention
+from headway.kernels.devices import KernelSet, kernel_set, staged
 from headway.kernels.linear import PackedLinear, linear, pack_linear
 from headway.kernels.norm import add_rms_norm, rms_norm
 from headway.kernels.quantization import quantize
 from headway.kernels.rotary import rotate_and_cache
 
 __all__ = [
+    "DecodeRows",
+    "DecodeTable",
+    "KernelSet",
     "PackedLinear",
     "add_rms_norm",
+    "cache_keys",
+    "copy_blocks",
+    "decode_attention",
+    "kernel_set",
     "linear",
     "merge_partials",
     "pack_linear",
@@ -18,4 +29,6 @@ __all__ = [
     "rms_norm",
     "rotate_and_cache",
     "silu_mul",
+    "staged",
+    "swap_blocks",
 ]

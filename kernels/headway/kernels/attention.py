@@ -5,7 +5,6 @@ from torch import Tensor
 
 from headway.kernels.dispatch import kernels_for
 from headway.kernels.operands import (
-    FLOATS,
     check_caches,
     check_heads,
     check_partials,
@@ -13,6 +12,8 @@ from headway.kernels.operands import (
     check_result_heads,
     check_spans,
     check_vector,
+    floats_on,
+    names_of,
 )
 
 
@@ -40,8 +41,7 @@ def paged_attention(
     Args:
         q: [tokens, heads, head_dim], float32 or bfloat16; tokens may be strided.
         k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], float32 or bfloat16, blocks contiguous and
-            each head's keys in them transposed: `k_cache.mT` has strides like `v_cache`;
-            kv_heads divides heads.
+            keys as `cache_keys` lays them out; kv_heads divides heads.
         block_tables: [sequences, max_blocks] int32, the block of each block_size keys; rows may be strided.
             Entries are not read before the first key that a query of the sequence sees, nor after the last.
         seq_lens: [sequences] int32, tokens of context, this step's included; with `key_spans`, the keys that lie here,
@@ -121,8 +121,9 @@ def merge_partials(partials: Tensor, *, dtype: torch.dtype, out: Tensor | None =
         ValueError: an operand has another shape, dtype, layout or device.
     """
     shape = check_partials("partials", partials)
-    if dtype not in FLOATS:
-        raise ValueError(f"dtype must be float32 or bfloat16; it is {dtype}")
+    dtypes = floats_on(partials.device)
+    if dtype not in dtypes:
+        raise ValueError(f"dtype must be {names_of(dtypes)}; it is {dtype}")
     if out is None:
         out = torch.empty(shape, dtype=dtype, device=partials.device)
     else:

@@ -6,6 +6,8 @@ from torch import Tensor
 
 from headway.kernels import reference
 from headway.kernels.cpu import default_kernels
+from headway.kernels.cuda.step import GpuKernels
+from headway.kernels.devices import KernelSet, kernel_set
 
 
 class Kernels(Protocol):
@@ -52,6 +54,12 @@ class Kernels(Protocol):
     def merge_partials(self, partials: Tensor, *, out: Tensor) -> None: ...
 
 
+_GPU_KERNELS = GpuKernels()
+
+
 def kernels_for(operand: Tensor) -> Kernels:
-    """C++ on the CPU, the torch reference elsewhere."""
-    return default_kernels() if operand.is_cpu else reference
+    """C++ on the CPU, CUDA on a GPU, the torch reference elsewhere."""
+    chosen = kernel_set(operand.device)
+    if chosen is KernelSet.CPU:
+        return default_kernels()
+    return _GPU_KERNELS if chosen is KernelSet.CUDA else reference

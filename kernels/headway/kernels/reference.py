@@ -3,7 +3,7 @@
 Arithmetic is in float32, or in float64 where the operands are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import torch
 from torch import Tensor
@@ -83,6 +83,8 @@ def rotate_and_cache(
     q_norm_weight: Tensor | None,
     k_norm_weight: Tensor | None,
     norm_eps: float,
+    key_scale: float = 1.0,
+    value_scale: float = 1.0,
 ) -> None:
     for x, weight in ((q, q_norm_weight), (k, k_norm_weight)):
         heads = _wide(x) if weight is None else _normalised(x, weight, norm_eps)
@@ -92,8 +94,12 @@ def rotate_and_cache(
     block_size = k_cache.shape[2]
     is_here = slot_mapping >= 0
     slots = slot_mapping[is_here].long()
-    for rows, rows_cache in ((k, k_cache), (v, v_cache)):
-        rows_cache[slots // block_size, :, slots % block_size] = rows[is_here].to(rows_cache.dtype)
+    for rows, rows_cache, scale in ((k, k_cache, key_scale), (v, v_cache, value_scale)):
+        cached = _wide(rows[is_here]) / scale
+        if rows_cache.dtype is torch.float8_e4m3fn:
+            largest = torch.finfo(rows_cache.dtype).max
+            cached = cached.clamp(-largest, largest)  # what is too large is no NaN
+        rows_cache[slots // block_size, :, slots % block_size] = cached.to(rows_cache.dtype)
 
 
 def _attention(q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
@@ -164,3 +170,48 @@ def merge_partials(partials: Tensor, *, out: Tensor) -> None:
     weights = torch.exp(lse - largest.masked_fill(largest == -torch.inf, 0))
     sums = (values * weights).masked_fill(is_empty, 0).sum(dim=0)
     out.copy_(sums / weights.sum(dim=0).masked_fill(is_empty.all(dim=0), 1))
+
+
+def decode_attention(
+    q: Tensor,
+    *,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_tables: Tensor,
+    rows: Iterable[tuple[int, int, int, int]],
+    scale: float,
+    soft_cap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    key_scale: float = 1.0,
+    value_scale: float = 1.0,
+) -> tuple[Tensor, Tensor]:
+    """One query a row, [rows, heads, head_dim], that sees keys [first_key, end_key) of its sequence.
+
+    `rows`: (sequence, first_key, end_key, position) of each. Returns the result and the logarithms of the softmax's
+    sums, [rows, heads].
+    """
+    q = _wide(q)
+    out, lse = torch.zeros_like(q), q.new_full(q.shape[:2], -torch.inf)
+    block_size, group_size = k_cache.shape[2], q.shape[1] // k_cache.shape[1]
+    for row, (sequence, first_key, end_key, position) in enumerate(rows):
+        if first_key == end_key:
+            continue
+        indices = torch.arange(first_key, end_key, device=q.device)
+        blocks, slots = block_tables[sequence][indices // block_size].long(), indices % block_size
+        keys, values = (
+            (cache[blocks, :, slots].to(q.dtype) * factor).repeat_interleave(group_size, dim=1)
+            for cache, factor in ((k_cache, key_scale), (v_cache, value_scale))
+        )
+        scores = torch.einsum("hd,khd->hk", q[row], keys) * scale
+        if soft_cap is not None:
+            scores = soft_cap * torch.tanh(scores / soft_cap)
+        if alibi_slopes is not None:
+            scores = scores + alibi_slopes[:, None].to(q.dtype) * (indices - position)
+        lse[row] = scores.logsumexp(dim=-1)
+        out[row] = torch.einsum("hk,khd->hd", scores.softmax(dim=-1), values)
+    return out, lse
+
+
+def copy_blocks(blocks: Tensor, *, pairs: Tensor) -> None:
+    sources, destinations = pairs.unbind(dim=1)
+    blocks[:, destinations] = blocks[:, sources]

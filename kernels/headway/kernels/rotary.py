@@ -27,7 +27,7 @@ def rotate_and_cache(
         q: [tokens, heads, head_dim], float32 or bfloat16; tokens may be strided, as views into a fused qkv row are.
         k, v: [tokens, kv_heads, head_dim], as `q`.
         k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], float32 or bfloat16, blocks contiguous and
-            each head's keys in them transposed: `k_cache.mT` has strides like `v_cache`.
+            keys as `cache_keys` lays them out.
         slot_mapping: [tokens] int32 or int64; slot s is place s % block_size of block s // block_size. No two alike.
             -1: another cache holds the token, and nothing of it is written here.
         positions: [tokens] int32 or int64, rows of `cos_sin`; needed with it.

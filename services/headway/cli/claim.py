@@ -12,7 +12,7 @@ def claim(state_dir: Path) -> None:
     """Makes the directory ready for a new stack; ends workers and services that a crashed one left there.
 
     Raises:
-        AlreadyExistsError: a stack, or what a crash left of one, is alive there.
+        AlreadyExistsError: a stack, what a crash left of one, or `headway profile hardware` is alive there.
         InvalidArgumentError: the directory cannot be written.
     """
     try:
@@ -22,6 +22,9 @@ def claim(state_dir: Path) -> None:
             f"{state_dir} cannot hold the state: {error.strerror}.", hint="Choose another with --state-dir."
         ) from None
     if (stack := read_stack(state_dir)) is None:
+        from headway.cli.private_store import end_private_store  # imports the Redis client, which is slow
+
+        end_private_store(state_dir)
         return
     if is_alive(stack.supervisor):
         raise AlreadyExistsError(

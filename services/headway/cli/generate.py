@@ -51,6 +51,9 @@ def generate(
     bad_word: Annotated[list[str] | None, typer.Option(help="A text that must not appear. May be repeated.")] = None,
     slo_ttft_s: Annotated[float | None, typer.Option(min=0, help="Objective: seconds to the first token.")] = None,
     slo_tpot_s: Annotated[float | None, typer.Option(min=0, help="Objective: seconds per token after it.")] = None,
+    slo_ms: Annotated[
+        float | None, typer.Option(min=0, help="Objective: milliseconds to the end of the answer.")
+    ] = None,
     request_id: Annotated[str | None, typer.Option(help="Appears in every log line.")] = None,
     timeout_s: Annotated[float | None, typer.Option(min=0, help="Seconds for the whole answer.")] = None,
     state_dir: StateDir = None,
@@ -85,6 +88,7 @@ def generate(
         bad_words=bad_word,
         slo_ttft_s=slo_ttft_s,
         slo_tpot_s=slo_tpot_s,
+        slo_ms=slo_ms,
         request_id=request_id,
         timeout_s=timeout_s,
     )

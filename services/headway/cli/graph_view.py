@@ -10,14 +10,15 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.core.codec import to_document
+from headway.core.cost.costs import GraphTime
 from headway.core.graph import Graph, Operator
 from headway.core.units import format_bytes
 
 _SCALES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k"))
 
 
-def graph_document(graph: Graph, *, with_operators: bool) -> dict[str, Any]:
-    """The totals; with the operators also all tensors."""
+def graph_document(graph: Graph, *, with_operators: bool, time: GraphTime | None = None) -> dict[str, Any]:
+    """The totals; with the operators also all tensors; with a time also the seconds of it all."""
     document = {
         "name": graph.name,
         "is_training": graph.is_training,
@@ -32,8 +33,17 @@ def graph_document(graph: Graph, *, with_operators: bool) -> dict[str, Any]:
         "unknown_operators": graph.unknown_operators,
         "content_hash": graph.content_hash,
     }
+    if time is not None:
+        document |= {
+            "hardware": time.hardware,
+            "seconds": time.seconds,
+            "relative_error": time.relative_error,
+            "provenance": time.provenance.value,
+        }
     if with_operators:
         document["operator_list"] = to_document(graph.operators)
+        if time is not None:
+            document["operator_times"] = to_document(time.operators)
         document["tensors"] = to_document(graph.tensors)
     return document
 

@@ -8,18 +8,38 @@ from headway.core.plan import ModelDeployment
 from headway.core.slo import Slo
 from headway.store.checkpoint import read_checkpoint
 
+_PROFILE = "profile:"
+_PROFILED_MODEL = Path(__file__).parent / "profiled_model"
+
 
 def read_models(
-    arguments: Sequence[str], *, dtype: str | None, quantization: str | None = None, max_model_len: int | None, slo: Slo
+    arguments: Sequence[str],
+    *,
+    dtype: str | None,
+    quantization: str | None = None,
+    max_model_len: int | None,
+    slo: Slo,
+    is_emulated: bool = False,
 ) -> tuple[ModelDeployment, ...]:
     """Reads the checkpoint of each `DIR` or `NAME=DIR`.
+
+    Args:
+        is_emulated: weights are not needed then, and `profile:MODEL` and `NAME=profile:MODEL` stand for a model that
+            is known by its imported stage profiles alone.
 
     Raises:
         HeadwayError: a checkpoint is missing, malformed or of a kind that Headway does not run; two models have one
             name; a model cannot take sequences of `max_model_len`.
     """
     models = tuple(
-        _read_model(argument, dtype=dtype, quantization=quantization, max_model_len=max_model_len, slo=slo)
+        _read_model(
+            argument,
+            dtype=dtype,
+            quantization=quantization,
+            max_model_len=max_model_len,
+            slo=slo,
+            is_emulated=is_emulated,
+        )
         for argument in arguments
     )
     names = [model.name for model in models]
@@ -31,17 +51,43 @@ def read_models(
 
 
 def _read_model(
-    argument: str, *, dtype: str | None, quantization: str | None = None, max_model_len: int | None, slo: Slo
+    argument: str,
+    *,
+    dtype: str | None,
+    quantization: str | None,
+    max_model_len: int | None,
+    slo: Slo,
+    is_emulated: bool,
 ) -> ModelDeployment:
-    name, directory = _split(argument)
-    spec = read_checkpoint(directory, dtype=dtype, quantization=quantization).spec
+    name, directory, profile = _split_profile(argument) or (*_split(argument), "")
+    if profile and not is_emulated:
+        raise InvalidArgumentError(
+            f"--model {argument} is known by its profile alone; no device computes it.",
+            hint="Emulate devices: --emulate 4xV100-16.",
+            field="--model",
+        )
+    spec = read_checkpoint(directory, dtype=dtype, quantization=quantization, has_weights=not is_emulated).spec
     if max_model_len is not None and max_model_len > spec.max_position:
         raise InvalidArgumentError(
             f"{name} takes sequences of {spec.max_position} tokens at most, not {max_model_len}.",
             hint=f"Give --max-model-len {spec.max_position} or less.",
             field="--max-model-len",
         )
-    return ModelDeployment(name=name, directory=str(directory), spec=spec, max_model_len=max_model_len, slo=slo)
+    return ModelDeployment(
+        name=name, directory=str(directory), spec=spec, max_model_len=max_model_len, slo=slo, profile=profile
+    )
+
+
+def _split_profile(argument: str) -> tuple[str, Path, str] | None:
+    """Name, directory and profile of `[NAME=]profile:MODEL`, None for anything else. The directory holds a small BERT's
+    configuration and a tokenizer of bytes: what sequences and vectors of such models look like here."""
+    name, found, profile = argument.rpartition(_PROFILE)
+    if not found or (name and not name.endswith("=")):
+        return None
+    name = name.removesuffix("=") or profile
+    if not profile.strip() or not name.strip():
+        raise InvalidArgumentError(f"--model {argument} names no profile.", field="--model")
+    return name, _PROFILED_MODEL, profile
 
 
 def _split(argument: str) -> tuple[str, Path]:

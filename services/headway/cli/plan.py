@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -9,17 +10,27 @@ import yaml
 from rich.console import Console
 
 from headway.cli.calls import calling
-from headway.cli.options import ApiKey, AsJson, Endpoint, StateDir
+from headway.cli.options import ApiKey, AsJson, CatalogueFile, Endpoint, StateDir
+from headway.cli.placement.explain import explain_plan
+from headway.cli.placement.frontier import frontier
+from headway.cli.placement.serve import serve
 from headway.cli.plan_view import plan_view
 from headway.cli.running import endpoint_of
 from headway.client import Client, ClusterStatus
 from headway.core.codec import to_document
-from headway.core.errors import NotFoundError
+from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.plan import ServingPlan
 from headway.rpc.convert import to_pb
 from headway.v1 import planner_pb2, planner_pb2_grpc
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show or explain the plan in use.")
+app = typer.Typer(
+    add_completion=False,
+    no_args_is_help=True,
+    help="Show or explain the plan in use; place many models on few devices.",
+)
+
+app.command()(serve)
+app.command()(frontier)
 
 _TIMEOUT_S = 10.0
 
@@ -45,12 +56,37 @@ def show(
 
 
 @app.command()
-def explain(*, state_dir: StateDir = None) -> None:
-    """Say why the plan is as it is."""
+def explain(
+    plan: Annotated[
+        Path | None, typer.Argument(help="A file that `headway plan serve` wrote. Default: the plan in use.")
+    ] = None,
+    *,
+    instead: Annotated[
+        str | None,
+        typer.Option(
+            help='Try another placement on the same requests: "groups=8x1" (stages x devices of each), '
+            '"groups=4x2,2*2x2", "models=chat@0,1;code@2", or both.',
+        ),
+    ] = None,
+    state_dir: StateDir = None,
+    catalogue: CatalogueFile = None,
+    as_json: AsJson = False,
+) -> None:
+    """Say why a plan is as it is, and what another one would have given."""
+    if plan is not None:
+        explain_plan(plan, instead=instead, catalogue=catalogue, as_json=as_json)
+        return
+    if instead is not None:
+        raise InvalidArgumentError(
+            "There is no file to try another placement for.", hint="Name one that `headway plan serve --out` wrote."
+        )
     with Client(state_dir=state_dir) as client:
         status = client.status()
-    for sentence in asyncio.run(_explain(_plan_in(status), endpoint=endpoint_of("planner", status))):
-        typer.echo(f"- {sentence}")
+    sentences = asyncio.run(_explain(_plan_in(status), endpoint=endpoint_of("planner", status)))
+    if as_json:
+        typer.echo(json.dumps(sentences, indent=2))
+    else:
+        typer.echo("\n".join(f"- {sentence}" for sentence in sentences))
 
 
 def _plan_in(status: ClusterStatus) -> ServingPlan:

@@ -11,7 +11,8 @@ from headway.core.units import format_bytes, format_duration
 
 def plan_view(plan: ServingPlan) -> RenderableType:
     """For each replica where it runs, its memory, its limits, and what to expect of it."""
-    return Group(Text(f"plan {plan.plan_id}", style="bold"), *map(_replica, plan.assignments))
+    title = f"plan {plan.plan_id}" + (f" on emulated {plan.emulated_devices}" if plan.is_emulated else "")
+    return Group(Text(title, style="bold"), *map(_replica, plan.assignments))
 
 
 def _replica(assignment: Assignment) -> Table:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Annotated, Protocol, TypeVar
@@ -10,11 +10,9 @@ from typing import Annotated, Protocol, TypeVar
 import typer
 from rich.console import Console
 
-from headway.cli.calls import calling
 from headway.cli.options import AsJson, StateDir
 from headway.cli.profile_view import summary_table
-from headway.cli.running import endpoint_of
-from headway.client import Client
+from headway.cli.profiler_link import profiler_link
 from headway.core.catalogue import built_in_catalogue
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError
@@ -69,9 +67,7 @@ def export_profiles(
     state_dir: StateDir = None,
 ) -> None:
     """Write imported profiles in the form that they came in."""
-    known = list_imported(state_dir)
-    names = [find_by_prefix(known, prefix).profile_id for prefix in profile_ids]
-    content = asyncio.run(_export(names, state_dir))
+    content = asyncio.run(_export(profile_ids, state_dir))
     if output is None:
         typer.echo(content.decode())
         return
@@ -81,12 +77,22 @@ def export_profiles(
         raise InvalidArgumentError(f"{output} cannot be written: {error}.", hint="Name another --output.") from error
 
 
-def list_imported(state_dir: Path | None) -> list[ProfileSummary]:
-    return asyncio.run(_list(state_dir))
+async def get_imported(profile_id: str, state_dir: Path | None) -> StageProfile | SliceProfile:
+    async with _profiler(state_dir) as profiler:
+        return await _get(profile_id, profiler)
 
 
-def get_imported(profile_id: str, state_dir: Path | None) -> StageProfile | SliceProfile:
-    return asyncio.run(_get(profile_id, state_dir))
+async def imported_stages(
+    models: Collection[str], devices: Collection[str], state_dir: Path | None
+) -> list[StageProfile]:
+    """Those of the models on devices of the catalogue."""
+    async with _profiler(state_dir) as profiler:
+        found = [
+            await _get(summary.profile_id, profiler)
+            for summary in await _list(profiler)
+            if summary.model in models and summary.hardware in devices
+        ]
+    return [profile for profile in found if isinstance(profile, StageProfile)]
 
 
 def find_by_prefix(profiles: Sequence[P], prefix: str) -> P:
@@ -119,22 +125,22 @@ async def _import(content: bytes, *, hardware: str, state_dir: Path | None) -> l
     return [from_pb(summary, ProfileSummary) for summary in response.profiles]
 
 
-async def _export(profile_ids: Sequence[str], state_dir: Path | None) -> bytes:
-    request = profiler_pb2.ExportProfilesRequest(profile_ids=profile_ids)
+async def _export(prefixes: Sequence[str], state_dir: Path | None) -> bytes:
     async with _profiler(state_dir) as profiler:
+        known = await _list(profiler)
+        names = [find_by_prefix(known, prefix).profile_id for prefix in prefixes]
+        request = profiler_pb2.ExportProfilesRequest(profile_ids=names)
         return bytes((await profiler.ExportProfiles(request, timeout=_TIMEOUT_S)).content)
 
 
-async def _list(state_dir: Path | None) -> list[ProfileSummary]:
-    async with _profiler(state_dir) as profiler:
-        response = await profiler.ListImported(profiler_pb2.ListImportedRequest(), timeout=_TIMEOUT_S)
+async def _list(profiler: "profiler_pb2_grpc.ProfilerServiceAsyncStub") -> list[ProfileSummary]:
+    response = await profiler.ListImported(profiler_pb2.ListImportedRequest(), timeout=_TIMEOUT_S)
     return [from_pb(summary, ProfileSummary) for summary in response.profiles]
 
 
-async def _get(profile_id: str, state_dir: Path | None) -> StageProfile | SliceProfile:
-    async with _profiler(state_dir) as profiler:
-        request = profiler_pb2.GetImportedRequest(profile_id=profile_id)
-        response = await profiler.GetImported(request, timeout=_TIMEOUT_S)
+async def _get(profile_id: str, profiler: "profiler_pb2_grpc.ProfilerServiceAsyncStub") -> StageProfile | SliceProfile:
+    request = profiler_pb2.GetImportedRequest(profile_id=profile_id)
+    response = await profiler.GetImported(request, timeout=_TIMEOUT_S)
     if response.HasField("stages"):
         return from_pb(response.stages, StageProfile)
     return from_pb(response.slices, SliceProfile)
@@ -142,7 +148,5 @@ async def _get(profile_id: str, state_dir: Path | None) -> StageProfile | SliceP
 
 @asynccontextmanager
 async def _profiler(state_dir: Path | None) -> "AsyncIterator[profiler_pb2_grpc.ProfilerServiceAsyncStub]":
-    with Client(state_dir=state_dir) as client:
-        endpoint = endpoint_of("profiler", client.status())
-    async with calling(endpoint, profiler_pb2_grpc.ProfilerServiceStub) as profiler:
+    async with profiler_link(state_dir) as link, link.stub() as profiler:
         yield profiler

@@ -9,7 +9,7 @@ def rank_text(assignment: Assignment, rank: int) -> str:
     parallel = assignment.parallel
     place, share = parallel.place(rank), assignment.shares[rank]
     parts = []
-    if parallel.pp > 1 and not isinstance(share, Assignment):
+    if parallel.pp > 1 and not isinstance(share, Assignment) and share.num_layers:
         last = share.first_layer + share.num_layers - 1
         parts.append(f"layers {share.first_layer}-{last}" if share.num_layers > 1 else f"layer {last}")
     if parallel.cp > 1:

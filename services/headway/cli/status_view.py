@@ -32,11 +32,15 @@ def _headline(status: ClusterStatus) -> Text:
         return Text(f"starting, {controller.progress:.0%}: waiting for {controller.waiting_for}", style="yellow")
     text = Text("ready", style="bold green")
     load = f", plan {controller.plan_id}, {status.fleet.num_in_flight} in flight, {status.fleet.num_queued} queued"
+    if status.plan is not None and status.plan.is_emulated:
+        load += f"; {status.plan.emulated_devices} emulated, answers are made up"
     return text.append(load, style="default")
 
 
 def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
-    table = _table("model", "task", "replicas", "layout", "longest", "objective", "attained", "completed", "rejected")
+    table = _table(
+        "model", "task", "replicas", "layout", "longest", "objective", "attained", "foretold", "completed", "rejected"
+    )
     attainments = {attainment.model: attainment for attainment in fleet.attainments}
     for model in plan.models if plan is not None else ():
         replicas = [a for a in plan.assignments if a.model == model.name] if plan is not None else []
@@ -48,7 +52,8 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
             ", ".join(dict.fromkeys(str(replica.parallel) for replica in replicas)) or "-",
             str(max((replica.max_model_len for replica in replicas), default="-")),
             _objective(model.slo),
-            _attained(attainment),
+            _share(attainment.attainment),
+            _share(attainment.foretold),
             str(attainment.num_completed),
             str(attainment.num_rejected),
         )
@@ -58,20 +63,24 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
 def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | None) -> Table:
     table = _table("worker", "group", "model", "state", "running", "waiting", "KV in use")
     table.add_column("hardware")
-    loads = {load.worker_id: load for load in fleet.groups}
+    loads = {(load.worker_id, load.model): load for load in fleet.groups}
     for worker in controller.workers:
         hardware = worker.hardware
         described = "-"
         if hardware is not None:
-            described = f"{hardware.name}, {hardware.num_threads} threads, {format_bytes(hardware.memory_bytes)}"
-        names = (worker.worker_id, _group(worker, plan), worker.model or "-")
-        table.add_row(*names, _state(worker.state), *_load(loads.get(worker.worker_id)), described)
+            threads = "" if hardware.is_emulated else f", {hardware.num_threads} threads"
+            described = f"{hardware.label}{threads}, {format_bytes(hardware.memory_bytes)}"
+        for number, model in enumerate(worker.models or (worker.model,)):
+            load = loads.get((worker.worker_id, model))
+            names = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")
+            state = worker.state if load is None or worker.state == "lost" else load.state
+            table.add_row(*names, model or "-", _state(state), *_load(load), described if number == 0 else "")
     return table
 
 
 def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:
     """With its role, if it has one; with its rank and what it has as that, where it is not alone in it."""
-    assignment = None if plan is None else plan.assignment_of(worker.worker_id)
+    assignment = None if plan is None else next(iter(plan.assignments_of(worker.worker_id)), None)
     if worker.num_ranks == 1:
         role = f" ({assignment.role})" if assignment is not None and assignment.role else ""
         return f"{worker.group_id or '-'}{role}"
@@ -115,12 +124,11 @@ def _load(load: GroupLoad | None) -> tuple[str, str, str]:
 
 
 def _objective(slo: Slo) -> str:
-    bounds = {"TTFT": slo.ttft_s, "TPOT": slo.tpot_s}
+    bounds = {"TTFT": slo.ttft_s, "TPOT": slo.tpot_s, "answer": slo.e2e_s}
     return ", ".join(f"{name} {format_duration(s)}" for name, s in bounds.items() if s is not None) or "-"
 
 
-def _attained(attainment: ModelAttainment) -> str:
-    share = attainment.attainment
+def _share(share: float | None) -> str:
     return "-" if share is None else f"{share:.1%}"
 
 

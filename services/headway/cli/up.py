@@ -9,12 +9,15 @@ from rich.console import Console
 
 from headway.cli import up_options as options
 from headway.cli.claim import claim
+from headway.cli.emulation import parse_emulation
 from headway.cli.models import read_models
 from headway.cli.options import CatalogueFile, StateDir
 from headway.cli.ports import take_port
 from headway.cli.worker_count import count_workers
 from headway.client.stack import default_state_dir
-from headway.core.deployment import Deployment, GatewayOptions, WorkerOptions
+from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
+from headway.core.errors import InvalidArgumentError
+from headway.core.line import QueuePolicy
 from headway.core.plan import EngineLimits
 from headway.core.slo import Slo
 
@@ -29,6 +32,8 @@ def up(
     threads: options.Threads = 0,
     memory: options.Memory = None,
     device: options.Device = "cpu",
+    emulate: options.Emulate = None,
+    stage_profiles: options.StageProfiles = None,
     dtype: options.Dtype = None,
     quantization: options.Quantization = None,
     kv_cache_memory: options.KvCacheMemory = None,
@@ -54,6 +59,11 @@ def up(
     api_key: options.ApiKeys = None,
     slo_ttft_ms: options.SloTtftMs = None,
     slo_tpot_ms: options.SloTpotMs = None,
+    slo_ms: options.SloMs = None,
+    tenants: options.Tenants = None,
+    queue_policy: options.QueuePolicy = "fcfs",
+    traffic_retention: options.TrafficRetention = None,
+    answer_overhead: options.AnswerOverhead = None,
     state_dir: StateDir = None,
     no_profile: options.NoProfile = False,
     catalogue: CatalogueFile = None,
@@ -62,8 +72,16 @@ def up(
     detach: options.Detach = False,
 ) -> None:
     """Start a stack on this machine and serve models."""
-    slo = Slo(ttft_s=_seconds(slo_ttft_ms), tpot_s=_seconds(slo_tpot_ms))
-    models = read_models(model, dtype=dtype, quantization=quantization, max_model_len=max_model_len, slo=slo)
+    slo = Slo(ttft_s=_seconds(slo_ttft_ms), tpot_s=_seconds(slo_tpot_ms), e2e_s=_seconds(slo_ms))
+    emulated = _emulated(emulate, workers=workers, memory=memory, stage_profiles=stage_profiles, catalogue=catalogue)
+    models = read_models(
+        model,
+        dtype=dtype,
+        quantization=quantization,
+        max_model_len=max_model_len,
+        slo=slo,
+        is_emulated=bool(emulated),
+    )
     limits = EngineLimits(
         block_size=block_size,
         max_num_seqs=max_num_seqs,
@@ -82,12 +100,21 @@ def up(
         prefill_workers=prefill_workers,
         decode_workers=decode_workers,
     )
-    worker_options = WorkerOptions(
-        count=count_workers(workers, models, limits),
-        device=device,
-        num_threads=threads,
-        memory_bytes=memory or 0,
-    )
+    if not emulated:
+        worker_options = WorkerOptions(
+            count=count_workers(workers, models, limits),
+            device=device,
+            num_threads=threads,
+            memory_bytes=memory or 0,
+        )
+    else:
+        worker_options = WorkerOptions(
+            count=count_workers(sum(kind.count for kind in emulated), models, limits),
+            device="cuda",
+            num_threads=1,
+            memory_bytes=min(kind.memory_bytes for kind in emulated),
+            emulated=emulated,
+        )
     if catalogue is not None:
         _share_catalogue(catalogue)
     directory = state_dir or default_state_dir()
@@ -97,17 +124,46 @@ def up(
         port=take_port(host, port, option="--port"),
         grpc_port=take_port(host, grpc_port, option="--grpc-port"),
         api_keys=tuple(api_key or _keys_from_environment()),
+        tenants=str(tenants or ""),
     )
     deployment = Deployment(
         models=models,
         workers=worker_options,
         gateway=gateway,
         limits=limits,
-        profile=not no_profile,
+        profile=not no_profile and not emulated,  # there is nothing to measure
         log_level=log_level,
         otlp_endpoint=otlp_endpoint,
+        stage_profiles=str(stage_profiles or ""),
+        queue_policy=QueuePolicy(queue_policy),
+        traffic_retention_s=traffic_retention,
+        answer_overhead_s=answer_overhead or 0.0,
     )
     _launch(directory, deployment, detach=detach)
+
+
+def _emulated(
+    text: str | None,
+    *,
+    workers: int | None,
+    memory: int | None,
+    stage_profiles: Path | None,
+    catalogue: Path | None,
+) -> tuple[EmulatedDevices, ...]:
+    """None of them without --emulate."""
+    if text is None:
+        if stage_profiles is not None:
+            raise InvalidArgumentError(
+                "--stage-profiles are for emulated devices.", hint="Give --emulate 16xV100.", field="--stage-profiles"
+            )
+        return ()
+    if workers is not None:
+        raise InvalidArgumentError(
+            "--emulate says how many workers there are.", hint="Leave --workers out.", field="--workers"
+        )
+    from headway.core.catalogue import read_catalogue
+
+    return parse_emulation(text, memory_bytes=memory, catalogue=read_catalogue(catalogue))
 
 
 def _share_catalogue(path: Path) -> None:

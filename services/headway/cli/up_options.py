@@ -1,14 +1,17 @@
 """The options of `headway up`."""
 
+from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
 from headway.cli.bytesize import parse_bytes
 from headway.cli.counts import parse_counts
+from headway.cli.duration import parse_duration
 
 _ENGINE = "Engine"
 _PARALLEL = "Parallel"
+_EMULATION = "Emulation"
 _GATEWAY = "Gateway"
 _STACK = "Stack"
 
@@ -17,7 +20,30 @@ Models: TypeAlias = Annotated[
     typer.Option("--model", metavar="DIR|NAME=DIR", help="A checkpoint directory in Hugging Face format. Repeatable."),
 ]
 Workers: TypeAlias = Annotated[
-    int | None, typer.Option(min=1, help="Worker processes. Default: --tp x --pp x --cp for each model.")
+    int | None,
+    typer.Option(
+        min=1, help="Worker processes. Default: --tp x --pp x --cp for each model; of fewer, models share lone ones."
+    ),
+]
+Emulate: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NxDEVICE[,...]",
+        help="Take the time of so many devices of the catalogue, e.g. 16xV100 or 8xV100,4xA100-40, and compute "
+        "nothing: answers are made up. --model needs no weights then, and may be profile:NAME.",
+        rich_help_panel=_EMULATION,
+    ),
+]
+StageProfiles: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Stage latencies of models for --emulate, in AlpaServe's form.",
+        exists=True,
+        dir_okay=False,
+        resolve_path=True,
+        rich_help_panel=_EMULATION,
+    ),
 ]
 Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
 Memory: TypeAlias = Annotated[
@@ -159,6 +185,48 @@ SloTtftMs: TypeAlias = Annotated[
 SloTpotMs: TypeAlias = Annotated[
     float | None,
     typer.Option(min=0.1, help="Objective: milliseconds per token after it.", rich_help_panel=_GATEWAY),
+]
+SloMs: TypeAlias = Annotated[
+    float | None,
+    typer.Option(min=0.1, help="Objective: milliseconds to the end of the answer.", rich_help_panel=_GATEWAY),
+]
+Tenants: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="YAML: tenants, their API keys and the objectives of their requests.",
+        exists=True,
+        dir_okay=False,
+        resolve_path=True,
+        rich_help_panel=_GATEWAY,
+    ),
+]
+QueuePolicy: TypeAlias = Annotated[
+    Literal["fcfs", "least-slack", "priority"],
+    typer.Option(
+        help="Who is next of the requests that wait: the first that came, the one that could wait least before it "
+        "misses its objective, or the one with the lowest 'priority'.",
+        rich_help_panel=_GATEWAY,
+    ),
+]
+TrafficRetention: TypeAlias = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_duration,
+        metavar="7d",
+        help="How long the record of arrivals is kept, for `headway traffic` and `headway replace`. Default: 7d.",
+        rich_help_panel=_GATEWAY,
+    ),
+]
+AnswerOverhead: TypeAlias = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_duration,
+        metavar="5ms",
+        help="What an answer takes from the client to the group and back, besides the model; objectives are kept with "
+        "so much to spare. It depends on the machine and its network. Default: nothing.",
+        rich_help_panel=_GATEWAY,
+    ),
 ]
 NoProfile: TypeAlias = Annotated[
     bool,

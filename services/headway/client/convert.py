@@ -13,7 +13,7 @@ from headway.rpc.convert import finish_reason_from_pb, from_pb, logprobs_from_pb
 from headway.v1 import common_pb2, inference_pb2
 
 _GUIDE_KINDS = {kind.value for kind in GuideKind} - {GuideKind.JSON_OBJECT.value}
-_OWN_FIELDS = ("slo_ttft_s", "slo_tpot_s", "request_id", "timeout_s")
+_OWN_FIELDS = ("slo_ttft_s", "slo_tpot_s", "slo_ms", "priority", "request_id", "timeout_s")
 
 
 def request_to_pb(prompt: Prompt, *, model: str | None, options: GenerateOptions) -> inference_pb2.GenerateRequest:
@@ -27,8 +27,14 @@ def request_to_pb(prompt: Prompt, *, model: str | None, options: GenerateOptions
         raise TypeError(f"generate() got an unexpected keyword argument {min(unknown)!r}")
     with _type_faults("model or request_id"):
         request = inference_pb2.GenerateRequest(model=model or "", request_id=options.get("request_id", ""))
-    with _type_faults("slo_ttft_s or slo_tpot_s"):
-        request.slo.CopyFrom(common_pb2.Slo(ttft_s=options.get("slo_ttft_s"), tpot_s=options.get("slo_tpot_s")))
+    with _type_faults("priority"):
+        request.priority = options.get("priority", 0)
+    with _type_faults("slo_ttft_s, slo_tpot_s or slo_ms"):
+        slo_ms = options.get("slo_ms")
+        slo = common_pb2.Slo(ttft_s=options.get("slo_ttft_s"), tpot_s=options.get("slo_tpot_s"))
+        if slo_ms is not None:
+            slo.e2e_s = slo_ms / 1000
+        request.slo.CopyFrom(slo)
     if len(guides := sorted(_GUIDE_KINDS & options.keys())) > 1:
         raise InvalidArgumentError(
             f"{guides[0]} and {guides[1]} exclude each other.", hint="Leave one of them out.", field=guides[1]

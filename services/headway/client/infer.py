@@ -22,12 +22,16 @@ class InferOptions(TypedDict, total=False):
         truncate_prompt_tokens: keeps so many tokens of each input, from its start; -1 as many as the model takes. What
             is too long is refused when it is left out.
         slo_ttft_s: objective in seconds: to the answer.
+        slo_ms: the same in milliseconds.
+        priority: the lowest goes first, on a server where requests wait by priority.
         request_id: appears in every log line; made up when left out.
         timeout_s: seconds for the answer; the client's when left out.
     """
 
     truncate_prompt_tokens: int
     slo_ttft_s: float
+    slo_ms: float
+    priority: int
     request_id: str
     timeout_s: float
 
@@ -74,7 +78,8 @@ def infer_to_pb(
             inputs=[input_to_pb(_input(value)) for value in inputs],
             truncate_prompt_tokens=options.get("truncate_prompt_tokens"),
             dimensions=dimensions,
-            slo=common_pb2.Slo(ttft_s=options.get("slo_ttft_s")),
+            slo=_slo_to_pb(options),
+            priority=options.get("priority", 0),
             request_id=options.get("request_id", ""),
         )
     except (TypeError, ValueError) as error:
@@ -128,3 +133,8 @@ def _input(value: Input) -> InferInput:
 
 def _is_pair(value: object) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(isinstance(part, str) for part in value)
+
+
+def _slo_to_pb(options: InferOptions) -> common_pb2.Slo:
+    slo_ms = options.get("slo_ms")
+    return common_pb2.Slo(ttft_s=options.get("slo_ttft_s"), e2e_s=None if slo_ms is None else slo_ms / 1000)

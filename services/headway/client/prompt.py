@@ -35,6 +35,8 @@ class GenerateOptions(TypedDict, total=False):
             schema (a mapping or its text), matches of a regular expression, one of several texts, a Lark grammar.
         slo_ttft_s, slo_tpot_s: objectives in seconds: to the first token, and per token after it. The request is
             refused at once (ResourceExhaustedError) when they cannot be met.
+        slo_ms: objective in milliseconds: to the end of the answer.
+        priority: the lowest goes first, on a server where requests wait by priority.
         request_id: appears in every log line; made up when left out.
         timeout_s: seconds for the whole answer.
     """
@@ -66,5 +68,7 @@ class GenerateOptions(TypedDict, total=False):
     grammar: str
     slo_ttft_s: float
     slo_tpot_s: float
+    slo_ms: float
+    priority: int
     request_id: str
     timeout_s: float

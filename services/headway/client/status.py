@@ -39,7 +39,7 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A worker; `model` is empty until it has loaded one.
+    """A worker; `model`, the first of its `models`, is empty until it has loaded one.
 
     Attributes:
         rank: in its group of `num_ranks` workers; 0 leads.
@@ -52,6 +52,7 @@ class WorkerStatus:
     hardware: Hardware | None = None
     rank: int = 0
     num_ranks: int = 1
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,19 +99,31 @@ class GroupLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAttainment:
-    """Requests of one model that had an objective, by outcome; rejected ones count as not attained."""
+    """Requests of one model that had an objective, by outcome; rejected ones count as not attained.
+
+    Attributes:
+        num_foretold_met, num_foretold_missed: what the router had foretold of them, where it could.
+    """
 
     model: str
     num_met: int = 0
     num_missed: int = 0
     num_rejected: int = 0
     num_completed: int = 0
+    num_foretold_met: int = 0
+    num_foretold_missed: int = 0
 
     @property
     def attainment(self) -> float | None:
         """Met over all that had an objective; None before the first."""
         total = self.num_met + self.num_missed + self.num_rejected
         return self.num_met / total if total else None
+
+    @property
+    def foretold(self) -> float | None:
+        """The same as the router foretold it; None where it could not."""
+        total = self.num_foretold_met + self.num_foretold_missed
+        return self.num_foretold_met / total if total else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

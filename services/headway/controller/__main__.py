@@ -1,6 +1,7 @@
 """`python -m headway.controller`: the controller process."""
 
 from dataclasses import replace
+from pathlib import Path
 
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
@@ -10,18 +11,26 @@ from headway.controller.desired import DesiredPlan
 from headway.controller.fleet import Fleet
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.machine import read_machine
+from headway.controller.placements import Placements
 from headway.controller.process import ProcessRecord
+from headway.controller.profile_import import ProfileImport
+from headway.controller.replacement import ReplacementDuty
+from headway.controller.replanning import Replanning
 from headway.controller.service import ControllerService
 from headway.controller.servicer import ControllerServicer
 from headway.controller.stack import ChildSettings, resolve_workers, wanted_processes
 from headway.controller.supervisor import Supervisor
+from headway.core.catalogue import read_catalogue
 from headway.core.deployment import Deployment
+from headway.core.placement_plan import PlacementPlan
 from headway.rpc.config import parse_config
 from headway.rpc.host import Host, hosting, run
 from headway.store.documents import Documents
 from headway.store.membership import Membership
 from headway.store.plans import PlanStore
-from headway.store.schema import DEPLOYMENT, PROCESS
+from headway.store.replacements import ReplacementStore
+from headway.store.schema import DEPLOYMENT, PLACEMENT, PROCESS
+from headway.store.traffic import TrafficStore
 from headway.v1 import controller_pb2_grpc
 
 
@@ -30,24 +39,49 @@ async def main(config: ControllerConfig) -> None:
         deployments = Documents(host.database, DEPLOYMENT, Deployment)
         deployment = await read_deployment(deployments)
         supervisor = build_supervisor(config, host, deployment)
-        plans = PlanStore(host.database)
+        plans, profiler = PlanStore(host.database), ProfilerClient(host.peers)
+        planner, stored = PlannerClient(host.peers), Documents(host.database, PLACEMENT, PlacementPlan)
+        desired = DesiredPlan(
+            plans,
+            planner=planner,
+            limits=deployment.limits,
+            placements=stored,
+            profile_import=build_profile_import(deployment, profiler),
+        )
+        fleet = Fleet(WorkerClient(host.peers), plans=plans, end_process=supervisor.end_run)
+        placements = Placements(stored, planner=planner, desired=desired, fleet=fleet, limits=deployment.limits)
         service = ControllerService(
             deployment,
             supervisor=supervisor,
-            fleet=Fleet(WorkerClient(host.peers), plans=plans, end_process=supervisor.end_run),
-            desired=DesiredPlan(plans, planner=PlannerClient(host.peers), limits=deployment.limits),
-            profiler=ProfilerClient(host.peers),
+            fleet=fleet,
+            desired=desired,
+            profiler=profiler,
             plans=plans,
             deployments=deployments,
             peers=host.peers,
             own_member=lambda: host.member,
         )
-        servicer = ControllerServicer(service, on_shutdown=host.stopping.set)
+        replanning = Replanning(
+            planner=planner,
+            placements=placements,
+            desired=desired,
+            fleet=fleet,
+            traffic=TrafficStore(host.database),
+            apply=service.apply,
+            catalogue=read_catalogue(config.catalogue),
+        )
+        replacement = ReplacementDuty(
+            ReplacementStore(host.database), replanning=replanning, is_ready=lambda: service.status().ready
+        )
+        servicer = ControllerServicer(
+            service, placements=placements, replacement=replacement, on_shutdown=host.stopping.set
+        )
         controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, host.server)
         await service.start()
         host.spawn(service.supervise_forever(), name="supervise")
         host.spawn(service.reconcile_forever(), name="reconcile")
         host.spawn(service.profile_forever(), name="profile")
+        host.spawn(replacement.keep(), name="re-plan")
         await host.serve(on_stop=service.close)
 
 
@@ -61,6 +95,13 @@ async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
     if resolved != deployment:
         await deployments.put(resolved)
     return resolved
+
+
+def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> ProfileImport | None:
+    if not deployment.stage_profiles:
+        return None
+    device = deployment.workers.emulated[0].name  # others are scaled from it
+    return ProfileImport(Path(deployment.stage_profiles), hardware=device, profiler=profiler)
 
 
 def build_supervisor(config: ControllerConfig, host: Host, deployment: Deployment) -> Supervisor:

@@ -4,10 +4,10 @@ from pathlib import Path
 
 from pydantic import Field
 
-from headway.rpc.config import ProcessConfig
+from headway.rpc.catalogue_config import CatalogueConfig
 
 
-class ControllerConfig(ProcessConfig):
+class ControllerConfig(CatalogueConfig):
     """`python -m headway.controller`."""
 
     state_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "state" / "headway" / "default")

@@ -7,10 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headway.controller.clients.planner import PlannerClient
-from headway.controller.reconcile import work_of
+from headway.controller.profile_import import ProfileImport
+from headway.controller.reconcile import works_of
 from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError, InvalidArgumentError
+from headway.core.placement_plan import PlacementPlan
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
+from headway.store.documents import Documents
 from headway.store.plans import PlanStore
 
 log = logging.getLogger(__name__)
@@ -26,12 +29,23 @@ class DesiredPlan:
         fault: why none can be made; None while all is well or may pass by itself.
     """
 
-    def __init__(self, store: PlanStore, *, planner: PlannerClient, limits: EngineLimits) -> None:
+    def __init__(
+        self,
+        store: PlanStore,
+        *,
+        planner: PlannerClient,
+        limits: EngineLimits,
+        placements: Documents[PlacementPlan],
+        profile_import: ProfileImport | None = None,
+    ) -> None:
+        """`profile_import` brings profiles that plans need."""
         self.plan: ServingPlan | None = None
         self.fault: HeadwayError | None = None
         self._store = store
         self._planner = planner
         self._limits = limits
+        self._placements = placements
+        self._profile_import = profile_import
         self._refused: Sequence[PlanWorker] = ()
 
     async def resume(self) -> None:
@@ -43,6 +57,8 @@ class DesiredPlan:
         if self.fault is not None and workers == self._refused:
             return
         try:
+            if self._profile_import is not None:
+                await self._profile_import.run()
             plan = await self._planner.make(models, workers, limits=self._limits)
             await self.certify(plan)
         except HeadwayError as error:
@@ -69,9 +85,13 @@ class DesiredPlan:
             return plan
         return replace(plan, plan_id=plan_id_at(time.time(), nonce=uuid.uuid4().hex[:6]))
 
-    async def set(self, plan: ServingPlan) -> None:
-        """Desires a certified plan; FailedPreconditionError where another one was desired meanwhile."""
-        await self._store.set_current(plan, replaces=await self._store.current_id())
+    async def set(self, plan: ServingPlan, *, replaces: str | None = None) -> None:
+        """Desires a certified plan; FailedPreconditionError where another one was desired meanwhile.
+
+        Args:
+            replaces: the id of the plan that it was made to replace; None for whichever is desired now.
+        """
+        await self._store.set_current(plan, replaces=await self._store.current_id() if replaces is None else replaces)
         self.plan = plan
         log.info("the desired plan is %s", plan.plan_id)
 
@@ -79,9 +99,16 @@ class DesiredPlan:
         """Predicts anew, with profiles that were measured since. Only predictions change, so nothing is reloaded."""
         plan = self.plan
         assert plan is not None, "there is no plan to refresh"
-        fresh = await self._planner.make(plan.models, plan.workers, limits=self._limits, current=plan)
-        if work_of(fresh) != work_of(plan):
+        fresh = await self._plan_again(plan)
+        if works_of(fresh) != works_of(plan):
             log.info("with what was measured the planner would plan otherwise; %s stays", plan.plan_id)
         elif self.plan is plan:
             await self.certify(fresh)
             await self.set(fresh)
+
+    async def _plan_again(self, plan: ServingPlan) -> ServingPlan:
+        """As it was made: an applied placement is seated again, and stays until another one is applied."""
+        placement = await self._placements.get(plan.placement_id) if plan.placement_id else None
+        if placement is None:
+            return await self._planner.make(plan.models, plan.workers, limits=self._limits, current=plan)
+        return await self._planner.seat(placement, plan.models, plan.workers, limits=self._limits, current=plan)

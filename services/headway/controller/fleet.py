@@ -3,13 +3,13 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from headway.controller.clients.worker import WorkerClient, WorkerReport
 from headway.controller.group_load import GroupLoad
 from headway.controller.groups import broken, mates
-from headway.controller.reconcile import Action, Work, reconcile, startable, work_of
+from headway.controller.reconcile import Action, Work, reconcile, startable, works_of
 from headway.controller.trouble import LoadTrouble
 from headway.controller.worker import Worker
 from headway.core.cluster import PlanWorker
@@ -38,7 +38,7 @@ class Fleet:
         self._plans = plans
         self._end_process = end_process
         self._loads: list[GroupLoad] = []
-        self._troubles: dict[tuple[str, ...], LoadTrouble] = {}
+        self._troubles: dict[tuple[tuple[str, ...], str], LoadTrouble] = {}  # by group and model
 
     async def observe(self, members: list[Member]) -> None:
         """Takes in who is there. A lapsed lease ends nothing that runs on its worker; a new endpoint does."""
@@ -56,9 +56,13 @@ class Fleet:
             log.warning("%s is alone in its group's run", worker_id)
             self._end_run(worker_id)
 
-    def serving(self) -> dict[str, Work | None]:
+    def serving(self) -> dict[str, tuple[Work, ...]]:
         """What each worker that is present serves."""
-        return {worker_id: worker.work for worker_id, worker in self.workers.items() if worker.is_present}
+        return {worker_id: worker.works for worker_id, worker in self.workers.items() if worker.is_present}
+
+    def memory_bytes(self) -> dict[str, int]:
+        """What each worker that is present may use."""
+        return {name: worker.hardware.memory_bytes for name, worker in self.workers.items() if worker.is_present}
 
     def plan_workers(self) -> list[PlanWorker]:
         """Those that are present, as a planner sees them."""
@@ -72,13 +76,14 @@ class Fleet:
             if worker.is_present
         ]
 
-    def pursue(self, wanted: Mapping[str, Work], *, plan_id: str) -> None:
+    def pursue(self, wanted: Mapping[str, Sequence[Work]], *, plan_id: str) -> None:
         """Starts what may start now of the way to `wanted`; to be called again and again."""
-        groups = {work.worker_ids for work in wanted.values()}
-        self._troubles = {group: trouble for group, trouble in self._troubles.items() if group in groups}
+        places = {(work.worker_ids, work.model) for works in wanted.values() for work in works}
+        self._troubles = {place: trouble for place, trouble in self._troubles.items() if place in places}
         self._loads = [load for load in self._loads if load.is_running]
         serving, now_s = self.serving(), time.monotonic()
-        actions = [action for action in reconcile(wanted, serving=serving) if self._allows(action, now_s=now_s)]
+        needed = reconcile(wanted, serving=serving, memory_bytes=self.memory_bytes())
+        actions = [action for action in needed if self._allows(action, now_s=now_s)]
         busy = {worker_id for load in self._loads for worker_id in load.action.involved if worker_id in serving}
         for action in startable(actions, wanted=wanted, serving=serving, busy=busy):
             self._start(action, plan_id=plan_id)
@@ -102,8 +107,8 @@ class Fleet:
         await self.close()
         leaders = [
             worker
-            for worker_id, worker in self.workers.items()
-            if worker.is_present and worker.work is not None and worker.work.leader == worker_id
+            for worker in self.workers.values()
+            if worker.is_present and any(worker.leads(work) for work in worker.works)
         ]
         await asyncio.gather(*(worker.drain(self._client, deadline_s=deadline_s) for worker in leaders))
 
@@ -112,28 +117,35 @@ class Fleet:
         await asyncio.gather(*(load.cancel() for load in self._loads))
 
     def _allows(self, action: Action, *, now_s: float) -> bool:
-        trouble = self._troubles.get(action.worker_ids)
-        return action.after is None or trouble is None or trouble.allows(action.after, now_s=now_s)
+        if action.after is None:
+            return True
+        trouble = self._troubles.get((action.worker_ids, action.after.model))
+        return trouble is None or trouble.allows(action.after, now_s=now_s)
 
     def _start(self, action: Action, *, plan_id: str) -> None:
         load = GroupLoad(
             action,
             workers={name: self.workers[name] for name in action.involved if name in self.workers},
             client=self._client,
-            trouble=self._troubles.setdefault(action.worker_ids, LoadTrouble()),
+            trouble=self._trouble_of(action),
             end_run=self._end_run,
-            targets=self._targets(action),
+            targets={work: self._targets(action, work) for work in action.before},
         )
         load.start(plan_id=plan_id)
         self._loads.append(load)
 
-    def _targets(self, action: Action) -> list[MoveTarget]:
+    def _trouble_of(self, action: Action) -> LoadTrouble:
+        if action.after is None:
+            return LoadTrouble()
+        return self._troubles.setdefault((action.worker_ids, action.after.model), LoadTrouble())
+
+    def _targets(self, action: Action, work: Work) -> list[MoveTarget]:
         """Other workers that serve the same, by which `action` and those that run now do not come."""
         involved = {name for load in self._loads for name in load.action.involved}.union(action.involved)
         return [
             MoveTarget(worker_id=worker_id, endpoint=worker.member.endpoint)
             for worker_id, worker in self.workers.items()
-            if worker.is_present and worker_id not in involved and worker.takes_over(action.before)
+            if worker.is_present and worker_id not in involved and worker.takes_over(work)
         ]
 
     def _end_run(self, worker_id: str) -> None:
@@ -145,21 +157,25 @@ class Fleet:
     async def _meet(self, member: Member) -> None:
         try:
             report = await self._client.describe(member.endpoint)
-            work = await self._work_of(member.member_id, report)
+            works = await self._works_of(member.member_id, report)
+            for model in report.leaving if works or not report.group_epoch else ():  # another controller was about to
+                await self._client.unload(member.endpoint, model)
         except HeadwayError as error:
             log.info("%s cannot be asked yet: %s", member.member_id, error)
             return
         for load in self._loads:
             if member.member_id in load.action.involved:
-                await load.cancel()
-        self.workers[member.member_id] = Worker(member, report=report, work=work)
-        if report.group_epoch and work is None:
+                await load.abandon(member.member_id)
+        self.workers[member.member_id] = Worker(member, report=report, works=works)
+        if report.group_epoch and not works:
             log.warning("%s was left in the middle of its group's load or end", member.member_id)
             self._end_run(member.member_id)
 
-    async def _work_of(self, worker_id: str, report: WorkerReport) -> Work | None:
-        """What a worker that another controller has loaded serves; nothing if it was being drained."""
-        if not report.model or report.state == "draining":
-            return None
-        plan = await self._plans.get(report.plan_id)
-        return None if plan is None else work_of(plan).get(worker_id)
+    async def _works_of(self, worker_id: str, report: WorkerReport) -> list[Work]:
+        """What a worker that another controller has loaded serves; not what was being drained."""
+        works: list[Work] = []
+        for model, plan_id in report.plan_ids.items():
+            plan = await self._plans.get(plan_id)
+            planned = () if plan is None else works_of(plan).get(worker_id, ())
+            works += [work for work in planned if work.model == model]
+        return works

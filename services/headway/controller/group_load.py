@@ -9,7 +9,7 @@ from headway.controller.clients.worker import LoadProgress, WorkerClient
 from headway.controller.reconcile import Action, Work
 from headway.controller.trouble import PASSING, LoadTrouble
 from headway.controller.worker import Worker
-from headway.core.errors import DeadlineExceededError, HeadwayError, UnavailableError
+from headway.core.errors import DeadlineExceededError, HeadwayError, NotFoundError, UnavailableError
 from headway.core.move import MoveTarget
 
 log = logging.getLogger(__name__)
@@ -22,15 +22,15 @@ _LAST_WORDS_S = 1.0
 class GroupLoad:
     """Performs an action in the background.
 
-    Only a leader that loads anew releases its group's ranks; they hear no one else. So where a group is to fall apart
-    its processes are ended: they are started again, and take their new work then. The same goes for ranks that wait for
-    one that was lost while it loaded.
+    Only a leader releases its group's ranks, model by model; they hear no one else. Where a group is to fall apart its
+    processes are ended: they are started again, and take their new work then. The same goes for ranks that wait for one
+    that was lost while it loaded.
 
     Args:
         workers: all that are involved and present.
         trouble: with loads on this group.
         end_run: ends a worker's process, which is then started again.
-        targets: workers at which what runs on those can go on.
+        targets: workers at which what runs of each work that ends can go on.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class GroupLoad:
         client: WorkerClient,
         trouble: LoadTrouble,
         end_run: Callable[[str], None],
-        targets: Sequence[MoveTarget] = (),
+        targets: Mapping[Work, Sequence[MoveTarget]],
     ) -> None:
         self.action = action
         self._workers = workers
@@ -50,6 +50,7 @@ class GroupLoad:
         self._end_run = end_run
         self._targets = targets
         self._task: asyncio.Task[None] | None = None
+        self._is_loading = False
 
     @property
     def is_running(self) -> bool:
@@ -59,6 +60,14 @@ class GroupLoad:
         log.info("%s", self.action)
         self._task = asyncio.create_task(self._perform(plan_id), name=f"act-{self.action.worker_ids[0]}")
 
+    async def abandon(self, lost: str) -> None:
+        """A worker is another process by now: where it was loading, that has failed."""
+        was_loading = self.is_running and self._is_loading
+        await self.cancel()
+        if was_loading and self.action.after is not None:
+            error = UnavailableError(f"{lost} was lost while it loaded.", hint="The load is tried again.")
+            self._note_failure(error, work=self.action.after, worker_id=lost)
+
     async def cancel(self) -> None:
         """Stops waiting; a load goes on in the workers."""
         if self._task is not None:
@@ -66,15 +75,41 @@ class GroupLoad:
             await asyncio.gather(self._task, return_exceptions=True)
 
     async def _perform(self, plan_id: str) -> None:
-        leaders = [self._workers[work.leader] for work in self.action.before if work.leader in self._workers]
-        targets = self._targets
-        await asyncio.gather(*(worker.drain(self._client, deadline_s=_DRAIN_S, targets=targets) for worker in leaders))
-        for worker in self._workers.values():
-            worker.end()
+        await asyncio.gather(*(self._drain(work) for work in self.action.before))
         for worker_id in self.action.ended:
             self._end_run(worker_id)
+        for work in self.action.before:
+            if not self._is_replaced(work):
+                await self._unload(work)
+        for worker in self._workers.values():
+            worker.end(self.action.before)
         if self.action.after is not None and not self.action.ended:
+            self._is_loading = True
             await self._load(self.action.after, plan_id)
+
+    async def _drain(self, work: Work) -> None:
+        leader = self._workers.get(work.leader)
+        if leader is not None:
+            await leader.drain(self._client, deadline_s=_DRAIN_S, targets=self._targets[work], model=work.model)
+
+    def _is_replaced(self, work: Work) -> bool:
+        """Whether the process ends, or loads another version of the model in its place."""
+        after = self.action.after
+        is_same_place = after is not None and (after.model, after.worker_ids) == (work.model, work.worker_ids)
+        return is_same_place or work.leader in self.action.ended
+
+    async def _unload(self, work: Work) -> None:
+        """From the leader on, which releases the others."""
+        for worker_id in work.worker_ids:
+            worker = self._workers.get(worker_id)
+            if worker is None or worker.is_gone:
+                continue
+            try:
+                await self._client.unload(worker.member.endpoint, work.model)
+            except NotFoundError:
+                continue  # the leader has released it
+            except HeadwayError as error:
+                log.warning("%s cannot unload %s: %s", worker_id, work.model, error)
 
     async def _load(self, work: Work, plan_id: str) -> None:
         ranks = _Ranks(work, workers=self._workers, client=self._client, plan_id=plan_id)
@@ -82,15 +117,18 @@ class GroupLoad:
             epoch = await ranks.load()
         except HeadwayError as error:
             log.warning("%s could not load %s: %s", ", ".join(work.worker_ids), work.model, error)
-            worker_id = ranks.failed_worker or work.leader
-            self._trouble.note_failure(error, work=work, worker_id=worker_id, now_s=time.monotonic())
-            if work.is_shared and error.code in PASSING:
-                for worker_id in work.worker_ids:
-                    self._end_run(worker_id)
+            self._note_failure(error, work=work, worker_id=ranks.failed_worker or work.leader)
         else:
             for worker_id in work.worker_ids:
                 self._workers[worker_id].begin(work, epoch=epoch)
             self._trouble.note_success()
+
+    def _note_failure(self, error: HeadwayError, *, work: Work, worker_id: str) -> None:
+        """Ranks that wait for the lost one are ended."""
+        self._trouble.note_failure(error, work=work, worker_id=worker_id, now_s=time.monotonic())
+        if work.is_shared and error.code in PASSING:
+            for mate in work.worker_ids:
+                self._end_run(mate)
 
 
 class _Ranks:
@@ -146,7 +184,7 @@ class _Ranks:
         if rank > 0:
             await self._met.wait()
         worker = self._workers[self._work.worker_ids[rank]]
-        worker.fraction = 0.0
+        worker.begin_load(self._work.model)
 
         def note(progress: LoadProgress) -> None:
             worker.fraction = progress.fraction

@@ -15,6 +15,9 @@ class ProcessSpec:
         kind: 'router', 'worker', ...
         command: without secrets: every user of the machine can read it.
         environment: variables that it gets besides those of the controller.
+        runtime: more of them, which libraries read when they are loaded.
+        preload: modules that processes of the same runtime load once and share: it is forked from a process that has
+            them. Without any it is started from nothing.
         niceness: how far it stands back for others when the processor is busy.
     """
 
@@ -22,12 +25,14 @@ class ProcessSpec:
     kind: str
     command: tuple[str, ...]
     environment: dict[str, str] = field(default_factory=dict)
+    runtime: dict[str, str] = field(default_factory=dict)
+    preload: tuple[str, ...] = ()
     niceness: int = 0
 
     @property
     def fingerprint(self) -> str:
         """Changes when the process would have to be started anew. It tells nothing of the environment's secrets."""
-        text = json.dumps([self.command, sorted(self.environment.items()), self.niceness])
+        text = json.dumps([self.command, sorted((self.environment | self.runtime).items()), self.niceness])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -1,13 +1,16 @@
 """From the plan and the workers as they are to what must be done, and in which order. Pure.
 
-What is loaded or drained is a group of workers; most groups are of one. Order keeps models served: groups of workers
-that serve nothing are loaded first, all at once; then groups with workers that change are reloaded one by one, those
-first whose models are served elsewhere; only then workers that are not needed are drained.
+What is loaded or drained is a model on a group of workers; most groups are of one, and a group may have several models.
+Order keeps models served: what takes nobody's place is loaded first, all groups at once and each model by model, also
+beside what is to go where memory has room for both; then
+what is in the way of others gives way to them, one after the other, those first that are served elsewhere; only then
+what is not needed is drained.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headway.core.latency import LatencyModel
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.plan import Assignment, ModelDeployment, ServingPlan
 
@@ -18,6 +21,8 @@ class Work:
 
     Attributes:
         worker_ids: the group's, by rank; the first leads.
+        stage_latencies: what emulated devices take; empty for real ones.
+        memory_bytes: that it takes on each worker, by rank. No worker is told, and equal works may differ in it.
     """
 
     model: str
@@ -37,6 +42,8 @@ class Work:
     parallel: ParallelConfig = SINGLE
     worker_ids: tuple[str, ...]
     group_id: str
+    stage_latencies: tuple[LatencyModel, ...] = ()
+    memory_bytes: tuple[int, ...] = field(default=(), compare=False)
 
     @property
     def leader(self) -> str:
@@ -55,16 +62,18 @@ class Work:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Action:
-    """Workers are to go from their works to another that they share; None is no work.
+    """Workers are to give up works for another that they share, beside what they go on serving; None is no work.
 
     Attributes:
         worker_ids: by rank.
-        before: what any of them serves.
+        before: what any of them is to give up.
+        kept: what they go on serving meanwhile.
     """
 
     worker_ids: tuple[str, ...]
     before: tuple[Work, ...]
     after: Work | None
+    kept: tuple[Work, ...] = ()
 
     @property
     def involved(self) -> tuple[str, ...]:
@@ -73,10 +82,10 @@ class Action:
 
     @property
     def ended(self) -> tuple[str, ...]:
-        """Workers of groups that fall apart."""
-        stays = () if self.after is None else self.after.worker_ids
-        apart = (work.worker_ids for work in self.before if work.is_shared and work.worker_ids != stays)
-        return tuple(worker_id for worker_ids in apart for worker_id in worker_ids)
+        """Workers of groups that fall apart: with no other model there, and none to come."""
+        staying = {work.worker_ids for work in (*self.kept, *((self.after,) if self.after else ()))}
+        apart = (work.worker_ids for work in self.before if work.is_shared and work.worker_ids not in staying)
+        return tuple(dict.fromkeys(worker_id for worker_ids in apart for worker_id in worker_ids))
 
     def __str__(self) -> str:
         workers, models = ", ".join(self.worker_ids), list(dict.fromkeys(work.model for work in self.before))
@@ -90,34 +99,55 @@ class Action:
         return f"{workers}: drain {', '.join(models)}, load {self.after.model} ({size})"
 
 
-def work_of(plan: ServingPlan) -> dict[str, Work]:
-    """Each worker's work, the same for all workers of a group; predictions are no part of it."""
+def works_of(plan: ServingPlan) -> dict[str, tuple[Work, ...]]:
+    """Each worker's works, the same for all workers of a group; predictions are no part of them."""
     models = {model.name: model for model in plan.models}
-    works = [_work(assignment, models[assignment.model]) for assignment in plan.assignments]
-    return {worker_id: work for work in works for worker_id in work.worker_ids}
+    works: dict[str, tuple[Work, ...]] = {}
+    for assignment in plan.assignments:
+        work = _work(assignment, models[assignment.model])
+        works |= {worker_id: (*works.get(worker_id, ()), work) for worker_id in work.worker_ids}
+    return works
 
 
-def is_served(work: Work, serving: Mapping[str, Work | None]) -> bool:
+def is_served(work: Work, serving: Mapping[str, Collection[Work]]) -> bool:
     """Whether the whole group serves it."""
-    return all(serving.get(worker_id) == work for worker_id in work.worker_ids)
+    return all(work in serving.get(worker_id, ()) for worker_id in work.worker_ids)
 
 
-def reconcile(wanted: Mapping[str, Work], *, serving: Mapping[str, Work | None]) -> list[Action]:
+def reconcile(
+    wanted: Mapping[str, Collection[Work]],
+    *,
+    serving: Mapping[str, Collection[Work]],
+    memory_bytes: Mapping[str, int] | None = None,
+) -> list[Action]:
     """What must change on the workers that are there; groups of which one is away are left alone.
 
     Args:
         wanted: the plan's, by worker id.
         serving: what each live worker serves.
+        memory_bytes: of each worker; without, nothing is loaded beside what is to go.
     """
+    room = memory_bytes or {}
+    unwanted = {
+        worker_id: tuple(work for work in works if work not in wanted.get(worker_id, ()))
+        for worker_id, works in serving.items()
+    }
     loads = [
-        Action(worker_ids=work.worker_ids, before=_works(work.worker_ids, serving), after=work)
-        for work in dict.fromkeys(wanted.values())
+        _action(work.worker_ids, _in_the_way(work, unwanted, serving, room), work, serving)
+        for work in _distinct(wanted, wanted)
         if serving.keys() >= set(work.worker_ids) and not is_served(work, serving)
     ]
+    giving_way = {work for load in loads for work in load.before}
+    awaiting = {
+        name
+        for work in _distinct(wanted, wanted)
+        if not serving.keys() >= set(work.worker_ids)
+        for name in work.worker_ids
+    }
     drains = [
-        Action(worker_ids=tuple(m for m in work.worker_ids if serving.get(m) == work), before=(work,), after=None)
-        for work in _works(serving, serving)
-        if wanted.keys().isdisjoint(work.worker_ids)
+        _action(tuple(m for m in work.worker_ids if work in serving.get(m, ())), (work,), None, serving)
+        for work in _distinct(unwanted, unwanted)
+        if work not in giving_way and awaiting.isdisjoint(work.worker_ids)
     ]
     return loads + drains
 
@@ -125,8 +155,8 @@ def reconcile(wanted: Mapping[str, Work], *, serving: Mapping[str, Work | None])
 def startable(
     actions: Sequence[Action],
     *,
-    wanted: Mapping[str, Work],
-    serving: Mapping[str, Work | None],
+    wanted: Mapping[str, Collection[Work]],
+    serving: Mapping[str, Collection[Work]],
     busy: Collection[str],
 ) -> list[Action]:
     """The actions that may start now; the others wait for those that run.
@@ -137,31 +167,81 @@ def startable(
     idle = [action for action in actions if set(action.involved).isdisjoint(busy)]
     fresh = [action for action in idle if not action.before]
     if fresh or busy:
-        return fresh
+        return _disjoint(fresh)
     replacements = [action for action in idle if action.after is not None]
     if not replacements:
-        return [action for action in idle if _can_leave(action, wanted, serving)]
+        return _disjoint([action for action in idle if _can_leave(action, wanted, serving)])
     ready = [action for action in replacements if _can_leave(action, wanted, serving)]
     if not ready and wanted.keys() <= serving.keys():
         ready = replacements  # they trade models, so one must go first
     return ready[:1]
 
 
-def _can_leave(action: Action, wanted: Mapping[str, Work], serving: Mapping[str, Work | None]) -> bool:
+def _action(
+    worker_ids: tuple[str, ...], before: tuple[Work, ...], after: Work | None, serving: Mapping[str, Collection[Work]]
+) -> Action:
+    involved = {*worker_ids, *(mate for work in before for mate in work.worker_ids)}
+    kept = dict.fromkeys(work for mate in sorted(involved) for work in serving.get(mate, ()) if work not in before)
+    return Action(worker_ids=worker_ids, before=before, after=after, kept=tuple(kept))
+
+
+def _disjoint(actions: Sequence[Action]) -> list[Action]:
+    """Those that involve no worker of one before."""
+    involved: set[str] = set()
+    chosen = []
+    for action in actions:
+        if involved.isdisjoint(action.involved):
+            chosen.append(action)
+            involved.update(action.involved)
+    return chosen
+
+
+def _can_leave(action: Action, wanted: Mapping[str, Collection[Work]], serving: Mapping[str, Collection[Work]]) -> bool:
     """Whether each model that ends is not wanted any more, or is served by others, one of which is to serve it."""
     return all(_can_end(work.model, action, wanted, serving) for work in action.before)
 
 
-def _can_end(model: str, action: Action, wanted: Mapping[str, Work], serving: Mapping[str, Work | None]) -> bool:
-    homes = [worker_id for worker_id, work in wanted.items() if work.model == model]
-    others = (serving.get(worker_id) for worker_id in homes if worker_id not in action.involved)
-    return not homes or any(work is not None and work.model == model and is_served(work, serving) for work in others)
+def _can_end(
+    model: str, action: Action, wanted: Mapping[str, Collection[Work]], serving: Mapping[str, Collection[Work]]
+) -> bool:
+    homes = [worker_id for worker_id, works in wanted.items() if any(work.model == model for work in works)]
+    others = (work for home in homes if home not in action.involved for work in serving.get(home, ()))
+    return not homes or any(work.model == model and is_served(work, serving) for work in others)
 
 
-def _works(worker_ids: Collection[str], serving: Mapping[str, Work | None]) -> tuple[Work, ...]:
-    """What any of the workers serves, each once."""
-    works = (serving[worker_id] for worker_id in worker_ids)
-    return tuple(dict.fromkeys(work for work in works if work is not None))
+def _in_the_way(
+    work: Work,
+    unwanted: Mapping[str, Collection[Work]],
+    serving: Mapping[str, Collection[Work]],
+    room: Mapping[str, int],
+) -> tuple[Work, ...]:
+    """What its workers have and are not to have, unless it fits beside; and itself, where only some of them have it."""
+    is_begun = any(work in serving[worker_id] for worker_id in work.worker_ids)
+    to_go = _distinct(work.worker_ids, unwanted)
+    apart = tuple(other for other in to_go if not _goes_beside(work, other))
+    if _has_room(work, [other for other in serving[work.leader] if other not in (*apart, work)], room):
+        to_go = apart
+    return (*to_go, *((work,) if is_begun else ()))
+
+
+def _goes_beside(work: Work, other: Work) -> bool:
+    """Whether a group can have both for a while, given the memory: as with models that share it, it keeps its axes."""
+    axes = [(each.parallel.tp, each.parallel.pp, each.parallel.cp) for each in (work, other)]
+    return work.worker_ids == other.worker_ids and axes[0] == axes[1] and work.model != other.model
+
+
+def _has_room(work: Work, others: Collection[Work], room: Mapping[str, int]) -> bool:
+    """False where somebody's memory is not known."""
+    together = [each.memory_bytes for each in (work, *others)]
+    return all(len(each) == len(work.worker_ids) for each in together) and all(
+        sum(of_rank) <= room.get(worker_id, 0)
+        for worker_id, of_rank in zip(work.worker_ids, zip(*together, strict=True), strict=True)
+    )
+
+
+def _distinct(worker_ids: Collection[str], works: Mapping[str, Collection[Work]]) -> tuple[Work, ...]:
+    """Those of any of the workers, each once."""
+    return tuple(dict.fromkeys(work for worker_id in worker_ids for work in works[worker_id]))
 
 
 def _work(assignment: Assignment, model: ModelDeployment) -> Work:
@@ -183,4 +263,9 @@ def _work(assignment: Assignment, model: ModelDeployment) -> Work:
         parallel=assignment.parallel,
         worker_ids=assignment.worker_ids,
         group_id=assignment.group_id,
+        stage_latencies=assignment.stage_latencies,
+        memory_bytes=tuple(
+            share.weight_bytes + share.kv_cache_bytes + share.reserved_bytes + share.host_cache_bytes
+            for share in assignment.shares
+        ),
     )

@@ -8,7 +8,7 @@ from dataclasses import replace
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.desired import DesiredPlan
 from headway.controller.fleet import Fleet
-from headway.controller.reconcile import reconcile, work_of
+from headway.controller.reconcile import reconcile, works_of
 from headway.controller.status import ProcessStatus, StackStatus, judge_readiness, worker_status
 from headway.controller.supervisor import Supervisor
 from headway.core.deployment import Deployment
@@ -60,9 +60,10 @@ class ControllerService:
 
     async def start(self) -> None:
         """Launches or adopts every process. A plan lives as long as the workers that it was made for: if none of
-        them is left, a new one is made."""
+        them is left, a new one is made, unless it was applied: then workers of their names are loaded as it says."""
         adopted = await self._supervisor.start()
-        if any(self._supervisor.processes[name].spec.kind == "worker" for name in adopted):
+        has_workers = any(self._supervisor.processes[name].spec.kind == "worker" for name in adopted)
+        if has_workers or self._deployment.placement_id:
             await self._desired.resume()
 
     async def supervise_forever(self) -> None:
@@ -92,8 +93,11 @@ class ControllerService:
                 log.warning("predictions stay estimates for now: %s", error)
                 await asyncio.sleep(_PROFILE_RETRY_S)
 
-    async def apply(self, plan: ServingPlan, *, dry_run: bool) -> list[str]:
+    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[str]:
         """Desires another plan; returns what changes, a line for each group. The change itself goes on afterwards.
+
+        Args:
+            replaces: the id of the plan that this one was made to replace; None for whichever is desired now.
 
         Raises:
             InvalidArgumentError: the plan is not valid.
@@ -102,10 +106,11 @@ class ControllerService:
         plan = await self._desired.named(plan)
         await self._desired.certify(plan)
         self._check_workers(plan)
-        changes = [str(action) for action in reconcile(work_of(plan), serving=self._fleet.serving())]
+        needed = reconcile(works_of(plan), serving=self._fleet.serving(), memory_bytes=self._fleet.memory_bytes())
+        changes = [str(action) for action in needed]
         if not dry_run:
-            await self._desired.set(plan)
-            self._deployment = replace(self._deployment, models=plan.models)
+            await self._desired.set(plan, replaces=replaces)
+            self._deployment = replace(self._deployment, models=plan.models, placement_id=plan.placement_id)
             await self._deployments.put(self._deployment)
         return changes
 
@@ -128,7 +133,7 @@ class ControllerService:
         plan = self._desired.plan
         processes = tuple(self._process_status(name) for name in self._supervisor.processes)
         readiness = judge_readiness(
-            processes, wanted=None if plan is None else work_of(plan), workers=self._fleet.workers
+            processes, wanted=None if plan is None else works_of(plan), workers=self._fleet.workers
         )
         return StackStatus(
             processes=(self._own_status(), *processes),
@@ -161,7 +166,7 @@ class ControllerService:
             if len(workers) >= self._deployment.workers.count and self._peers.members("planner"):
                 await self._desired.make(self._deployment.models, workers)
         if (plan := self._desired.plan) is not None and not self._stopping:
-            self._fleet.pursue(work_of(plan), plan_id=plan.plan_id)
+            self._fleet.pursue(works_of(plan), plan_id=plan.plan_id)
 
     async def _profile(self, plan: ServingPlan, done: set[str]) -> None:
         for assignment in plan.assignments:
@@ -171,7 +176,7 @@ class ControllerService:
             profile = profile_id(model.spec, worker.hardware, assignment.parallel)
             if assignment.prediction.profile_id or profile in done:
                 continue
-            await self._profiler.profile(model.spec, worker_id=worker.worker_id)
+            await self._profiler.profile(model.spec, worker_id=worker.worker_id, model=model.name)
             done.add(profile)
             await self._desired.refresh()
             return  # the plan is another one now

@@ -1,27 +1,86 @@
 """ControllerService over gRPC: convert, call, convert."""
 
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
 
+from headway.controller.placements import Placements
+from headway.controller.replacement import ReplacementDuty
 from headway.controller.service import ControllerService
-from headway.core.plan import ServingPlan
+from headway.core.placement_plan import PlacementPlan
+from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.replacement import Replacement, ReplacementDecision
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.interceptors import Context
 from headway.rpc.status import error_to_pb
-from headway.v1 import controller_pb2, controller_pb2_grpc, planner_pb2
+from headway.v1 import controller_pb2, controller_pb2_grpc, placement_pb2, planner_pb2, replacement_pb2
 
 
 class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     """Calls `on_shutdown` when a shutdown has ended everything else."""
 
-    def __init__(self, service: ControllerService, *, on_shutdown: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        service: ControllerService,
+        *,
+        placements: Placements,
+        replacement: ReplacementDuty,
+        on_shutdown: Callable[[], None],
+    ) -> None:
         self._service = service
+        self._placements = placements
+        self._replacement = replacement
         self._on_shutdown = on_shutdown
 
     async def ApplyPlan(
         self, request: controller_pb2.ApplyPlanRequest, context: Context
     ) -> controller_pb2.ApplyPlanResponse:
-        changes = await self._service.apply(from_pb(request.plan, ServingPlan), dry_run=request.dry_run)
+        if request.HasField("placement") and not request.dry_run:
+            await self._placements.keep(from_pb(request.placement, PlacementPlan))
+        changes = await self._service.apply(
+            from_pb(request.plan, ServingPlan),
+            dry_run=request.dry_run,
+            replaces=request.replaces if request.HasField("replaces") else None,
+        )
         return controller_pb2.ApplyPlanResponse(changes=changes)
+
+    async def ProposePlacement(
+        self, request: controller_pb2.ProposePlacementRequest, context: Context
+    ) -> controller_pb2.ProposePlacementResponse:
+        proposal = await self._placements.propose(
+            from_pb(request.placement, PlacementPlan), [from_pb(model, ModelDeployment) for model in request.models]
+        )
+        return to_pb(proposal, controller_pb2.ProposePlacementResponse)
+
+    async def GetPlacement(
+        self, request: controller_pb2.GetPlacementRequest, context: Context
+    ) -> controller_pb2.GetPlacementResponse:
+        placement = await self._placements.get(request.placement_id)
+        return controller_pb2.GetPlacementResponse(placement=to_pb(placement, placement_pb2.PlacementPlan))
+
+    async def Replace(
+        self, request: replacement_pb2.ReplaceRequest, context: Context
+    ) -> AsyncIterator[replacement_pb2.ReplaceResponse]:
+        steps = self._replacement.run(from_pb(request.replacement, Replacement), dry_run=request.dry_run)
+        async with aclosing(steps):
+            async for told in steps:
+                if isinstance(told, ReplacementDecision):
+                    decision = to_pb(told, replacement_pb2.ReplacementDecision)
+                    yield replacement_pb2.ReplaceResponse(decision=decision)
+                else:
+                    progress = to_pb(told, placement_pb2.PlacementProgress)
+                    yield replacement_pb2.ReplaceResponse(progress=progress)
+
+    async def SetReplacement(
+        self, request: replacement_pb2.SetReplacementRequest, context: Context
+    ) -> replacement_pb2.SetReplacementResponse:
+        how = from_pb(request.replacement, Replacement) if request.HasField("replacement") else None
+        await self._replacement.set(how)
+        return replacement_pb2.SetReplacementResponse()
+
+    async def GetReplacement(
+        self, request: replacement_pb2.GetReplacementRequest, context: Context
+    ) -> replacement_pb2.GetReplacementResponse:
+        return to_pb(await self._replacement.status(), replacement_pb2.GetReplacementResponse)
 
     async def GetPlan(self, request: controller_pb2.GetPlanRequest, context: Context) -> controller_pb2.GetPlanResponse:
         plan = await self._service.plan(request.plan_id)

@@ -14,6 +14,8 @@ SERVICE_KINDS = ("router", "planner", "kvcache", "profiler")
 # product, while workers still get all the time that nobody else wants.
 _OPENMP_SPINS = "20000"
 _WORKER_NICENESS = 1
+_SERVICE_RUNTIME = {"OMP_NUM_THREADS": "1"}
+_EMULATED_RUNTIME = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # many of them on one machine
 _MEMORY_SHARE = 0.8
 _ALL_OF_THE_GPU_BYTES = 2**50
 
@@ -50,14 +52,15 @@ def resolve_workers(options: WorkerOptions, *, machine: Machine) -> WorkerOption
 def wanted_processes(deployment: Deployment, *, settings: ChildSettings) -> tuple[ProcessSpec, ...]:
     """Workers first: they take longest to start. The deployment's worker options are resolved."""
     return (
-        *(_worker(f"worker-{index}", deployment, settings) for index in range(deployment.workers.count)),
+        *(_worker(index, deployment, settings) for index in range(deployment.workers.count)),
         _gateway(deployment, settings),
         *(_service(kind, deployment, settings) for kind in SERVICE_KINDS),
     )
 
 
-def _worker(name: str, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
-    workers = deployment.workers
+def _worker(index: int, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
+    workers, name = deployment.workers, f"worker-{index}"
+    emulated = workers.emulated_by(index)
     return ProcessSpec(
         name=name,
         kind="worker",
@@ -66,11 +69,15 @@ def _worker(name: str, deployment: Deployment, settings: ChildSettings) -> Proce
             **_common_flags(name, deployment, settings),
             device=workers.device,
             num_threads=workers.num_threads,
-            memory_bytes=workers.memory_bytes,
+            memory_bytes=workers.memory_bytes if emulated is None else emulated.memory_bytes,
+            emulate=None if emulated is None else emulated.name,
             group_id=name.replace("worker", "group"),
+            queue_policy=deployment.queue_policy,
         ),
-        environment=settings.environment | _openmp(workers),
-        niceness=_WORKER_NICENESS,
+        environment=settings.environment,
+        runtime=_EMULATED_RUNTIME if emulated else _openmp(workers),
+        preload=("headway.worker.__main__", f"headway.worker.{'emulated' if emulated else 'computed'}_loading"),
+        niceness=0 if emulated else _WORKER_NICENESS,  # it computes nothing, and must wake up in time
     )
 
 
@@ -81,7 +88,7 @@ def _openmp(workers: WorkerOptions) -> dict[str, str]:
     and the worker's own threads from running; never spinning costs a wake-up per operator. A lone worker's threads
     are bound to the cores, so that none is queued behind the other.
     """
-    variables = {"OMP_NUM_THREADS": str(workers.num_threads)}
+    variables = {"OMP_NUM_THREADS": str(workers.num_threads), "OPENBLAS_NUM_THREADS": "1"}
     if workers.num_threads > 1:
         variables["GOMP_SPINCOUNT"] = _OPENMP_SPINS
         if workers.count == 1:
@@ -100,21 +107,34 @@ def _gateway(deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
         "http_port": gateway.port,
         "max_body_bytes": gateway.max_body_bytes,
         "max_concurrency": gateway.max_concurrency,
+        "tenants": gateway.tenants or None,
+        "answer_overhead_s": deployment.answer_overhead_s,
     }
     return ProcessSpec(
         name="gateway",
         kind="gateway",
         command=module_command("gateway", **flags),
-        environment=settings.environment | {"HEADWAY_API_KEYS": json.dumps(gateway.api_keys), "OMP_NUM_THREADS": "1"},
+        environment=settings.environment | {"HEADWAY_API_KEYS": json.dumps(gateway.api_keys)},
+        runtime=_SERVICE_RUNTIME,
+        preload=("headway.gateway.__main__",),
     )
 
 
 def _service(kind: str, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
+    flags = _common_flags(kind, deployment, settings)
+    if kind == "router":
+        flags |= {
+            "queue_policy": deployment.queue_policy,
+            "traffic_retention_s": deployment.traffic_retention_s,
+            "answer_overhead_s": deployment.answer_overhead_s,
+        }
     return ProcessSpec(
         name=kind,
         kind=kind,
-        command=module_command(kind, **_common_flags(kind, deployment, settings)),
-        environment=settings.environment | {"OMP_NUM_THREADS": "1"},
+        command=module_command(kind, **flags),
+        environment=settings.environment,
+        runtime=_SERVICE_RUNTIME,
+        preload=(f"headway.{kind}.__main__",),
     )
 
 

@@ -1,11 +1,14 @@
 """The stack as it is. Field names are those of the messages of ControllerService."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.controller.reconcile import Work
 from headway.controller.worker import Worker
 from headway.core.cluster import Hardware
+
+_MOST_NAMED = 4
+"""Models that are waited for, by name; of more only the number is told."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,7 +27,7 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A worker; `rank` is its place in its group of `num_ranks`."""
+    """A worker; `rank` is its place in its group of `num_ranks`, `model` the first of its models."""
 
     worker_id: str
     group_id: str
@@ -33,6 +36,7 @@ class WorkerStatus:
     hardware: Hardware
     rank: int = 0
     num_ranks: int = 1
+    models: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,12 +59,12 @@ class StackStatus:
 
 
 def judge_readiness(
-    processes: tuple[ProcessStatus, ...], *, wanted: Mapping[str, Work] | None, workers: Mapping[str, Worker]
+    processes: tuple[ProcessStatus, ...], *, wanted: Mapping[str, Sequence[Work]] | None, workers: Mapping[str, Worker]
 ) -> Readiness:
     """Half of the way is starting processes, the other half loading models.
 
     Args:
-        wanted: the plan's work by worker; None before there is a plan.
+        wanted: the plan's works by worker; None before there is a plan.
     """
     pids = {process.name: process.pid for process in processes}
     missing = [process.name for process in processes if process.state in ("starting", "restarting")]
@@ -70,7 +74,7 @@ def judge_readiness(
         return Readiness(ready=False, waiting_for=waiting_for, progress=started / 2)
     fractions = {
         work: min(_fraction(work, workers.get(worker_id), pid=pids.get(worker_id)) for worker_id in work.worker_ids)
-        for work in dict.fromkeys(wanted.values())
+        for work in dict.fromkeys(work for works in wanted.values() for work in works)
     }
     loading = [
         f"{work.model} to load on {', '.join(work.worker_ids)} ({fraction:.0%})"
@@ -78,16 +82,18 @@ def judge_readiness(
         if fraction < 1
     ]
     loaded = sum(fractions.values()) / max(1, len(fractions))
-    waiting = ([f"{', '.join(missing)} to start"] if missing else []) + loading
+    named = loading[:_MOST_NAMED] + ([f"{len(loading) - _MOST_NAMED} more"] if len(loading) > _MOST_NAMED else [])
+    waiting = ([f"{', '.join(missing)} to start"] if missing else []) + named
     return Readiness(ready=not waiting, waiting_for="; ".join(waiting), progress=(started + loaded) / 2)
 
 
 def worker_status(worker: Worker) -> WorkerStatus:
-    member, work = worker.member, worker.work
+    member, work = worker.member, next(iter(worker.works), None)
     return WorkerStatus(
         worker_id=member.member_id,
         group_id=member.group_id,
-        model=member.model,
+        model=next(iter(member.models), ""),
+        models=member.models,
         state=member.state if worker.is_present else "lost",
         hardware=worker.hardware,
         rank=0 if work is None else work.worker_ids.index(member.member_id),
@@ -99,4 +105,6 @@ def _fraction(wanted: Work, worker: Worker | None, *, pid: int | None) -> float:
     """How much of its part of a work a worker has loaded. One that was restarted has nothing until it is met again."""
     if worker is None or not worker.is_present or worker.member.pid != (pid or worker.member.pid):
         return 0.0
-    return 1.0 if worker.work == wanted else min(worker.fraction, 0.99)
+    if wanted in worker.works:
+        return 1.0
+    return min(worker.fraction, 0.99) if worker.loading == wanted.model else 0.0

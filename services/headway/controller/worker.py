@@ -19,47 +19,59 @@ class Worker:
     Attributes:
         member: its latest lease.
         hardware: as it told us.
-        work: what it serves; None while it serves nothing.
+        works: what it serves.
         run: of the group that it is part of.
         has_lease: whether it holds its lease.
         is_gone: whether it has died or is being ended.
-        fraction: of the load that runs, in [0, 1].
+        loading: the model of the load that runs; '' for none.
+        fraction: of it, in [0, 1].
     """
 
-    def __init__(self, member: Member, *, report: WorkerReport, work: Work | None) -> None:
+    def __init__(self, member: Member, *, report: WorkerReport, works: Sequence[Work]) -> None:
         self.member = member
         self.hardware = report.hardware
-        self.work = work
-        self.run = GroupRun(worker_ids=work.worker_ids if work else (), epoch=report.group_epoch)
+        self.works = tuple(works)
+        self.run = GroupRun(worker_ids=works[0].worker_ids if works else (), epoch=report.group_epoch)
         self.has_lease = True
         self.is_gone = False
+        self.loading = ""
         self.fraction = 0.0
 
     @property
     def is_present(self) -> bool:
         return self.has_lease and not self.is_gone
 
-    def takes_over(self, works: Collection[Work]) -> bool:
-        """Whether it leads a group that serves one of the works' checkpoints."""
-        own = self.work
-        return own is not None and own.leader == self.member.member_id and any(own.continues(work) for work in works)
+    def leads(self, work: Work) -> bool:
+        return work.leader == self.member.member_id
+
+    def takes_over(self, work: Work) -> bool:
+        """Whether it leads a group that serves the work's checkpoint."""
+        return any(self.leads(own) and own.continues(work) for own in self.works)
+
+    def begin_load(self, model: str) -> None:
+        self.loading, self.fraction = model, 0.0
 
     def begin(self, work: Work, *, epoch: str) -> None:
         """It has loaded its part of a work."""
-        self.work = work
+        self.loading = ""
+        self.works = (*(other for other in self.works if other.model != work.model), work)
         self.run = GroupRun(worker_ids=work.worker_ids, epoch=epoch)
 
-    def end(self) -> None:
-        """It serves nothing any more."""
-        self.work = None
-        self.run = GroupRun()
-        self.fraction = 0.0
+    def end(self, works: Collection[Work]) -> None:
+        """It does not serve these any more."""
+        self.works = tuple(work for work in self.works if work not in works)
+        self.loading, self.fraction = "", 0.0
+        if not self.works:
+            self.run = GroupRun()
 
-    async def drain(self, client: WorkerClient, *, deadline_s: float, targets: Sequence[MoveTarget] = ()) -> None:
-        """Has running sequences go on at the targets, or lets them end; the deadline cuts them off."""
+    async def drain(
+        self, client: WorkerClient, *, deadline_s: float, targets: Sequence[MoveTarget] = (), model: str = ""
+    ) -> None:
+        """Has the running sequences of a model, or all, go on at the targets, or lets them end; the deadline cuts them
+        off."""
         name = self.member.member_id
         try:
-            drained = await client.drain(self.member.endpoint, deadline_s=deadline_s, targets=targets)
+            drained = await client.drain(self.member.endpoint, deadline_s=deadline_s, targets=targets, model=model)
         except HeadwayError as error:
             log.warning("%s cannot be drained: %s", name, error)
         else:

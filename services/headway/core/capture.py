@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph
+from headway.core.program import Program
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,12 +14,14 @@ class CaptureRequest:
     batch: examples at once.
     seq: tokens of an example; None lets the model say.
     train: capture the backward pass too.
+    with_program: also what can be run again.
     """
 
     source: str
     batch: int = 1
     seq: int | None = None
     train: bool = False
+    with_program: bool = False
 
     def __post_init__(self) -> None:
         for name, value in (("batch", self.batch), ("seq", self.seq)):
@@ -28,7 +31,8 @@ class CaptureRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureProgress:
-    """The phase that was begun, in words, and at last the graph."""
+    """The phase that was begun, in words, and at last the graph, with its program where that was asked for."""
 
     phase: str = ""
     graph: Graph | None = None
+    program: Program | None = None

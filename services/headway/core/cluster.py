@@ -15,6 +15,8 @@ class Hardware:
         num_threads: compute threads of the worker.
         memory_bytes: what the worker may use for weights and KV blocks.
         software: library and driver versions that timings depend on.
+        is_emulated: whether there is no such device: the worker takes its time and computes nothing. `name` is then
+            that of a device in the catalogue.
     """
 
     device: str
@@ -22,11 +24,20 @@ class Hardware:
     num_threads: int
     memory_bytes: int
     software: dict[str, str] = field(default_factory=dict)
+    is_emulated: bool = False
+
+    @property
+    def label(self) -> str:
+        """Its name, for people."""
+        return f"{self.name}, emulated" if self.is_emulated else self.name
 
     @property
     def content_hash(self) -> str:
         """Equal for workers whose timings are interchangeable; memory size does not count."""
-        text = json.dumps([self.device, self.name, self.num_threads, sorted(self.software.items())])
+        facts: list[object] = [self.device, self.name, self.num_threads, sorted(self.software.items())]
+        if self.is_emulated:  # else as ever, so that what was measured stays known
+            facts.append("emulated")
+        text = json.dumps(facts)
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

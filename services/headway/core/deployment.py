@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from headway.core.line import QueuePolicy
 from headway.core.plan import EngineLimits, ModelDeployment
 
 
@@ -13,6 +14,7 @@ class GatewayOptions:
         host, port: HTTP address; port 0 takes a free one.
         grpc_port: of the gRPC inference service; 0 takes a free one.
         api_keys: accepted bearer tokens; empty accepts every client.
+        tenants: a YAML file of tenants and their objectives; empty for none.
         max_body_bytes: larger HTTP bodies are refused with 413.
         max_concurrency: requests being answered at once; more are refused with 429.
     """
@@ -21,8 +23,18 @@ class GatewayOptions:
     port: int = 8000
     grpc_port: int = 0
     api_keys: tuple[str, ...] = ()
+    tenants: str = ""
     max_body_bytes: int = 8 * 1024 * 1024
     max_concurrency: int = 1024
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EmulatedDevices:
+    """So many devices of a kind, by its name in the catalogue; `memory_bytes` of each may be used."""
+
+    count: int
+    name: str
+    memory_bytes: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +46,22 @@ class WorkerOptions:
         device: 'cpu' or 'cuda'.
         num_threads: compute threads of each; 0 shares the machine's cores evenly.
         memory_bytes: what each may use; 0 shares the machine's available memory.
+        emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
 
     count: int = 1
     device: str = "cpu"
     num_threads: int = 0
     memory_bytes: int = 0
+    emulated: tuple[EmulatedDevices, ...] = ()
+
+    def emulated_by(self, index: int) -> EmulatedDevices | None:
+        """The kind of device of a worker; None for a real one."""
+        for devices in self.emulated:
+            if index < devices.count:
+                return devices
+            index -= devices.count
+        return None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,6 +71,11 @@ class Deployment:
     Attributes:
         profile: whether models are profiled once they serve (predictions stay estimates otherwise).
         otlp_endpoint: OpenTelemetry collector; None turns tracing off.
+        queue_policy: who is next of the requests that wait: 'fcfs', 'least-slack' or 'priority'.
+        traffic_retention_s: how long the record of arrivals is kept; None for the router's default.
+        answer_overhead_s: that an answer takes from the client to the group and back, besides the model.
+        stage_profiles: a file to import before the plan is made, of the emulated device; empty for none.
+        placement_id: of the placement that was applied since; empty while the planner chooses who serves what.
     """
 
     models: tuple[ModelDeployment, ...]
@@ -58,3 +85,8 @@ class Deployment:
     profile: bool = True
     log_level: str = "info"
     otlp_endpoint: str | None = None
+    stage_profiles: str = ""
+    queue_policy: QueuePolicy = QueuePolicy.FCFS
+    traffic_retention_s: float | None = None
+    answer_overhead_s: float = 0.0
+    placement_id: str = ""

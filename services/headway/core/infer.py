@@ -36,11 +36,15 @@ class InferRequest:
     Attributes:
         request_id: unique; appears in every log line.
         model: served model name.
+        slo_s: from its submission on, by which its answer must be there; None for no bound.
+        priority: the lowest is first, where the queue goes by priorities.
     """
 
     request_id: str
     model: str
     sequences: tuple[InferSequence, ...]
+    slo_s: float | None = None
+    priority: int = 0
 
     @property
     def num_tokens(self) -> int:
@@ -54,8 +58,10 @@ class InferOutput:
     Attributes:
         vectors: one for each sequence, float32, little-endian; empty if it failed.
         error: message of a failure.
+        is_late: it failed since it could not keep its objective any more.
     """
 
     request_id: str
     vectors: tuple[bytes, ...] = ()
     error: str = ""
+    is_late: bool = False

@@ -6,7 +6,8 @@ chunks of n_i tokens after c_i context tokens, and decodes B sequences that read
     base + a * sum(n_i) + b * sum(n_i * (c_i + n_i / 2)) + d * B + e * C     seconds.
 """
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +26,17 @@ class LatencyModel:
     relative_error: float = 0.0
     origin: str = "measured"
 
+    def part(self, share: float) -> "LatencyModel":
+        """Of so much of the model, 0 to 1."""
+        return replace(
+            self,
+            base_s=share * self.base_s,
+            per_prefill_token_s=share * self.per_prefill_token_s,
+            per_prefill_pair_s=share * self.per_prefill_pair_s,
+            per_decode_s=share * self.per_decode_s,
+            per_context_token_s=share * self.per_context_token_s,
+        )
+
     def step_s(self, *, prefill_tokens: int, prefill_context: int = 0, num_decodes: int, context_tokens: int) -> float:
         """Seconds of one step with one prefill chunk (0 tokens for none) and `num_decodes` decodes."""
         pairs = prefill_tokens * (prefill_context + prefill_tokens / 2)
@@ -35,6 +47,11 @@ class LatencyModel:
             + self.per_decode_s * num_decodes
             + self.per_context_token_s * context_tokens
         )
+
+    def one_pass_s(self, lengths: Sequence[int]) -> float:
+        """Seconds of a step of a model that does not generate: whole sequences, each for itself."""
+        pairs = sum(length * length / 2 for length in lengths)
+        return self.base_s + self.per_prefill_token_s * sum(lengths) + self.per_prefill_pair_s * pairs
 
     def prefill_s(self, num_tokens: int, *, chunk_tokens: int) -> float:
         """Seconds to prefill one prompt alone, in chunks of at most `chunk_tokens`."""

@@ -38,7 +38,7 @@ class Place:
     """A rank's coordinates.
 
     Attributes:
-        stage: of the pipeline; the first embeds, the last gives logits.
+        stage: of the pipeline; the first embeds, the last gives hidden states, from which all compute logits.
         shard: of the KV cache.
         tensor: of the weights.
     """
@@ -109,11 +109,22 @@ class ParallelConfig:
         return None if place.stage == 0 else self.rank_of(Place(place.stage - 1, place.shard, place.tensor))
 
     def weight_part(self, rank: int) -> tuple[int, int]:
-        """(index, parts) of the split of heads, MLPs and the vocabulary."""
+        """(index, parts) of the split of heads, MLPs and the embedding."""
         place = self.place(rank)
         if self.cp_ffn == "tensor":
             return place.tensor * self.cp + place.shard, self.tp * self.cp
         return place.tensor, self.tp
+
+    def head_part(self, rank: int) -> tuple[int, int]:
+        """(index, parts) of the split of the output head, which the stages share too; the leader has the first."""
+        index, parts = self.weight_part(rank)
+        return index * self.pp + self.pp - 1 - self.place(rank).stage, parts * self.pp
+
+    def head_ranks(self, rank: int) -> tuple[int, ...]:
+        """Those that share the output head with it, in the order of their parts: the weight ranks of all stages."""
+        shard = self.place(rank).shard
+        mates = [mate for mate in range(self.num_ranks) if self.cp_ffn == "tensor" or self.place(mate).shard == shard]
+        return tuple(sorted(mates, key=self.head_part))
 
     @property
     def flags(self) -> str:

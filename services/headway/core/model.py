@@ -153,7 +153,7 @@ class ModelSpec:
     @property
     def num_parameters(self) -> int:
         """Parameters of matrices and embeddings; norms and biases are left out (well under 0.1 %)."""
-        head = 0 if self.tied_embeddings else self._num_head_weights
+        head = 0 if self.tied_embeddings else self.num_head_weights
         layers = self._num_layer_weights(is_active=False) + self._num_router_weights
         return layers + self._num_embedding_weights + self._num_position_weights + head
 
@@ -164,7 +164,7 @@ class ModelSpec:
         The scales of quantised weights are left out: 4 bytes for a row of a matrix.
         """
         matrix_bytes = QUANTIZATION_BYTES[self.quantization] if self.quantization else self.dtype_bytes
-        matrices = self._num_layer_weights(is_active=False) + self._num_head_weights
+        matrices = self._num_layer_weights(is_active=False) + self.num_head_weights
         unquantized = self._num_embedding_weights + self._num_position_weights + self._num_router_weights
         return matrices * matrix_bytes + unquantized * self.dtype_bytes
 
@@ -172,14 +172,14 @@ class ModelSpec:
     def flops_per_token(self) -> int:
         """Multiply-adds times two of the matrix products for one token, attention scores excluded."""
         layers = self._num_layer_weights(is_active=True) + self._num_router_weights
-        return 2 * (layers + (0 if self.encoder else self._num_head_weights))
+        return 2 * (layers + (0 if self.encoder else self.num_head_weights))
 
     @property
     def _num_embedding_weights(self) -> int:
         return self.vocab_size * (self.embedding_dim or self.hidden_size)
 
     @property
-    def _num_head_weights(self) -> int:
+    def num_head_weights(self) -> int:
         """Of what gives logits: as large as the token embedding; in an encoder two small matrices at most."""
         if self.encoder is None:
             return self._num_embedding_weights
@@ -187,9 +187,14 @@ class ModelSpec:
 
     @property
     def _num_position_weights(self) -> int:
+        return 0 if self.rope else self.num_position_rows * self.hidden_size
+
+    @property
+    def num_position_rows(self) -> int:
+        """Of the tables of positions and token types, where they are learnt."""
         if self.encoder is not None:
-            return (self.encoder.num_positions + self.encoder.num_token_types) * self.hidden_size
-        return 0 if self.rope else self.max_position * self.hidden_size
+            return self.encoder.num_positions + self.encoder.num_token_types
+        return self.max_position
 
     @property
     def _num_router_weights(self) -> int:

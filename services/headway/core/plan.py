@@ -1,5 +1,6 @@
 """Serving plans: which worker serves which model, with how much memory, and what that should give."""
 
+from collections import Counter
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -7,6 +8,7 @@ from typing import Any
 
 from headway.core.cluster import PlanWorker
 from headway.core.latency import LatencyModel
+from headway.core.links import LinkFigure
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import ModelSpec
 from headway.core.slo import Slo
@@ -21,6 +23,8 @@ class ModelDeployment:
         directory: of the checkpoint.
         max_model_len: longest sequence in tokens; None leaves it to the planner.
         slo: the default objective of its requests.
+        profile: the model whose imported stage profiles say what it takes, on emulated devices; empty for one that is
+            computed, or estimated from its shape.
     """
 
     name: str
@@ -28,6 +32,7 @@ class ModelDeployment:
     spec: ModelSpec
     max_model_len: int | None = None
     slo: Slo = field(default_factory=Slo)
+    profile: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,11 +135,13 @@ class Role(StrEnum):
 class Assignment:
     """One model's replica on one group.
 
+    Several models may share a group: their assignments name the same workers in the same order and the same axes.
+
     Attributes:
         worker_id: of the group's leader, rank 0. The bytes are its own.
         weight_bytes: weights as the worker holds them.
         kv_cache_bytes: the worker's part of num_blocks blocks of block_size tokens.
-        reserved_bytes: activations, workspace and the runtime itself.
+        reserved_bytes: activations, workspace and, once on each worker, the runtime itself.
         max_num_prefill_tokens: of one step; None for all that the decodes leave.
         num_blocks: of all the group's cache shards together; a worker has the blocks of its own, and of each the part
             of its layers and heads.
@@ -143,6 +150,9 @@ class Assignment:
         num_draft_tokens: per step of speculative decoding; 0 turns it off.
         ranks: the shares of the group's workers, by rank; empty for a lone worker.
         role: whether the group computes prompts for others to go on with, or goes on with theirs.
+        stage_latencies: what a step takes in each stage of the pipeline, where the group's devices are emulated; else
+            empty.
+        links: between the group's workers, as estimates count them; empty for a lone worker.
     """
 
     group_id: str
@@ -166,6 +176,8 @@ class Assignment:
     parallel: ParallelConfig = SINGLE
     ranks: tuple[RankShare, ...] = ()
     role: Role = Role.BOTH
+    stage_latencies: tuple[LatencyModel, ...] = ()
+    links: tuple[LinkFigure, ...] = ()
 
     @property
     def shares(self) -> tuple["Assignment | RankShare", ...]:
@@ -176,6 +188,17 @@ class Assignment:
     def worker_ids(self) -> tuple[str, ...]:
         """The group's workers, by rank."""
         return tuple(share.worker_id for share in self.shares)
+
+    @property
+    def pipeline_latencies(self) -> tuple[LatencyModel, ...]:
+        """Of each stage: as they are given, else the whole's by the stages' layers."""
+        if self.stage_latencies:
+            return self.stage_latencies
+        layers = {self.parallel.place(rank).stage: share.num_layers for rank, share in enumerate(self.ranks)}
+        total = sum(layers.values())
+        if not total:
+            return (self.prediction.latency,)
+        return tuple(self.prediction.latency.part(layers[stage] / total) for stage in sorted(layers))
 
 
 class Verdict(StrEnum):
@@ -215,6 +238,7 @@ class ServingPlan:
 
     Attributes:
         alternatives: the layouts that were weighed, the chosen one first; empty where there was no choice.
+        placement_id: of the placement that it makes so; empty where the planner chose itself.
     """
 
     plan_id: str
@@ -223,6 +247,18 @@ class ServingPlan:
     workers: tuple[PlanWorker, ...]
     assignments: tuple[Assignment, ...]
     alternatives: tuple[Alternative, ...] = ()
+    placement_id: str = ""
+
+    @property
+    def is_emulated(self) -> bool:
+        """Whether any of its workers only takes a device's time."""
+        return any(worker.hardware.is_emulated for worker in self.workers)
+
+    @property
+    def emulated_devices(self) -> str:
+        """Those that its workers take the time of, as '16 x V100-16'; '' where there are none."""
+        names = Counter(worker.hardware.name for worker in self.workers if worker.hardware.is_emulated)
+        return ", ".join(f"{count} x {name}" for name, count in names.items())
 
     def model(self, name: str) -> ModelDeployment | None:
         return next((model for model in self.models if model.name == name), None)
@@ -230,9 +266,13 @@ class ServingPlan:
     def worker(self, worker_id: str) -> PlanWorker | None:
         return next((worker for worker in self.workers if worker.worker_id == worker_id), None)
 
-    def assignment_of(self, worker_id: str) -> Assignment | None:
-        """Of the group that a worker is part of, whatever its rank."""
-        return next((a for a in self.assignments if worker_id in a.worker_ids), None)
+    def assignments_of(self, worker_id: str) -> tuple[Assignment, ...]:
+        """Of the group that a worker is part of, whatever its rank: one for each of its models."""
+        return tuple(a for a in self.assignments if worker_id in a.worker_ids)
+
+    def assignment(self, worker_id: str, model: str) -> Assignment | None:
+        """Of a model to the group that a worker is part of."""
+        return next((a for a in self.assignments_of(worker_id) if a.model == model), None)
 
 
 def plan_id_at(created_at_s: float, *, nonce: str) -> str:

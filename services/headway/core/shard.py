@@ -21,7 +21,8 @@ class ModelShard:
         mlp: of the `intermediate_size` of dense layers.
         shared_mlp: of the shared expert's width.
         experts: held whole.
-        vocab: rows of the token embedding (first stage) and of the head (last stage).
+        vocab: rows of the token embedding (first stage).
+        head: rows of the output head, which all stages share.
         is_first, is_last: stage of the pipeline.
         tensor_index: part 0 adds biases and residuals of products whose inputs are split.
     """
@@ -35,6 +36,7 @@ class ModelShard:
     shared_mlp: Span
     experts: Span
     vocab: Span
+    head: Span
     is_first: bool
     is_last: bool
     tensor_index: int
@@ -49,6 +51,7 @@ def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelSh
     """The part of a rank; `check_parallel` says whether there is one."""
     place = parallel.place(rank)
     index, parts = parallel.weight_part(rank)
+    head_index, head_parts = parallel.head_part(rank)
     query_heads, kv_heads = _split_heads(spec, parts=parts, index=index)
     cache_parts = parts // parallel.tp  # 1, but where ranks that share the cache split the weights
     first, last = (
@@ -65,6 +68,7 @@ def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelSh
         shared_mlp=split(experts.shared_intermediate_size if experts else 0, parts=parts, index=index),
         experts=split(experts.num_experts if experts else 0, parts=parts, index=index),
         vocab=split(spec.vocab_size, parts=parts, index=index),
+        head=split(spec.vocab_size, parts=head_parts, index=head_index),
         is_first=place.stage == 0,
         is_last=place.stage == parallel.pp - 1,
         tensor_index=index,
@@ -73,9 +77,6 @@ def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelSh
 
 def shard_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
     """Bytes of a rank's weights, counted as `ModelSpec.weight_bytes` counts those of the whole model."""
-    matrix_bytes = QUANTIZATION_BYTES[spec.quantization] if spec.quantization else spec.dtype_bytes
-    if spec.encoder is not None:
-        return spec.weight_bytes
     num_heads = 2 * len(shard.query_heads) + 2 * len(shard.kv_heads)
     num_matrices, num_routers = 0, 0
     num_mlp_matrices = 3 if spec.family is Family.LLAMA else 2
@@ -88,10 +89,22 @@ def shard_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
         else:
             width = len(shard.mlp)
         num_matrices += num_mlp_matrices * spec.hidden_size * width
-    num_embedding_rows = len(shard.vocab) * (spec.embedding_dim or spec.hidden_size)
-    num_positions = 0 if spec.rope or not shard.is_first else spec.max_position * spec.hidden_size
-    num_plain = num_routers + num_positions + (num_embedding_rows if shard.is_first else 0)
-    return (num_matrices + (num_embedding_rows if shard.is_last else 0)) * matrix_bytes + num_plain * spec.dtype_bytes
+    num_positions = 0 if spec.rope or not shard.is_first else spec.num_position_rows * spec.hidden_size
+    num_embedding_rows = len(shard.vocab) if shard.is_first else 0
+    num_plain = num_routers + num_positions + num_embedding_rows * (spec.embedding_dim or spec.hidden_size)
+    return num_matrices * _matrix_bytes(spec) + head_weight_bytes(spec, shard) + num_plain * spec.dtype_bytes
+
+
+def head_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
+    """Bytes of a rank's part of the output head, which `shard_weight_bytes` has among others."""
+    if spec.encoder is not None:  # each rank of the last stage has it whole
+        return spec.num_head_weights * _matrix_bytes(spec) if shard.is_last else 0
+    return len(shard.head) * (spec.embedding_dim or spec.hidden_size) * _matrix_bytes(spec)
+
+
+def _matrix_bytes(spec: ModelSpec) -> int:
+    """Of an element."""
+    return QUANTIZATION_BYTES[spec.quantization] if spec.quantization else spec.dtype_bytes
 
 
 def shard_kv_bytes_per_token(spec: ModelSpec, shard: ModelShard) -> int:
@@ -172,8 +185,8 @@ def _faults(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> I
     if parallel.cp == 1 and parallel.cp_ffn != CP_FFN[0]:
         yield "cp_ffn", f"cp_ffn is '{parallel.cp_ffn}', which takes cp 2 or more."
     widest = next((axis for axis in ("tp", "pp", "cp") if getattr(parallel, axis) > 1), "tp")
-    if spec.encoder is not None and parallel.num_ranks > 1:
-        yield widest, f"{spec.architecture} does not generate: it runs on one worker, without {parallel}."
+    if spec.encoder is not None and parallel.cp > 1:
+        yield "cp", f"{spec.architecture} does not generate: it has no keys and values to share over cp {parallel.cp}."
     if (fault := _head_fault(spec, parallel)) is not None:
         yield fault
     parts, axis = _weight_parts(parallel)
@@ -193,6 +206,9 @@ def _weight_parts(parallel: ParallelConfig) -> tuple[int, str]:
 
 
 def _stage_faults(spec: ModelSpec, parallel: ParallelConfig) -> Iterator[tuple[str, str]]:
+    parts, _ = _weight_parts(parallel)
+    if parts * parallel.pp > spec.vocab_size:
+        yield "pp", f"{parallel} splits the head in {parts * parallel.pp}, and the vocabulary is {spec.vocab_size}."
     if parallel.pp > spec.num_layers:
         yield "pp", f"pp is {parallel.pp}, and the model has {spec.num_layers} layers."
     layers = parallel.stage_layers

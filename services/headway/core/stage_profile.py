@@ -4,6 +4,7 @@ import hashlib
 from dataclasses import dataclass
 
 from headway.core.catalogue.figure import Provenance
+from headway.core.generation import GenerationProfile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -13,11 +14,13 @@ class StageBatch:
     Attributes:
         stage_latency_s: of each stage.
         activation_bytes: on each device of the stage.
+        handover_bytes: that each stage but the last hands to the next; () where that is unknown.
     """
 
     batch_size: int
     stage_latency_s: tuple[float, ...]
     activation_bytes: tuple[int, ...]
+    handover_bytes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,9 +30,11 @@ class StageProfile:
     Attributes:
         hardware: name of the device in the catalogue.
         weight_bytes: on each device of the stage.
+        batches: of one pass; empty of a model that generates.
         layers_per_stage: () where it is unknown.
         source: where the figures are from, in words.
         relative_error: what the source states, 0 where it states none.
+        generation: of a model that generates.
     """
 
     profile_id: str
@@ -44,6 +49,16 @@ class StageProfile:
     provenance: Provenance
     relative_error: float = 0.0
     created_at_s: float
+    generation: GenerationProfile | None = None
+
+    @property
+    def smallest_batch(self) -> StageBatch:
+        return min(self.batches, key=lambda batch: batch.batch_size)
+
+    @property
+    def latency_s(self) -> float:
+        """Of one pass alone, through all stages; stage to stage is part of the stages' latencies."""
+        return sum(self.smallest_batch.stage_latency_s)
 
 
 def stage_profile_id(model: str, hardware: str, *, pp: int, op: int) -> str:

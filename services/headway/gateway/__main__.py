@@ -30,7 +30,12 @@ async def main(config: GatewayConfig) -> None:
             links=Links(WorkerClient(host.peers)),
             resume_timeout_s=config.resume_timeout_s,
         )
-        inferrer = Inferrer(router=router, workers=InferClient(host.peers), resume_timeout_s=config.resume_timeout_s)
+        inferrer = Inferrer(
+            router=router,
+            workers=InferClient(host.peers),
+            resume_timeout_s=config.resume_timeout_s,
+            answer_overhead_s=config.answer_overhead_s,
+        )
         service = GatewayService(
             config,
             peers=host.peers,

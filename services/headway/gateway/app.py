@@ -7,7 +7,6 @@ from typing import Any
 import orjson
 from fastapi import FastAPI, Request
 from fastapi.routing import APIRoute
-from prometheus_client import CONTENT_TYPE_LATEST, generate_latest
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
@@ -22,6 +21,7 @@ from headway.gateway.openai.infer import InferAnswer, classify, embed, rerank
 from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest
 from headway.gateway.service import GatewayService
+from headway.observe.exposition import CONTENT_TYPE, generate_latest
 
 _JSON = "application/json"
 
@@ -116,7 +116,12 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
     @app.get("/metrics", response_model=None)
     async def metrics() -> Response:
         """For Prometheus."""
-        return Response(generate_latest(), media_type=CONTENT_TYPE_LATEST)
+        return Response(generate_latest(), media_type=CONTENT_TYPE)
+
+    @app.get("/metrics/targets", response_model=None)
+    async def metrics_targets() -> Response:
+        """Where every process of the stack has its metrics, for Prometheus's HTTP service discovery."""
+        return Response(orjson.dumps(service.scrape_targets()), media_type=_JSON)
 
     @app.get("/version", response_model=None)
     async def show_version() -> Response:
@@ -154,7 +159,7 @@ def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
 
 
 def _model_document(model: ServedModel) -> dict[str, Any]:
-    return {
+    document = {
         "id": model.name,
         "object": "model",
         "created": int(model.created_at_s),
@@ -162,6 +167,7 @@ def _model_document(model: ServedModel) -> dict[str, Any]:
         "max_model_len": model.max_model_len,
         "task": model.spec.task.value,
     }
+    return document | {"emulated": True} if model.is_emulated else document
 
 
 def _json(document: dict[str, Any], *, status: int = 200) -> Response:

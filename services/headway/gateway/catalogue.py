@@ -92,7 +92,7 @@ class Catalogue:
 
 
 def _read_text(directory: Path) -> tuple[Tokenizer, ChatTemplate | None]:
-    checkpoint = read_checkpoint(directory)
+    checkpoint = read_checkpoint(directory, has_weights=False)
     return Tokenizer.load(checkpoint.tokenizer_file), _template_of(checkpoint)
 
 
@@ -123,5 +123,6 @@ def _serve(
         block_size=block_sizes.pop() if len(block_sizes) == 1 else 0,
         slo=deployment.slo,
         created_at_s=plan.created_at_s,
-        fingerprint=f"fp_{deployment.spec.content_hash[:12]}",
+        fingerprint=f"fp_{'emulated_' if plan.is_emulated else ''}{deployment.spec.content_hash[:12]}",
+        is_emulated=plan.is_emulated,
     )

@@ -1,5 +1,7 @@
 """Settings of the gateway."""
 
+from pathlib import Path
+
 from pydantic import Field
 
 from headway.rpc.config import ProcessConfig
@@ -14,6 +16,8 @@ class GatewayConfig(ProcessConfig):
     """HTTP port; 0 takes a free one."""
     api_keys: list[str] = Field(default_factory=list)
     """Bearer tokens that clients may use, over HTTP and gRPC; none accepts every client."""
+    tenants: Path | None = None
+    """A YAML file of tenants: their API keys and the objectives of their requests."""
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
     """Larger HTTP bodies are refused."""
     max_concurrency: int = Field(default=1024, ge=1)
@@ -22,3 +26,5 @@ class GatewayConfig(ProcessConfig):
     """Sequences that one request may generate: its prompts times n."""
     resume_timeout_s: float = Field(default=30.0, ge=0)
     """How long a stream whose worker died waits for another."""
+    answer_overhead_s: float = Field(default=0.0, ge=0)
+    """What an answer takes from the client to the group and back, besides the model: workers get so much less time."""

@@ -27,12 +27,16 @@ class Arrival:
 
     Attributes:
         at_s: by the monotonic clock.
-        slo: the client's own; empty for the model's.
+        slo: the client's own, or its tenant's; what they leave open is the model's.
+        priority: the lowest goes first where requests wait by priority.
+        tenant: who asks; empty for nobody in particular.
         traceparent: W3C context of the request's span; empty when tracing is off.
     """
 
     at_s: float
     slo: Slo
+    priority: int = 0
+    tenant: str = ""
     traceparent: str = ""
 
 
@@ -54,6 +58,8 @@ class Job:
     options: Options
     slo: Slo
     arrived_s: float
+    priority: int = 0
+    tenant: str = ""
     traceparent: str = ""
 
     @property
@@ -169,15 +175,9 @@ def make_job(
             for length in lengths
         ),
         options=options,
-        slo=merge_slo(arrival.slo, model.slo),
+        slo=arrival.slo.over(model.slo),
+        priority=arrival.priority,
+        tenant=arrival.tenant,
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,
-    )
-
-
-def merge_slo(slo: Slo, default: Slo) -> Slo:
-    """Bounds that the client does not name are the model's."""
-    return Slo(
-        ttft_s=default.ttft_s if slo.ttft_s is None else slo.ttft_s,
-        tpot_s=default.tpot_s if slo.tpot_s is None else slo.tpot_s,
     )

@@ -20,8 +20,14 @@ class ApiKeys:
             return
         if not authorization:
             raise UnauthenticatedError("The request carries no API key.", hint="Send 'Authorization: Bearer KEY'.")
-        scheme, key = authorization[: len(_SCHEME)], authorization[len(_SCHEME) :].strip().encode()
+        key = token_of(authorization).encode()
         # Every key is compared, in constant time, so that the time taken tells nothing.
         matches = [hmac.compare_digest(key, known) for known in self._keys]
-        if scheme.lower() != _SCHEME or not any(matches):
+        if not key or not any(matches):
             raise UnauthenticatedError("The API key is not valid.", hint="Ask the operator of this server for one.")
+
+
+def token_of(authorization: str) -> str:
+    """The key in the header's value; empty where it holds none."""
+    is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
+    return authorization[len(_SCHEME) :].strip() if is_bearer else ""

@@ -20,6 +20,7 @@ class PlaceRequest:
         resumed: its worker died under it, or had it moved.
         preferred_worker_id: the worker to which it was moved; empty for none.
         stays: it cannot move.
+        priority: the lowest goes first where requests wait by priority.
         traceparent: W3C context; empty when tracing is off.
     """
 
@@ -34,6 +35,7 @@ class PlaceRequest:
     resumed: bool = False
     preferred_worker_id: str = ""
     stays: bool = False
+    priority: int = 0
     traceparent: str = ""
 
 
@@ -73,6 +75,7 @@ class Release:
     outcome: Outcome
     ttft_s: float | None = None
     tpot_s: float | None = None
+    e2e_s: float | None = None
     num_prompt_tokens: int = 0
     num_output_tokens: int = 0
     slo: Slo = field(default_factory=Slo)

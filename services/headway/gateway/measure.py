@@ -16,6 +16,7 @@ from headway.observe.metrics import (
     SLO_REQUESTS,
     STREAMS_MIGRATED,
     STREAMS_RESUMED,
+    TENANT_SLO_REQUESTS,
     TPOT_SECONDS,
     TTFT_SECONDS,
 )
@@ -76,7 +77,9 @@ class ModelMetrics:
         self.observe_pause = MIGRATION_PAUSE_SECONDS.labels(model).observe
         self.observe_resumption = STREAMS_RESUMED.labels(model).inc
 
-    def observe_success(self, watch: Stopwatch, *, slo: Slo, num_prompt_tokens: int, reason: str, now_s: float) -> None:
+    def observe_success(
+        self, watch: Stopwatch, *, slo: Slo, tenant: str, num_prompt_tokens: int, reason: str, now_s: float
+    ) -> None:
         """A complete answer."""
         REQUEST_SUCCESS.labels(self._model, reason).inc()
         self._e2e.observe(now_s - watch.arrived_s)
@@ -88,18 +91,21 @@ class ModelMetrics:
         if tpot_s is not None:
             self._tpot.observe(tpot_s)
         if slo:
-            self._count_slo("met" if slo.is_met(ttft_s=ttft_s, tpot_s=tpot_s) else "missed")
+            is_met = slo.is_met(ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=now_s - watch.arrived_s)
+            self._count_slo("met" if is_met else "missed", tenant=tenant)
 
     def observe_departure(self) -> None:
         """A client that left before its answer was complete; it has no say on the SLO."""
         REQUEST_SUCCESS.labels(self._model, "abort").inc()
 
-    def observe_failure(self, code: str, *, slo: Slo, was_refused: bool) -> None:
+    def observe_failure(self, code: str, *, slo: Slo, tenant: str, was_refused: bool) -> None:
         REQUEST_FAILURE.labels(self._model, code).inc()
         if slo:
-            self._count_slo("rejected" if was_refused else "missed")
+            self._count_slo("rejected" if was_refused else "missed", tenant=tenant)
 
-    def _count_slo(self, outcome: str) -> None:
+    def _count_slo(self, outcome: str, *, tenant: str) -> None:
         SLO_REQUESTS.labels(self._model, outcome).inc()
+        if tenant:
+            TENANT_SLO_REQUESTS.labels(tenant, self._model, outcome).inc()
         self._slo_outcomes[outcome] += 1
         SLO_ATTAINMENT.labels(self._model).set(self._slo_outcomes["met"] / self._slo_outcomes.total())

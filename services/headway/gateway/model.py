@@ -20,6 +20,7 @@ class ServedModel:
         slo: of requests that name none.
         created_at_s: when it began to be served, in seconds since 1970.
         fingerprint: changes when the model behind the name does.
+        is_emulated: whether answers are made up, by emulated devices.
     """
 
     name: str
@@ -32,3 +33,4 @@ class ServedModel:
     slo: Slo
     created_at_s: float
     fingerprint: str
+    is_emulated: bool = False

@@ -11,6 +11,6 @@ def waiting_for(catalogue: Catalogue, peers: Peers) -> list[str]:
     missing = [f"model '{name}': {fault}" for name, fault in catalogue.faults.items()]
     if not peers.members("router"):
         missing.append("the router")
-    ready = {worker.model for worker in peers.members("worker") if worker.state == "ready"}
+    ready = {model for worker in peers.members("worker") if worker.state == "ready" for model in worker.models}
     missing += [f"a worker that has '{name}' loaded" for name in catalogue.models if name not in ready]
     return missing

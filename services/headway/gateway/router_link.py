@@ -10,10 +10,10 @@ import grpc
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
-from headway.core.slo import Slo
 from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
 from headway.gateway.mailbox import Mailbox
 from headway.rpc.convert import from_pb
+from headway.rpc.convert.slo import slo_to_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
@@ -175,11 +175,12 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         num_prompt_tokens=request.num_prompt_tokens,
         max_output_tokens=request.max_output_tokens,
         block_hashes=request.block_hashes,
-        slo=_slo_to_pb(request.slo),
+        slo=slo_to_pb(request.slo),
         excluded_worker_ids=request.excluded_worker_ids,
         resumed=request.resumed,
         preferred_worker_id=request.preferred_worker_id,
         stays=request.stays,
+        priority=request.priority,
         num_sequences=request.num_sequences,
         traceparent=request.traceparent,
     )
@@ -191,13 +192,10 @@ def _release_to_pb(release: Release) -> router_pb2.Release:
         outcome=release.outcome,
         ttft_s=release.ttft_s,
         tpot_s=release.tpot_s,
+        e2e_s=release.e2e_s,
         usage=common_pb2.Usage(prompt_tokens=release.num_prompt_tokens, completion_tokens=release.num_output_tokens),
-        slo=_slo_to_pb(release.slo),
+        slo=slo_to_pb(release.slo),
     )
-
-
-def _slo_to_pb(slo: Slo) -> common_pb2.Slo:
-    return common_pb2.Slo(ttft_s=slo.ttft_s, tpot_s=slo.tpot_s)
 
 
 def _lease_from_pb(message: router_pb2.Lease) -> Lease:

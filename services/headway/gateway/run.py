@@ -117,13 +117,16 @@ class Run:
             self._metrics.observe_success(
                 self._watch,
                 slo=self._job.slo,
+                tenant=self._job.tenant,
                 num_prompt_tokens=self._wanted.num_prompt_tokens,
                 reason=self._finish_reason,
                 now_s=self._clock(),
             )
         except HeadwayError as error:
             was_refused = lease is None and isinstance(error, ResourceExhaustedError)
-            self._metrics.observe_failure(error.code, slo=self._job.slo, was_refused=was_refused)
+            self._metrics.observe_failure(
+                error.code, slo=self._job.slo, tenant=self._job.tenant, was_refused=was_refused
+            )
             raise
         except (asyncio.CancelledError, GeneratorExit):
             outcome = Outcome.CANCELLED
@@ -268,6 +271,7 @@ class Run:
                 outcome=outcome,
                 ttft_s=self._watch.ttft_s,
                 tpot_s=self._watch.tpot_s,
+                e2e_s=self._clock() - self._watch.arrived_s if outcome is Outcome.COMPLETE else None,
                 num_prompt_tokens=self._wanted.num_prompt_tokens,
                 num_output_tokens=self._watch.num_tokens,
                 slo=self._job.slo,
@@ -318,6 +322,7 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
         max_output_tokens=job.samplings[prompt_index].max_tokens,
         num_sequences=job.options.num_parallel,
         slo=job.slo,
+        priority=job.priority,
         stays=job.options.beam_width is not None,
         block_hashes=tuple(block_hashes(prompt.token_ids, block_size=model.block_size)) if counts else (),
         traceparent=job.traceparent,

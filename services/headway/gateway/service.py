@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import AsyncGenerator, Sequence
+from typing import Any
 
 from headway.core.infer import InferInput
 from headway.gateway.catalogue import Catalogue
@@ -18,7 +19,9 @@ from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.readiness import waiting_for
 from headway.gateway.request_id import job_id
+from headway.gateway.scrape import scrape_targets
 from headway.gateway.slots import Slots
+from headway.gateway.tenants import Tenants, read_tenants
 from headway.observe.logging import request_id_var
 from headway.observe.tracing import Tracing
 from headway.rpc.peers import Peers
@@ -44,7 +47,8 @@ class GatewayService:
         self.catalogue = catalogue
         self.encoder = Encoder()
         self.tracing = tracing
-        self.keys = ApiKeys(config.api_keys)
+        self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
+        self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
         self.slots = Slots(config.max_concurrency)
         self.max_body_bytes = config.max_body_bytes
         self._max_sequences = config.max_request_sequences
@@ -96,3 +100,7 @@ class GatewayService:
     def waiting_for(self) -> list[str]:
         """What keeps the stack from answering for every model; empty when ready."""
         return waiting_for(self.catalogue, self._peers)
+
+    def scrape_targets(self) -> list[dict[str, Any]]:
+        """See `scrape_targets`."""
+        return scrape_targets(self._peers)

@@ -18,6 +18,7 @@ from headway.gateway.service import GatewayService
 from headway.observe.logging import request_id_var
 from headway.rpc.convert import finish_reason_to_pb, guide_from_pb, logprobs_to_pb, to_pb
 from headway.rpc.convert.infer import inputs_from_pb
+from headway.rpc.convert.slo import slo_from_pb
 from headway.rpc.interceptors import REQUEST_ID_METADATA_KEY, Context
 from headway.rpc.peers import Peers
 from headway.v1 import (
@@ -131,7 +132,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             self._service.slots.take(),
             self._service.tracing.span(f"gateway {name}", traceparent=caller, model=request.model) as traceparent,
         ):
-            yield Arrival(at_s=arrived_s, slo=_slo_from_pb(request.slo), traceparent=traceparent)
+            tenant = self._service.tenants.find(
+                authorization=metadata.get("authorization", ""), name=metadata.get("x-headway-tenant", "")
+            )
+            yield Arrival(
+                at_s=arrived_s,
+                slo=_slo_from_pb(request.slo).over(tenant.slo),
+                priority=request.priority,
+                tenant=tenant.name,
+                traceparent=traceparent,
+            )
 
     def _admit(self, context: Context) -> dict[str, str]:
         """Checks the client's key; returns the call's metadata."""
@@ -190,11 +200,11 @@ def _constraints_from_pb(message: inference_pb2.GenerateOptions) -> Constraints:
 
 
 def _slo_from_pb(message: common_pb2.Slo) -> Slo:
-    bounds = {field.name: value for field, value in message.ListFields()}
-    for name, bound_s in bounds.items():
+    for field, bound_s in message.ListFields():
+        name = f"slo.{field.name}"
         if not bound_s > 0:
-            raise InvalidArgumentError(f"slo.{name} is {bound_s:g}; it must be above 0.", field=f"slo.{name}")
-    return Slo(**bounds)
+            raise InvalidArgumentError(f"{name} is {bound_s:g}; it must be above 0.", field=name)
+    return slo_from_pb(message)
 
 
 def _delta_to_pb(delta: Delta, request_id: str) -> inference_pb2.GenerateResponse:

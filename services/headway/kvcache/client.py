@@ -7,7 +7,7 @@ from typing import TypeVar
 import grpc
 
 from headway.core.errors import UnavailableError
-from headway.core.kv import Holder, KvUsage, SequenceBlocks
+from headway.core.kv import Holder, KvUsage, RequestUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
 from headway.core.sharding import Sharding
@@ -15,7 +15,7 @@ from headway.kvcache.feed import BlockEvent, BlockUpdate, Position
 from headway.kvcache.pins import Home
 from headway.kvcache.prefix import Prefix
 from headway.rpc.convert import from_pb, to_pb
-from headway.rpc.convert.load import load_from_pb
+from headway.rpc.convert.load import loads_from_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_rpc
 from headway.store.membership import Member
@@ -34,37 +34,54 @@ class WorkerClient:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def watch_blocks(self, endpoint: str, *, after: Position) -> AsyncGenerator[BlockUpdate, None]:
-        request = worker_pb2.WatchBlocksRequest(epoch=after.epoch, after_sequence_number=after.sequence_number)
+    async def watch_blocks(
+        self, endpoint: str, *, after: Sequence[Position]
+    ) -> AsyncGenerator[tuple[str, BlockUpdate], None]:
+        """What changes in the caches of a worker's models, each with the model's name.
+
+        Args:
+            after: where the reader stands, in any order.
+        """
+        request = worker_pb2.WatchBlocksRequest(
+            others=[
+                worker_pb2.BlockPosition(epoch=position.epoch, after_sequence_number=position.sequence_number)
+                for position in after
+            ]
+        )
         async with self._peers.dial(endpoint) as channel:
             stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
             try:
                 async for message in stub.WatchBlocks(request, metadata=self._peers.metadata):
-                    yield _update_from_pb(message)
+                    yield message.model, _update_from_pb(message)
             except grpc.aio.AioRpcError as error:
                 raise error_from_rpc(error) from None
 
-    async def watch_load(self, endpoint: str, *, interval_ms: int) -> AsyncGenerator[LoadReport, None]:
+    async def watch_load(self, endpoint: str, *, interval_ms: int) -> AsyncGenerator[list[LoadReport], None]:
         request = worker_pb2.WatchLoadRequest(interval_ms=interval_ms)
         async with self._peers.dial(endpoint) as channel:
             stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
             try:
                 async for message in stub.WatchLoad(request, metadata=self._peers.metadata):
-                    yield load_from_pb(message)
+                    yield loads_from_pb(message)
             except grpc.aio.AioRpcError as error:
                 raise error_from_rpc(error) from None
 
-    async def usage(self, endpoint: str) -> KvUsage:
-        """What a worker's blocks are used for."""
+    async def usages(self, endpoint: str) -> list[KvUsage]:
+        """What the blocks of each of a worker's models are used for."""
         request = worker_pb2.GetBlocksRequest()
         response = await self._ask(endpoint, lambda stub, **options: stub.GetBlocks(request, **options))
-        return from_pb(response.usage, KvUsage)
+        return [from_pb(usage, KvUsage) for usage in response.usages or (response.usage,)]
 
-    async def sequences(self, endpoint: str, request_id: str) -> list[SequenceBlocks]:
-        """Those of a request that run on a worker; NotFoundError where there is none."""
+    async def describe(self, member: Member, request_id: str) -> RequestUsage:
+        """What runs of a request on a worker; NotFoundError where there is nothing."""
         request = worker_pb2.GetBlockTablesRequest(request_id=request_id)
-        response = await self._ask(endpoint, lambda stub, **options: stub.GetBlockTables(request, **options))
-        return [from_pb(sequence, SequenceBlocks) for sequence in response.sequences]
+        response = await self._ask(member.endpoint, lambda stub, **options: stub.GetBlockTables(request, **options))
+        return RequestUsage(
+            worker_id=member.member_id,
+            model=response.model,
+            block_size=response.block_size,
+            sequences=tuple(from_pb(sequence, SequenceBlocks) for sequence in response.sequences),
+        )
 
     async def move(self, source: Member, request_id: str, *, target: MoveTarget) -> RequestMove:
         """Has a worker move a request's sequences; NotFoundError where it runs none."""

@@ -1,9 +1,12 @@
-"""One worker's block events, applied in order and without a gap."""
+"""The block events of one model on one worker, applied in order and without a gap."""
 
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 from headway.kvcache.index import PrefixIndex
+
+H = TypeVar("H", bound=Hashable)
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +41,8 @@ class Position:
     sequence_number: int = 0
 
 
-class Feed:
-    """Keeps the index right about one worker.
+class Feed(Generic[H]):
+    """Keeps the index right about one holder.
 
     Attributes:
         position: where the index stands.
@@ -47,8 +50,8 @@ class Feed:
         num_drifted_blocks: blocks that snapshots proved the index wrong about, 0 while nobody has a bug.
     """
 
-    def __init__(self, worker_id: str, index: PrefixIndex) -> None:
-        self._worker_id = worker_id
+    def __init__(self, holder: H, index: PrefixIndex[H]) -> None:
+        self._holder = holder
         self._index = index
         self._needs_snapshot = True
         self.position = Position()
@@ -83,12 +86,12 @@ class Feed:
     def _apply_events(self, events: Iterable[BlockEvent]) -> None:
         for event in events:
             if event.stored:
-                self._index.store(self._worker_id, event.block_hash)
+                self._index.store(self._holder, event.block_hash)
             else:
-                self._index.remove(self._worker_id, event.block_hash)
+                self._index.remove(self._holder, event.block_hash)
 
     def _replace(self, update: BlockUpdate) -> None:
-        num_changed = self._index.replace(self._worker_id, (event.block_hash for event in update.events))
+        num_changed = self._index.replace(self._holder, (event.block_hash for event in update.events))
         if update.epoch == self.position.epoch:
             # Each event that was not seen yet accounts for one changed block at most; the rest is drift.
             num_unseen = max(0, update.sequence_number - self.position.sequence_number)

@@ -13,6 +13,7 @@ from typing import Protocol
 
 from headway.core.errors import HeadwayError, NotFoundError
 from headway.core.kv import Holder, PinnedPrefix
+from headway.core.replica import ReplicaId
 from headway.kvcache.prefix import Prefix, check_prefix
 from headway.store.documents import Documents
 
@@ -30,6 +31,10 @@ class Home:
     endpoint: str
     model: str
     epoch: str
+
+    @property
+    def replica(self) -> ReplicaId:
+        return ReplicaId(self.worker_id, self.model)
 
 
 class PinClient(Protocol):
@@ -67,7 +72,7 @@ class Pins:
         self._client = client
         self._homes = homes
         self._prefixes: dict[str, Prefix] = {}
-        self._told: dict[str, _Told] = {}
+        self._told: dict[ReplicaId, _Told] = {}
         self._changing = asyncio.Lock()
 
     async def run(self) -> None:
@@ -106,13 +111,13 @@ class Pins:
         return [self._describe(self._prefixes[name]) for name in sorted(self._prefixes)]
 
     async def _tell_all(self) -> None:
-        homes = {home.worker_id: home for home in self._homes()}
-        self._told = {worker_id: told for worker_id, told in self._told.items() if worker_id in homes}
+        homes = {home.replica: home for home in self._homes()}
+        self._told = {replica: told for replica, told in self._told.items() if replica in homes}
         await asyncio.gather(*map(self._tell, homes.values()))
 
     async def _tell(self, home: Home) -> None:
         prefixes = tuple(prefix for _, prefix in sorted(self._prefixes.items()) if prefix.model == home.model)
-        told = self._told.get(home.worker_id)
+        told = self._told.get(home.replica)
         now_s = time.monotonic()
         if told is not None and told.is_enough(home, prefixes, now_s=now_s):
             return
@@ -123,7 +128,7 @@ class Pins:
             holders = [Holder(worker_id=home.worker_id, fault=error.message) for _ in prefixes]
             if not prefixes:
                 return
-        self._told[home.worker_id] = _Told(home, prefixes, tuple(holders), now_s)
+        self._told[home.replica] = _Told(home, prefixes, tuple(holders), now_s)
 
     def _describe(self, prefix: Prefix) -> PinnedPrefix:
         holders = [

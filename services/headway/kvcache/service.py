@@ -7,12 +7,14 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from typing import TypeGuard, TypeVar
 
 from headway.core.errors import HeadwayError, NotFoundError
 from headway.core.kv import KvUsage, PinnedPrefix, RequestUsage
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
+from headway.core.replica import ReplicaId
 from headway.kvcache.capacity import ClusterCapacity, WorkerCapacity
 from headway.kvcache.client import WorkerClient
 from headway.kvcache.config import KvCacheConfig
@@ -42,16 +44,16 @@ class KvCacheService:
         self._config = config
         self._peers = peers
         self._workers = WorkerClient(peers)
-        self._index = PrefixIndex()
-        self._feeds: dict[str, Feed] = {}
-        self._loads: dict[str, LoadReport] = {}
+        self._index = PrefixIndex[ReplicaId]()
+        self._feeds: dict[ReplicaId, Feed[ReplicaId]] = {}
+        self._loads: dict[ReplicaId, LoadReport] = {}
         self._sharder = Sharder(self._workers, workers=lambda: peers.members("worker"), every_s=config.sharding_every_s)
         self.pins = Pins(prefixes, self._workers, homes=self._homes)
 
     async def watch(self) -> None:
         """Follows block events and load of every group's leader, and looks after its shards; runs until cancelled."""
-        blocks = self._followers(follow=self._follow_blocks, lose=self._forget_blocks)
-        loads = self._followers(follow=self._follow_load, lose=self._forget_load)
+        blocks = self._followers(follow=self._follow_blocks, lose=self._lose)
+        loads = self._followers(follow=self._follow_load, lose=self._lose)
         async with asyncio.TaskGroup() as group:
             group.create_task(blocks.run())
             group.create_task(loads.run())
@@ -60,22 +62,22 @@ class KvCacheService:
 
     def lookup(self, model: str, block_hashes: Sequence[bytes]) -> dict[str, int]:
         """Leading blocks of a prompt that each worker of the model holds, the most first; holders of none left out."""
-        worker_ids = [worker_id for worker_id, load in self._loads.items() if load.model == model]
-        matches = self._index.lookup(block_hashes, worker_ids=worker_ids)
-        return dict(sorted(matches.items(), key=lambda match: (-match[1], match[0])))
+        holders = [replica for replica in self._loads if replica.model == model]
+        found = self._index.lookup(block_hashes, holders=holders)
+        return {holder.worker_id: num for holder, num in sorted(found.items(), key=lambda match: (-match[1], match[0]))}
 
     def capacity(self) -> ClusterCapacity:
-        """Of every worker that is followed, by id."""
-        workers = tuple(self._capacity_of(worker_id) for worker_id in sorted(self._feeds))
+        """Of every model of every worker that is followed, by id."""
+        workers = tuple(self._capacity_of(replica) for replica in sorted(self._feeds))
         return ClusterCapacity(workers, self._index.num_distinct_blocks)
 
     async def usage(self) -> list[KvUsage]:
-        """What every worker's blocks are used for, by worker id; one that does not answer is left out."""
+        """What the blocks of every worker's models are used for, by worker id; one that does not answer is left out."""
         members = sorted(self._leaders(), key=lambda member: member.member_id)
         answers = await asyncio.gather(
-            *(self._workers.usage(member.endpoint) for member in members), return_exceptions=True
+            *(self._workers.usages(member.endpoint) for member in members), return_exceptions=True
         )
-        return [answer for answer in answers if _is_answer(answer)]
+        return [usage for answer in answers if _is_answer(answer) for usage in answer]
 
     async def describe_request(self, request_id: str) -> list[RequestUsage]:
         """Where a request runs and which blocks it has there.
@@ -120,7 +122,7 @@ class KvCacheService:
         Raises:
             NotFoundError: no worker serves the model.
         """
-        if not any(load.model == model for load in self._loads.values()):
+        if not any(replica.model == model for replica in self._loads):
             raise NotFoundError(
                 f"No worker serves the model '{model}'.", hint="`headway status` shows the models.", field="model"
             )
@@ -129,14 +131,11 @@ class KvCacheService:
 
     async def _describe_part(self, member: Member, request_id: str) -> RequestUsage:
         """What runs of a request on one worker; where its cache lies on several, with who has what."""
-        load = self._loads.get(member.member_id, LoadReport())
-        sequences = await self._workers.sequences(member.endpoint, request_id)
-        if any(sequence.num_shards > 1 for sequence in sequences):
+        part = await self._workers.describe(member, request_id)
+        if any(sequence.num_shards > 1 for sequence in part.sequences):
             shards = (await self._workers.sharding(member.endpoint)).shards
-            sequences = [with_ranges(sequence, shards) for sequence in sequences]
-        return RequestUsage(
-            worker_id=member.member_id, model=load.model, block_size=load.block_size, sequences=tuple(sequences)
-        )
+            return replace(part, sequences=tuple(with_ranges(sequence, shards) for sequence in part.sequences))
+        return part
 
     def _leaders(self) -> list[Member]:
         """A group's other ranks hold parts of the same blocks, and know nothing of sequences."""
@@ -146,64 +145,77 @@ class KvCacheService:
         return Followers(self._peers, "worker", follow=follow, lose=lose, accepts=lambda member: member.is_leader)
 
     def _homes(self) -> Iterator[Home]:
-        """Workers whose events are followed: their cache is known by its epoch."""
+        """Replicas whose events are followed: their cache is known by its epoch."""
         for member in self._leaders():
-            feed, load = self._feeds.get(member.member_id), self._loads.get(member.member_id)
-            if feed is not None and load is not None and feed.position.epoch and load.model:
-                yield Home(
-                    worker_id=member.member_id,
-                    endpoint=member.endpoint,
-                    model=load.model,
-                    epoch=feed.position.epoch,
-                )
+            for replica, feed in self._feeds.items():
+                if replica.worker_id == member.member_id and replica in self._loads and feed.position.epoch:
+                    yield Home(
+                        worker_id=member.member_id,
+                        endpoint=member.endpoint,
+                        model=replica.model,
+                        epoch=feed.position.epoch,
+                    )
 
     async def _follow_blocks(self, member: Member) -> None:
         """Applies one stream, until it breaks, misses events, or is due to be compared with a snapshot."""
-        feed = self._feeds.setdefault(member.member_id, Feed(member.member_id, self._index))
-        updates = self._workers.watch_blocks(member.endpoint, after=feed.resume_from)
+        positions = [feed.resume_from for replica, feed in self._feeds.items() if replica.worker_id == member.member_id]
+        updates = self._workers.watch_blocks(member.endpoint, after=positions)
         with suppress(TimeoutError):
             async with asyncio.timeout(self._config.reconcile_every_s), aclosing(updates):
-                async for update in updates:
-                    if not self._apply(feed, update, member.member_id):
-                        break
-        feed.ask_for_snapshot()
+                async for model, update in updates:
+                    if not self._apply(ReplicaId(member.member_id, model), update):
+                        return
+        for replica, feed in self._feeds.items():
+            if replica.worker_id == member.member_id:
+                feed.ask_for_snapshot()
 
     async def _follow_load(self, member: Member) -> None:
         loads = self._workers.watch_load(member.endpoint, interval_ms=self._config.load_interval_ms)
         async with aclosing(loads):
-            async for load in loads:
-                self._loads[member.member_id] = load
+            async for reports in loads:
+                of_worker = {ReplicaId(member.member_id, report.model): report for report in reports if report.model}
+                for replica in self._replicas_of(member) - of_worker.keys():
+                    self._forget(replica)
+                self._loads |= of_worker
 
-    def _apply(self, feed: Feed, update: BlockUpdate, worker_id: str) -> bool:
+    def _apply(self, replica: ReplicaId, update: BlockUpdate) -> bool:
+        feed = self._feeds.setdefault(replica, Feed(replica, self._index))
         num_drifted = feed.num_drifted_blocks
         applied = feed.apply(update)
-        INDEX_BLOCKS.labels(worker_id).set(self._index.num_blocks(worker_id))
+        INDEX_BLOCKS.labels(*replica).set(self._index.num_blocks(replica))
         if update.snapshot:
-            INDEX_SNAPSHOTS.labels(worker_id).inc()
-            INDEX_DRIFT.labels(worker_id).inc(feed.num_drifted_blocks - num_drifted)
+            INDEX_SNAPSHOTS.labels(*replica).inc()
+            INDEX_DRIFT.labels(*replica).inc(feed.num_drifted_blocks - num_drifted)
         return applied
 
-    def _forget_blocks(self, member: Member) -> None:
-        if self._feeds.pop(member.member_id, None) is not None:
-            self._index.forget(member.member_id)
-            INDEX_BLOCKS.labels(member.member_id).set(0)
+    def _replicas_of(self, member: Member) -> set[ReplicaId]:
+        known = self._feeds.keys() | self._loads.keys()
+        return {replica for replica in known if replica.worker_id == member.member_id}
 
-    def _forget_load(self, member: Member) -> None:
-        self._loads.pop(member.member_id, None)
+    def _forget(self, replica: ReplicaId) -> None:
+        """The model is not there any more."""
+        self._loads.pop(replica, None)
+        if self._feeds.pop(replica, None) is not None:
+            self._index.forget(replica)
+            INDEX_BLOCKS.labels(*replica).set(0)
 
-    def _capacity_of(self, worker_id: str) -> WorkerCapacity:
-        feed, load = self._feeds[worker_id], self._loads.get(worker_id, LoadReport())
+    def _lose(self, member: Member) -> None:
+        for replica in self._replicas_of(member):
+            self._forget(replica)
+
+    def _capacity_of(self, replica: ReplicaId) -> WorkerCapacity:
+        feed, load = self._feeds[replica], self._loads.get(replica, LoadReport())
         return WorkerCapacity(
-            worker_id=worker_id,
+            worker_id=replica.worker_id,
             model=load.model,
             block_size=load.block_size,
             num_blocks=load.num_blocks,
             num_free_blocks=load.num_free_blocks,
-            num_indexed_blocks=self._index.num_blocks(worker_id),
+            num_indexed_blocks=self._index.num_blocks(replica),
             sequence_number=feed.position.sequence_number,
             num_snapshots=feed.num_snapshots,
             num_drifted_blocks=feed.num_drifted_blocks,
-            shards=self._sharder.shards(worker_id),
+            shards=self._sharder.shards(replica.worker_id),
         )
 
 

@@ -50,6 +50,11 @@ SLO_REQUESTS = Counter(
     "Requests with an SLO, by outcome: met, missed, rejected.",
     ["model_name", "outcome"],
 )
+TENANT_SLO_REQUESTS = Counter(
+    "headway:tenant_slo_requests",
+    "The same, of tenants that the gateway knows.",
+    ["tenant", "model_name", "outcome"],
+)
 SLO_ATTAINMENT = Gauge("headway:slo_attainment_ratio", "Met over all requests with an SLO.", ["model_name"])
 GATEWAY_IN_FLIGHT = Gauge("headway:gateway_in_flight_requests", "HTTP and gRPC requests being answered.")
 STREAMS_RESUMED = Counter(
@@ -71,10 +76,30 @@ MIGRATION_PAUSE_SECONDS = Histogram(
 # Router.
 ROUTE_DECISIONS = Counter("headway:route_decisions", "Routing decisions, by outcome.", ["model_name", "outcome"])
 ROUTE_SECONDS = Histogram("headway:route_decision_seconds", "Time to decide, queueing excluded.", buckets=_RPC_BUCKETS)
-ROUTE_IN_FLIGHT = Gauge("headway:route_in_flight_requests", "Leases given out and not ended.", ["group_id"])
+ROUTE_IN_FLIGHT = Gauge(
+    "headway:route_in_flight_requests", "Leases given out and not ended.", ["group_id", "model_name"]
+)
 ROUTE_QUEUED = Gauge("headway:route_queued_requests", "Requests waiting for a place in a group.", ["model_name"])
+PREDICTED_TTFT_SECONDS = Histogram(
+    "headway:predicted_time_to_first_token_seconds",
+    "What the router foretold of requests that were answered.",
+    ["model_name"],
+    buckets=_TTFT_BUCKETS,
+)
+PREDICTED_TPOT_SECONDS = Histogram(
+    "headway:predicted_time_per_output_token_seconds",
+    "What the router foretold of requests that were answered.",
+    ["model_name"],
+    buckets=_TPOT_BUCKETS,
+)
+SLO_FORETOLD = Counter(
+    "headway:slo_foretold_requests",
+    "Requests with an SLO, by what the router foretold: met, missed (which it refused).",
+    ["model_name", "outcome"],
+)
 
 # Worker: the engine.
+EMULATED_DEVICE = Gauge("headway:emulated_device", "1 where a worker emulates a device, by its name.", ["device"])
 NUM_REQUESTS_RUNNING = Gauge("headway:num_requests_running", "Sequences in the running batch.", ["model_name"])
 NUM_REQUESTS_WAITING = Gauge("headway:num_requests_waiting", "Sequences waiting to be scheduled.", ["model_name"])
 KV_CACHE_USAGE = Gauge("headway:kv_cache_usage_perc", "Share of KV blocks in use, 1 is all.", ["model_name"])
@@ -152,10 +177,16 @@ PREFIX_FETCHED_TOKENS = Counter(
 )
 
 # KV-cache service.
-INDEX_BLOCKS = Gauge("headway:prefix_index_blocks", "Blocks that the prefix index knows, per worker.", ["worker_id"])
-INDEX_SNAPSHOTS = Counter("headway:prefix_index_snapshots", "Times a worker's view was rebuilt.", ["worker_id"])
+INDEX_BLOCKS = Gauge(
+    "headway:prefix_index_blocks", "Blocks that the prefix index knows, per worker.", ["worker_id", "model_name"]
+)
+INDEX_SNAPSHOTS = Counter(
+    "headway:prefix_index_snapshots", "Times a worker's view was rebuilt.", ["worker_id", "model_name"]
+)
 INDEX_DRIFT = Counter(
-    "headway:prefix_index_drifted_blocks", "Blocks that snapshots proved the index wrong about.", ["worker_id"]
+    "headway:prefix_index_drifted_blocks",
+    "Blocks that snapshots proved the index wrong about.",
+    ["worker_id", "model_name"],
 )
 
 # By the leader of the group, and the number of the shard.

@@ -1,18 +1,34 @@
 """PlannerService over gRPC: convert, call, convert."""
 
-from headway.core.cluster import PlanWorker
+import asyncio
+from collections.abc import AsyncIterator, Iterable
+from contextlib import aclosing, asynccontextmanager
+from typing import TypeVar
+
+from headway.core.cluster import Hardware, PlanWorker
+from headway.core.errors import InvalidArgumentError
+from headway.core.frontier import Frontier, Question
+from headway.core.graph import Graph
+from headway.core.placement_plan import PlacementPlan
+from headway.core.placement_problem import PlacementProblem
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
+from headway.planner.certify.placement import find_placement_violations
+from headway.planner.jobs import PlacementJobs
 from headway.planner.service import PlannerService
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.interceptors import Context
-from headway.v1 import planner_pb2, planner_pb2_grpc
+from headway.rpc.tasks import end_tasks
+from headway.v1 import placement_pb2, planner_pb2, planner_pb2_grpc, profiler_pb2
+
+Start = TypeVar("Start", placement_pb2.PlanPlacementRequest, placement_pb2.FindFrontierRequest)
 
 
 class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
-    def __init__(self, service: PlannerService) -> None:
+    def __init__(self, service: PlannerService, *, placements: PlacementJobs) -> None:
         self._service = service
+        self._placements = placements
 
     async def MakePlan(self, request: planner_pb2.MakePlanRequest, context: Context) -> planner_pb2.MakePlanResponse:
         plan = await self._service.make(
@@ -23,6 +39,18 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         )
         return planner_pb2.MakePlanResponse(plan=to_pb(plan, planner_pb2.ServingPlan))
 
+    async def SeatPlacement(
+        self, request: planner_pb2.SeatPlacementRequest, context: Context
+    ) -> planner_pb2.SeatPlacementResponse:
+        plan = await self._service.seat(
+            from_pb(request.placement, PlacementPlan),
+            [from_pb(model, ModelDeployment) for model in request.models],
+            [from_pb(worker, PlanWorker) for worker in request.workers],
+            limits=from_pb(request.limits, EngineLimits),
+            current=from_pb(request.current, ServingPlan) if request.HasField("current") else None,
+        )
+        return planner_pb2.SeatPlacementResponse(plan=to_pb(plan, planner_pb2.ServingPlan))
+
     async def CertifyPlan(
         self, request: planner_pb2.CertifyPlanRequest, context: Context
     ) -> planner_pb2.CertifyPlanResponse:
@@ -32,3 +60,120 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         self, request: planner_pb2.ExplainPlanRequest, context: Context
     ) -> planner_pb2.ExplainPlanResponse:
         return planner_pb2.ExplainPlanResponse(sentences=explain(from_pb(request.plan, ServingPlan)))
+
+    async def EstimateStages(
+        self, request: placement_pb2.EstimateStagesRequest, context: Context
+    ) -> placement_pb2.EstimateStagesResponse:
+        profiles = await self._placements.estimate(
+            from_pb(request.graph, Graph),
+            model=request.model,
+            device=request.device,
+            max_devices=request.max_devices,
+            dtype=request.dtype if request.HasField("dtype") else None,
+            is_live=request.is_live,
+        )
+        return placement_pb2.EstimateStagesResponse(
+            profiles=[to_pb(profile, profiler_pb2.StageProfile) for profile in profiles]
+        )
+
+    async def EstimateGeneration(
+        self, request: placement_pb2.EstimateGenerationRequest, context: Context
+    ) -> placement_pb2.EstimateGenerationResponse:
+        profiles = await self._placements.estimate_generation(
+            from_pb(request.model, ModelDeployment),
+            from_pb(request.hardware, Hardware),
+            max_devices=request.max_devices,
+        )
+        return placement_pb2.EstimateGenerationResponse(
+            profiles=[to_pb(profile, profiler_pb2.StageProfile) for profile in profiles]
+        )
+
+    async def PlanPlacement(
+        self, request_iterator: AsyncIterator[placement_pb2.PlanPlacementRequest], context: Context
+    ) -> AsyncIterator[placement_pb2.PlanPlacementResponse]:
+        start = (await _first(request_iterator)).start
+        async with _until_stopped(request_iterator) as stop:
+            work = self._placements.plan(
+                from_pb(start.problem, PlacementProblem),
+                _files(start.files),
+                time_limit_s=start.time_limit_s if start.HasField("time_limit_s") else None,
+                stop=stop,
+                processes=start.processes if start.HasField("processes") else None,
+                ray=start.ray,
+            )
+            async with aclosing(work):
+                async for told in work:
+                    if isinstance(told, PlacementPlan):
+                        yield placement_pb2.PlanPlacementResponse(plan=to_pb(told, placement_pb2.PlacementPlan))
+                    else:
+                        yield placement_pb2.PlanPlacementResponse(progress=to_pb(told, placement_pb2.PlacementProgress))
+
+    async def CertifyPlacement(
+        self, request: placement_pb2.CertifyPlacementRequest, context: Context
+    ) -> placement_pb2.CertifyPlacementResponse:
+        violations = find_placement_violations(from_pb(request.plan, PlacementPlan))
+        return placement_pb2.CertifyPlacementResponse(violations=violations)
+
+    async def TryPlacement(
+        self, request: placement_pb2.TryPlacementRequest, context: Context
+    ) -> placement_pb2.TryPlacementResponse:
+        plan = from_pb(request.plan, PlacementPlan)
+        tried = await self._placements.try_instead(plan, request.instead, _files(request.files))
+        return placement_pb2.TryPlacementResponse(alternative=to_pb(tried, placement_pb2.PlacementAlternative))
+
+    async def FindFrontier(
+        self, request_iterator: AsyncIterator[placement_pb2.FindFrontierRequest], context: Context
+    ) -> AsyncIterator[placement_pb2.FindFrontierResponse]:
+        start = (await _first(request_iterator)).start
+        async with _until_stopped(request_iterator) as stop:
+            work = self._placements.frontier(
+                from_pb(start.problem, PlacementProblem),
+                _files(start.files),
+                question=_question(start.question),
+                target=start.target,
+                time_limit_s=start.time_limit_s if start.HasField("time_limit_s") else None,
+                stop=stop,
+            )
+            async with aclosing(work):
+                async for told in work:
+                    if isinstance(told, Frontier):
+                        yield placement_pb2.FindFrontierResponse(frontier=to_pb(told, placement_pb2.Frontier))
+                    else:
+                        yield placement_pb2.FindFrontierResponse(progress=to_pb(told, placement_pb2.PlacementProgress))
+
+
+async def _first(requests: AsyncIterator[Start]) -> Start:
+    """InvalidArgumentError where it is no start."""
+    async for request in requests:
+        if request.HasField("start"):
+            return request
+        break
+    raise InvalidArgumentError("The first message should be a start.", hint="Send the problem.", field="start")
+
+
+@asynccontextmanager
+async def _until_stopped(requests: AsyncIterator[Start]) -> AsyncIterator[asyncio.Event]:
+    """Set once a further message has come: it can only be to stop."""
+    stop = asyncio.Event()
+
+    async def read() -> None:
+        async for _ in requests:
+            stop.set()
+
+    reader = asyncio.create_task(read())
+    try:
+        yield stop
+    finally:
+        await end_tasks([reader])
+
+
+def _files(files: Iterable[placement_pb2.FileContent]) -> dict[str, bytes]:
+    return {file.name: file.content for file in files}
+
+
+def _question(name: str) -> Question:
+    if name not in tuple(Question):
+        raise InvalidArgumentError(
+            f"There is no question '{name}'.", hint=f"Known are {', '.join(Question)}.", field="question"
+        )
+    return Question(name)

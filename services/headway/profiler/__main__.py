@@ -3,13 +3,20 @@
 from headway.core.catalogue import read_catalogue
 from headway.core.profile import Profile
 from headway.profiler.captures import Captures
+from headway.profiler.hardware.service import HardwareService
 from headway.profiler.imports import ImportedProfiles
+from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.jobs import MeasuringJobs
+from headway.profiler.jobs.store import JobStore
+from headway.profiler.machines import Machines
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
+from headway.profiler.shelf import Shelf
 from headway.rpc.catalogue_config import CatalogueConfig
 from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
 from headway.store.documents import Documents
+from headway.store.hardware import HardwareTimings
 from headway.store.schema import PROFILE
 from headway.v1 import profiler_pb2_grpc
 
@@ -17,12 +24,22 @@ from headway.v1 import profiler_pb2_grpc
 async def main(config: CatalogueConfig) -> None:
     catalogue = read_catalogue(config.catalogue)
     async with hosting("profiler", config) as host:
-        service = ProfilerService(host.peers, Documents(host.database, PROFILE, Profile))
+        machines = Machines()
+        imported = ImportedProfiles(host.database, catalogue=catalogue)
+        profiles = Documents(host.database, PROFILE, Profile)
+        fleet = Fleet(host.peers)
+        jobs = MeasuringJobs(fleet, machines, JobStore(host.database), catalogue=catalogue)
         servicer = ProfilerServicer(
-            service, imported=ImportedProfiles(host.database, catalogue=catalogue), captures=Captures()
+            ProfilerService(host.peers, profiles, machines=machines),
+            imported=imported,
+            captures=Captures(),
+            jobs=jobs,
+            shelf=Shelf(host.database, fleet),
+            hardware=HardwareService(fleet, machines, HardwareTimings(host.database)),
         )
         profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(servicer, host.server)
-        await host.serve()
+        host.spawn(jobs.resume(), name="resume-jobs")
+        await host.serve(on_stop=jobs.stop)
 
 
 if __name__ == "__main__":

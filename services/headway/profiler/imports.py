@@ -41,7 +41,7 @@ class ImportedProfiles:
             InvalidArgumentError: names the path of the field that is missing or cannot be.
         """
         self._catalogue.device(hardware)
-        profiles = await asyncio.to_thread(_read, content, hardware=hardware, created_at_s=time.time())
+        profiles = await asyncio.to_thread(read_profiles, content, hardware=hardware, created_at_s=time.time())
         summaries = [summary_of(profile) for profile in profiles]
         for profile, summary in zip(profiles, summaries, strict=True):
             if isinstance(profile, StageProfile):
@@ -89,7 +89,8 @@ def _order(summary: ProfileSummary) -> tuple[str, str, str, int, int]:
     return summary.kind, summary.model, summary.hardware, summary.pp * summary.op, summary.pp
 
 
-def _read(content: bytes, *, hardware: str, created_at_s: float) -> Sequence[StageProfile | SliceProfile]:
+def read_profiles(content: bytes, *, hardware: str, created_at_s: float) -> Sequence[StageProfile | SliceProfile]:
+    """Of a file in AlpaServe's or TeraPipe's form; InvalidArgumentError names the path of the field."""
     document = read_document(content)
     if alpaserve.recognises(document):
         return alpaserve.read(document, hardware=hardware, created_at_s=created_at_s)

@@ -1,6 +1,5 @@
 """The profiler's work: measure what is not known yet, fit, store."""
 
-import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator
@@ -14,6 +13,7 @@ from headway.core.profile import Profile, StepMeasurement, profile_id
 from headway.observe.metrics import PROFILE_STEPS
 from headway.profiler.fit import fit_latency
 from headway.profiler.grid import Grid, Point, choose_grid
+from headway.profiler.machines import Machines
 from headway.profiler.measure import measure_point
 from headway.profiler.worker import Worker, dial_worker
 from headway.rpc.peers import Peers
@@ -39,23 +39,28 @@ class Progress:
 
 
 class ProfilerService:
-    """Measures one worker at a time: two on one machine would slow each other down.
+    """Measures one worker of a machine at a time.
 
     Measurements of a profile that was interrupted are kept in memory, and the next attempt goes on from there.
     """
 
-    def __init__(self, peers: Peers, profiles: Documents[Profile], *, patience_s: float = _PATIENCE_S) -> None:
+    def __init__(
+        self, peers: Peers, profiles: Documents[Profile], *, machines: Machines, patience_s: float = _PATIENCE_S
+    ) -> None:
         self._peers = peers
         self._profiles = profiles
         self._patience_s = patience_s
-        self._measuring = asyncio.Lock()
+        self._machines = machines
         self._partial: dict[str, _Measured] = {}
 
-    async def profile(self, spec: ModelSpec, *, worker_id: str, force: bool) -> AsyncGenerator[Progress, None]:
+    async def profile(
+        self, spec: ModelSpec, *, worker_id: str, force: bool, model: str = ""
+    ) -> AsyncGenerator[Progress, None]:
         """Yields after every point, and at last the profile.
 
         Args:
             spec: of the model that the worker has loaded.
+            model: which of the worker's models it is; '' for its only one.
             force: measure anew even though a profile is stored.
 
         Raises:
@@ -63,7 +68,10 @@ class ProfilerService:
             FailedPreconditionError: it has no model loaded, or was given another one in between.
             UnavailableError: it was lost, or is never idle, or Redis is away.
         """
-        async with self._measuring, dial_worker(self._peers, worker_id) as worker:
+        async with (
+            dial_worker(self._peers, worker_id, model=model) as worker,
+            self._machines.lock(worker.machine),
+        ):
             loaded = await worker.describe()
             name = profile_id(spec, loaded.hardware, loaded.parallel)
             stored = None if force else await self._profiles.get(name)

@@ -1,30 +1,50 @@
 """ProfilerService over gRPC: convert, call, convert."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 from headway.core.capture import CaptureRequest
+from headway.core.hardware.calibration import HardwareWanted
+from headway.core.measuring_job import MeasuringJob
 from headway.core.model import ModelSpec
+from headway.core.program import Program
 from headway.core.stage_profile import StageProfile
+from headway.core.subject import Subject
 from headway.profiler.captures import Captures
+from headway.profiler.hardware.service import HardwareService
 from headway.profiler.imports import ImportedProfiles
+from headway.profiler.jobs.jobs import MeasuringJobs
 from headway.profiler.service import ProfilerService, Progress
+from headway.profiler.shelf import Shelf
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.interceptors import Context
 from headway.v1 import profiler_pb2, profiler_pb2_grpc
 
 
 class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
-    def __init__(self, service: ProfilerService, *, imported: ImportedProfiles, captures: Captures) -> None:
+    def __init__(
+        self,
+        service: ProfilerService,
+        *,
+        imported: ImportedProfiles,
+        captures: Captures,
+        jobs: MeasuringJobs,
+        shelf: Shelf,
+        hardware: HardwareService,
+    ) -> None:
         self._service = service
         self._imported = imported
         self._captures = captures
+        self._jobs = jobs
+        self._shelf = shelf
+        self._hardware = hardware
 
     async def ProfileModel(
         self, request: profiler_pb2.ProfileModelRequest, context: Context
     ) -> AsyncIterator[profiler_pb2.ProfileModelResponse]:
         spec = from_pb(request.spec, ModelSpec)
-        work = self._service.profile(spec, worker_id=request.worker_id, force=request.force)
+        work = self._service.profile(spec, worker_id=request.worker_id, force=request.force, model=request.model)
         async with aclosing(work):
             async for progress in work:
                 yield _progress_to_pb(progress)
@@ -85,6 +105,90 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
         async with aclosing(self._captures.capture(wanted, deadline_s=deadline_s)) as work:
             async for progress in work:
                 yield to_pb(progress, profiler_pb2.CaptureModelResponse)
+
+    async def StartMeasuring(
+        self, request: profiler_pb2.StartMeasuringRequest, context: Context
+    ) -> profiler_pb2.StartMeasuringResponse:
+        subject, programs = await asyncio.to_thread(_subject_from_pb, request)  # a large model takes a second
+        job = await self._jobs.start(
+            subject, programs, worker_id=request.worker_id, share=request.share, longest_s=request.longest_s
+        )
+        return profiler_pb2.StartMeasuringResponse(job=_job_to_pb(job))
+
+    async def WatchMeasuring(
+        self, request: profiler_pb2.WatchMeasuringRequest, context: Context
+    ) -> AsyncIterator[profiler_pb2.WatchMeasuringResponse]:
+        async with aclosing(self._jobs.watch(request.job_id)) as states:
+            async for job, profile in states:
+                response = profiler_pb2.WatchMeasuringResponse(job=_job_to_pb(job))
+                if profile is not None:
+                    response.profile.CopyFrom(to_pb(profile, profiler_pb2.ModelProfile))
+                yield response
+
+    async def CancelMeasuring(
+        self, request: profiler_pb2.CancelMeasuringRequest, context: Context
+    ) -> profiler_pb2.CancelMeasuringResponse:
+        return profiler_pb2.CancelMeasuringResponse(job=_job_to_pb(await self._jobs.cancel(request.job_id)))
+
+    async def ListMeasuring(
+        self, request: profiler_pb2.ListMeasuringRequest, context: Context
+    ) -> profiler_pb2.ListMeasuringResponse:
+        return profiler_pb2.ListMeasuringResponse(jobs=[_job_to_pb(job) for job in await self._jobs.list()])
+
+    async def GetModelProfile(
+        self, request: profiler_pb2.GetModelProfileRequest, context: Context
+    ) -> profiler_pb2.GetModelProfileResponse:
+        profile = await self._shelf.get(request.profile_id)
+        return profiler_pb2.GetModelProfileResponse(profile=to_pb(profile, profiler_pb2.ModelProfile))
+
+    async def ListModelProfiles(
+        self, request: profiler_pb2.ListModelProfilesRequest, context: Context
+    ) -> profiler_pb2.ListModelProfilesResponse:
+        summaries = await self._shelf.list()
+        return profiler_pb2.ListModelProfilesResponse(
+            profiles=[to_pb(summary, profiler_pb2.ModelProfileSummary) for summary in summaries]
+        )
+
+    async def ProfileHardware(
+        self, request: profiler_pb2.ProfileHardwareRequest, context: Context
+    ) -> AsyncIterator[profiler_pb2.ProfileHardwareResponse]:
+        wanted = from_pb(request.wanted, HardwareWanted)
+        work = self._hardware.profile(wanted, worker_id=request.worker_id, share=request.share)
+        async with aclosing(work) as steps:
+            async for step in steps:
+                yield to_pb(step, profiler_pb2.ProfileHardwareResponse)
+
+    async def ListHardware(
+        self, request: profiler_pb2.ListHardwareRequest, context: Context
+    ) -> profiler_pb2.ListHardwareResponse:
+        summaries = await self._hardware.list()
+        return profiler_pb2.ListHardwareResponse(
+            profiles=[to_pb(summary, profiler_pb2.HardwareSummary) for summary in summaries]
+        )
+
+    async def GetHardware(
+        self, request: profiler_pb2.GetHardwareRequest, context: Context
+    ) -> profiler_pb2.GetHardwareResponse:
+        profile = await self._hardware.get(request.profile_id)
+        return profiler_pb2.GetHardwareResponse(profile=to_pb(profile, profiler_pb2.HardwareProfile))
+
+    async def ForgetProfiles(
+        self, request: profiler_pb2.ForgetProfilesRequest, context: Context
+    ) -> profiler_pb2.ForgetProfilesResponse:
+        num_profiles = await self._shelf.forget(request.profile_ids)
+        stale = [await room.forget_stale() for room in (self._shelf, self._hardware) if request.stale]
+        return profiler_pb2.ForgetProfilesResponse(
+            num_profiles=num_profiles + sum(profiles for profiles, _ in stale),
+            num_measurements=sum(measurements for _, measurements in stale),
+        )
+
+
+def _subject_from_pb(request: profiler_pb2.StartMeasuringRequest) -> tuple[Subject, list[Program]]:
+    return from_pb(request.subject, Subject), [from_pb(program, Program) for program in request.programs]
+
+
+def _job_to_pb(job: MeasuringJob) -> profiler_pb2.MeasuringJob:
+    return to_pb(job, profiler_pb2.MeasuringJob)
 
 
 def _progress_to_pb(progress: Progress) -> profiler_pb2.ProfileModelResponse:

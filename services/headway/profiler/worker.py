@@ -7,10 +7,13 @@ from dataclasses import dataclass
 import grpc
 
 from headway.core.cluster import Hardware
-from headway.core.errors import FailedPreconditionError, NotFoundError, UnavailableError
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
+from headway.core.load import LoadReport
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.profiler.grid import Point, WorkerLimits
+from headway.profiler.machines import machine_of
 from headway.rpc.convert import from_pb
+from headway.rpc.convert.load import loads_from_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_rpc
 from headway.v1 import worker_pb2, worker_pb2_grpc
@@ -30,32 +33,43 @@ class LoadedWorker:
 
 
 class Worker:
-    """Calls to one worker. Every method raises UnavailableError when the worker is lost."""
+    """Calls to one worker about a model, its only one for ''. They raise UnavailableError when the worker is lost."""
 
-    def __init__(self, channel: grpc.aio.Channel, *, peers: Peers) -> None:
+    def __init__(self, channel: grpc.aio.Channel, *, peers: Peers, endpoint: str, model: str = "") -> None:
+        self.machine = machine_of(endpoint)
         self._stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
         self._metadata = peers.metadata
+        self._model = model
 
     async def describe(self) -> LoadedWorker:
         """FailedPreconditionError where no model is loaded."""
         request = worker_pb2.GetWorkerRequest()
-        with _rpc_faults():
+        with rpc_faults():
             response = await self._stub.GetWorker(request, timeout=_CALL_TIMEOUT_S, metadata=self._metadata)
-        if not response.model:
+        replica = next((each for each in response.replicas if self._model in ("", each.model)), None)
+        if replica is None:
+            missing = f"'{self._model}' not" if self._model else "no model"
             raise FailedPreconditionError(
-                f"Worker {response.worker_id} has no model loaded.",
+                f"Worker {response.worker_id} has {missing} loaded.",
                 hint="Profile it when it is ready.",
                 field="worker_id",
             )
+        if not self._model and len(response.replicas) > 1:
+            names = ", ".join(each.model for each in response.replicas)
+            raise InvalidArgumentError(
+                f"Worker {response.worker_id} serves several models.", hint=f"Name one of {names}.", field="model"
+            )
         hardware = from_pb(response.hardware, Hardware)
         parallel = from_pb(response.parallel, ParallelConfig) if response.HasField("parallel") else SINGLE
-        return LoadedWorker(hardware=hardware, parallel=parallel, model=response.model, plan_id=response.plan_id)
+        return LoadedWorker(hardware=hardware, parallel=parallel, model=replica.model, plan_id=replica.plan_id)
 
     async def limits(self) -> WorkerLimits:
         request = worker_pb2.WatchLoadRequest(interval_ms=1000)
-        with _rpc_faults():
+        with rpc_faults():
             reports = self._stub.WatchLoad(request, timeout=_CALL_TIMEOUT_S, metadata=self._metadata)
-            async for report in reports:
+            async for message in reports:
+                found = (each for each in loads_from_pb(message) if self._model in ("", each.model))
+                report = next(found, LoadReport())
                 return WorkerLimits(
                     max_num_seqs=report.max_num_seqs,
                     max_num_batched_tokens=report.max_num_batched_tokens,
@@ -71,14 +85,15 @@ class Worker:
             prefill_tokens=point.prefill_tokens,
             num_decodes=point.num_decodes,
             context_tokens=point.context_tokens,
+            model=self._model,
         )
-        with _rpc_faults():
+        with rpc_faults():
             response = await self._stub.MeasureStep(request, timeout=_STEP_TIMEOUT_S, metadata=self._metadata)
         return response.step_s
 
 
 @asynccontextmanager
-async def dial_worker(peers: Peers, worker_id: str) -> AsyncIterator[Worker]:
+async def dial_worker(peers: Peers, worker_id: str, *, model: str = "") -> AsyncIterator[Worker]:
     """NotFoundError where no such worker is alive."""
     endpoint = next((member.endpoint for member in peers.members("worker") if member.member_id == worker_id), None)
     if endpoint is None:
@@ -86,11 +101,12 @@ async def dial_worker(peers: Peers, worker_id: str) -> AsyncIterator[Worker]:
             f"No worker '{worker_id}' is running.", hint="`headway status` lists the workers.", field="worker_id"
         )
     async with peers.dial(endpoint) as channel:
-        yield Worker(channel, peers=peers)
+        yield Worker(channel, peers=peers, endpoint=endpoint, model=model)
 
 
 @contextmanager
-def _rpc_faults() -> Iterator[None]:
+def rpc_faults() -> Iterator[None]:
+    """A call to a worker: what the transport says becomes a HeadwayError."""
     try:
         yield
     except grpc.aio.AioRpcError as error:

@@ -6,18 +6,26 @@ from headway.router.attainment import Attainment
 from headway.router.config import RouterConfig
 from headway.router.service import RouterService
 from headway.router.servicer import RouterServicer
+from headway.router.traffic import TrafficRecord
 from headway.router.upkeep import Upkeep
 from headway.rpc.config import parse_config
 from headway.rpc.followers import Followers
 from headway.rpc.host import hosting, run
 from headway.store.plans import PlanStore
+from headway.store.traffic import TrafficStore
 from headway.v1 import router_pb2_grpc
 
 
 async def main(config: RouterConfig) -> None:
     async with hosting("router", config) as host:
-        attainment = Attainment(host.database)
-        service = RouterService(config, peers=host.peers, attainment=attainment, instance_id=uuid4().hex[:8])
+        attainment, instance_id = Attainment(host.database), uuid4().hex[:8]
+        recorded = TrafficStore(
+            host.database, retention_s=config.traffic_retention_s, max_requests=config.traffic_max_requests
+        )
+        traffic = TrafficRecord(recorded, run=instance_id)
+        service = RouterService(
+            config, peers=host.peers, attainment=attainment, traffic=traffic, instance_id=instance_id
+        )
         upkeep = Upkeep(config, service, peers=host.peers, plans=PlanStore(host.database))
         workers = Followers(
             host.peers, "worker", follow=service.follow, lose=service.lose, accepts=lambda member: member.is_leader
@@ -27,6 +35,7 @@ async def main(config: RouterConfig) -> None:
         await upkeep.settle()
         host.spawn(upkeep.follow_plan(), name="follow-plan")
         host.spawn(upkeep.keep_books(), name="keep-books")
+        host.spawn(traffic.keep(), name="keep-traffic")
         await host.serve(on_stop=upkeep.close)
 
 

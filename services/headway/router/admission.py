@@ -31,19 +31,39 @@ def admit(request: RoutingRequest, candidates: Sequence[Candidate], *, waited_s:
 def _keeps_slo(request: RoutingRequest, candidate: Candidate, waited_s: float) -> bool:
     if not candidate.is_predictable:
         return True
-    tpot_s = candidate.tpot_s(request) if request.max_output_tokens > 1 else None
-    return request.slo.is_met(ttft_s=waited_s + candidate.ttft_s(request), tpot_s=tpot_s)
+    return request.slo.is_met(
+        ttft_s=waited_s + _ttft_s(request, candidate),
+        tpot_s=candidate.tpot_s(request) if request.max_output_tokens > 1 else None,
+        e2e_s=waited_s + _e2e_s(request, candidate),
+    )
+
+
+def _ttft_s(request: RoutingRequest, candidate: Candidate) -> float:
+    """As far as it is certain: what waits ahead of a request may yet be batched with it."""
+    return candidate.ttft_s(request) if candidate.job is None else candidate.soonest_s
+
+
+def _e2e_s(request: RoutingRequest, candidate: Candidate) -> float:
+    return candidate.e2e_s(request) if candidate.job is None else candidate.soonest_s
 
 
 def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s: float) -> ResourceExhaustedError:
     slo = request.slo
-    ttft_s = waited_s + min(candidate.ttft_s(request) for candidate in candidates)
+    ttft_s = waited_s + min(_ttft_s(request, candidate) for candidate in candidates)
     if slo.ttft_s is not None and ttft_s > slo.ttft_s:
         return ResourceExhaustedError(
             f"The first token would take {format_duration(ttft_s)}, its objective is {format_duration(slo.ttft_s)}.",
             hint="Try again when fewer requests are ahead, shorten the prompt, or allow more time to the first token.",
             field="slo.ttft_s",
             retry_after_s=_clamp(ttft_s - slo.ttft_s),
+        )
+    e2e_s = waited_s + min(_e2e_s(request, candidate) for candidate in candidates)
+    if slo.e2e_s is not None and e2e_s > slo.e2e_s:
+        return ResourceExhaustedError(
+            f"The answer would take {format_duration(e2e_s)}, its objective is {format_duration(slo.e2e_s)}.",
+            hint="Try again when fewer requests are ahead, ask for less, or allow more time.",
+            field="slo_ms",
+            retry_after_s=_clamp(e2e_s - slo.e2e_s),
         )
     least_busy = min(candidates, key=lambda candidate: candidate.tpot_s(request))
     return ResourceExhaustedError(

@@ -2,26 +2,34 @@
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
+from headway.router.foresight import foretold
 from headway.router.lease import Lease, Outcome, Release
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import ATTAINMENT
 
 _MET, _MISSED, _REJECTED, _COMPLETED = "met", "missed", "rejected", "completed"
+_FORETOLD_MET, _FORETOLD_MISSED = "foretold_met", "foretold_missed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAttainment:
-    """Requests of one model since the counters began; all but the completed ones had an SLO."""
+    """Requests of one model since the counters began; all but the completed ones had an SLO.
+
+    Attributes:
+        num_foretold_met, num_foretold_missed: what the router had foretold, where it could.
+    """
 
     model: str
     num_met: int
     num_missed: int
     num_rejected: int
     num_completed: int
+    num_foretold_met: int
+    num_foretold_missed: int
 
 
 class Attainment:
@@ -45,14 +53,17 @@ class Attainment:
         if release.outcome is Outcome.COMPLETE:
             self._unwritten[lease.model][_COMPLETED] += 1
             if slo:
-                is_met = slo.is_met(ttft_s=release.ttft_s, tpot_s=release.tpot_s)
+                is_met = slo.is_met(ttft_s=release.ttft_s, tpot_s=release.tpot_s, e2e_s=release.e2e_s)
                 self._unwritten[lease.model][_MET if is_met else _MISSED] += 1
         elif release.outcome is Outcome.ERROR and slo:
             self._unwritten[lease.model][_MISSED] += 1
+        if (is_foretold := foretold(lease, release)) is not None:
+            self._unwritten[lease.model][_FORETOLD_MET if is_foretold else _FORETOLD_MISSED] += 1
 
     def count_rejection(self, model: str) -> None:
         """Counts a request with an SLO that was refused."""
         self._unwritten[model][_REJECTED] += 1
+        self._unwritten[model][_FORETOLD_MISSED] += 1
 
     async def flush(self) -> None:
         """Writes what has been counted since the last time; UnavailableError leaves it for the next."""
@@ -68,7 +79,7 @@ class Attainment:
         redis, prefix = self._database.redis, ATTAINMENT.key(self._database.namespace, "")
         with redis_faults():
             async for key in redis.scan_iter(match=f"{prefix}*", count=1000):
-                self._keep(key.removeprefix(prefix), await redis.hgetall(key))
+                self._keep(key.removeprefix(prefix), await cast("Awaitable[dict[str, str]]", redis.hgetall(key)))
         self._is_loaded = True
 
     async def _add(self, model: str, counts: Counter[str]) -> None:
@@ -92,4 +103,6 @@ class Attainment:
             num_missed=stored[_MISSED] + unwritten[_MISSED],
             num_rejected=stored[_REJECTED] + unwritten[_REJECTED],
             num_completed=stored[_COMPLETED] + unwritten[_COMPLETED],
+            num_foretold_met=stored[_FORETOLD_MET] + unwritten[_FORETOLD_MET],
+            num_foretold_missed=stored[_FORETOLD_MISSED] + unwritten[_FORETOLD_MISSED],
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from headway.core.latency import LatencyModel
 from headway.core.plan import Role
 from headway.core.prefix_source import PrefixSource
+from headway.router.horizon import Job
 from headway.router.request import RoutingRequest
 
 # Where the plan knows no latency model, groups are compared as if all were this one; nothing is predicted from it.
@@ -24,6 +25,7 @@ class Candidate:
 
     Attributes:
         latency: seconds of its steps.
+        others_s: between two of them, for a step of each other model on the group that has something to do.
         num_sequences: running, waiting, and leased without having been reported yet.
         num_pending_tokens: prompt tokens of those that are still to be computed.
         num_context_tokens: that those have in the cache.
@@ -38,6 +40,10 @@ class Candidate:
         fetch_bytes_per_s: at which blocks came to it from others lately; 0 where none did.
         source: where it would fetch more of the prompt from, and
         num_fetched_tokens, fetch_s: how many tokens, and how long that would take.
+        job: what the request is to the group's line, of a model that answers in one pass, and
+        answer_s: until the group has its answer if nothing ahead of it is batched, and
+        soonest_s: until the client has it if it went ahead of all that waits.
+        overhead_s: that an answer takes from the client to the group and back, besides the model.
         decode_at: where the sequences go on once their prompt is computed; None: they stay.
     """
 
@@ -64,6 +70,11 @@ class Candidate:
     num_fetched_tokens: int = 0
     fetch_s: float = 0.0
     decode_at: "Candidate | None" = None
+    others_s: float = 0.0
+    job: Job | None = None
+    answer_s: float = 0.0
+    soonest_s: float = 0.0
+    overhead_s: float = 0.0
 
     @property
     def is_predictable(self) -> bool:
@@ -76,9 +87,14 @@ class Candidate:
         return self.num_places > 0
 
     def wait_s(self, request: RoutingRequest) -> float:
-        """Until the request's own prefill begins: its turn among the running ones, and the prompts ahead of it."""
+        """Until the request's own prefill begins: its turn among the running ones, and the prompts ahead of it.
+
+        Of a model that answers in one pass: until the answer; there is no prefill to tell apart.
+        """
+        if self.job is not None:
+            return self.answer_s
         if self.num_sequences == 0:
-            return 0.0
+            return self.others_s / 2  # of the step that is under way
         step_s = self.step_s()
         wait_s = step_s / 2  # of the step that is under way
         if self.num_pending_tokens:
@@ -96,6 +112,8 @@ class Candidate:
 
     def prefill_s(self, request: RoutingRequest) -> float:
         """To fetch what others hold of the prompt and compute the rest, in chunks beside the running decodes."""
+        if self.job is not None:
+            return 0.0
         num_tokens = self.num_uncached_tokens(request)
         num_chunks = -(-num_tokens // self._chunk_tokens())
         pairs = num_tokens * (self.num_cached_tokens + self.num_fetched_tokens + num_tokens / 2)
@@ -112,8 +130,8 @@ class Candidate:
         return alone.prefill_s(request) - (self.prefill_s(request) - self.fetch_s)
 
     def ttft_s(self, request: RoutingRequest) -> float:
-        """Predicted time to first token."""
-        return self.wait_s(request) + self.prefill_s(request)
+        """Predicted time to first token, at the client."""
+        return self.wait_s(request) + self.prefill_s(request) + self.overhead_s
 
     def tpot_s(self, request: RoutingRequest) -> float:
         """Predicted time per output token, with the request among the running ones."""
@@ -122,7 +140,7 @@ class Candidate:
         num_sequences = self.num_sequences + request.num_sequences
         num_decodes = min(num_sequences, self._num_slots(request))
         context_tokens = self._total_context_tokens(request) * num_decodes // num_sequences
-        return self.latency.decode_s(num_decodes=num_decodes, context_tokens=context_tokens)
+        return self.others_s + self.latency.decode_s(num_decodes=num_decodes, context_tokens=context_tokens)
 
     def decode_s(self, request: RoutingRequest) -> float:
         """To generate as many tokens as a sequence of this model usually has."""
@@ -130,14 +148,21 @@ class Candidate:
             return self.decode_at.decode_s(request)
         return min(request.max_output_tokens, self.mean_output_tokens) * self.tpot_s(request)
 
+    def e2e_s(self, request: RoutingRequest) -> float:
+        """Predicted time to the end of an answer that is as long as this model's usually are."""
+        usual_tokens = self.mean_output_tokens if self.decode_at is None else self.decode_at.mean_output_tokens
+        num_tokens = min(request.max_output_tokens, usual_tokens)
+        return self.ttft_s(request) + max(0.0, num_tokens - 1) * self.tpot_s(request)
+
     def num_uncached_tokens(self, request: RoutingRequest) -> int:
         return max(1, request.num_prompt_tokens - self.num_cached_tokens - self.num_fetched_tokens)
 
     def step_s(self) -> float:
-        """A step's decodes, without any prefill."""
+        """A step's decodes, without any prefill, and the other models' turns before it."""
         latency = self.latency
         return (
-            latency.base_s
+            self.others_s
+            + latency.base_s
             + latency.per_decode_s * min(self.num_sequences, self.max_num_seqs)
             + latency.per_context_token_s * self.num_context_tokens
         )

@@ -9,7 +9,7 @@ import grpc
 from headway.core.errors import HeadwayError
 from headway.core.load import LoadReport
 from headway.router.request import RoutingRequest
-from headway.rpc.convert.load import load_from_pb
+from headway.rpc.convert.load import loads_from_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_rpc
 from headway.v1 import kvcache_pb2, kvcache_pb2_grpc, worker_pb2, worker_pb2_grpc
@@ -25,13 +25,13 @@ class WorkerClient:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
-    async def watch_load(self, endpoint: str, *, interval_ms: int) -> AsyncGenerator[LoadReport, None]:
+    async def watch_load(self, endpoint: str, *, interval_ms: int) -> AsyncGenerator[list[LoadReport], None]:
         request = worker_pb2.WatchLoadRequest(interval_ms=interval_ms)
         async with self._peers.dial(endpoint) as channel:
             stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
             try:
                 async for message in stub.WatchLoad(request, metadata=self._peers.metadata):
-                    yield load_from_pb(message)
+                    yield loads_from_pb(message)
             except grpc.aio.AioRpcError as error:
                 raise error_from_rpc(error) from None
 

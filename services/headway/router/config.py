@@ -1,10 +1,13 @@
 """Settings of the router."""
 
+from typing import Literal
+
 from pydantic import Field, field_validator
 
 from headway.core.errors import HeadwayError
 from headway.router.policies.registry import make_policy
 from headway.rpc.config import ProcessConfig
+from headway.store.traffic import MAX_REQUESTS, RETENTION_S
 
 
 class RouterConfig(ProcessConfig):
@@ -12,6 +15,8 @@ class RouterConfig(ProcessConfig):
 
     policy: str = "balanced"
     """How a group is chosen: balanced, least-load or round-robin."""
+    queue_policy: Literal["fcfs", "least-slack", "priority"] = "fcfs"
+    """Who is next of those that find no room: fcfs, least-slack or priority."""
     max_group_sequences: int = Field(default=512, ge=1)
     """Sequences in flight on one group at most; four times its max_num_seqs where that is more."""
     max_queue: int = Field(default=1024, ge=0)
@@ -30,6 +35,12 @@ class RouterConfig(ProcessConfig):
     """A lease that was not released by then is taken for lost."""
     gateway_grace_s: float = Field(default=3.0, ge=0)
     """A gateway without membership for this long is gone, and its leases with it."""
+    answer_overhead_s: float = Field(default=0.0, ge=0)
+    """What an answer takes from the client to the group and back, besides the model."""
+    traffic_retention_s: float = Field(default=RETENTION_S, gt=0)
+    """How long the record of arrivals is kept."""
+    traffic_max_requests: int = Field(default=MAX_REQUESTS, ge=1)
+    """Arrivals on record beyond which the oldest hours are forgotten."""
 
     @field_validator("policy")
     @classmethod

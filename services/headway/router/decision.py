@@ -9,18 +9,28 @@ from headway.router.request import RoutingRequest
 
 
 def choose(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: Policy) -> Candidate:
-    """The one that the request prefers, or that with the lowest score; of equal ones, the one chosen longest ago."""
+    """The one that the request prefers, or that with the lowest score.
+
+    Of equal ones it is the one chosen longest ago; of a model that answers in one pass, the first in the plan, which
+    leaves the others to bursts of those that they are shared with.
+    """
     if len(candidates) == 1:
         return candidates[0]
     for candidate in candidates:
         if candidate.worker_id == request.preferred_worker_id:
             return candidate
-    return min(candidates, key=lambda candidate: (policy.score(request, candidate), candidate.last_chosen))
+    return min(candidates, key=lambda candidate: (policy.score(request, candidate), _turn(candidate)))
+
+
+def _turn(candidate: Candidate) -> int:
+    return candidate.last_chosen if candidate.job is None else 0
 
 
 def explain(request: RoutingRequest, candidate: Candidate, *, num_candidates: int) -> str:
     """The choice in words."""
     rivals = f"best of {num_candidates}" if num_candidates > 1 else "the only one"
+    if candidate.job is not None:
+        return f"{candidate.group_id} is {rivals}: answered in {format_duration(candidate.ttft_s(request))}"
     times = (
         f"{format_duration(candidate.wait_s(request))} wait, {format_duration(candidate.prefill_s(request))} prefill"
         if candidate.is_predictable

@@ -1,15 +1,20 @@
 """Routing decisions: state in, a lease out. No I/O, and time comes from a clock that may be virtual."""
 
+import math
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 
+from headway.core.latency import LatencyModel
+from headway.core.line import QueuePolicy, Rank, rank_of
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget
+from headway.core.slo import Slo
 from headway.router.admission import admit
 from headway.router.books import Books
 from headway.router.candidate import NOMINAL, Candidate
 from headway.router.decision import choose, explain
-from headway.router.fleet import Fleet, Group
+from headway.router.fleet import Fleet, Replica
+from headway.router.horizon import Job
 from headway.router.lease import Lease, Outcome, Release
 from headway.router.lengths import OutputLengths
 from headway.router.policies.policy import Policy
@@ -38,12 +43,23 @@ class Dispatcher:
     """
 
     def __init__(
-        self, *, policy: Policy, max_group_sequences: int, instance_id: str, clock: Callable[[], float]
+        self,
+        *,
+        policy: Policy,
+        max_group_sequences: int,
+        instance_id: str,
+        clock: Callable[[], float],
+        queue_policy: QueuePolicy = QueuePolicy.FCFS,
+        answer_overhead_s: float = 0.0,
     ) -> None:
-        """`instance_id` keeps lease ids apart from those of routers before and beside this one."""
+        """`instance_id` keeps lease ids apart from those of routers before and beside this one. `answer_overhead_s`
+        is what an answer takes from the client to the group and back, besides the model.
+        """
         self.fleet = Fleet()
         self.books = Books()
         self._policy = policy
+        self._queue_policy = queue_policy
+        self._answer_overhead_s = answer_overhead_s
         self._max_group_sequences = max_group_sequences
         self._instance_id = instance_id
         self._clock = clock
@@ -52,11 +68,32 @@ class Dispatcher:
 
     def supersede(self, request: RoutingRequest) -> Lease | None:
         """Ends the lease that a request had, since it asks for another."""
-        return self.books.close_request(request.gateway_id, request.request_id)
+        lease = self.books.close_request(request.gateway_id, request.request_id)
+        if lease is not None:
+            self.vacate(lease)
+        return lease
+
+    def vacate(self, lease: Lease, *, is_complete: bool = False) -> None:
+        """Takes a lease that has ended off its group's line; no change where it is off already."""
+        group = self.fleet.group(lease.worker_id)
+        if group is not None:
+            group.horizon.leave(lease.lease_id, now_s=self._clock(), is_complete=is_complete)
 
     def has_group(self, ticket: Ticket) -> bool:
         """Whether any group could serve the request, now or when it has room."""
         return bool(self._candidates(ticket))
+
+    def rank(self, request: RoutingRequest, *, arrived_s: float) -> Rank:
+        """The request's place among those that wait."""
+        slo, spare_s = request.slo, math.inf
+        for replica, report in self.fleet.serving(request.model):
+            latency = replica.latency or NOMINAL
+            ttft_s = latency.prefill_s(request.num_prompt_tokens, chunk_tokens=max(1, report.max_num_batched_tokens))
+            num_tokens = min(request.max_output_tokens, self._lengths.mean(request.model)) if report.num_blocks else 0
+            decode_s = latency.decode_s(num_decodes=1, context_tokens=request.num_prompt_tokens)
+            e2e_s = ttft_s + max(0.0, num_tokens - 1) * decode_s
+            spare_s = min(spare_s, *_margins(slo, ttft_s=ttft_s, e2e_s=e2e_s))
+        return rank_of(self._queue_policy, latest_start_s=arrived_s + spare_s, priority=request.priority)
 
     def place(self, ticket: Ticket) -> Lease | Shortage:
         """A lease on the best group, or why there is none yet.
@@ -84,6 +121,8 @@ class Dispatcher:
             lease = self.books.close(release.lease_id)
         else:
             lease = self.books.close_request(release.gateway_id, release.request_id)
+        if lease is not None:
+            self.vacate(lease, is_complete=release.outcome is Outcome.COMPLETE)
         if lease is not None and release.outcome is Outcome.COMPLETE and release.num_output_tokens:
             self._lengths.note(lease.model, release.num_output_tokens / lease.num_sequences)
         return lease
@@ -91,29 +130,42 @@ class Dispatcher:
     def _candidates(self, ticket: Ticket) -> Sequence[Candidate]:
         request = ticket.request
         serving = [
-            self._candidate(group, report, ticket)
-            for group, report in self.fleet.serving(request.model)
-            if group.worker_id not in request.excluded_worker_ids or group.connected_at_s > ticket.failed_at_s
+            self._candidate(replica, report, ticket)
+            for replica, report in self.fleet.serving(request.model)
+            if replica.group.worker_id not in request.excluded_worker_ids
+            or replica.group.connected_at_s > ticket.failed_at_s
         ]
         candidates = by_role(request, serving, policy=self._policy)
         if not ticket.cached_blocks:
             return candidates
         return [with_source(request, candidate, serving) for candidate in candidates]
 
-    def _candidate(self, group: Group, report: LoadReport, ticket: Ticket) -> Candidate:
-        request = ticket.request
-        num_unreported, num_unreported_tokens = self._unreported(group, report)
+    def _candidate(self, replica: Replica, report: LoadReport, ticket: Ticket) -> Candidate:
+        request, group, now_s = ticket.request, replica.group, self._clock()
+        job = self._job(replica, report, ticket, now_s=now_s)
+        forecast = group.horizon.foresee(job, now_s=now_s) if job is not None else None
+        num_unreported, num_unreported_tokens = self._unreported(replica, report)
         num_cached_tokens = ticket.cached_blocks.get(group.worker_id, 0) * report.block_size
         cap = max(self._max_group_sequences, 4 * report.max_num_seqs)
+        # The line has the other models that answer in one pass.
+        others = [
+            other for other in group.replicas.values() if other is not replica and not (job and other.is_one_pass)
+        ]
+        others_s = sum(map(self._step_s, others))
         return Candidate(
             worker_id=group.worker_id,
             group_id=group.group_id,
             endpoint=group.endpoint,
-            latency=group.latency or NOMINAL,
+            latency=replica.latency or NOMINAL,
+            others_s=others_s,
+            job=job,
+            answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,
+            soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
+            overhead_s=self._answer_overhead_s,
             num_sequences=report.num_running
             + report.num_waiting
             + num_unreported
-            + self.books.num_expected(group.group_id),
+            + self.books.num_expected(replica.place),
             num_pending_tokens=report.num_pending_prefill_tokens + num_unreported_tokens,
             num_context_tokens=report.num_context_tokens,
             num_cache_tokens=report.num_blocks * report.block_size,
@@ -122,25 +174,59 @@ class Dispatcher:
             num_cached_tokens=max(0, min(num_cached_tokens, request.num_prompt_tokens - 1)),
             # Without blocks a model does not generate, and its sequences end with the step that computes them.
             mean_output_tokens=self._lengths.mean(request.model) if report.num_blocks else 0.0,
-            num_places=cap - self.books.num_sequences(group.group_id),
-            last_chosen=group.last_chosen,
-            role=group.role,
+            num_places=cap - self.books.num_sequences(replica.place),
+            last_chosen=replica.last_chosen,
+            role=replica.role,
             num_free_tokens=report.num_free_blocks * report.block_size,
             block_size=report.block_size,
-            block_bytes=group.block_bytes,
+            block_bytes=replica.block_bytes,
             fetch_bytes_per_s=report.fetch_bytes_per_s,
         )
 
-    def _unreported(self, group: Group, report: LoadReport) -> tuple[int, int]:
-        """Sequences, and prompt tokens, leased to a group that its latest report does not count yet.
+    def _job(self, replica: Replica, report: LoadReport, ticket: Ticket, *, now_s: float) -> Job | None:
+        """What a request is to the group's line; None of a model that generates, or whose latency is unknown."""
+        request, group = ticket.request, replica.group
+        if not replica.is_one_pass or not replica.stage_latencies:
+            return None
+        ready_s = now_s
+        if group.horizon.is_empty and group.reported_at_s > group.horizon.left_s:
+            ready_s += _backlog_s(report, replica.stage_latencies)  # leased by a router before or beside this one
+        return Job(
+            model=replica.model,
+            num_tokens=request.num_prompt_tokens,
+            ready_s=ready_s,
+            deadline_s=ticket.arrived_s + (request.slo.wait_s - self._answer_overhead_s),
+            rank=ticket.rank,
+            latencies=replica.stage_latencies,
+            max_num_jobs=report.max_num_seqs,
+            max_num_tokens=report.max_num_batched_tokens,
+        )
+
+    def _step_s(self, replica: Replica) -> float:
+        """Of a model that shares the device with another, for which that waits; 0 while it has nothing to do."""
+        report = replica.report
+        if report is None:
+            return 0.0
+        num_unreported, num_unreported_tokens = self._unreported(replica, report)
+        if report.num_running + report.num_waiting + num_unreported == 0:
+            return 0.0
+        num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
+        return (replica.latency or NOMINAL).step_s(
+            prefill_tokens=min(num_pending_tokens, report.max_num_batched_tokens),
+            num_decodes=report.num_running if report.num_blocks else 0,
+            context_tokens=report.num_context_tokens,
+        )
+
+    def _unreported(self, replica: Replica, report: LoadReport) -> tuple[int, int]:
+        """Sequences, and prompt tokens, leased to a replica that its latest report does not count yet.
 
         Those are the newest leases: the ones given after the report, and as many as the report counts too few,
         since sequences that came during a long step appear in the report after the next one only.
         """
-        num_missing = self.books.num_sequences(group.group_id) - report.num_running - report.num_waiting
-        reported_until_s = group.reported_at_s - _SUBMIT_S
+        num_missing = self.books.num_sequences(replica.place) - report.num_running - report.num_waiting
+        reported_until_s = replica.group.reported_at_s - _SUBMIT_S
         num_sequences = num_tokens = 0
-        for lease in self.books.latest(group.group_id):
+        for lease in self.books.latest(replica.place):
             if num_sequences >= num_missing and lease.leased_at_s <= reported_until_s:
                 break
             num_sequences += lease.num_sequences
@@ -151,10 +237,10 @@ class Dispatcher:
         self, request: RoutingRequest, best: Candidate, *, reason: str, is_foregone: bool, now_s: float
     ) -> Lease:
         self._num_decisions += 1
-        self.fleet.choose(best.worker_id, self._num_decisions)
+        self.fleet.choose(best.worker_id, request.model, self._num_decisions)
         decoder = best.decode_at
         if decoder is not None:
-            self.fleet.choose(decoder.worker_id, self._num_decisions)
+            self.fleet.choose(decoder.worker_id, request.model, self._num_decisions)
         lease = Lease(
             lease_id=f"{self._instance_id}-{self._num_decisions}",
             request_id=request.request_id,
@@ -171,10 +257,29 @@ class Dispatcher:
             reason=reason,
             ttft_s=best.ttft_s(request) if best.is_predictable else None,
             tpot_s=best.tpot_s(request) if best.is_predictable else None,
+            e2e_s=best.e2e_s(request) if best.is_predictable else None,
             is_foregone=is_foregone,
             decode_group_id=decoder.group_id if decoder is not None else "",
             decode_target=MoveTarget(worker_id=decoder.worker_id, endpoint=decoder.endpoint) if decoder else None,
             source=best.source,
         )
         self.books.open(lease)
+        group = self.fleet.group(best.worker_id)
+        if best.job is not None and group is not None:
+            group.horizon.enter(lease.lease_id, best.job, now_s=now_s)
         return lease
+
+
+def _backlog_s(report: LoadReport, stage_latencies: Sequence[LatencyModel]) -> float:
+    """Of what a worker reports, in full steps."""
+    num_tokens = report.num_pending_prefill_tokens
+    num_steps = -(-num_tokens // max(1, report.max_num_batched_tokens))
+    return max(each.base_s * num_steps + each.per_prefill_token_s * num_tokens for each in stage_latencies)
+
+
+def _margins(slo: Slo, *, ttft_s: float, e2e_s: float) -> tuple[float, float]:
+    """What an idle group leaves of the objectives; infinite of one that there is not."""
+    return (
+        math.inf if slo.ttft_s is None else slo.ttft_s - ttft_s,
+        math.inf if slo.e2e_s is None else slo.e2e_s - e2e_s,
+    )

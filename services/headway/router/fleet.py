@@ -1,12 +1,46 @@
 """The groups as the router knows them: who serves what, where, how busy, and how fast."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 
 from headway.core.latency import LatencyModel
 from headway.core.load import LoadReport
 from headway.core.plan import Role, ServingPlan
 from headway.core.slo import Slo
+from headway.router.horizon import Horizon
+from headway.router.lease import Place
+
+
+@dataclass(slots=True, kw_only=True, eq=False)
+class Replica:
+    """A model on a group.
+
+    Attributes:
+        report: the leader's latest on this model; None while no stream to it lives.
+        latency: seconds of its steps, from the plan; None where the plan does not know it.
+        last_chosen: number of the latest decision for it; 0 for none.
+        role: what the plan has it do.
+        block_bytes: of a KV block; 0 where blocks cannot go to other groups.
+        stage_latencies: the same as `latency`, in each stage of the group's pipeline; empty where that is unknown.
+    """
+
+    group: "Group"
+    model: str
+    report: LoadReport | None = None
+    latency: LatencyModel | None = None
+    last_chosen: int = 0
+    role: Role = Role.BOTH
+    block_bytes: int = 0
+    stage_latencies: tuple[LatencyModel, ...] = ()
+
+    @property
+    def place(self) -> Place:
+        return self.group.group_id, self.model
+
+    @property
+    def is_one_pass(self) -> bool:
+        """Without blocks it does not generate."""
+        return self.report is not None and self.report.num_blocks == 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -15,36 +49,39 @@ class Group:
 
     Attributes:
         endpoint: host:port of the leader.
-        report: the leader's latest; None while no stream to it lives.
-        reported_at_s: when that came.
-        connected_at_s: when the stream began that it came on.
-        latency: seconds of its steps, from the plan; None where the plan does not know it.
-        last_chosen: number of the latest decision for it; 0 for none.
-        role: what the plan has it do.
-        block_bytes: of a KV block; 0 where blocks cannot go to other groups.
+        replicas: by model, as last reported; they share the group's devices.
+        state: of a leader that has no model; 'unreachable' while no stream to it lives.
+        reported_at_s: when the latest reports came.
+        connected_at_s: when the stream began that they came on.
+        horizon: what was leased to it of models that answer in one pass.
     """
 
     worker_id: str
     group_id: str
     endpoint: str
-    report: LoadReport | None = None
+    replicas: dict[str, Replica] = field(default_factory=dict)
+    state: str = "unreachable"
     reported_at_s: float = 0.0
     connected_at_s: float = 0.0
-    latency: LatencyModel | None = None
-    last_chosen: int = 0
-    role: Role = Role.BOTH
-    block_bytes: int = 0
+    horizon: Horizon = field(default_factory=Horizon)
 
-    def update(self, report: LoadReport, *, now_s: float) -> None:
-        """Takes in a load report; the first one makes it a candidate."""
-        if self.report is None:
+    def update(self, reports: Sequence[LoadReport], *, now_s: float) -> None:
+        """Takes in a leader's load reports; the first ones make it a candidate."""
+        if self.state == "unreachable":
             self.connected_at_s = now_s
-        self.report = report
         self.reported_at_s = now_s
+        self.state = reports[0].state
+        by_model = {report.model: report for report in reports if report.model}
+        for model in self.replicas.keys() - by_model.keys():
+            del self.replicas[model]
+        for model, report in by_model.items():
+            self.replicas.setdefault(model, Replica(group=self, model=model)).report = report
 
     def disconnect(self) -> None:
         """Its stream broke: no candidate until it reports again."""
-        self.report = None
+        self.state = "unreachable"
+        for replica in self.replicas.values():
+            replica.report = None
 
 
 class Fleet:
@@ -56,25 +93,30 @@ class Fleet:
 
     @property
     def groups(self) -> list[Group]:
+        """Those of the plan first, in its order."""
         return list(self._groups.values())
 
     @property
     def models(self) -> list[str]:
         """Names of the models that are planned or served."""
         planned = [model.name for model in self._plan.models] if self._plan else []
-        served = [group.report.model for group in self._groups.values() if group.report and group.report.model]
+        served = [replica.model for replica in self._replicas() if replica.report is not None]
         return sorted({*planned, *served})
 
     def knows(self, model: str) -> bool:
         """Whether a model is planned or served."""
         return (self._plan is not None and self._plan.model(model) is not None) or any(
-            group.report is not None and group.report.model == model for group in self._groups.values()
+            replica.report is not None and replica.model == model for replica in self._replicas()
         )
 
     def slo(self, model: str) -> Slo:
         """The default objective of a model's requests."""
         deployment = self._plan.model(model) if self._plan else None
         return deployment.slo if deployment else Slo()
+
+    def group(self, worker_id: str) -> Group | None:
+        """The one that a worker leads."""
+        return self._groups.get(worker_id)
 
     def join(self, worker_id: str, *, endpoint: str, group_id: str) -> Group:
         """The group that a worker leads; a new one when it was started anew, at another endpoint."""
@@ -83,7 +125,15 @@ class Fleet:
             group = Group(worker_id=worker_id, group_id=group_id or worker_id, endpoint=endpoint)
             self._groups[worker_id] = group
             self._assign(group)
+            self._sort()
         return group
+
+    def update(self, group: Group, reports: Sequence[LoadReport], *, now_s: float) -> None:
+        """Takes in the load reports of a group's leader."""
+        known = group.replicas.keys() & {report.model for report in reports}
+        group.update(reports, now_s=now_s)
+        if known != group.replicas.keys():
+            self._assign(group)
 
     def leave(self, worker_id: str, *, endpoint: str) -> None:
         """The worker is gone; no change if it has joined anew since."""
@@ -91,28 +141,39 @@ class Fleet:
         if group is not None and group.endpoint == endpoint:
             del self._groups[worker_id]
 
-    def choose(self, worker_id: str, number: int) -> None:
-        """Notes that decision `number` was for this worker's group."""
-        self._groups[worker_id].last_chosen = number
+    def choose(self, worker_id: str, model: str, number: int) -> None:
+        """Notes that decision `number` was for a model on this worker's group."""
+        self._groups[worker_id].replicas[model].last_chosen = number
 
     def apply(self, plan: ServingPlan) -> None:
         """Takes groups, latency models and objectives from a plan."""
         self._plan = plan
         for group in self._groups.values():
             self._assign(group)
+        self._sort()
 
-    def serving(self, model: str) -> Iterator[tuple[Group, LoadReport]]:
-        """Groups that take requests for a model just now, with their latest reports."""
+    def serving(self, model: str) -> Iterator[tuple[Replica, LoadReport]]:
+        """Replicas that take requests for a model just now, with their latest reports."""
         for group in self._groups.values():
-            report = group.report
-            if report is not None and report.model == model and report.state == "ready":
-                yield group, report
+            replica = group.replicas.get(model)
+            if replica is not None and (report := replica.report) is not None and report.state == "ready":
+                yield replica, report
+
+    def _replicas(self) -> Iterator[Replica]:
+        return (replica for group in self._groups.values() for replica in group.replicas.values())
+
+    def _sort(self) -> None:
+        assignments = self._plan.assignments if self._plan else ()
+        order = {assignment.worker_id: number for number, assignment in reversed([*enumerate(assignments)])}
+        self._groups = dict(sorted(self._groups.items(), key=lambda item: order.get(item[0], len(order))))
 
     def _assign(self, group: Group) -> None:
-        assignment = self._plan.assignment_of(group.worker_id) if self._plan else None
-        if assignment is not None:
+        for assignment in self._plan.assignments_of(group.worker_id) if self._plan else ():
             group.group_id = assignment.group_id
-            group.latency = assignment.prediction.latency
-            group.role = assignment.role
-            moves = assignment.enable_prefix_cache and not assignment.ranks
-            group.block_bytes = assignment.kv_cache_bytes // max(1, assignment.num_blocks) if moves else 0
+            replica = group.replicas.get(assignment.model)
+            if replica is not None:
+                replica.latency = assignment.prediction.latency
+                replica.stage_latencies = assignment.pipeline_latencies
+                replica.role = assignment.role
+                moves = assignment.enable_prefix_cache and not assignment.ranks
+                replica.block_bytes = assignment.kv_cache_bytes // max(1, assignment.num_blocks) if moves else 0

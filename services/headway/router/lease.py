@@ -2,10 +2,14 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeAlias
 
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
+
+Place: TypeAlias = tuple[str, str]
+"""A group, and one of its models."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -19,7 +23,7 @@ class Lease:
         leased_at_s: by the router's clock.
         reason: why this group, in words.
         is_foregone: whether the next request of the model would get the same answer.
-        ttft_s, tpot_s: predicted; None where no latency model is known.
+        ttft_s, tpot_s, e2e_s: predicted; None where no latency model is known.
         decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
             its leader; '' and None: they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
@@ -40,10 +44,19 @@ class Lease:
     reason: str
     ttft_s: float | None
     tpot_s: float | None
+    e2e_s: float | None = None
     is_foregone: bool = False
     decode_group_id: str = ""
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
+
+    @property
+    def place(self) -> Place:
+        return self.group_id, self.model
+
+    @property
+    def decode_place(self) -> Place:
+        return self.decode_group_id, self.model
 
 
 class Outcome(StrEnum):
@@ -61,7 +74,7 @@ class Release:
 
     Attributes:
         lease_id: empty where the gateway gave up before it learned of the lease; then request and gateway name it.
-        ttft_s, tpot_s: measured; None if never reached.
+        ttft_s, tpot_s, e2e_s: measured; None if never reached.
         num_output_tokens: of all its sequences.
         slo: what it was measured against; empty for the lease's own.
     """
@@ -72,5 +85,6 @@ class Release:
     request_id: str = ""
     ttft_s: float | None = None
     tpot_s: float | None = None
+    e2e_s: float | None = None
     num_output_tokens: int = 0
     slo: Slo = field(default_factory=Slo)

@@ -1,4 +1,4 @@
-"""Requests that wait for a place, first come first served per model."""
+"""Requests that wait for a place, per model: by rank, equals first come, first served."""
 
 import asyncio
 from collections import OrderedDict, defaultdict
@@ -41,7 +41,8 @@ class WaitingQueue:
 
         Who no group can take for now is passed over: where it may not go, others may.
         """
-        for ticket, future in [*self._resumed[model].items(), *self._new[model].items()]:
+        new = sorted(self._new[model].items(), key=lambda item: item[0].rank)
+        for ticket, future in [*self._resumed[model].items(), *new]:
             if future.done():  # its caller has left and is about to say so
                 continue
             try:

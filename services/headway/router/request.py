@@ -19,6 +19,7 @@ class RoutingRequest:
         resumed: its stream was cut off when its worker died, so it is neither refused nor queued behind others.
         preferred_worker_id: the worker that holds its blocks since it was moved there; empty for none.
         stays: it cannot move: a beam search.
+        priority: the lowest goes first where requests wait by priority.
         num_sequences: that it generates from the one prompt.
         traceparent: W3C context; empty when tracing is off.
     """
@@ -34,5 +35,6 @@ class RoutingRequest:
     resumed: bool = False
     preferred_worker_id: str = ""
     stays: bool = False
+    priority: int = 0
     num_sequences: int = 1
     traceparent: str = ""

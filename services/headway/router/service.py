@@ -7,6 +7,7 @@ from contextlib import aclosing, contextmanager
 from dataclasses import replace
 
 from headway.core.errors import NotFoundError, ResourceExhaustedError, UnavailableError
+from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
 from headway.core.plan import ServingPlan
 from headway.observe.metrics import ROUTE_DECISIONS, ROUTE_IN_FLIGHT, ROUTE_QUEUED, ROUTE_SECONDS
@@ -15,11 +16,13 @@ from headway.router.client import PrefixClient, WorkerClient
 from headway.router.config import RouterConfig
 from headway.router.dispatcher import Dispatcher, Shortage
 from headway.router.fleet import Group
+from headway.router.foresight import observe_refusal, observe_release
 from headway.router.lease import Lease, Release
 from headway.router.policies.registry import make_policy
 from headway.router.queue import WaitingQueue
 from headway.router.request import RoutingRequest
 from headway.router.ticket import Ticket
+from headway.router.traffic import TrafficRecord
 from headway.router.view import FleetView, GroupLoad
 from headway.rpc.peers import Peers
 from headway.store.membership import Member
@@ -33,16 +36,22 @@ class RouterService:
     Attributes:
         dispatcher: decides.
         attainment: counts how requests fared.
+        traffic: notes what arrives.
     """
 
-    def __init__(self, config: RouterConfig, *, peers: Peers, attainment: Attainment, instance_id: str) -> None:
+    def __init__(
+        self, config: RouterConfig, *, peers: Peers, attainment: Attainment, traffic: TrafficRecord, instance_id: str
+    ) -> None:
         self.dispatcher = Dispatcher(
             policy=make_policy(config.policy),
             max_group_sequences=config.max_group_sequences,
             instance_id=instance_id,
             clock=time.monotonic,
+            queue_policy=QueuePolicy(config.queue_policy),
+            answer_overhead_s=config.answer_overhead_s,
         )
         self.attainment = attainment
+        self.traffic = traffic
         self._config = config
         self._queue = WaitingQueue()
         self._workers = WorkerClient(peers)
@@ -56,10 +65,13 @@ class RouterService:
             ResourceExhaustedError: it would miss its SLO, or too many wait already.
             UnavailableError: no group of the model is up, or none had room in time.
         """
-        arrived_s = time.monotonic()
         self._require_known(request.model)
-        if not request.slo and (slo := self.dispatcher.fleet.slo(request.model)):
-            request = replace(request, slo=slo)
+        request = replace(request, slo=request.slo.over(self.dispatcher.fleet.slo(request.model)))
+        with self.traffic.arriving(request):
+            return await self._route(request)
+
+    async def _route(self, request: RoutingRequest) -> Lease:
+        arrived_s = time.monotonic()
         previous = self.dispatcher.supersede(request)
         if previous:
             self.freed([previous])
@@ -67,6 +79,7 @@ class RouterService:
             request=request,
             arrived_s=arrived_s,
             failed_at_s=previous.leased_at_s if previous else arrived_s,
+            rank=self.dispatcher.rank(request, arrived_s=arrived_s),
             cached_blocks=await self._prefixes.lookup(request) if self._depends_on_prefix(request) else {},
         )
         with self._counting(request):
@@ -77,6 +90,8 @@ class RouterService:
         lease = self.dispatcher.release(release)
         if lease is not None:
             self.attainment.count_release(lease, release)
+            self.traffic.end(lease, release)
+            observe_release(lease, release)
             self.freed([lease])
 
     def abandon(self, lease: Lease) -> None:
@@ -87,6 +102,7 @@ class RouterService:
     def freed(self, leases: Iterable[Lease]) -> None:
         """Passes the places of ended leases on to those that wait."""
         for lease in leases:
+            self.dispatcher.vacate(lease)
             self._note_in_flight(lease)
         for model in {lease.model for lease in leases}:
             self._serve_queue(model)
@@ -102,9 +118,10 @@ class RouterService:
         reports = self._workers.watch_load(member.endpoint, interval_ms=self._config.load_interval_ms)
         try:
             async with aclosing(reports):
-                async for report in reports:
-                    group.update(report, now_s=time.monotonic())
-                    self._serve_queue(report.model)
+                async for of_models in reports:
+                    fleet.update(group, of_models, now_s=time.monotonic())
+                    for report in of_models:
+                        self._serve_queue(report.model)
         finally:
             group.disconnect()
 
@@ -114,7 +131,7 @@ class RouterService:
 
     def fleet_view(self) -> FleetView:
         return FleetView(
-            groups=tuple(self._load_of(group) for group in self.dispatcher.fleet.groups),
+            groups=tuple(load for group in self.dispatcher.fleet.groups for load in self._loads_of(group)),
             attainments=self.attainment.totals,
             num_in_flight=self.dispatcher.books.num_in_flight,
             num_queued=self._queue.num_queued,
@@ -192,9 +209,7 @@ class RouterService:
             return self._config.resume_timeout_s
         if not self.dispatcher.has_group(ticket):
             return self._config.absent_timeout_s
-        if request.slo.ttft_s is None:
-            return self._config.queue_timeout_s
-        return min(self._config.queue_timeout_s, request.slo.ttft_s)
+        return min(self._config.queue_timeout_s, request.slo.wait_s)
 
     def _no_place(self, ticket: Ticket) -> UnavailableError | ResourceExhaustedError:
         request, waited_s = ticket.request, time.monotonic() - ticket.arrived_s
@@ -204,11 +219,11 @@ class RouterService:
                 hint="Workers that died are being restarted; try again in a moment.",
                 retry_after_s=_RETRY_S,
             )
-        if request.slo.ttft_s is not None and waited_s >= request.slo.ttft_s:
+        if waited_s >= request.slo.wait_s:
             return ResourceExhaustedError(
-                f"No group had room within {request.slo.ttft_s:g} s, the objective for the first token.",
-                hint="Try again when fewer requests are ahead, or allow more time to the first token.",
-                field="slo.ttft_s",
+                f"No group had room within {request.slo.wait_s:g} s, the objective of the request.",
+                hint="Try again when fewer requests are ahead, or allow more time.",
+                field="slo",
                 retry_after_s=_RETRY_S,
             )
         return UnavailableError(
@@ -226,6 +241,7 @@ class RouterService:
             outcome = "rejected"
             if request.slo:
                 self.attainment.count_rejection(request.model)
+                observe_refusal(request.model)
             raise
         except UnavailableError:
             outcome = "unavailable"
@@ -237,23 +253,26 @@ class RouterService:
             ROUTE_DECISIONS.labels(request.model, outcome).inc()
 
     def _note_in_flight(self, lease: Lease) -> None:
-        ROUTE_IN_FLIGHT.labels(lease.group_id).set(self.dispatcher.books.num_leases(lease.group_id))
+        ROUTE_IN_FLIGHT.labels(*lease.place).set(self.dispatcher.books.num_leases(lease.place))
 
     def _note_queued(self, model: str) -> None:
         ROUTE_QUEUED.labels(model).set(self._queue.num_waiting(model))
 
-    def _load_of(self, group: Group) -> GroupLoad:
-        report = group.report or LoadReport(state="unreachable")
-        return GroupLoad(
-            group_id=group.group_id,
-            worker_id=group.worker_id,
-            endpoint=group.endpoint,
-            model=report.model,
-            state=report.state,
-            num_in_flight=self.dispatcher.books.num_leases(group.group_id),
-            num_running=report.num_running,
-            num_waiting=report.num_waiting,
-            num_blocks=report.num_blocks,
-            num_free_blocks=report.num_free_blocks,
-            report_age_s=time.monotonic() - group.reported_at_s,
-        )
+    def _loads_of(self, group: Group) -> Iterator[GroupLoad]:
+        """One for each of its models, one of a group that has none."""
+        for model, replica in group.replicas.items() or (("", None),):
+            known = replica.report if replica is not None else None
+            report = known or LoadReport(model="", state=group.state)
+            yield GroupLoad(
+                group_id=group.group_id,
+                worker_id=group.worker_id,
+                endpoint=group.endpoint,
+                model=report.model,
+                state=report.state,
+                num_in_flight=self.dispatcher.books.num_leases((group.group_id, model)),
+                num_running=report.num_running,
+                num_waiting=report.num_waiting,
+                num_blocks=report.num_blocks,
+                num_free_blocks=report.num_free_blocks,
+                report_age_s=time.monotonic() - group.reported_at_s,
+            )

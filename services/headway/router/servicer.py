@@ -4,17 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.slo import Slo
 from headway.observe.tracing import Tracing
 from headway.router.desk import Answer, Desk
 from headway.router.lease import Lease, Outcome, Release
 from headway.router.request import RoutingRequest
 from headway.router.service import RouterService
 from headway.rpc.convert import to_pb
+from headway.rpc.convert.slo import slo_from_pb
 from headway.rpc.interceptors import Context
 from headway.rpc.status import error_to_pb
 from headway.rpc.tasks import end_tasks
-from headway.v1 import common_pb2, router_pb2, router_pb2_grpc, worker_pb2
+from headway.v1 import router_pb2, router_pb2_grpc, worker_pb2
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
@@ -64,11 +64,12 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
         num_prompt_tokens=message.num_prompt_tokens,
         max_output_tokens=message.max_output_tokens,
         block_hashes=tuple(message.block_hashes),
-        slo=_slo_from_pb(message.slo),
+        slo=slo_from_pb(message.slo),
         excluded_worker_ids=frozenset(message.excluded_worker_ids),
         resumed=message.resumed,
         preferred_worker_id=message.preferred_worker_id,
         stays=message.stays,
+        priority=message.priority,
         num_sequences=message.num_sequences or 1,
         traceparent=message.traceparent,
     )
@@ -86,15 +87,9 @@ def _release_from_pb(message: router_pb2.Release) -> Release:
         request_id=message.request_id,
         ttft_s=message.ttft_s if message.HasField("ttft_s") else None,
         tpot_s=message.tpot_s if message.HasField("tpot_s") else None,
+        e2e_s=message.e2e_s if message.HasField("e2e_s") else None,
         num_output_tokens=message.usage.completion_tokens,
-        slo=_slo_from_pb(message.slo),
-    )
-
-
-def _slo_from_pb(message: common_pb2.Slo) -> Slo:
-    return Slo(
-        ttft_s=message.ttft_s if message.HasField("ttft_s") else None,
-        tpot_s=message.tpot_s if message.HasField("tpot_s") else None,
+        slo=slo_from_pb(message.slo),
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headway.core.line import Rank
 from headway.router.request import RoutingRequest
 
 
@@ -15,9 +16,11 @@ class Ticket:
         arrived_s: by the router's clock.
         failed_at_s: it was on a worker that failed it no earlier than this; an excluded worker whose stream began
             later is a new process, and counts again.
+        rank: its place among those that wait for the model.
     """
 
     request: RoutingRequest
     arrived_s: float
     failed_at_s: float
     cached_blocks: Mapping[str, int] = field(default_factory=dict)
+    rank: Rank = ()

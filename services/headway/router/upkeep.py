@@ -55,8 +55,9 @@ class Upkeep:
             await self._guard(self._service.attainment.flush)
 
     async def close(self) -> None:
-        """Before the end: the last counts are written."""
+        """Before the end: the last counts and arrivals are written."""
         await self._guard(self._service.attainment.flush)
+        await self._guard(self._service.traffic.flush)
 
     def end_lost_leases(self, now_s: float) -> None:
         """Ends the leases of gateways that are gone or were started anew, and those that nobody released."""
@@ -91,4 +92,4 @@ class Upkeep:
             log.warning("%s", error)
 
     def _num_reporting(self) -> int:
-        return sum(group.report is not None for group in self._service.dispatcher.fleet.groups)
+        return sum(group.state != "unreachable" for group in self._service.dispatcher.fleet.groups)

@@ -7,7 +7,7 @@ from headway.router.attainment import ModelAttainment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupLoad:
-    """A group, its load as last reported, and its leases.
+    """A model on a group, its load as last reported, and its leases.
 
     Attributes:
         state: the worker's own, or 'unreachable' while no stream to it lives.

@@ -62,10 +62,11 @@ async def call_child(module: str, request: object, *, deadline_s: float) -> Asyn
     complaints = asyncio.create_task(_tail(child.stderr))
     try:
         async with asyncio.timeout(deadline_s):
-            with suppress(BrokenPipeError, ConnectionResetError):
-                child.stdin.write(json.dumps(request).encode())
-                await child.stdin.drain()
-            child.stdin.close()
+            if not child.stdin.is_closing():  # as it is where the child has died by now
+                with suppress(BrokenPipeError, ConnectionResetError):
+                    child.stdin.write(json.dumps(request).encode())
+                    await child.stdin.drain()
+                child.stdin.close()
             async for line in child.stdout:
                 answer = json.loads(line)
                 if "error" in answer:
@@ -79,6 +80,7 @@ async def call_child(module: str, request: object, *, deadline_s: float) -> Asyn
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
+        await child.stdout.read()  # to its end: a pipe that is left open outlives the event loop
         await child.wait()
         tail = await complaints
     if code != 0:

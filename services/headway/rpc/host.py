@@ -15,9 +15,9 @@ import grpc
 import uvloop
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import start_http_server
 
 from headway.core.errors import HeadwayError
+from headway.observe.exposition import serve_metrics
 from headway.observe.logging import configure_logging
 from headway.observe.tracing import Tracing
 from headway.rpc.config import ProcessConfig
@@ -94,7 +94,7 @@ class Host:
         port = self._bind()
         self._add_health_and_reflection()
         await self.server.start()
-        metrics_server, _ = start_http_server(self.config.metrics_port, addr=self.config.bind_host)
+        metrics_server = serve_metrics(self.config.bind_host, self.config.metrics_port)
         await self.update_member(
             endpoint=f"{self._advertised_host}:{port}",
             metrics_endpoint=f"{self._advertised_host}:{metrics_server.server_port}",

@@ -63,6 +63,11 @@ class Peers:
         """To send with every call; holds the token where one is set."""
         return self._metadata
 
+    @property
+    def everyone(self) -> list[Member]:
+        """Live members of all kinds."""
+        return list(self._members)
+
     def members(self, kind: str) -> list[Member]:
         """Live members of a kind, the newest first."""
         return [member for member in self._members if member.kind == kind]

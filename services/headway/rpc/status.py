@@ -9,6 +9,9 @@ from headway.v1 import common_pb2
 ERROR_METADATA_KEY = "headway-error-bin"
 
 STATUS_BY_CODE = {code: grpc.StatusCode[code.name] for code in ErrorCode}
+_LOST_STATUS = "Internal error from Core"
+"""What grpc.aio says instead of the call's own status where the call ended while a message was being sent."""
+
 _CODE_BY_STATUS = {status: code for code, status in STATUS_BY_CODE.items()}
 
 
@@ -44,6 +47,6 @@ def error_from_rpc(error: grpc.RpcError) -> HeadwayError:
                 break
     code = _CODE_BY_STATUS.get(error.code(), ErrorCode.INTERNAL)
     details = error.details() or error.code().name
-    if code is ErrorCode.UNAVAILABLE:
+    if code is ErrorCode.UNAVAILABLE or details == _LOST_STATUS:
         return UnavailableError(f"The service cannot be reached ({details}).", hint="Try again in a moment.")
     return ERROR_BY_CODE[code](details)

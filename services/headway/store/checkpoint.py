@@ -41,7 +41,9 @@ class Checkpoint:
         return self.spec.eos_token_ids
 
 
-def read_checkpoint(directory: Path, *, dtype: str | None = None, quantization: str | None = None) -> Checkpoint:
+def read_checkpoint(
+    directory: Path, *, dtype: str | None = None, quantization: str | None = None, has_weights: bool = True
+) -> Checkpoint:
     """Reads everything but the weights.
 
     Args:
@@ -49,6 +51,7 @@ def read_checkpoint(directory: Path, *, dtype: str | None = None, quantization: 
         dtype: to run the model in; None takes the checkpoint's own, except that float16 becomes bfloat16, which
             the CPU kernels compute in.
         quantization: what the matrices are rounded to when they are loaded ('int8'); None keeps them in `dtype`.
+        has_weights: False for whoever does without: they need not be there, and `weight_files` is empty.
 
     Raises:
         NotFoundError: the directory or a file in it is missing.
@@ -57,7 +60,7 @@ def read_checkpoint(directory: Path, *, dtype: str | None = None, quantization: 
     if not directory.is_dir():
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
     spec = read_spec(directory, dtype=dtype, quantization=quantization)
-    weight_files = _find_weights(directory)
+    weight_files = _find_weights(directory) if has_weights else ()
     tokenizer_config = _read_optional_json(directory / "tokenizer_config.json")
     return Checkpoint(
         directory=directory,

@@ -27,9 +27,10 @@ class Documents(Generic[T]):
             text = await self._database.redis.get(self._key(*parts))
         return None if text is None else from_document(self._kind, json.loads(text))
 
-    async def delete(self, *parts: str) -> None:
+    async def delete(self, *parts: str) -> bool:
+        """Whether it was there."""
         with redis_faults():
-            await self._database.redis.delete(self._key(*parts))
+            return bool(await self._database.redis.delete(self._key(*parts)))
 
     async def all(self) -> list[T]:
         """Every document of a family with one placeholder, in the order of their keys."""

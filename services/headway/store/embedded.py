@@ -1,5 +1,7 @@
 """A private Redis for a stack on one machine: a real redis-server with an append-only file, on a Unix socket."""
 
+import fcntl
+import os
 import shutil
 import subprocess
 import tempfile
@@ -45,7 +47,12 @@ class EmbeddedRedis:
         return self._process.pid
 
     def start(self) -> None:
-        """Starts the server and returns when it answers; UnavailableError with the log's end when it does not."""
+        """Starts the server and returns when it answers.
+
+        Raises:
+            FailedPreconditionError: another server has its data in the directory.
+            UnavailableError: it does not answer; has the log's end.
+        """
         log_path = self._directory / "redis.log"
         options = {
             "--port": "0",
@@ -57,13 +64,18 @@ class EmbeddedRedis:
             "--logfile": str(log_path),
         }
         arguments = [part for option in options.items() for part in option]
-        self._process = subprocess.Popen(
-            [str(find_redis_server()), *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-            start_new_session=True,
-        )
+        lock = self._lock()
+        try:
+            self._process = subprocess.Popen(
+                [str(find_redis_server()), *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+                pass_fds=(lock,),
+            )
+        finally:
+            os.close(lock)
         self._wait_until_ready(log_path)
 
     def is_running(self) -> bool:
@@ -78,6 +90,19 @@ class EmbeddedRedis:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
+
+    def _lock(self) -> int:
+        """A lock that is the server's from here on: it is free again when that has ended, however it did."""
+        lock = os.open(self._directory / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(lock)
+            raise FailedPreconditionError(
+                f"Another process keeps its state in {self._directory}.",
+                hint="Wait until it has ended, or choose another --state-dir.",
+            ) from None
+        return lock
 
     def _wait_until_ready(self, log_path: Path) -> None:
         from redis import Redis

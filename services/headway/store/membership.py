@@ -19,7 +19,7 @@ class Member:
         endpoint: host:port of its gRPC server.
         metrics_endpoint: host:port that serves /metrics.
         started_at_s: seconds since 1970; of two members with one kind the newer one is asked first.
-        model, group_id: what a worker serves; empty for others, and before it has loaded.
+        models, group_id: what a worker serves; empty for others, and before it has loaded.
         rank: in its group; requests go to rank 0 only.
     """
 
@@ -30,7 +30,7 @@ class Member:
     pid: int
     started_at_s: float
     state: str = "ready"
-    model: str = ""
+    models: tuple[str, ...] = ()
     group_id: str = ""
     rank: int = 0
 

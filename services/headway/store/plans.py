@@ -1,6 +1,8 @@
 """The desired plan and its history. Of two writers that race, one wins and the other is told."""
 
 import json
+from collections.abc import Awaitable
+from typing import cast
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError
@@ -45,7 +47,8 @@ class PlanStore:
     async def history(self) -> list[str]:
         """Plan ids, the newest first."""
         with redis_faults():
-            return [str(plan_id) for plan_id in await self._database.redis.lrange(self._key_history, 0, -1)]
+            found = cast("Awaitable[list[str]]", self._database.redis.lrange(self._key_history, 0, -1))
+            return [str(plan_id) for plan_id in await found]
 
     async def set_current(self, plan: ServingPlan, *, replaces: str) -> None:
         """Makes `plan` the desired one if `replaces` still is; FailedPreconditionError otherwise."""
@@ -53,9 +56,10 @@ class PlanStore:
         keys = [self._key_current, self._key_history, PLAN.key(namespace, plan.plan_id)]
         document = json.dumps(to_document(plan))
         with redis_faults():
-            won = await self._database.redis.eval(
+            swap = self._database.redis.eval(
                 _SWAP, len(keys), *keys, replaces, plan.plan_id, document, str(_HISTORY_LENGTH)
             )
+            won = await cast("Awaitable[str]", swap)
         if won != plan.plan_id:
             raise FailedPreconditionError(
                 f"Plan {replaces or '(none)'} is no longer the current one: {won or '(none)'} is.",

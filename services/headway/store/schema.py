@@ -27,6 +27,11 @@ DEPLOYMENT = KeyFamily(
 PLAN = KeyFamily("plan:{}", "string (JSON)", None, "controller", "a plan, by id")
 PLAN_CURRENT = KeyFamily("plan-current", "string", None, "controller (compare-and-set)", "id of the desired plan")
 PLAN_HISTORY = KeyFamily("plan-history", "list", None, "controller", "plan ids, newest first, 100 at most")
+PLACEMENT = KeyFamily("placement:{}", "string (JSON)", None, "controller", "a placement that was applied, by id")
+REPLACEMENT = KeyFamily("replacement", "string (JSON)", None, "controller", "how to re-plan, as a standing duty")
+REPLACEMENT_DECISIONS = KeyFamily(
+    "replacement-decisions", "list (JSON)", None, "controller", "what came of re-planning, newest first, 50 at most"
+)
 PROFILE = KeyFamily("profile:{}", "string (JSON)", None, "profiler", "a profile, by id")
 STAGE_PROFILE = KeyFamily(
     "stage-profile:{}", "string (JSON)", None, "profiler", "imported stage latencies of a model in one layout, by id"
@@ -35,9 +40,38 @@ SLICE_PROFILE = KeyFamily(
     "slice-profile:{}", "string (JSON)", None, "profiler", "imported latencies of slices of sequences, by id"
 )
 IMPORTED = KeyFamily("imported:{}", "string (JSON)", None, "profiler", "summary of an imported profile, by id")
+HARDWARE = KeyFamily(
+    "hardware:{}", "string (JSON)", None, "headway profile, profiler", "a machine whose hardware was timed, by id"
+)
+HARDWARE_TIMINGS = KeyFamily(
+    "hardware-timings:{}", "hash (JSON)", None, "headway profile, profiler", "timings of a machine's hardware, by cell"
+)
+HARDWARE_LINKS = KeyFamily(
+    "hardware-links:{}",
+    "string (JSON)",
+    None,
+    "headway profile, profiler",
+    "what was fitted to a machine's collectives, which plans rest on, by the machine's id",
+)
+MEASUREMENT = KeyFamily(
+    "measurement:{}",
+    "string (JSON)",
+    None,
+    "profiler",
+    "seconds of a program, by hash of its operators, shapes and dtypes, hardware and versions",
+)
+MODEL_PROFILE = KeyFamily("model-profile:{}", "string (JSON)", None, "profiler", "costs of a model's operators, by id")
+MEASURING_JOB = KeyFamily("measuring-job:{}", "string (JSON)", None, "profiler", "how far a job is, by id")
+MEASURING_WORK = KeyFamily(
+    "measuring-work:{}", "string (JSON)", None, "profiler", "what a job that runs is to measure, by the job's id"
+)
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
 PREFIX = KeyFamily("prefix:{}", "string (JSON)", None, "kvcache", "a pinned prefix, by name")
 ATTAINMENT = KeyFamily("attainment:{}", "hash", None, "router", "requests by SLO outcome, by model")
+TRAFFIC = KeyFamily(
+    "traffic:{}", "list", 7 * 86_400.0, "router", "requests that arrived in an hour since 1970, some in each entry"
+)
+TRAFFIC_COUNTS = KeyFamily("traffic-counts", "hash", None, "router", "requests that are recorded, by hour since 1970")
 
 FAMILIES = (
     MEMBER,
@@ -45,11 +79,23 @@ FAMILIES = (
     PLAN,
     PLAN_CURRENT,
     PLAN_HISTORY,
+    PLACEMENT,
+    REPLACEMENT,
+    REPLACEMENT_DECISIONS,
     PROFILE,
     STAGE_PROFILE,
     SLICE_PROFILE,
     IMPORTED,
+    HARDWARE,
+    HARDWARE_TIMINGS,
+    HARDWARE_LINKS,
+    MEASUREMENT,
+    MODEL_PROFILE,
+    MEASURING_JOB,
+    MEASURING_WORK,
     PROCESS,
     PREFIX,
     ATTAINMENT,
+    TRAFFIC,
+    TRAFFIC_COUNTS,
 )

@@ -45,7 +45,7 @@ def test_a_checkpoint_is_captured_from_its_config(name: str, tmp_path: Path) -> 
         expected = sum(parameter.numel() for parameter in AutoModelForCausalLM.from_config(config).parameters())
     config.architectures = None
     config.save_pretrained(tmp_path)
-    graph = capture(CaptureRequest(source=str(tmp_path), batch=2, seq=16), report=lambda _: None)
+    graph = capture(CaptureRequest(source=str(tmp_path), batch=2, seq=16), report=lambda _: None).graph
     assert graph.parameters == expected
     assert graph.unknown_operators == {}
     (output,) = (tensor for tensor in graph.tensors if tensor.role is TensorRole.OUTPUT)
@@ -54,7 +54,7 @@ def test_a_checkpoint_is_captured_from_its_config(name: str, tmp_path: Path) -> 
 
 def test_the_longest_sequence_is_the_default_and_the_limit(tmp_path: Path) -> None:
     CONFIGS["llama"].save_pretrained(tmp_path)
-    graph = capture(CaptureRequest(source=str(tmp_path)), report=lambda _: None)
+    graph = capture(CaptureRequest(source=str(tmp_path)), report=lambda _: None).graph
     assert [tensor.shape for tensor in graph.tensors if tensor.role is TensorRole.INPUT] == [(1, 64)]
     with pytest.raises(InvalidArgumentError, match="up to 64 tokens, not 65"):
         capture(CaptureRequest(source=str(tmp_path), seq=65), report=lambda _: None)

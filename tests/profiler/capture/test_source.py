@@ -65,7 +65,7 @@ def models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def run(source: str, **options: Any) -> tuple[list[str], Graph]:
     """The phases and the graph."""
     phases: list[str] = []
-    graph = capture(CaptureRequest(source=source, **options), report=phases.append)
+    graph = capture(CaptureRequest(source=source, **options), report=phases.append).graph
     return phases, graph
 
 
@@ -98,7 +98,7 @@ def test_a_lone_module_gets_token_ids() -> None:
         ("usermodels:raises", {}, InvalidArgumentError, r"RuntimeError \(usermodels.py:14\): no such weights"),
         ("usermodels:number", {}, InvalidArgumentError, "gave int, which is no module. A factory returns"),
         ("usermodels:constant", {}, InvalidArgumentError, "is no function but int"),
-        ("usermodels:branching", {}, InvalidArgumentError, r"inner.1 \(Branch, line \d+\) does not export"),
+        ("usermodels:branching", {}, InvalidArgumentError, r"inner.1 \(Branch, usermodels.py:\d+\) does not export"),
         ("usermodels:frozen", {"train": True}, InvalidArgumentError, "nothing to train"),
     ],
 )

@@ -73,6 +73,16 @@ class Engine:
     def has_work(self) -> bool:
         return bool(self._roster or self._in_flight or self._settled)
 
+    @property
+    def waiting_since_s(self) -> float:
+        """Since when the next step has been waiting: just now, so that models which run go in turns."""
+        return self._clock()
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds until there is a step to take: none, for a step waits for its result itself."""
+        return 0.0
+
     def submit(self, request: GenerationRequest) -> None:
         """Queues a request; its outputs come from the steps to follow, the last one with a finish reason.
 

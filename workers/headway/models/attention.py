@@ -19,18 +19,34 @@ LayerCache = tuple[Tensor, Tensor]
 
 
 @dataclass(frozen=True, slots=True)
+class Decodes:
+    """The first sequences of a step, which have one token each, where the kernels of the device take them apart.
+
+    Attributes:
+        block_tables: [count, max_blocks] int32, padded with zeros.
+        tables: which keys they see and how those are cut, by window.
+    """
+
+    count: int
+    block_tables: Tensor
+    tables: Mapping[int | None, kernels.DecodeTable]
+
+
+@dataclass(frozen=True, slots=True)
 class AttentionContext:
-    """Where the tokens of a step belong: T tokens of B sequences, one after the other.
+    """Where the tokens of a step belong: T tokens, one sequence after the other, B of them behind the `decodes`.
 
     Attributes:
         positions: [T] int64, in their sequences.
         slot_mapping: [T] int64, block * block_size + offset that each token's key and value go to; -1: not here.
         block_tables: [B, max_blocks] int32, padded with zeros.
         seq_lens: [B] int32, tokens of each sequence in the cache here after this step.
-        query_start: [B + 1] int32, first token of each sequence in the batch, then T.
+        query_start: [B + 1] int32, first token of each sequence, counted from the first behind the `decodes`, then the
+            number of tokens there.
         own_positions: [t] int64, of the tokens that this rank has outside attention.
-        key_spans: [T, 2] int32, the tokens here that each one sees, by window; where the cache is not split each sees
-            all up to itself, and nothing is said.
+        key_spans: [tokens of the B, 2] int32, the tokens here that each one sees, by window; where the cache is not
+            split each sees all up to itself, and nothing is said.
+        decodes: None where all sequences are among the B.
     """
 
     positions: Tensor
@@ -40,6 +56,7 @@ class AttentionContext:
     query_start: Tensor
     own_positions: Tensor
     key_spans: Mapping[int | None, Tensor] = field(default_factory=dict)
+    decodes: Decodes | None = None
 
 
 class Attention:
@@ -115,40 +132,63 @@ class Attention:
             k_norm_weight=self.k_norm,
             norm_eps=self._norm_eps,
         )
-        attend = self._attend_alone if self._exchange is None else partial(self._attend_together, self._exchange)
+        attend = self._attend if self._exchange is None else partial(self._attend_together, self._exchange)
         return attend(q, context, cache).view(len(x), self._query_size)
-
-    def _attend_alone(self, q: Tensor, context: AttentionContext, cache: LayerCache) -> Tensor:
-        k_cache, v_cache = cache
-        return kernels.paged_attention(
-            q,
-            k_cache=k_cache,
-            v_cache=v_cache,
-            block_tables=context.block_tables,
-            seq_lens=context.seq_lens,
-            query_start=context.query_start,
-            scale=self._scale,
-            sliding_window=self._window,
-        )
 
     def _attend_together(
         self, exchange: CacheExchange, q: Tensor, context: AttentionContext, cache: LayerCache
     ) -> Tensor:
-        k_cache, v_cache = cache
         partials = exchange.room(q, self._head_dim + 1)
-        kernels.paged_attention(
+        self._attend(q, context, cache, out=partials[..., :-1], lse=partials[..., -1])
+        return kernels.merge_partials(exchange.scatter(partials), dtype=q.dtype)
+
+    def _attend(
+        self,
+        q: Tensor,
+        context: AttentionContext,
+        cache: LayerCache,
+        *,
+        out: Tensor | None = None,
+        lse: Tensor | None = None,
+    ) -> Tensor:
+        """To the keys here, for all rows; see `kernels.paged_attention`."""
+        decodes = context.decodes
+        if decodes is None:
+            return self._attend_chunks(q, context, cache, out=out, lse=lse)
+        out = torch.empty(q.shape, dtype=q.dtype, device=q.device) if out is None else out
+        count = decodes.count
+        kernels.decode_attention(
+            q[:count],
+            k_cache=cache[0],
+            v_cache=cache[1],
+            block_tables=decodes.block_tables,
+            table=decodes.tables[self._window],
+            scale=self._scale,
+            out=out[:count],
+            lse=None if lse is None else lse[:count],
+        )
+        if count < len(q):
+            rest_lse = None if lse is None else lse[count:]
+            self._attend_chunks(q[count:], context, cache, out=out[count:], lse=rest_lse)
+        return out
+
+    def _attend_chunks(
+        self, q: Tensor, context: AttentionContext, cache: LayerCache, *, out: Tensor | None, lse: Tensor | None
+    ) -> Tensor:
+        spans = context.key_spans.get(self._window)
+        return kernels.paged_attention(
             q,
-            k_cache=k_cache,
-            v_cache=v_cache,
+            k_cache=cache[0],
+            v_cache=cache[1],
             block_tables=context.block_tables,
             seq_lens=context.seq_lens,
             query_start=context.query_start,
             scale=self._scale,
-            key_spans=context.key_spans[self._window],
-            out=partials[..., :-1],
-            lse=partials[..., -1],
+            sliding_window=self._window if spans is None else None,
+            key_spans=spans,
+            out=out,
+            lse=lse,
         )
-        return kernels.merge_partials(exchange.scatter(partials), dtype=q.dtype)
 
     def named(self, output: str) -> Iterator[NamedPart]:
         """What is stored where query, key and value are apart; `output` names the output projection."""

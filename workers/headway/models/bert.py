@@ -2,18 +2,22 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import TypedDict
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headway.core.encoder import Pooling
+from headway.core.encoder import EncoderSpec, Pooling
 from headway.core.model import Family, ModelSpec
 from headway.models.block import LayerNorm
+from headway.models.embedding import VocabEmbedding
 from headway.models.encoder import EncoderBatch, SequenceRun
 from headway.models.encoder_head import make_head, pool
+from headway.models.layout import Layout
 from headway.models.linear import Linear
 from headway.models.model import DTYPES
+from headway.models.row_linear import RowLinear
 from headway.models.weights import NamedPart, Part, Piece, Tensors, by_name, under
 
 
@@ -56,30 +60,42 @@ _DISTILBERT_NAMES = _Names(
 )
 
 
+class _Kind(TypedDict):
+    """What all of a layer's products have in common."""
+
+    bias: bool
+    dtype: torch.dtype
+    device: torch.device
+
+
 class BertLayer:
     """Attention over whole sequences and an MLP, each added to its input and normalised then."""
 
-    def __init__(self, spec: ModelSpec, *, dtype: torch.dtype, device: torch.device) -> None:
-        hidden_size, inner_size = spec.hidden_size, spec.intermediate_size
-        self.qkv = Linear(hidden_size, 3 * hidden_size, bias=True, dtype=dtype, device=device)
-        self.output = Linear(hidden_size, hidden_size, bias=True, dtype=dtype, device=device)
+    def __init__(self, spec: ModelSpec, *, layout: Layout, dtype: torch.dtype, device: torch.device) -> None:
+        width, heads, axis = spec.hidden_size, layout.shard.query_heads, layout.tensor
+        self._attended = Piece(heads, spec.num_heads).times(spec.head_dim)
+        self._inner = Piece(layout.shard.mlp, spec.intermediate_size)
+        num_attended, num_inner = len(self._attended), len(self._inner)
+        kind: _Kind = {"bias": True, "dtype": dtype, "device": device}
+        self.qkv = Linear(width, 3 * num_attended, **kind)
+        self.output = RowLinear(num_attended, width, axis=axis, site="attention", **kind)
         self.attention_norm = LayerNorm(spec, dtype=dtype, device=device)
-        self.up = Linear(hidden_size, inner_size, bias=True, dtype=dtype, device=device, activation=spec.activation)
-        self.down = Linear(inner_size, hidden_size, bias=True, dtype=dtype, device=device)
+        self.up = Linear(width, num_inner, activation=spec.activation, **kind)
+        self.down = RowLinear(num_inner, width, axis=axis, site="mlp", **kind)
         self.mlp_norm = LayerNorm(spec, dtype=dtype, device=device)
-        self._heads = (3, spec.num_heads, spec.head_dim)
+        self._heads = (3, len(heads), spec.head_dim)
 
     def __call__(self, hidden: Tensor, runs: tuple[SequenceRun, ...], *, rows: Tensor | None) -> Tensor:
         """hidden [T, hidden] -> the same, or its `rows` only."""
-        attended = self._attend(self.qkv(hidden), runs, like=hidden)
+        attended = self._attend(self.qkv(hidden), runs)
         if rows is not None:
             attended, hidden = attended[rows], hidden[rows]
         hidden = self.attention_norm(self.output(attended, residual=hidden))
         return self.mlp_norm(self.down(self.up(hidden), residual=hidden))
 
-    def _attend(self, qkv: Tensor, runs: tuple[SequenceRun, ...], *, like: Tensor) -> Tensor:
+    def _attend(self, qkv: Tensor, runs: tuple[SequenceRun, ...]) -> Tensor:
         """One call for all sequences of a length: a batch without padding."""
-        attended = torch.empty_like(like)
+        attended = qkv.new_empty(len(qkv), len(self._attended))
         for run in runs:
             part = slice(run.first_token, run.end_token)
             q, k, v = qkv[part].view(run.num_sequences, run.length, *self._heads).permute(2, 0, 3, 1, 4)
@@ -88,63 +104,86 @@ class BertLayer:
         return attended
 
     def named(self, names: _Names) -> Iterator[NamedPart]:
-        third = Piece.whole(len(self.qkv.weight) // 3)
-        yield from self.qkv.named_parts((names.query, third), (names.key, third), (names.value, third))
-        yield from self.output.named(names.output)
+        heads = self._attended
+        yield from self.qkv.named_parts((names.query, heads), (names.key, heads), (names.value, heads))
+        yield from self.output.named(names.output, columns=heads)
         yield from self.attention_norm.named(names.attention_norm)
-        yield from self.up.named(names.up)
-        yield from self.down.named(names.down)
+        yield from self.up.named(names.up, rows=self._inner)
+        yield from self.down.named(names.down, columns=self._inner)
         yield from self.mlp_norm.named(names.mlp_norm)
 
     def linears(self) -> list[Linear]:
         return [self.qkv, self.output, self.up, self.down]
 
 
-class Bert:
-    """See `headway.models.encoder.Encoder`."""
+class BertEmbedding:
+    """Of words, positions and types, normalised."""
 
-    def __init__(self, spec: ModelSpec, *, device: torch.device) -> None:
-        encoder = spec.encoder
-        assert encoder is not None, "a decoder's spec"
-        dtype, width = DTYPES[spec.dtype], spec.hidden_size
-        self._names = _DISTILBERT_NAMES if spec.family is Family.DISTILBERT else _BERT_NAMES
-        self._words = torch.empty(spec.vocab_size, width, dtype=dtype, device=device)
+    def __init__(
+        self, spec: ModelSpec, encoder: EncoderSpec, *, layout: Layout, dtype: torch.dtype, device: torch.device
+    ) -> None:
+        width = spec.hidden_size
+        self._words = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
         self._positions = torch.empty(encoder.num_positions, width, dtype=dtype, device=device)
         self._position_offset = encoder.position_offset
         self._types: Tensor | None = None
         if encoder.num_token_types:
             self._types = torch.empty(encoder.num_token_types, width, dtype=dtype, device=device)
         self._norm = LayerNorm(spec, dtype=dtype, device=device)
-        self._layers = [BertLayer(spec, dtype=dtype, device=device) for _ in range(spec.num_layers)]
-        self._pooling = encoder.pooling
-        self._head = make_head(spec, encoder, dtype=dtype, device=device)
 
-    def forward(self, batch: EncoderBatch) -> Tensor:
-        hidden = self._embed(batch)
-        for layer in self._layers:
-            is_first_enough = layer is self._layers[-1] and self._pooling is Pooling.CLS
-            hidden = layer(hidden, batch.runs, rows=batch.first_rows if is_first_enough else None)
-        return self._head(pool(hidden, self._pooling, lengths=batch.lengths))
-
-    def _embed(self, batch: EncoderBatch) -> Tensor:
-        hidden = functional.embedding(batch.token_ids, self._words)
+    def __call__(self, batch: EncoderBatch) -> Tensor:
+        hidden = self._words(batch.token_ids)
         if self._types is not None:
             hidden += functional.embedding(batch.token_type_ids, self._types)
         hidden += functional.embedding(batch.positions, self._positions[self._position_offset :])
         return self._norm(hidden)
 
+    def named(self) -> Iterator[NamedPart]:
+        yield "word_embeddings.weight", self._words.part
+        yield "position_embeddings.weight", Part.whole(self._positions)
+        if self._types is not None:
+            yield "token_type_embeddings.weight", Part.whole(self._types)
+        yield from self._norm.named("LayerNorm")
+
+
+class Bert:
+    """See `headway.models.encoder.Encoder`."""
+
+    def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
+        encoder, shard = spec.encoder, layout.shard
+        assert encoder is not None, "a decoder's spec"
+        dtype = DTYPES[spec.dtype]
+        self._names = _DISTILBERT_NAMES if spec.family is Family.DISTILBERT else _BERT_NAMES
+        self._embedding: BertEmbedding | None = None
+        if shard.is_first:
+            self._embedding = BertEmbedding(spec, encoder, layout=layout, dtype=dtype, device=device)
+        self._layers = {layer: BertLayer(spec, layout=layout, dtype=dtype, device=device) for layer in shard.layers}
+        self._pooling = encoder.pooling
+        self._head = make_head(spec, encoder, dtype=dtype, device=device) if shard.is_last else None
+
+    def forward(self, batch: EncoderBatch, *, entering: Tensor | None = None) -> Tensor:
+        hidden = self._embed(batch) if entering is None else entering
+        last = None if self._head is None else self._layers[max(self._layers)]
+        for layer in self._layers.values():
+            is_first_enough = layer is last and self._pooling is Pooling.CLS
+            hidden = layer(hidden, batch.runs, rows=batch.first_rows if is_first_enough else None)
+        return hidden if self._head is None else self._head(pool(hidden, self._pooling, lengths=batch.lengths))
+
+    def _embed(self, batch: EncoderBatch) -> Tensor:
+        assert self._embedding is not None, "the first stage embeds"
+        return self._embedding(batch)
+
     def tensors(self) -> Tensors:
         return by_name(self._named())
 
     def _named(self) -> Iterator[NamedPart]:
-        yield "embeddings.word_embeddings.weight", Part.whole(self._words)
-        yield "embeddings.position_embeddings.weight", Part.whole(self._positions)
-        if self._types is not None:
-            yield "embeddings.token_type_embeddings.weight", Part.whole(self._types)
-        yield from self._norm.named("embeddings.LayerNorm")
-        for index, layer in enumerate(self._layers):
+        if self._embedding is not None:
+            yield from under("embeddings", self._embedding.named())
+        for index, layer in self._layers.items():
             yield from under(f"{self._names.layer}.{index}", layer.named(self._names))
-        yield from self._head.named()
+        if self._head is not None:
+            yield from self._head.named()
 
     def linears(self) -> list[Linear]:
-        return [*(linear for layer in self._layers for linear in layer.linears()), *self._head.linears()]
+        of_layers = (linear for layer in self._layers.values() for linear in layer.linears())
+        return [*of_layers, *(self._head.linears() if self._head is not None else ())]

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from headway.core.mesh import Span
 from headway.core.model import ModelSpec
 from headway.models.layout import Layout
 from headway.models.weights import Part, Piece
@@ -26,6 +27,13 @@ class VocabEmbedding:
         is_elsewhere = (own_ids < 0) | (own_ids >= len(self._rows))
         out = functional.embedding(own_ids.masked_fill_(is_elsewhere, 0), self.weight)
         return self._axis.all_reduce(out.masked_fill_(is_elsewhere[:, None], 0), site="embedding")
+
+    def rows(self, span: Span) -> Tensor | None:
+        """The weight's rows of a part of the vocabulary, which it goes on sharing; None where not all are here."""
+        own = self._rows.span
+        if span.start < own.start or span.stop > own.stop:
+            return None
+        return self.weight[span.start - own.start : span.stop - own.start]
 
     @property
     def part(self) -> Part:

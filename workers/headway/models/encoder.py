@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headway.core.model import ModelSpec
+from headway.models.layout import Layout
 from headway.models.linear import Linear
 from headway.models.weights import Tensors
 
@@ -44,12 +45,17 @@ class EncoderBatch:
 
 
 class Encoder(Protocol):
-    """A transformer whose tokens see the whole of their own sequence."""
+    """A rank's part of a transformer whose tokens see the whole of their own sequence."""
 
-    def __init__(self, spec: ModelSpec, *, device: torch.device) -> None: ...
+    def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None: ...
 
-    def forward(self, batch: EncoderBatch) -> Tensor:
-        """float32 [B, hidden] embeddings, or [B, labels] scores."""
+    def forward(self, batch: EncoderBatch, *, entering: Tensor | None = None) -> Tensor:
+        """The last stage: float32 [B, hidden] embeddings, or [B, labels] scores. Another: the hidden states, [T,
+        hidden], which the next stage goes on with.
+
+        Args:
+            entering: the hidden states that the stage before gave; None for the first stage, which embeds the tokens.
+        """
 
     def tensors(self) -> Tensors:
         """What each tensor of a checkpoint fills, by name."""

@@ -25,14 +25,14 @@ class Gpt2:
         self._embedding: VocabEmbedding | None = None
         self._positions: Tensor | None = None
         self._norm: LayerNorm | None = None
-        self._head: Head | None = None
         if shard.is_first:
             self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
             self._positions = torch.empty(spec.max_position, spec.hidden_size, dtype=dtype, device=device)
         self._blocks = {layer: Block(spec, layer, layout=layout, dtype=dtype, device=device) for layer in shard.layers}
+        self._is_last = shard.is_last
         if shard.is_last:
             self._norm = LayerNorm(spec, dtype=dtype, device=device)
-            self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
+        self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
 
     def forward(
         self,
@@ -44,7 +44,7 @@ class Gpt2:
         rows: Tensor | None = None,
     ) -> Tensor:
         hidden = self._embed(token_ids, attention.own_positions) if entering is None else entering
-        last = None if self._head is None else self._blocks[max(self._blocks)]
+        last = self._blocks[max(self._blocks)] if self._is_last else None
         for block, cache in zip(self._blocks.values(), kv_cache, strict=True):
             hidden = block(hidden, attention, cache, rows=rows if block is last else None)
         return hidden if self._norm is None else self._norm(hidden)
@@ -55,7 +55,6 @@ class Gpt2:
         return self._embedding(token_ids).add_(functional.embedding(positions, self._positions))
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
-        assert self._head is not None, "the last stage gives logits"
         return self._head(hidden)
 
     def tensors(self) -> Tensors:
@@ -70,12 +69,10 @@ class Gpt2:
             yield from under(f"h.{index}", _named_in_block(block))
         if self._norm is not None:
             yield from self._norm.named("ln_f")
-        if self._head is not None:
-            yield from self._head.named("lm_head", embedding="wte")
+        yield from self._head.named("lm_head", embedding="wte")
 
     def linears(self) -> list[Linear]:
-        heads = [] if self._head is None else [self._head.linear]
-        return [*heads, *(linear for block in self._blocks.values() for linear in block.linears())]
+        return [self._head.linear, *(linear for block in self._blocks.values() for linear in block.linears())]
 
 
 def _named_in_block(block: Block) -> Iterator[NamedPart]:

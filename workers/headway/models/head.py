@@ -1,4 +1,4 @@
-"""The layer that gives logits, its rows split over ranks."""
+"""The layer that gives logits, its rows split over the ranks of all stages."""
 
 import torch
 from torch import Tensor
@@ -25,10 +25,10 @@ class Head:
         device: torch.device,
     ) -> None:
         """`embedding`: shares its weight if the model's head is tied to it; None if it is in another stage."""
-        self._axis = layout.tensor
-        self._rows = Piece(layout.shard.vocab, spec.vocab_size)
+        self._axis = layout.head
+        self._rows = Piece(layout.shard.head, spec.vocab_size)
         self._is_tied = spec.tied_embeddings
-        shared = embedding if spec.tied_embeddings else None
+        shared = embedding.rows(self._rows.span) if embedding is not None and spec.tied_embeddings else None
         self._is_sharing = shared is not None
         self.linear = Linear(
             spec.embedding_dim or spec.hidden_size,
@@ -36,7 +36,7 @@ class Head:
             bias=False,
             dtype=dtype,
             device=device,
-            weight=None if shared is None else shared.weight,
+            weight=shared,
         )
 
     def __call__(self, hidden: Tensor) -> Tensor | None:
@@ -47,14 +47,15 @@ class Head:
     def _collect(self, logits: Tensor) -> Tensor | None:
         """Ranks send equal shapes: where others have one column more, this one's last is empty."""
         widths = [len(split(self._rows.size, parts=self._axis.size, index=rank)) for rank in range(self._axis.size)]
-        padded = functional.pad(logits, (0, max(widths) - len(self._rows)))
+        num_missing = max(widths) - len(self._rows)
+        padded = functional.pad(logits, (0, num_missing)) if num_missing else logits  # padding copies in any case
         gathered = self._axis.gather(padded, site="logits")
         if gathered is None:
             return None
         return torch.cat([columns[:, :width] for columns, width in zip(gathered, widths, strict=True)], dim=1)
 
     def named(self, name: str, *, embedding: str) -> list[NamedPart]:
-        """What is stored for it: the tensor of that name, or the embedding's if tied; nothing if that fills both."""
+        """What is stored for it: the tensor of that name, or the embedding's if tied; nothing if they share it."""
         if self._is_sharing:
             return []
         return list(self.linear.named(embedding if self._is_tied else name, rows=self._rows))

@@ -23,8 +23,22 @@ class TensorAxis(Protocol):
     def all_reduce(self, x: Tensor, *, site: str) -> Tensor:
         """The sum over the ranks, in place. `site` says what for, in the counters."""
 
+
+class HeadAxis(Protocol):
+    """The ranks, of all stages, among which the output head is split.
+
+    Attributes:
+        rank, size: of this rank's place on the axis; the leader is the first.
+    """
+
+    rank: int
+    size: int
+
     def gather(self, x: Tensor, *, site: str) -> list[Tensor] | None:
         """Tensors of equal shape, by rank, at rank 0; None elsewhere."""
+
+    def all_gather(self, x: Tensor, *, sizes: Sequence[int], site: str) -> list[Tensor]:
+        """Every rank's x, by rank; they differ in dim 0 only, whose `sizes` each rank knows."""
 
 
 class CacheAxis(Protocol):
@@ -97,9 +111,10 @@ class Layout:
 
     shard: ModelShard
     tensor: TensorAxis
+    head: HeadAxis
     exchange: CacheExchange | None = None
 
 
 def alone(spec: ModelSpec) -> Layout:
     """The whole network in one process."""
-    return Layout(whole(spec), Alone())
+    return Layout(whole(spec), Alone(), Alone())

@@ -61,7 +61,6 @@ class Llama:
         self._spec = spec
         self._embedding: VocabEmbedding | None = None
         self._norm: Tensor | None = None
-        self._head: Head | None = None
         if shard.is_first:
             self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
         self._layers = {
@@ -70,7 +69,7 @@ class Llama:
         }
         if shard.is_last:
             self._norm = torch.empty(spec.hidden_size, dtype=dtype, device=device)
-            self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
+        self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
 
     def forward(
         self,
@@ -103,7 +102,6 @@ class Llama:
         return self._embedding(token_ids)
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
-        assert self._head is not None, "the last stage gives logits"
         return self._head(hidden)
 
     def tensors(self) -> Tensors:
@@ -116,11 +114,10 @@ class Llama:
             yield from under(f"layers.{index}", layer.named())
         if self._norm is not None:
             yield "norm.weight", Part.whole(self._norm)
-        if self._head is not None:
-            yield from self._head.named("lm_head", embedding="embed_tokens")
+        yield from self._head.named("lm_head", embedding="embed_tokens")
 
     def linears(self) -> list[Linear]:
-        linears = [] if self._head is None else [self._head.linear]
+        linears = [self._head.linear]
         for layer in self._layers.values():
             linears += [*layer.attention.linears(), *layer.mlp.linears()]
         return linears

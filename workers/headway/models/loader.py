@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Container, Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -55,6 +55,9 @@ class Network(Protocol):
     def linears(self) -> list[Linear]: ...
 
 
+N = TypeVar("N", bound=Network)
+
+
 def load_model(
     checkpoint: Checkpoint, *, layout: Layout, device: torch.device, progress: Progress | None = None
 ) -> Model:
@@ -63,30 +66,40 @@ def load_model(
     Raises:
         InvalidArgumentError: see `load_encoder`.
     """
-    _check_dtype(checkpoint, device)
-    spec = checkpoint.spec
-    model = build_model(spec, layout=layout, device=device)
-    everything = alone(spec)
-    is_all = layout.shard == everything.shard
-    whole = model if is_all else build_model(spec, layout=everything, device=torch.device("meta"))
-    _load(model, checkpoint, progress, whole=whole)
-    return model
+    return _load(checkpoint, build_model, layout=layout, device=device, progress=progress)
 
 
-def load_encoder(checkpoint: Checkpoint, *, device: torch.device, progress: Progress | None = None) -> Encoder:
-    """An encoder with the checkpoint's weights.
+def load_encoder(
+    checkpoint: Checkpoint, *, layout: Layout, device: torch.device, progress: Progress | None = None
+) -> Encoder:
+    """A rank's part of an encoder, with the checkpoint's weights; only its own are read.
 
     Raises:
         InvalidArgumentError: a tensor is missing, unexpected or mis-shaped, or a file cannot be read; the message
             names both.
     """
+    return _load(checkpoint, build_encoder, layout=layout, device=device, progress=progress)
+
+
+def _load(
+    checkpoint: Checkpoint,
+    build: Callable[..., N],
+    *,
+    layout: Layout,
+    device: torch.device,
+    progress: Progress | None,
+) -> N:
     _check_dtype(checkpoint, device)
-    encoder = build_encoder(checkpoint.spec, device=device)
-    _load(encoder, checkpoint, progress, whole=encoder)
-    return encoder
+    spec = checkpoint.spec
+    network = build(spec, layout=layout, device=device)
+    everything = alone(spec)
+    is_all = layout.shard == everything.shard
+    whole = network if is_all else build(spec, layout=everything, device=torch.device("meta"))
+    _fill_all(network, checkpoint, progress, whole=whole)
+    return network
 
 
-def _load(network: Network, checkpoint: Checkpoint, progress: Progress | None, *, whole: Network) -> None:
+def _fill_all(network: Network, checkpoint: Checkpoint, progress: Progress | None, *, whole: Network) -> None:
     """Streams the weights into the network, a rank's part of `whole`, and packs each layer once it is complete.
 
     Files are mapped and one tensor is copied at a time, so the peak on a CPU is one copy of the weights as they are

@@ -45,9 +45,9 @@ class Model(Protocol):
         """
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
-        """hidden [S, hidden] -> float32 [S, vocab_size] at the first rank of `layout.tensor`, None elsewhere.
+        """hidden [S, hidden] -> float32 [S, vocab_size] at the first rank of `layout.head`, None elsewhere.
 
-        Of the last stage only.
+        Every stage has a part in it; `hidden` is what the last one gave.
         """
 
     def tensors(self) -> Tensors:

@@ -32,7 +32,6 @@ class Opt:
         self._project_in: Linear | None = None
         self._norm: LayerNorm | None = None
         self._project_out: Linear | None = None
-        self._head: Head | None = None
         if shard.is_first:
             self._embedding = VocabEmbedding(spec, layout=layout, dtype=dtype, device=device)
             num_positions = spec.max_position + _POSITION_OFFSET
@@ -40,12 +39,13 @@ class Opt:
             if is_narrow:
                 self._project_in = Linear(*sizes, bias=False, dtype=dtype, device=device)
         self._blocks = {layer: Block(spec, layer, layout=layout, dtype=dtype, device=device) for layer in shard.layers}
+        self._is_last = shard.is_last
         if shard.is_last:
             if spec.final_norm:
                 self._norm = LayerNorm(spec, dtype=dtype, device=device)
             if is_narrow:
                 self._project_out = Linear(*reversed(sizes), bias=False, dtype=dtype, device=device)
-            self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
+        self._head = Head(spec, self._embedding, layout=layout, dtype=dtype, device=device)
 
     def forward(
         self,
@@ -57,7 +57,7 @@ class Opt:
         rows: Tensor | None = None,
     ) -> Tensor:
         hidden = self._embed(token_ids, attention.own_positions) if entering is None else entering
-        last = None if self._head is None else self._blocks[max(self._blocks)]
+        last = self._blocks[max(self._blocks)] if self._is_last else None
         for block, cache in zip(self._blocks.values(), kv_cache, strict=True):
             hidden = block(hidden, attention, cache, rows=rows if block is last else None)
         if self._norm is not None:
@@ -73,7 +73,6 @@ class Opt:
         return hidden.add_(functional.embedding(positions, self._positions[_POSITION_OFFSET:]))
 
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
-        assert self._head is not None, "the last stage gives logits"
         return self._head(hidden)
 
     def tensors(self) -> Tensors:
@@ -92,13 +91,15 @@ class Opt:
             yield from self._norm.named("final_layer_norm")
         if self._project_out is not None:
             yield from self._project_out.named("project_out")
-        if self._head is not None:
-            yield from self._head.named("lm_head", embedding="embed_tokens")
+        yield from self._head.named("lm_head", embedding="embed_tokens")
 
     def linears(self) -> list[Linear]:
-        head = None if self._head is None else self._head.linear
-        ends = [layer for layer in (head, self._project_in, self._project_out) if layer is not None]
-        return [*ends, *(linear for block in self._blocks.values() for linear in block.linears())]
+        projections = [layer for layer in (self._project_in, self._project_out) if layer is not None]
+        return [
+            self._head.linear,
+            *projections,
+            *(linear for block in self._blocks.values() for linear in block.linears()),
+        ]
 
 
 def _named_in_block(block: Block) -> Iterator[NamedPart]:

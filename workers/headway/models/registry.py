@@ -20,9 +20,9 @@ def build_model(spec: ModelSpec, *, layout: Layout, device: torch.device) -> Mod
     return model
 
 
-def build_encoder(spec: ModelSpec, *, device: torch.device) -> Encoder:
-    """An encoder with uninitialised weights."""
-    encoder: Encoder = _import(_ENCODERS[spec.family])(spec, device=device)
+def build_encoder(spec: ModelSpec, *, layout: Layout, device: torch.device) -> Encoder:
+    """A rank's part of an encoder, with uninitialised weights."""
+    encoder: Encoder = _import(_ENCODERS[spec.family])(spec, layout=layout, device=device)
     return encoder
 
 

@@ -1,25 +1,40 @@
-"""Executes the one-pass engine's batches on an encoder."""
+"""Executes the one-pass engine's batches on an encoder, and on the rest of its group if it has one."""
 
 import itertools
+import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferSequence
-from headway.models.encoder import EncoderBatch, SequenceRun
-from headway.models.loader import Progress, load_encoder
+from headway.encoder.flight import Flight
+from headway.models.loader import Progress
+from headway.runner.encoder_shard import EncoderShard
+from headway.runner.landing import Landing
+from headway.runner.parallel.group import RankGroup
+from headway.runner.parallel.leader import Leader, Step
+from headway.runner.parallel.traffic import Traffic
+from headway.runner.step_message import StepFacts, StepKind, StepMessage
 from headway.store.checkpoint import Checkpoint
+
+_NEWEST = 0.2
+"""What a step counts for, of how long a token is believed to take."""
 
 
 class EncoderRunner:
-    """A loaded encoder; implements `headway.encoder.engine.EncoderRunner`.
+    """A loaded encoder; implements `headway.worker.runners.OnePassRunner`.
+
+    In a pipeline as many batches are under way as there are stages; else a batch is computed when it is finished.
 
     Args:
+        group: which this process leads; None alone.
+        leader: of the group, where it has several models; it has opened this one. None for its only one.
+        number: of the model in the group.
         num_threads: CPU threads that compute, process-wide; None leaves torch's setting.
         progress: called while weights are loaded.
     """
@@ -28,30 +43,67 @@ class EncoderRunner:
         self,
         checkpoint: Checkpoint,
         *,
+        group: RankGroup | None = None,
+        leader: Leader | None = None,
+        number: int = 0,
         device: str = "cpu",
         num_threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
-        if num_threads is not None:
-            torch.set_num_threads(num_threads)
         self.spec = checkpoint.spec
-        self._device = torch.device(device)
-        self._encoder = load_encoder(checkpoint, device=self._device, progress=progress)
+        self._token_s = 0.0  # of the latest steps; unknown before the first
+        self._group = group or RankGroup.single()
+        self._shard = EncoderShard(
+            checkpoint, group=self._group, device=device, num_threads=num_threads, progress=progress
+        )
+        if leader is None:
+            leader = Leader(self._group)
+            leader.open(number)
+        self._leader = leader
+        self._number = number
+        self._since_s = math.inf
+        self._landing = Landing(room=self._group.parallel.pp) if self._group.parallel.pp > 1 else None
 
     @property
     def weight_bytes(self) -> int:
-        return self.spec.weight_bytes
+        """Of this process."""
+        return self._shard.weight_bytes
 
-    @torch.inference_mode()
+    @property
+    def traffic(self) -> Traffic:
+        return self._group.traffic
+
+    @property
+    def free_s(self) -> float:
+        """At once; in a pipeline not while it has as many batches as stages."""
+        return -math.inf if self._landing is None or self._landing.has_room else math.inf
+
+    def notify(self, on_change: Callable[[], None]) -> None:
+        if self._landing is not None:
+            self._landing.on_landed = on_change
+
+    def wait(self, since_s: float) -> None:
+        self._since_s = since_s
+
+    def duration_s(self, sequences: Sequence[InferSequence]) -> float:
+        """As the latest steps were, token by token."""
+        return self._token_s * sum(len(sequence.token_ids) for sequence in sequences)
+
+    def foresee(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
+        """Its time is an estimate, so a sequence alone misses only a deadline that has passed."""
+        started_s = max(ready_s, time.perf_counter())
+        return started_s if len(sequences) == 1 else started_s + self.duration_s(sequences)
+
+    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> Flight:  # noqa: ARG002 - the oldest counts
+        """See `headway.encoder.flight.EncoderRunner.start`."""
+        order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].token_ids))
+        finish = partial(self._finish, order, self._begin([sequences[index] for index in order]))
+        timed = partial(self._timed, finish, num_tokens=sum(len(sequence.token_ids) for sequence in sequences))
+        return Flight(timed) if self._landing is None else self._landing.take(timed)
+
     def execute(self, sequences: Sequence[InferSequence]) -> list[bytes]:
         """The vector of each sequence, float32, little-endian."""
-        order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].token_ids))
-        out = self._encoder.forward(self._batch([sequences[index] for index in order])).cpu()
-        rows = np.ascontiguousarray(out.numpy(), dtype="<f4")
-        vectors = [b""] * len(sequences)
-        for index, row in zip(order, rows, strict=True):
-            vectors[index] = row.tobytes()
-        return vectors
+        return self.start(sequences, ready_s=-math.inf).finish()
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds that a step with one sequence of `prefill_tokens` takes, once the same step has run before.
@@ -70,30 +122,54 @@ class EncoderRunner:
         self.execute([InferSequence(token_ids=token_ids)])
         return time.perf_counter() - started_s
 
-    def _batch(self, sequences: Sequence[InferSequence]) -> EncoderBatch:
-        """`sequences` by length."""
-        lengths = np.fromiter((len(sequence.token_ids) for sequence in sequences), np.int64, len(sequences))
-        first_rows = np.cumsum(lengths) - lengths
-        num_tokens = int(lengths.sum())
-        types = (sequence.token_type_ids or itertools.repeat(0, len(sequence.token_ids)) for sequence in sequences)
-        token_ids = (sequence.token_ids for sequence in sequences)
-        return EncoderBatch(
-            token_ids=self._tensor(np.fromiter(itertools.chain.from_iterable(token_ids), np.int64, num_tokens)),
-            positions=self._tensor(np.arange(num_tokens) - np.repeat(first_rows, lengths)),
-            token_type_ids=self._tensor(np.fromiter(itertools.chain.from_iterable(types), np.int64, num_tokens)),
-            first_rows=self._tensor(first_rows),
-            lengths=self._tensor(lengths),
-            runs=tuple(_runs(lengths)),
+    def close(self) -> None:
+        """Waits for what is under way, and has the group's other ranks drop the model, or with its last one go."""
+        if self._landing is not None:
+            self._landing.close()
+        self._leader.close(self._number)
+
+    def _timed(self, finish: Callable[[], list[bytes]], *, num_tokens: int) -> list[bytes]:
+        """Notes what a token has taken."""
+        started_s = time.perf_counter()
+        vectors = finish()
+        token_s = (time.perf_counter() - started_s) / num_tokens
+        self._token_s += _NEWEST * (token_s - self._token_s) if self._token_s else token_s
+        return vectors
+
+    def _begin(self, sequences: Sequence[InferSequence]) -> Step[Tensor]:
+        facts = _flatten(sequences)
+        return self._leader.start(
+            StepMessage(StepKind.STEP, facts=facts, model=self._number),
+            compute=lambda: self._compute(facts),
+            expect=lambda: self._shard.expect(facts),
+            since_s=self._since_s,
         )
 
-    def _tensor(self, array: NDArray[np.int64]) -> Tensor:
-        return torch.from_numpy(array).to(self._device)
+    @torch.inference_mode()
+    def _compute(self, facts: StepFacts) -> Tensor:
+        return self._shard.compute(facts).cpu()
+
+    def _finish(self, order: Sequence[int], step: Step[Tensor]) -> list[bytes]:
+        rows = np.ascontiguousarray(self._leader.finish(step).numpy(), dtype="<f4")
+        vectors = [b""] * len(order)
+        for index, row in zip(order, rows, strict=True):
+            vectors[index] = row.tobytes()
+        return vectors
 
 
-def _runs(lengths: NDArray[np.int64]) -> list[SequenceRun]:
-    runs: list[SequenceRun] = []
-    first_token = 0
-    for length, equals in itertools.groupby(lengths.tolist()):
-        runs.append(SequenceRun(first_token, len(list(equals)), length))
-        first_token = runs[-1].end_token
-    return runs
+def _flatten(sequences: Sequence[InferSequence]) -> StepFacts:
+    """`sequences` by length."""
+    nothing = np.zeros(0, np.int32)
+    lengths = np.fromiter((len(sequence.token_ids) for sequence in sequences), np.int32, len(sequences))
+    types: list[Sequence[int]] = []
+    if any(sequence.token_type_ids for sequence in sequences):
+        types = [sequence.token_type_ids or (0,) * len(sequence.token_ids) for sequence in sequences]
+    return StepFacts(
+        token_ids=np.fromiter(itertools.chain.from_iterable(s.token_ids for s in sequences), np.int32),
+        first_positions=np.zeros_like(lengths),
+        counts=lengths,
+        blocks=nothing,
+        sampled_rows=nothing,
+        scored_rows=nothing,
+        token_type_ids=np.fromiter(itertools.chain.from_iterable(types), np.int32),
+    )

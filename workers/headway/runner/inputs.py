@@ -42,6 +42,12 @@ class StepInput:
     key_spans: Mapping[int | None, NDArray[np.int32]] = field(default_factory=dict)
 
     @property
+    def num_decodes(self) -> int:
+        """Sequences before the first that has several tokens."""
+        has_several = np.diff(self.query_start) > 1
+        return int(has_several.argmax()) if has_several.any() else len(has_several)
+
+    @property
     def num_keys(self) -> int:
         """Keys in this shard that the tokens see together, on average over the windows."""
         spans = self.key_spans.values()

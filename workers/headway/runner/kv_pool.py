@@ -1,10 +1,12 @@
 """Memory of keys and values: one allocation on the device, cut into blocks, and one on the host to swap them to."""
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headway.core.model import ModelSpec
 from headway.core.shard import ModelShard, whole
+from headway.kernels import cache_keys, copy_blocks, swap_blocks
 from headway.models.attention import LayerCache
 from headway.models.model import DTYPES
 from headway.runner.step_message import Words
@@ -39,15 +41,25 @@ class KvPool:
         self.block_size = block_size
         self.num_blocks = num_blocks
         self.memory: Tensor = torch.empty((num_layers, 2, num_blocks, *block_shape), dtype=dtype, device=device)
-        # Keys lie transposed within a block: see `headway.kernels.paged_attention`.
-        keys = self.memory[:, 0].view(*self.memory[:, 0].shape[:3], spec.head_dim, block_size).mT
-        self.layers: list[LayerCache] = list(zip(keys, self.memory[:, 1], strict=True))
+        self.layers: list[LayerCache] = list(zip(cache_keys(self.memory[:, 0]), self.memory[:, 1], strict=True))
         self.host_memory: Tensor = torch.empty(
             (num_host_blocks, num_layers, 2, *block_shape),
             dtype=dtype,
             pin_memory=device.type == "cuda" and num_host_blocks > 0,
         )
         self.blocks = self.memory.movedim(2, 0)
+
+    def copy_out(self, pairs: Words) -> None:
+        """Starts to copy blocks to the host tier: pairs [n, 2], (block, host block)."""
+        swap_blocks(self.memory, self.host_memory, pairs=_numbers(pairs), is_out=True)
+
+    def copy_into(self, pairs: Words) -> None:
+        """Starts to copy blocks back: pairs [n, 2], (host block, block)."""
+        swap_blocks(self.memory, self.host_memory, pairs=_numbers(pairs), is_out=False)
+
+    def copy_within(self, pairs: Words) -> None:
+        """Starts to copy blocks of the device: pairs [n, 2], (from, to)."""
+        copy_blocks(self.memory, pairs=_numbers(pairs))
 
     def synchronize(self) -> None:
         """Waits until the copies are done."""
@@ -66,3 +78,7 @@ class KvPool:
         """Sets the content of blocks of the device to what `read` gave, here or in a pool of the same shape."""
         for (block, _), content in zip(blocks.tolist(), contents, strict=True):
             self.blocks[block].copy_(content)
+
+
+def _numbers(pairs: Words) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(pairs, np.int64))

@@ -3,34 +3,35 @@
 import time
 from collections import deque
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from headway.core.sharding import ShardWork
-from headway.engine.batch import RunnerLostError, StepBatch, StepResult
+from headway.engine.batch import StepBatch, StepResult
 from headway.models.loader import Progress
 from headway.runner.group_blocks import GroupBlocks
 from headway.runner.guide import Guides
 from headway.runner.inputs import flatten
-from headway.runner.parallel.announcer import Announcer
 from headway.runner.parallel.group import RankGroup
+from headway.runner.parallel.leader import Leader, Step
+from headway.runner.parallel.traffic import Traffic
 from headway.runner.prompt_scores import score_prompts
 from headway.runner.sampler import Sampler
 from headway.runner.shard_runner import ShardRunner
-from headway.runner.step_message import BlockCopies, StepKind, StepMessage
+from headway.runner.step_graphs import Capture
+from headway.runner.step_message import BlockCopies, StepFacts, StepKind, StepMessage
 from headway.runner.synthetic import synthetic_batch
 from headway.store.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
-class _Step:
-    """One that is in flight."""
+class _Flight:
+    """A batch, and the step that brings its result and logits, float32 [S, V], to be sampled from."""
 
     batch: StepBatch
-    message: StepMessage
+    step: Step[tuple[StepResult, Tensor | None]]
 
 
 class ModelRunner:
@@ -38,6 +39,8 @@ class ModelRunner:
 
     Args:
         group: which this process leads; None alone.
+        leader: of the group, where it has several models; it has opened this one. None for its only one.
+        number: of the model in the group.
 
     For the others see `ShardRunner`.
 
@@ -50,10 +53,14 @@ class ModelRunner:
         checkpoint: Checkpoint,
         *,
         group: RankGroup | None = None,
+        leader: Leader | None = None,
+        number: int = 0,
         num_blocks: int,
         block_size: int = 16,
         num_host_blocks: int = 0,
+        max_num_seqs: int = 64,
         device: str = "cpu",
+        capture: Capture | None = None,
         num_threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -66,17 +73,19 @@ class ModelRunner:
             num_blocks=num_blocks,
             block_size=block_size,
             num_host_blocks=num_host_blocks,
+            max_num_seqs=max_num_seqs,
             device=device,
+            capture=capture,
             num_threads=num_threads,
             progress=progress,
         )
-        control = self.group.control
-        self._announcer: Announcer | None = None
-        if control is not None:
-            num_in_flight = self.group.parallel.pp
-            self._announcer = Announcer(control, num_in_flight=num_in_flight, timeout_s=self.group.timeout_s)
-        self.blocks = GroupBlocks(self._shard, group=self.group, announcer=self._announcer)
-        self._in_flight: deque[_Step] = deque()
+        if leader is None:
+            leader = Leader(self.group)
+            leader.open(number)
+        self._leader = leader
+        self._number = number
+        self.blocks = GroupBlocks(self._shard, group=self.group, leader=leader, model=number)
+        self._in_flight: deque[_Flight] = deque()
         guides = Guides(
             checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
         )
@@ -91,6 +100,10 @@ class ModelRunner:
     def kv_bytes_per_block(self) -> int:
         """Of this process."""
         return self._shard.kv_bytes_per_block
+
+    @property
+    def traffic(self) -> Traffic:
+        return self.group.traffic
 
     @property
     def shard_work(self) -> ShardWork:
@@ -116,11 +129,10 @@ class ModelRunner:
         Raises:
             RunnerLostError: see `start`.
         """
-        step = self._in_flight.popleft()
-        with self._in_step():
-            result, logits = self._compute(step)
+        flight = self._in_flight.popleft()
+        result, logits = self._leader.finish(flight.step)
         if logits is not None:
-            result.samples = self._sampler.sample(logits, step.batch.sequences)
+            result.samples = self._sampler.sample(logits, flight.batch.sequences)
         return result
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
@@ -149,58 +161,54 @@ class ModelRunner:
         return duration_s
 
     def close(self) -> None:
-        """Finishes what is in flight, lets the group's other ranks go, and leaves it."""
+        """Finishes what is in flight, and has the group's other ranks drop the model, or with its last one go."""
         while self._in_flight:
             self.finish()
-        if self._announcer is not None:
-            self._announcer.stop()
-            self.group.leave()
+        self._leader.close(self._number)
 
     def _set_scratch(self, num_blocks: int) -> None:
-        if self._announcer is not None:
-            self._announcer.announce(StepMessage(StepKind.SCRATCH, num_scratch_blocks=num_blocks))
-        self._shard.set_scratch(num_blocks)
+        with self._leader.alone():
+            self._leader.tell(StepMessage(StepKind.SCRATCH, num_scratch_blocks=num_blocks, model=self._number))
+            self._shard.set_scratch(num_blocks)
 
     def _start(self, batch: StepBatch, *, on_scratch: bool) -> None:
         facts = None
         if batch.sequences:
             facts = flatten(batch, block_size=self._shard.block_size, on_scratch=on_scratch)
-        message = StepMessage(StepKind.STEP, BlockCopies.of(batch), facts)
-        with self._in_step():
-            if self._announcer is not None:
-                self._announcer.announce(message)
-            if facts is not None:
-                self._shard.expect(facts)
-        self._in_flight.append(_Step(batch, message))
+        message = StepMessage(StepKind.STEP, BlockCopies.of(batch), facts, model=self._number)
+        step = self._leader.start(
+            message, compute=lambda: self._compute(batch, message), expect=lambda: self._expect(facts)
+        )
+        self._in_flight.append(_Flight(batch, step))
 
-    def _compute(self, step: _Step) -> tuple[StepResult, Tensor | None]:
-        """All of the step but for its samples, which are to be taken from the logits, float32 [S, V]."""
-        num_shares = len(step.batch.sequences)
+    def _expect(self, facts: StepFacts | None) -> None:
+        if facts is not None:
+            self._shard.expect(facts)
+
+    @torch.inference_mode()
+    def _compute(self, batch: StepBatch, message: StepMessage) -> tuple[StepResult, Tensor | None]:
+        """All of the step but for its samples."""
+        num_shares = len(batch.sequences)
         result = StepResult([()] * num_shares, [()] * num_shares)
-        result.copy_s = self._shard.copy_blocks(step.message.copies)
-        facts = step.message.facts
+        facts = message.facts
+        has_heads = self.group.parallel.pp > 1 and facts is not None and facts.wants_logits
+        is_early = self._leader.shows_heads_early
+        if has_heads and is_early:
+            # The other stages go on to the head as soon as they have done what was announced before.
+            self._leader.tell(StepMessage(StepKind.HEAD))
+        result.copy_s = self._shard.copy_blocks(message.copies)
         if facts is None:
             return result, None
-        parts = _leaders(self._shard.logits(facts))
+        self._shard.compute(facts)
+        if has_heads and not is_early:
+            self._leader.tell(StepMessage(StepKind.HEAD))
+        parts = _leaders(self._shard.logits())
         sampled = next(parts) if len(facts.sampled_rows) else None
         if len(facts.scored_rows):
-            result.prompt_logprobs = score_prompts(step.batch.sequences, parts)
+            result.prompt_logprobs = score_prompts(batch.sequences, parts)
         # What computes nothing more still has to be run to its end.
         assert next(parts, None) is None, "all logits were asked for"
         return result, sampled
-
-    @contextmanager
-    def _in_step(self) -> Iterator[None]:
-        """Around what other ranks take part in."""
-        try:
-            yield
-        except RunnerLostError:
-            raise
-        except Exception as error:
-            if self._announcer is None:
-                raise
-            # The others may wait for this rank in the middle of the network: nothing brings all in step again.
-            raise RunnerLostError(f"the leader failed in the middle of a step: {error}") from error
 
 
 def _leaders(parts: Iterator[Tensor | None]) -> Iterator[Tensor]:

@@ -1,14 +1,13 @@
 """Turns logits into what each sequence gets: sampled tokens, verified drafts, or a beam's candidates."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice
 
 import torch
 from torch import Tensor
 
 from headway.core.request import TokenLogprobs
 from headway.engine.batch import Sample, ScheduledSequence
+from headway.kernels import KernelSet, kernel_set
 from headway.runner.constraints import (
     GuideMasks,
     forbid_bad_words,
@@ -17,9 +16,11 @@ from headway.runner.constraints import (
     stop_token_ids,
 )
 from headway.runner.draw import draw_tokens, token_weights, uniforms
+from headway.runner.gpu_draw import choose_tokens
 from headway.runner.logprobs import token_logprobs
 from headway.runner.penalties import apply_bias, apply_penalties
 from headway.runner.row import Row, rows_of
+from headway.runner.share_samples import take
 from headway.runner.truncation import truncate
 
 
@@ -44,7 +45,7 @@ class Sampler:
         """
         rows = [row for share in shares for row in rows_of(share)]
         samples = iter(self.sample_rows(_spread(logits, shares), rows))
-        return [_take(share, samples) for share in shares]
+        return [take(share, samples) for share in shares]
 
     def sample_rows(self, logits: Tensor, rows: list[Row]) -> list[Sample]:
         """A token, or a beam's candidates, for each row.
@@ -108,34 +109,6 @@ def _report_faults(samples: list[Sample], rows: list[Row], *, guides: GuideMasks
             samples[index] = Sample((), error=fault)
 
 
-def _take(share: ScheduledSequence, samples: Iterator[Sample]) -> tuple[Sample, ...]:
-    """The share's own, from the samples of the batch's rows."""
-    if not share.samples:
-        return ()
-    if share.draft_token_ids:
-        return (_verify(share.draft_token_ids, tuple(islice(samples, len(share.draft_token_ids) + 1))),)
-    return tuple(islice(samples, len(share.followers) + 1))
-
-
-def _verify(draft_token_ids: tuple[int, ...], samples: tuple[Sample, ...]) -> Sample:
-    """All tokens up to the first that is not its draft: each was sampled just as it would have been without drafts.
-
-    Args:
-        samples: behind the last known token, then behind each draft.
-    """
-    num_accepted = 0
-    for draft, sample in zip(draft_token_ids, samples, strict=False):
-        if sample.token_ids != (draft,):
-            break
-        num_accepted += 1
-    valid = samples[: num_accepted + 1]
-    return Sample(
-        token_ids=tuple(token for sample in valid for token in sample.token_ids),
-        logprobs=tuple(entry for sample in valid for entry in sample.logprobs),
-        error=samples[0].error,
-    )
-
-
 def _score(raw: Tensor, token_ids: Tensor, rows: list[Row], scored: list[int]) -> list[TokenLogprobs]:
     num_top = [rows[index].sampling.num_logprobs or 0 for index in scored]
     return token_logprobs(raw, token_ids[scored], num_top=num_top)
@@ -143,6 +116,8 @@ def _score(raw: Tensor, token_ids: Tensor, rows: list[Row], scored: list[int]) -
 
 def _choose(logits: Tensor, rows: list[Row]) -> Tensor:
     """The best token of greedy rows, a drawn one of the others, int64 [R]."""
+    if kernel_set(logits.device) is KernelSet.CUDA:
+        return choose_tokens(logits, rows)
     drawn = [index for index, row in enumerate(rows) if row.sampling.temperature > 0 and row.sampling.beam is None]
     if len(drawn) == len(rows):
         return _draw(logits, rows)
@@ -161,7 +136,5 @@ def _draw(logits: Tensor, rows: list[Row]) -> Tensor:
 
 
 def argmax(logits: Tensor) -> Tensor:
-    """Row-wise argmax; NumPy's is vectorised and on the CPU five times as fast as PyTorch's."""
-    if logits.device.type == "cpu":
-        return torch.from_numpy(logits.numpy().argmax(axis=1))
-    return logits.argmax(dim=1)
+    """Row-wise argmax on the CPU; NumPy's is vectorised and five times as fast as PyTorch's."""
+    return torch.from_numpy(logits.numpy().argmax(axis=1))

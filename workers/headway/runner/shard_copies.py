@@ -1,5 +1,8 @@
 """Copies of blocks between tiers, and between the ranks that share the cache."""
 
+from collections.abc import Callable
+from typing import TypeAlias
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -7,20 +10,24 @@ from torch import Tensor
 from headway.models.layout import CacheAxis
 from headway.runner.step_message import Words
 
+LocalCopy: TypeAlias = Callable[[Words], None]
+"""Carries out the copies between blocks of one rank, [n, 2], as its pool numbers them."""
 
-def copy_between(pairs: Words, source: Tensor, destination: Tensor, *, axis: CacheAxis) -> None:
+
+def copy_between(pairs: Words, source: Tensor, destination: Tensor, *, copy: LocalCopy, axis: CacheAxis) -> None:
     """Carries out the copies that concern this rank, together with the others.
 
     Args:
         pairs: [n, 2], blocks of `source` and of `destination`, counted over the ranks one after the other. No block
             is both, and none is written twice.
         source, destination: [blocks, ...], this rank's; all ranks have as many.
+        copy: from the one to the other.
     """
     senders, sources = np.divmod(pairs[:, 0], len(source))
     receivers, destinations = np.divmod(pairs[:, 1], len(destination))
     is_local = (senders == receivers) & (senders == axis.rank)
-    for block, target in zip(sources[is_local].tolist(), destinations[is_local].tolist(), strict=True):
-        destination[target].copy_(source[block], non_blocking=True)
+    if is_local.any():
+        copy(np.stack((sources[is_local], destinations[is_local]), axis=1))
     if (senders == receivers).all():
         return
     parts, arrivals = [], []

@@ -1,8 +1,10 @@
 """What every rank of a group has: its part of the network and of the KV pool."""
 
 import time
+from collections import deque
 from collections.abc import Iterator
-from typing import Any, Final
+from dataclasses import dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -12,19 +14,37 @@ from torch import Tensor
 from headway.core.mesh import Span
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
 from headway.core.sharding import ShardWork
-from headway.models.attention import AttentionContext
 from headway.models.cache_exchange import exchange_of
 from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
 from headway.models.model import DTYPES
+from headway.runner.forward import Forward
 from headway.runner.inputs import StepInput
 from headway.runner.kv_pool import KvPool
 from headway.runner.parallel.group import RankGroup
 from headway.runner.row_share import RowShare
-from headway.runner.shard_copies import copy_between
+from headway.runner.shard_copies import LocalCopy, copy_between
 from headway.runner.shard_meter import ShardMeter
+from headway.runner.step_graphs import Capture
 from headway.runner.step_message import BlockCopies, StepFacts, Words
 from headway.store.checkpoint import Checkpoint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Wanted:
+    """Rows of a step whose logits are to be given, part by part.
+
+    Attributes:
+        rows: [n] int64 of each part, ascending.
+        num_own: of each part, how many this rank computes outside attention.
+        hidden: [sum of num_own, width], of the last stage; None elsewhere.
+    """
+
+    share: RowShare
+    rows: tuple[NDArray[np.int64], ...]
+    num_own: list[int]
+    hidden: Tensor | None
+
 
 _NO_ROWS: Final = np.zeros(0, np.int64)
 
@@ -40,6 +60,8 @@ class ShardRunner:
         num_blocks, block_size: of this rank's KV pool. Where ranks share the cache, block tables name the blocks of all
             of them: rank s along that axis has blocks s * num_blocks up to (s + 1) * num_blocks.
         num_host_blocks: of its host tier; named in the same way.
+        max_num_seqs: of a step; more are computed too, on a GPU less fast.
+        capture: records decode steps, of a model that is alone and on a GPU; None to launch each kernel by itself.
         num_threads: CPU threads that compute, process-wide; None leaves torch's setting.
         progress: called while weights are loaded.
     """
@@ -52,7 +74,9 @@ class ShardRunner:
         num_blocks: int,
         block_size: int = 16,
         num_host_blocks: int = 0,
+        max_num_seqs: int = 64,
         device: str = "cpu",
+        capture: Capture | None = None,
         num_threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -62,17 +86,32 @@ class ShardRunner:
         self.shard = shard_of(self.spec, group.parallel, rank=group.rank)
         self._parallel, self._rank = group.parallel, group.rank
         self._device = torch.device(device)
+        self._dtype = DTYPES[self.spec.dtype]
         self._previous, self._next = group.previous, group.next
+        self._traffic = group.traffic
         exchange = exchange_of(self.spec, group.parallel, rank=group.rank, axis=group.cache)
         self._meter = None if exchange is None or self._device.type != "cpu" else ShardMeter(exchange)
-        layout = Layout(self.shard, group.tensor, self._meter or exchange)
+        layout = Layout(self.shard, group.tensor, group.head, self._meter or exchange)
         # Where they share the weights too, each computes all rows.
         self._row_axis = group.cache if group.parallel.cp_ffn == "data" else Alone()
         self._cache_axis = group.cache
+        self._head_axis = group.head
         self._windows = frozenset(self.spec.window(layer) for layer in self.shard.layers)
         self._model = load_model(checkpoint, layout=layout, device=self._device, progress=progress)
+        self._network = Forward(
+            self._model,
+            spec=self.spec,
+            shard=self.shard,
+            windows=self._windows,
+            max_num_seqs=max_num_seqs,
+            device=self._device,
+        )
         self._pool = self._make_pool(num_blocks, block_size=block_size, num_host_blocks=num_host_blocks)
+        if capture is not None:
+            max_num_blocks = min(num_blocks, -(-self.spec.max_position // block_size))
+            self._network.capture(self._pool.layers, capture, max_num_blocks=max_num_blocks)
         self._scratch: KvPool | None = None
+        self._wanted: deque[_Wanted] = deque()
 
     @property
     def block_size(self) -> int:
@@ -96,14 +135,15 @@ class ShardRunner:
 
     def copy_blocks(self, copies: BlockCopies) -> float:
         """Carries out a step's copies; the seconds that those between the tiers took."""
+        self._traffic.open()
         pool, copy_s = self._pool, 0.0
         if len(copies.out) or len(copies.into):
             started_s = time.perf_counter()
-            self._copy(copies.out, pool.blocks, pool.host_memory)
-            self._copy(copies.into, pool.host_memory, pool.blocks)
+            self._copy(copies.out, pool.blocks, pool.host_memory, copy=pool.copy_out)
+            self._copy(copies.into, pool.host_memory, pool.blocks, copy=pool.copy_into)
             pool.synchronize()
             copy_s = time.perf_counter() - started_s
-        self._copy(copies.within, pool.blocks, pool.blocks)
+        self._copy(copies.within, pool.blocks, pool.blocks, copy=pool.copy_within)
         return copy_s
 
     def lie_with(self, rank: int, blocks: Words) -> Tensor:
@@ -131,37 +171,64 @@ class ShardRunner:
             self._scratch.memory.zero_()
 
     def expect(self, facts: StepFacts) -> None:
-        """Gets ready for what the stage before will send of a step, before `logits` of an earlier one if need be."""
+        """Gets ready for what the stage before will send of a step, before an earlier one is computed if need be."""
         if self._previous is not None:
             shape = (len(RowShare(len(facts.token_ids), self._row_axis).own), self.spec.hidden_size)
-            self._previous.expect(shape, dtype=DTYPES[self.spec.dtype], device=self._device)
+            self._previous.expect(shape, dtype=self._dtype, device=self._device)
 
     @torch.inference_mode()
-    def logits(self, facts: StepFacts) -> Iterator[Tensor | None]:
-        """Computes the step's tokens, writes their keys and values, and gives the logits that are asked for.
-
-        Steps come in the order in which they were expected. Every rank has to take all that it yields, since all ranks
-        of the last stage compute each together: first the logits behind the sampled rows, if there are any, then those
-        behind the scored rows, some at a time; float32 [n, V] at the leader, None elsewhere. The other stages yield
-        nothing, and send what the next one goes on with.
-        """
+    def compute(self, facts: StepFacts) -> None:
+        """Takes the step's tokens through this stage's layers, writes their keys and values, and sends the next stage
+        what it goes on with. Steps come in the order in which they were expected."""
+        self._traffic.open()
         pool = self._scratch if facts.on_scratch else self._pool
         assert pool is not None, "there is a scratch pool"
         step = StepInput.of(facts, block_size=pool.block_size, blocks=self._blocks_of(pool), windows=self._windows)
         if self._meter is not None:
             self._meter.num_keys = step.num_keys
         share = RowShare(len(step.token_ids), self._row_axis)
-        num_at_once = max(1, _MAX_LOGITS // self.spec.vocab_size)
-        starts = range(0, len(step.scored_rows), num_at_once)
-        wanted = [step.sampled_rows] if len(step.sampled_rows) else []
-        wanted += [step.scored_rows[start : start + num_at_once] for start in starts]
-        rows = [share.pick(part) for part in wanted]
-        hidden = self._forward(step, pool, share.own, rows)
+        wanted = self._parts(step)
+        own_rows = [share.pick(part) for part in wanted]
+        hidden = self._forward(step, pool, share.own, own_rows)
         if self._next is not None:
             self._next.send(hidden)
+        if wanted:
+            num_own = [len(own) for own in own_rows]
+            final = hidden if self._next is None else None
+            self._wanted.append(_Wanted(share=share, rows=tuple(wanted), num_own=num_own, hidden=final))
+
+    @torch.inference_mode()
+    def logits(self) -> Iterator[Tensor | None]:
+        """The logits that are asked for of the oldest step that has computed and not given them; nothing if none has.
+
+        Every rank has to take all that it yields, since all ranks of all stages compute each together: first the logits
+        behind the sampled rows, if there are any, then those behind the scored rows, some at a time; float32 [n, V] at
+        the leader, None elsewhere.
+        """
+        if not self._wanted:
             return
-        for part, own_hidden in zip(wanted, torch.split(hidden, [len(own) for own in rows]), strict=True):
-            yield share.collect(self._model.compute_logits(own_hidden), part)
+        self._traffic.open()
+        wanted = self._wanted.popleft()
+        hidden = self._show(wanted.hidden, num_rows=sum(wanted.num_own))
+        for rows, own_hidden in zip(wanted.rows, torch.split(hidden, wanted.num_own), strict=True):
+            yield wanted.share.collect(self._model.compute_logits(own_hidden), rows)
+
+    def _parts(self, step: StepInput) -> list[NDArray[np.int64]]:
+        """Rows whose logits are wanted at once."""
+        num_at_once = max(1, _MAX_LOGITS // self.spec.vocab_size)
+        starts = range(0, len(step.scored_rows), num_at_once)
+        sampled = [step.sampled_rows] if len(step.sampled_rows) else []
+        return sampled + [step.scored_rows[start : start + num_at_once] for start in starts]
+
+    def _show(self, hidden: Tensor | None, *, num_rows: int) -> Tensor:
+        """The last stage's hidden states, [num_rows, width], at every rank that shares the head with it."""
+        axis = self._head_axis
+        if hidden is not None and self._previous is None:
+            return hidden  # of the only stage
+        if hidden is None or axis.rank > 0:
+            width = self.spec.embedding_dim or self.spec.hidden_size
+            hidden = torch.empty((0, width), dtype=self._dtype, device=self._device)
+        return axis.all_gather(hidden, sizes=[num_rows] + [0] * (axis.size - 1), site="hidden")[0]
 
     def _forward(self, step: StepInput, pool: KvPool, own: Span, rows: list[NDArray[np.int64]]) -> Tensor:
         """Hidden states of the given rows, one part behind the other, [S, hidden]; of all where another stage follows.
@@ -169,23 +236,15 @@ class ShardRunner:
         Args:
             own: rows that this rank computes; `rows` count from its start.
         """
-        positions = self._tensor(step.positions)
-        context = AttentionContext(
-            positions=positions,
-            slot_mapping=self._tensor(step.slot_mapping),
-            block_tables=self._tensor(step.block_tables),
-            seq_lens=self._tensor(step.seq_lens),
-            query_start=self._tensor(step.query_start),
-            own_positions=positions[own.as_slice()],
-            key_spans={window: self._tensor(spans) for window, spans in step.key_spans.items()},
-        )
+        if pool is self._pool and (replayed := self._network.replay(step)) is not None:
+            return replayed
         wants_all = [len(part) for part in rows] == [len(own)]  # in their order
-        return self._model.forward(
-            self._tensor(step.token_ids[own.as_slice()]),
-            context,
+        return self._network.run(
+            step,
             pool.layers,
+            own=own,
             entering=None if self._previous is None else self._previous.receive(),
-            rows=None if wants_all else self._tensor(np.concatenate([_NO_ROWS, *rows])),
+            rows=None if wants_all else np.concatenate([_NO_ROWS, *rows]),
         )
 
     def _blocks_of(self, pool: KvPool) -> Span | None:
@@ -203,9 +262,9 @@ class ShardRunner:
         num_host_blocks = max(len(self._pool.host_memory), 1)  # nothing lies there, but there is something to divide by
         return np.where(blocks[:, 1] > 0, num_host_blocks, self._pool.num_blocks).astype(np.int32)
 
-    def _copy(self, pairs: Words, source: Tensor, destination: Tensor) -> None:
+    def _copy(self, pairs: Words, source: Tensor, destination: Tensor, *, copy: LocalCopy) -> None:
         if len(pairs):
-            copy_between(pairs, source, destination, axis=self._cache_axis)
+            copy_between(pairs, source, destination, copy=copy, axis=self._cache_axis)
 
     def _make_pool(self, num_blocks: int, *, block_size: int, num_host_blocks: int = 0) -> KvPool:
         return KvPool(
@@ -216,6 +275,3 @@ class ShardRunner:
             device=self._device,
             num_host_blocks=num_host_blocks,
         )
-
-    def _tensor(self, values: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(values).to(self._device)

@@ -17,15 +17,17 @@ from headway.engine.batch import StepBatch
 FRAME_BYTES = 16384
 
 _HEADER_SIZE = 16
-_NUM_ARRAYS = 10
+_NUM_ARRAYS = 11
 _FRAME_SIZE = FRAME_BYTES // 4
 
 Words = NDArray[np.int32]
 
 
 class StepKind(IntEnum):
-    """STEP: copy and compute. SCRATCH: make a second pool, or with 0 blocks drop it. STOP: there is no next message.
-    READ, WRITE: hand the leader what this rank has of some blocks, or take it.
+    """STEP: copy and compute. HEAD: give the logits of the oldest step whose logits are wanted and not given yet; to
+    stages before the last one, which does so by itself. SCRATCH: make a second pool, or with 0 blocks drop it. STOP:
+    there is no next message. READ, WRITE: hand the leader what this rank has of some blocks, or take it. DROP: let a
+    model go.
     """
 
     STEP = 0
@@ -33,6 +35,8 @@ class StepKind(IntEnum):
     STOP = 2
     READ = 3
     WRITE = 4
+    HEAD = 5
+    DROP = 6
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +61,9 @@ def _pairs(pairs: list[tuple[int, int]]) -> Words:
 NO_COPIES: Final = BlockCopies(_pairs([]), _pairs([]), _pairs([]))
 
 
+_NOTHING: Final = np.zeros(0, np.int32)
+
+
 @dataclass(frozen=True, slots=True)
 class StepFacts:
     """T tokens of B sequences; everything else that the network wants to know follows from this.
@@ -70,6 +77,7 @@ class StepFacts:
             one and its drafts.
         scored_rows: [R], the tokens whose logits give a prompt token's log probability.
         on_scratch: the blocks are those of the scratch pool.
+        token_type_ids: [T], of an encoder, whose step has whole sequences and none of blocks and rows.
     """
 
     token_ids: Words
@@ -79,9 +87,13 @@ class StepFacts:
     sampled_rows: Words
     scored_rows: Words
     on_scratch: bool = False
+    token_type_ids: Words = field(default_factory=lambda: _NOTHING)
+
+    @property
+    def wants_logits(self) -> bool:
+        return len(self.sampled_rows) + len(self.scored_rows) > 0
 
 
-_NOTHING: Final = np.zeros(0, np.int32)
 _NO_FACTS: Final = StepFacts(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 
@@ -91,6 +103,7 @@ class StepMessage:
     Attributes:
         facts: None where there is nothing to compute.
         blocks: [n, 2], to read or write: (block, whether it is of the host tier).
+        model: the number of the one that it is about; heads are of whichever is next, and STOP is about all.
     """
 
     kind: StepKind
@@ -98,6 +111,7 @@ class StepMessage:
     facts: StepFacts | None = None
     num_scratch_blocks: int = 0
     blocks: Words = field(default_factory=lambda: NO_COPIES.within)
+    model: int = 0
 
 
 def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
@@ -114,10 +128,11 @@ def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] 
         copies.into.reshape(-1),
         copies.within.reshape(-1),
         message.blocks.reshape(-1),
+        facts.token_type_ids,
     )
     words = np.concatenate((np.zeros(_HEADER_SIZE, np.int32), *arrays))
     sizes = [len(array) for array in arrays]
-    header = [len(words), message.kind, facts.on_scratch, message.num_scratch_blocks, *sizes]
+    header = [len(words), message.kind, message.model, facts.on_scratch, message.num_scratch_blocks, *sizes]
     words[: len(header)] = header
     frame.view(np.int32)[: len(words)] = words[:_FRAME_SIZE]
     return words[_FRAME_SIZE:].view(np.uint8) if len(words) > _FRAME_SIZE else None
@@ -134,14 +149,23 @@ def decode(frame: NDArray[np.uint8], rest: NDArray[np.uint8] | None) -> StepMess
     words = frame.view(np.int32)
     if rest is not None:
         words = np.concatenate((words, rest.view(np.int32)))
-    num_words, kind, on_scratch, num_scratch_blocks, *sizes = words[: 4 + _NUM_ARRAYS].tolist()
+    num_words, kind, model, on_scratch, num_scratch_blocks, *sizes = words[: 5 + _NUM_ARRAYS].tolist()
     ends = np.cumsum([_HEADER_SIZE, *sizes])
     assert ends[-1] == num_words, "the arrays fill the message"
-    token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, *pairs = (
+    token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, *pairs, token_type_ids = (
         words[start:end] for start, end in pairwise(ends)
     )
     facts = StepFacts(
-        token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, on_scratch=bool(on_scratch)
+        token_ids,
+        first_positions,
+        counts,
+        blocks,
+        sampled_rows,
+        scored_rows,
+        on_scratch=bool(on_scratch),
+        token_type_ids=token_type_ids,
     )
     *copies, blocks = (array.reshape(-1, 2) for array in pairs)
-    return StepMessage(StepKind(kind), BlockCopies(*copies), facts if len(counts) else None, num_scratch_blocks, blocks)
+    return StepMessage(
+        StepKind(kind), BlockCopies(*copies), facts if len(counts) else None, num_scratch_blocks, blocks, model
+    )

@@ -1,17 +1,30 @@
 """`python -m headway.worker`: one worker process."""
 
 import asyncio
+import logging
 import os
 from dataclasses import asdict, replace
 
+from headway.core.cluster import Hardware
+from headway.core.line import QueuePolicy
+from headway.observe.metrics import EMULATED_DEVICE
 from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
 from headway.v1 import worker_pb2_grpc
 from headway.worker.config import WorkerConfig
-from headway.worker.hardware import detect_hardware
-from headway.worker.service import WorkerService, WorkerState
+from headway.worker.hardware import detect_hardware, emulated_hardware
+from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
+from headway.worker.state import WorkerState
 from headway.worker.transfer.client import WorkerClient
+
+log = logging.getLogger(__name__)
+
+
+def _hardware(config: WorkerConfig) -> Hardware:
+    if config.emulate:
+        return emulated_hardware(config.emulate, memory_bytes=config.memory_bytes)
+    return detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
 
 
 async def main(config: WorkerConfig) -> None:
@@ -24,14 +37,20 @@ async def main(config: WorkerConfig) -> None:
                 state = await states.get()
                 await host.update_member(**asdict(replace(state, group_id=state.group_id or group_id)))
 
+        hardware = _hardware(config)
+        if hardware.is_emulated:
+            log.warning("%s is emulated: steps take its time, nothing is computed, tokens are made up", hardware.name)
+            EMULATED_DEVICE.labels(hardware.name).set(1)
         service = WorkerService(
             host.member_id,
-            hardware=detect_hardware(config),
+            hardware=hardware,
             address=config.advertise_host or config.bind_host,
             workers=WorkerClient(host.peers, own_endpoint=lambda: host.member.endpoint),
             on_state=states.put_nowait,
             on_crashed=host.stopping.set,
             tracing=host.tracing,
+            queue_policy=QueuePolicy(config.queue_policy),
+            has_graphs=config.cuda_graphs,
         )
         states.put_nowait(WorkerState(state="starting"))
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(service), host.server)

@@ -12,9 +12,15 @@ class WorkerConfig(ProcessConfig):
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the model runs."""
+    cuda_graphs: bool = True
+    """Whether decode steps on a GPU are captured once and replayed; without, each kernel is launched by itself."""
     num_threads: int = Field(default=1, ge=1)
     """Compute threads on the CPU."""
     memory_bytes: int = Field(default=4 * 1024**3, ge=1)
     """What weights, KV blocks and workspace may use."""
+    emulate: str = ""
+    """Device of the catalogue that the worker takes the time of, computing nothing; empty to compute."""
+    queue_policy: Literal["fcfs", "least-slack", "priority"] = "fcfs"
+    """Whose request begins next, of models that answer in one pass: fcfs, least-slack or priority."""
     group_id: str = ""
     """Group that this worker belongs to; made from the member id when empty."""

@@ -2,14 +2,17 @@
 
 import asyncio
 import logging
+import math
 import threading
 from collections.abc import Callable
 from concurrent.futures import Future
-from queue import SimpleQueue
+from contextlib import nullcontext
+from queue import Empty, SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
 from headway.core.errors import FailedPreconditionError, UnavailableError
 from headway.engine.batch import RunnerLostError
+from headway.runner.turn import Turn
 
 log = logging.getLogger(__name__)
 
@@ -24,6 +27,15 @@ class SteppedEngine(Protocol):
 
     @property
     def has_work(self) -> bool: ...
+
+    @property
+    def pause_s(self) -> float:
+        """Seconds for which there is no step to take while it has work, unless a call comes; infinity for as long as
+        none does."""
+
+    @property
+    def waiting_since_s(self) -> float:
+        """Since when the next step has been waiting, in `time.perf_counter`'s seconds."""
 
     def step(self) -> list[Any]: ...
 
@@ -45,15 +57,16 @@ class StepListener(Protocol):
 
 
 class EngineThread(Generic[E]):
-    """Runs an engine while there is work and sleeps when there is none.
+    """Runs an engine while there is work and sleeps when there is none. Each step waits for its turn on the device.
 
     A step that fails ends its requests with an error; after `_MAX_FAILED_STEPS` in a row the thread gives up. It gives
     up at once where the runner is gone, and then leaves its requests as they are: they can go on elsewhere.
     """
 
-    def __init__(self, engine: E, *, listener: StepListener, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, engine: E, *, listener: StepListener, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
         self._engine = engine
         self._listener = listener
+        self._turn = turn
         self._loop = loop
         self._inbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -72,15 +85,24 @@ class EngineThread(Generic[E]):
         """Runs `action` in the engine's thread before its next step; it must not raise."""
         self._inbox.put(lambda: action(self._engine))
 
-    async def call(self, action: Callable[[E], R]) -> R:
-        """Runs `action` in the engine's thread and returns or raises what it did; cancelled before, it does not run."""
+    def wake(self) -> None:
+        """Has the engine look whether there is a step to take; from any thread."""
+        self._inbox.put(lambda: None)
+
+    async def call(self, action: Callable[[E], R], *, on_device: bool = False) -> R:
+        """Runs `action` in the engine's thread and returns or raises what it did; cancelled before, it does not run.
+
+        Args:
+            on_device: it has the runner do something, and waits for its turn as a step does.
+        """
         future: Future[R] = Future()
 
         def run() -> None:
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                future.set_result(action(self._engine))
+                with self._turn.take() if on_device else nullcontext():
+                    future.set_result(action(self._engine))
             except RunnerLostError:
                 future.set_exception(UnavailableError("Ranks of the worker's group are gone.", hint="Try again."))
                 raise
@@ -98,7 +120,7 @@ class EngineThread(Generic[E]):
                 raise FailedPreconditionError("The worker is serving requests.", hint="Try again when it is idle.")
             return action()
 
-        return await self.call(run)
+        return await self.call(run, on_device=True)
 
     def _run(self) -> None:
         try:
@@ -111,7 +133,8 @@ class EngineThread(Generic[E]):
         num_failed_steps = 0
         while self._take_calls():
             try:
-                outputs = self._engine.step()
+                with self._turn.take(self._engine.waiting_since_s):
+                    outputs = self._engine.step()
                 num_failed_steps = 0
             except RunnerLostError:
                 raise
@@ -125,15 +148,23 @@ class EngineThread(Generic[E]):
                 return
 
     def _take_calls(self) -> bool:
-        """Runs what is in the inbox, waiting for more until there is work; False to end."""
-        while not self._inbox.empty() or not self._engine.has_work:
-            call = self._inbox.get()
+        """Runs what is in the inbox, waiting for more until there is a step to take; False to end."""
+        while (pause_s := self._pause_s()) != 0 or not self._inbox.empty():
+            try:
+                call = self._inbox.get(timeout=pause_s)
+            except Empty:
+                return True
             if call is None:
                 return False
             call()
             if not self._engine.has_work:
                 self._tell(self._listener.on_idle, self._engine.stats())
         return True
+
+    def _pause_s(self) -> float | None:
+        """How long to wait for calls; None for however long it takes."""
+        pause_s = self._engine.pause_s if self._engine.has_work else math.inf
+        return pause_s if pause_s < math.inf else None
 
     def _tell(self, method: Callable[..., None], *arguments: object) -> None:
         try:

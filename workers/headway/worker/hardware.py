@@ -5,13 +5,24 @@ from importlib.metadata import version
 from pathlib import Path
 
 from headway.core.cluster import Hardware
-from headway.worker.config import WorkerConfig
 
 
-def detect_hardware(config: WorkerConfig) -> Hardware:
+def emulated_hardware(name: str, *, memory_bytes: int) -> Hardware:
+    """A device of the catalogue that isn't here."""
+    return Hardware(
+        device="cuda",
+        name=name,
+        num_threads=1,
+        memory_bytes=memory_bytes,
+        software={"headway": version_of_headway()},
+        is_emulated=True,
+    )
+
+
+def detect_hardware(*, device: str, num_threads: int, memory_bytes: int) -> Hardware:
     """Names, sizes and versions that timings depend on. Imports torch only for a GPU."""
     software = {"torch": version("torch"), "headway": version_of_headway()}
-    if config.device == "cuda":
+    if device == "cuda":
         import torch
 
         properties = torch.cuda.get_device_properties(0)
@@ -19,15 +30,15 @@ def detect_hardware(config: WorkerConfig) -> Hardware:
         return Hardware(
             device="cuda",
             name=properties.name,
-            num_threads=config.num_threads,
-            memory_bytes=min(config.memory_bytes, properties.total_memory),
+            num_threads=num_threads,
+            memory_bytes=min(memory_bytes, properties.total_memory),
             software=software,
         )
     return Hardware(
         device="cpu",
         name=_cpu_name(),
-        num_threads=config.num_threads,
-        memory_bytes=config.memory_bytes,
+        num_threads=num_threads,
+        memory_bytes=memory_bytes,
         software=software,
     )
 

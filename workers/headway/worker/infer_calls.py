@@ -4,7 +4,7 @@ import asyncio
 import math
 import time
 
-from headway.core.errors import AlreadyExistsError, HeadwayError, InternalError, UnavailableError
+from headway.core.errors import AlreadyExistsError, DeadlineExceededError, HeadwayError, InternalError, UnavailableError
 from headway.core.infer import InferOutput, InferRequest
 from headway.encoder.engine import EncoderEngine
 from headway.observe.tracing import Tracing
@@ -65,7 +65,10 @@ class InferCalls:
     def publish(self, outputs: list[InferOutput]) -> None:
         """Answers the calls whose requests a step has completed."""
         for output in outputs:
-            if output.error:
+            if output.is_late:
+                hint = "Try again when fewer requests are ahead, or allow more time."
+                self._fail(output.request_id, DeadlineExceededError(output.error, hint=hint, field="slo_ms"))
+            elif output.error:
                 self._fail(output.request_id, InternalError(output.error))
             elif (answer := self._open(output.request_id)) is not None:
                 answer.set_result(output.vectors)

@@ -1,20 +1,25 @@
 """A model that does not generate, loaded: its one-pass engine in a thread, and the calls that wait for it."""
 
 import asyncio
+import logging
 import uuid
 
 from headway.core.infer import InferOutput
 from headway.core.load import LoadReport
 from headway.encoder.engine import EncoderEngine
 from headway.encoder.stats import EncoderStats
+from headway.engine.batch import RunnerLostError
 from headway.engine.events import BlockEventLog
 from headway.observe.tracing import Tracing
-from headway.runner.encoder_runner import EncoderRunner
+from headway.runner.turn import Turn
 from headway.worker.engine_thread import EngineThread
 from headway.worker.infer_calls import InferCalls
-from headway.worker.metrics import EncoderMetrics
+from headway.worker.metrics import EncoderMetrics, TrafficMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
+from headway.worker.runners import OnePassRunner
+
+log = logging.getLogger(__name__)
 
 
 class LoadedEncoder:
@@ -25,7 +30,8 @@ class LoadedEncoder:
         order: LoadOrder,
         *,
         engine: EncoderEngine,
-        runner: EncoderRunner,
+        runner: OnePassRunner,
+        turn: Turn,
         owner: Owner,
         tracing: Tracing,
     ) -> None:
@@ -35,10 +41,15 @@ class LoadedEncoder:
         self.runner = runner
         self.events = BlockEventLog(num_events=1)
         self.stats = engine.stats()
-        self.thread = EngineThread(engine, listener=self, loop=loop)
+        self._engine = engine
+        self.thread = EngineThread(engine, listener=self, turn=turn, loop=loop)
+        engine.join(owner.line, wake=self.thread.wake)
         self.sessions = InferCalls(self.thread, loop=loop, tracing=tracing)
         self._metrics = EncoderMetrics(order.model)
+        self._traffic = TrafficMetrics(order.model, runner.traffic, loop=loop)
         self._owner = owner
+        self._has_crashed = False
+        runner.notify(self.thread.wake)
         self.thread.start()
 
     @property
@@ -60,7 +71,8 @@ class LoadedEncoder:
         )
 
     def on_step(self, outputs: list[InferOutput], stats: EncoderStats) -> None:
-        self._metrics.observe(stats)
+        if stats.num_steps > self.stats.num_steps:  # else a batch has only been started
+            self._metrics.observe(stats)
         self.stats = stats
         self.sessions.publish(outputs)
         self._owner.on_change()
@@ -70,9 +82,21 @@ class LoadedEncoder:
         self._owner.on_change()
 
     def on_crash(self) -> None:
+        self._has_crashed = True
+        self.sessions.cancel_all()
         self._owner.on_crash()
 
     async def stop(self) -> None:
+        """Ends what runs, and has the group's other ranks let the model go."""
         self.sessions.cancel_all()
         self.thread.stop()
         await self.thread.join()
+        self._engine.leave()
+        self._traffic.stop()
+        if self._has_crashed:
+            return
+        try:
+            await asyncio.to_thread(self.runner.close)
+        except RunnerLostError as error:
+            log.warning("the group's other ranks are lost: %s", error)
+            self._owner.on_crash()

@@ -5,17 +5,19 @@ import logging
 import time
 import uuid
 
+from headway.core.load import LoadReport
 from headway.core.request import SequenceOutput
 from headway.engine.batch import RunnerLostError
 from headway.engine.engine import Engine
 from headway.engine.events import BlockEventLog
 from headway.engine.stats import StepStats
 from headway.observe.tracing import Tracing
-from headway.runner.model_runner import ModelRunner
+from headway.runner.turn import Turn
 from headway.worker.engine_thread import EngineThread
 from headway.worker.metrics import StepMetrics, TrafficMetrics, TransferMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
+from headway.worker.runners import GeneratorRunner
 from headway.worker.sessions import Sessions
 from headway.worker.transfer.rate import FetchRate
 
@@ -36,7 +38,8 @@ class LoadedModel:
         order: LoadOrder,
         *,
         engine: Engine,
-        runner: ModelRunner,
+        runner: GeneratorRunner,
+        turn: Turn,
         owner: Owner,
         tracing: Tracing,
     ) -> None:
@@ -46,7 +49,7 @@ class LoadedModel:
         self.runner = runner
         self.events: BlockEventLog = engine.events
         self.stats = engine.stats()
-        self.thread = EngineThread(engine, listener=self, loop=loop)
+        self.thread = EngineThread(engine, listener=self, turn=turn, loop=loop)
         self.sessions = Sessions(self.thread, loop=loop, tracing=tracing)
         self._metrics = StepMetrics(
             order.model,
@@ -55,7 +58,8 @@ class LoadedModel:
         )
         self.transfers = TransferMetrics(order.model)
         self.fetch_rate = FetchRate(time.monotonic)
-        self._traffic = TrafficMetrics(order.model, runner.group.traffic, loop=loop)
+        self._traffic = TrafficMetrics(order.model, runner.traffic, loop=loop)
+        self._turn = turn
         self._owner = owner
         self._has_crashed = False
         self.thread.start()
@@ -63,6 +67,27 @@ class LoadedModel:
     @property
     def num_steps(self) -> int:
         return self.stats.num_steps
+
+    def report(self, state: str) -> LoadReport:
+        order, stats = self.order, self.stats
+        return LoadReport(
+            model=order.model,
+            state=state,
+            num_running=stats.num_running,
+            num_waiting=stats.num_waiting,
+            num_pending_prefill_tokens=stats.num_pending_prefill_tokens,
+            num_context_tokens=stats.num_context_tokens,
+            num_blocks=order.num_blocks,
+            num_free_blocks=stats.num_free_blocks + stats.num_cached_blocks,
+            max_num_seqs=order.max_num_seqs,
+            max_num_batched_tokens=order.max_num_batched_tokens,
+            max_model_len=order.max_model_len,
+            block_size=order.block_size,
+            num_preemptions=stats.num_preemptions,
+            num_prefix_hit_tokens=stats.num_prefix_hits,
+            num_prefix_query_tokens=stats.num_prefix_queries,
+            fetch_bytes_per_s=self.fetch_rate.bytes_per_s,
+        )
 
     def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None:
         self._metrics.observe(stats, before=self.stats, num_sampled=sum(map(_num_tokens, outputs)))
@@ -80,7 +105,7 @@ class LoadedModel:
         self._owner.on_crash()
 
     async def stop(self) -> None:
-        """Ends the streams, and lets the group's other ranks go."""
+        """Ends what runs, and lets the group's other ranks go."""
         self.sessions.close()
         self.thread.stop()
         await self.thread.join()
@@ -88,10 +113,14 @@ class LoadedModel:
         if self._has_crashed:
             return
         try:
-            await asyncio.to_thread(self.runner.close)
+            await asyncio.to_thread(self._close_runner)
         except RunnerLostError as error:
             log.warning("the group's other ranks are lost: %s", error)
             self._owner.on_crash()
+
+    def _close_runner(self) -> None:
+        with self._turn.take():
+            self.runner.close()
 
 
 def _num_tokens(output: SequenceOutput) -> int:

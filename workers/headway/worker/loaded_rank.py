@@ -3,17 +3,16 @@
 import asyncio
 import logging
 import threading
+import time
 from collections.abc import Callable
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.load import LoadReport
 from headway.engine.batch import RunnerLostError
-from headway.runner.parallel.group import RankGroup
-from headway.runner.parallel.listener import Listener
-from headway.runner.parallel.rank_loop import run_rank
-from headway.runner.shard_runner import ShardRunner
 from headway.worker.metrics import TrafficMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
+from headway.worker.runners import RankRunner
 
 log = logging.getLogger(__name__)
 
@@ -21,18 +20,19 @@ _RELEASE_S = 10.0
 
 
 class LoadedRank:
-    """The counterpart of `LoadedModel` on ranks above 0. It ends when the leader releases it, or the process does."""
+    """The counterpart of `LoadedModel` on ranks above 0. It ends when the leader lets it go, or the process does."""
 
-    def __init__(self, order: LoadOrder, *, group: RankGroup, runner: ShardRunner, owner: Owner) -> None:
+    def __init__(self, order: LoadOrder, *, runner: RankRunner, owner: Owner) -> None:
         self.order = order
         self.runner = runner
-        self._group = group
         self._owner = owner
         self._loop = asyncio.get_running_loop()
         self.num_steps = 0  # the leader counts them
         self._is_over = asyncio.Event()
-        self._traffic = TrafficMetrics(order.model, group.traffic, loop=self._loop)
-        threading.Thread(target=self._run, name="rank", daemon=True).start()
+        self._num_calls = 0
+        self._active_at_s = time.monotonic()
+        self._traffic = TrafficMetrics(order.model, runner.traffic, loop=self._loop)
+        threading.Thread(target=self._run, name="release", daemon=True).start()
 
     def refusal(self, worker_id: str) -> FailedPreconditionError:
         """Why requests, blocks and timings are not to be had here."""
@@ -42,8 +42,20 @@ class LoadedRank:
             hint=f"Ask {order.worker_ids[0]}.",
         )
 
+    def report(self, state: str) -> LoadReport:
+        return LoadReport(model=self.order.model, state=state)
+
+    def idle_s(self) -> float:
+        """Seconds since the group was last seen to do a step, by what this rank has sent; from call to call."""
+        num_calls = sum(count.num_calls for count in self.runner.traffic.totals().values())
+        if num_calls != self._num_calls:
+            self._num_calls = num_calls
+            self._active_at_s = time.monotonic()
+        return time.monotonic() - self._active_at_s
+
     async def stop(self, *, grace_s: float = _RELEASE_S) -> None:
         """Returns when the leader has released this rank; where it does not in time, only the process's end helps."""
+        self.runner.end()
         try:
             await asyncio.wait_for(self._is_over.wait(), grace_s)
         except TimeoutError:
@@ -52,7 +64,7 @@ class LoadedRank:
 
     def _run(self) -> None:
         try:
-            run_rank(Listener(self._group), self.runner)
+            self.runner.follow()
         except RunnerLostError as error:
             log.warning("the group is lost: %s", error)
             self._end(self._owner.on_crash)
@@ -60,8 +72,7 @@ class LoadedRank:
             log.exception("a rank's step failed")
             self._end(self._owner.on_crash)
         else:
-            self._group.leave()
-            self._end(self._owner.on_release)
+            self._end(lambda: self._owner.on_release(self.order.model))
 
     def _end(self, tell: Callable[[], None]) -> None:
         def end() -> None:

@@ -1,8 +1,9 @@
 """What a worker is told to load."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from headway.core.latency import LatencyModel
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.engine.config import PreemptionMode
 
@@ -17,7 +18,8 @@ class LoadOrder:
         num_blocks, num_host_blocks: of all the group's cache shards together, which have equally many.
         parallel, rank: of the worker's group, and its place there; rank 0 leads.
         worker_ids: the group's workers, by rank.
-        rendezvous: where the ranks meet, "host:port/epoch"; empty for the leader, which opens it.
+        rendezvous: where the ranks meet, "host:port/number of the model/epoch"; empty for the leader, which opens it.
+        stage_latencies: what a step takes in each stage of the pipeline, on emulated devices; empty on real ones.
         collective_timeout_s: after which a rank that the others wait for counts as dead.
     """
 
@@ -42,10 +44,19 @@ class LoadOrder:
     rendezvous: str = ""
     group_id: str = ""
     collective_timeout_s: float = DEFAULT_COLLECTIVE_TIMEOUT_S
+    stage_latencies: tuple[LatencyModel, ...] = ()
 
     @property
     def is_in_group(self) -> bool:
         return self.parallel.num_ranks > 1
+
+    def shares_group_of(self, other: "LoadOrder") -> bool:
+        """Whether both are for the same workers, in the same order and along the same axes; the layers of stages are a
+        model's own."""
+        if not (self.is_in_group or other.is_in_group):
+            return True  # for the one worker
+        mine, theirs = replace(self.parallel, stage_layers=()), replace(other.parallel, stage_layers=())
+        return (mine, self.rank, self.worker_ids) == (theirs, other.rank, other.worker_ids)
 
     @property
     def num_own_blocks(self) -> int:

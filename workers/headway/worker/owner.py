@@ -2,9 +2,20 @@
 
 from typing import Protocol
 
+from headway.core.line import QueuePolicy
+from headway.encoder.group_line import GroupLine
+
 
 class Owner(Protocol):
-    """Hears on the event loop how a loaded model fares."""
+    """Hears on the event loop how a loaded model fares.
+
+    Attributes:
+        line: which of its models begins next, of those that answer in one pass, and
+        queue_policy: whose request that is.
+    """
+
+    line: GroupLine
+    queue_policy: QueuePolicy
 
     def on_change(self) -> None:
         """Something that load reports tell has changed."""
@@ -12,5 +23,5 @@ class Owner(Protocol):
     def on_crash(self) -> None:
         """It computes nothing any more: the process should end and be restarted."""
 
-    def on_release(self) -> None:
-        """The leader of a rank's group has let it go: nothing is loaded any more."""
+    def on_release(self, model: str) -> None:
+        """The leader of a rank's group has let it go: that model is not loaded any more."""

@@ -66,9 +66,9 @@ async def _compute(loaded: LoadedModel, name: str, token_ids: tuple[int, ...]) -
         prompt_token_ids=token_ids,
         sampling=SamplingParams(max_tokens=1, temperature=0.0),
     )
-    session = Session(loaded.sessions)
+    session = Session()
     try:
-        session.submit([request])
+        session.submit([request], to=loaded.sessions)
         session.finish()
         async with aclosing(session.steps()) as steps:
             async for outputs in steps:

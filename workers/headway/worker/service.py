@@ -1,7 +1,6 @@
 """A worker's life: starting, loading, ready, draining; and what others may ask of it meanwhile."""
 
 import asyncio
-import gc
 import logging
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
@@ -11,20 +10,26 @@ from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.infer import InferRequest
 from headway.core.kv import KvUsage, SequenceBlocks
+from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest
 from headway.core.sharding import Sharding
+from headway.encoder.group_line import GroupLine
 from headway.observe.tracing import Tracing
+from headway.worker.heap import Heap
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Loaded, prepare
+from headway.worker.loading import Loader, Start, loader_of
+from headway.worker.measuring import Measuring
 from headway.worker.order import LoadOrder
 from headway.worker.pins import PinState, set_pins
+from headway.worker.replicas import Replica, Replicas
 from headway.worker.sessions import Session
+from headway.worker.state import WorkerState, state_of
 from headway.worker.transfer.clearance import Clearance
 from headway.worker.transfer.client import WorkerClient
 from headway.worker.transfer.fetch import Fetched, fetch
@@ -32,25 +37,12 @@ from headway.worker.transfer.handoff import Handoff
 from headway.worker.transfer.local import LocalBlocks
 from headway.worker.transfer.move import Mover
 from headway.worker.transfer.prefix import PrefixFetches
-from headway.worker.usage import ids_of, sequences_of, shards_of, usage_of
+from headway.worker.usage import sequences_of, shards_of, usage_of
 
 log = logging.getLogger(__name__)
 
 _QUIET_S = 5.0
 _LAST_RELEASE_S = 1.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WorkerState:
-    """What a worker's lease says: 'starting', 'loading', 'ready', 'draining' or, for a rank that does not lead, 'rank'.
-
-    `model` is empty before it is loaded, `group_id` outside a plan's groups.
-    """
-
-    state: str
-    model: str = ""
-    group_id: str = ""
-    rank: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,7 +54,7 @@ class Drained:
 
 
 class WorkerService:
-    """One worker, and the `Owner` of what it has loaded: at most one model at a time.
+    """One worker, and the `Owner` of what it has loaded. Its models take turns on its device.
 
     Args:
         address: where other processes reach this one.
@@ -71,6 +63,8 @@ class WorkerService:
         on_crashed: called when what was loaded has stopped computing; the process should end and be restarted.
 
     Attributes:
+        measuring: times programs while there are no requests.
+        replicas: of the models that it has loaded.
         has_crashed: so it is, and threads may hang: the process cannot count on an orderly end.
     """
 
@@ -84,73 +78,81 @@ class WorkerService:
         on_state: Callable[[WorkerState], None],
         on_crashed: Callable[[], None],
         tracing: Tracing,
+        queue_policy: QueuePolicy = QueuePolicy.FCFS,
+        has_graphs: bool = True,
     ) -> None:
         self.worker_id = worker_id
         self.hardware = hardware
-        self.state = "starting"
-        self.loaded: Loaded | None = None
+        self.replicas = Replicas(worker_id)
+        self.line = GroupLine()
+        self.queue_policy = queue_policy
         self.is_stopped = False
         self.has_crashed = False
         self._address = address
+        self._loader: Loader | None = None
+        self._has_graphs = has_graphs
+        self._heap = Heap()
         self._workers = workers
         self._on_state = on_state
         self._on_crashed = on_crashed
         self._tracing = tracing
         self._prefixes = PrefixFetches(self.fetch_blocks)
+        self.measuring = Measuring(hardware, idle_s=self._idle_s, quiet_s=_QUIET_S, host=address)
+        self._sessions: set[Session] = set()
         self._loading = asyncio.Lock()
         self._changed = asyncio.Event()
 
+    @property
+    def state(self) -> str:
+        """See `WorkerState`."""
+        return self._describe().state
+
     def require_loaded(self, model: str = "") -> LoadedModel | LoadedEncoder:
-        """The loaded model, if it is `model` (or whichever, when empty); FailedPreconditionError where another worker
-        leads the group."""
-        if self.loaded is None or self.has_crashed:
-            raise UnavailableError(
-                f"Worker {self.worker_id} has no model loaded yet.", hint="Try again in a moment.", retry_after_s=1.0
-            )
-        if isinstance(self.loaded, LoadedRank):
-            raise self.loaded.refusal(self.worker_id)
-        if model and model != self.loaded.order.model:
-            raise NotFoundError(
-                f"Worker {self.worker_id} serves '{self.loaded.order.model}', not '{model}'.", field="model"
-            )
-        return self.loaded
+        """A loaded model, the only one for ''; see `Replicas.require`."""
+        self._check_alive()
+        loaded = self.replicas.require(model).loaded
+        assert not isinstance(loaded, LoadedRank), "that is refused"
+        return loaded
 
     def require_generator(self, model: str = "") -> LoadedModel:
         """The same, where it generates; InvalidArgumentError where it does not."""
-        loaded = self.require_loaded(model)
-        if not isinstance(loaded, LoadedModel):
-            raise InvalidArgumentError(f"The model '{loaded.order.model}' does not generate.", field="model")
-        return loaded
+        self._check_alive()
+        return self.replicas.generator(model)
 
     def require_encoder(self, model: str = "") -> LoadedEncoder:
         """The same, where it gives vectors; InvalidArgumentError where it generates."""
-        loaded = self.require_loaded(model)
-        if not isinstance(loaded, LoadedEncoder):
-            raise InvalidArgumentError(f"The model '{loaded.order.model}' generates text only.", field="model")
-        return loaded
+        self._check_alive()
+        return self.replicas.encoder(model)
 
     async def load(self, order: LoadOrder, *, call: LoadCall) -> None:
-        """Replaces the loaded model."""
+        """Loads a model beside the others, or in place of one of its name."""
+        try:
+            async with self._loading:
+                await self._load(order, call)
+        finally:
+            self._tell_state()
+
+    async def unload(self, model: str) -> None:
+        """Ends a model, and frees its memory; NotFoundError where it is not loaded."""
         async with self._loading:
-            if self.loaded is not None:
-                previous, self.loaded = self.loaded, None
-                await previous.stop()
-            if self.has_crashed:
-                raise UnavailableError(f"Worker {self.worker_id} is ending.", hint="Try again when it is back.")
-            self._set_state("loading", order)
-            started_s = time.perf_counter()
-            try:
-                start = await asyncio.to_thread(prepare, order, self.hardware, address=self._address, call=call)
-            except BaseException:
-                self._set_state("starting")
-                raise
-            self.loaded = start(self, self._tracing)
-            gc.freeze()  # as in `Host.serve`, with what the model has brought
-            self._set_state("rank" if order.rank else "ready", order)
-            log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
+            if self.replicas.get(model) is None:
+                raise NotFoundError(f"Worker {self.worker_id} has not loaded '{model}'.", field="model")
+            await self._remove(model)
+        self._tell_state()
+        log.info("unloaded %s", model)
 
     def open_session(self) -> Session:
-        return Session(self.require_generator().sessions)
+        """A stream; FailedPreconditionError where another worker leads the group."""
+        self._check_alive()
+        self.replicas.check_leads()
+        session = Session()
+        self._sessions.add(session)
+        return session
+
+    def close_session(self, session: Session) -> None:
+        """Its caller has gone."""
+        self._sessions.discard(session)
+        session.close()
 
     def submit(
         self,
@@ -168,9 +170,9 @@ class WorkerService:
             source: who holds more of the prompt than this worker; that is fetched first.
         """
         loaded = self.require_generator(requests[0].model)
-        self._refuse_if_draining()
+        self._refuse_if_draining(loaded.order.model)
         before = None if source is None else self._prefixes.bring(loaded, requests[0].prompt_token_ids, source)
-        session.submit(requests, traceparent=traceparent, before=before)
+        session.submit(requests, to=loaded.sessions, traceparent=traceparent, before=before)
         if decode_target is not None:
             request_ids = [request.request_id for request in requests]
             handoff = Handoff(loaded, request_ids, target=decode_target, client=self._workers)
@@ -179,61 +181,57 @@ class WorkerService:
     async def infer(self, request: InferRequest, *, traceparent: str) -> tuple[bytes, ...]:
         """The vector of each sequence; see `InferCalls.infer`. Refused with UnavailableError while draining."""
         encoder = self.require_encoder(request.model)
-        self._refuse_if_draining()
+        self._refuse_if_draining(encoder.order.model)
         return await encoder.sessions.infer(request, traceparent=traceparent)
 
-    async def usage(self) -> KvUsage:
-        """What the KV blocks are used for just now."""
-        if not isinstance(self.loaded, LoadedModel):
-            return KvUsage(worker_id=self.worker_id, model=self.loaded.order.model if self.loaded else "")
-        order, worker_id = self.loaded.order, self.worker_id
-        return await self.loaded.thread.call(
-            lambda engine: usage_of(engine, worker_id=worker_id, model=order.model, owners=order.shard_owners)
-        )
+    async def usage(self) -> list[KvUsage]:
+        """What each model's KV blocks are used for just now."""
+        return [await self._usage_of(replica) for replica in self.replicas]
 
-    async def sequences(self, request_id: str) -> list[SequenceBlocks]:
-        """The sequences of a request and their block tables; NotFoundError where none is here."""
-        found = await self.require_generator().thread.call(lambda engine: sequences_of(engine, request_id))
-        if not found:
-            raise NotFoundError(f"Request '{request_id}' does not run on {self.worker_id}.", field="request_id")
-        return found
+    async def sequences(self, request_id: str) -> tuple[LoadOrder, list[SequenceBlocks]]:
+        """Whose request it is, its sequences and their block tables; NotFoundError where none is here."""
+        self._check_alive()
+        loaded, _ = await self.replicas.running(request_id)
+        return loaded.order, await loaded.thread.call(lambda engine: sequences_of(engine, request_id))
 
     async def sharding(self) -> Sharding:
-        """How the cache lies on the group, and what attention over this worker's shard has taken."""
-        loaded = self.loaded
+        """How the cache lies on the group, and what attention over this worker's shard has taken.
+
+        Where the worker has several models, each has its cache whole.
+        """
+        loaded = next((replica.loaded for replica in self.replicas), None)
         if loaded is None or isinstance(loaded, LoadedEncoder):
             return Sharding()
         work = loaded.runner.shard_work
         if isinstance(loaded, LoadedRank):
             return Sharding(work=work)
-        shards = await loaded.thread.call(lambda engine: shards_of(engine, loaded.order.shard_owners))
+        owners = loaded.order.shard_owners
+        shards = await loaded.thread.call(lambda engine: shards_of(engine, owners))
         return Sharding(epoch=loaded.epoch, shards=shards, work=work)
 
     async def set_sharding(self, weights: Sequence[float], *, epoch: str) -> None:
-        """Decides how the cache's shards share blocks from now on; see `Engine.set_placement`.
+        """Decides how the shards of the cache with that epoch share blocks from now on; see `Engine.set_placement`.
 
         Raises:
-            FailedPreconditionError: `epoch` is not that of the cache.
+            FailedPreconditionError: there is no such cache (any more).
             InvalidArgumentError: these are no weights for its shards.
         """
-        loaded = self.require_generator()
-        if epoch != loaded.epoch:
-            raise FailedPreconditionError(
-                f"The cache of {self.worker_id} has begun anew.", hint="Ask for its sharding again."
-            )
-        await loaded.thread.call(lambda engine: engine.set_placement(weights))
+        self._check_alive()
+        await self.replicas.by_epoch(epoch).thread.call(lambda engine: engine.set_placement(weights))
 
     async def set_pins(self, model: str, pins: Mapping[str, tuple[int, ...]]) -> list[PinState]:
         """Keeps exactly these prefixes of the model resident; see `headway.worker.pins`."""
         return await set_pins(self.require_generator(model), pins)
 
-    async def measure_step(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
-        """Seconds of one synthetic step; FailedPreconditionError while requests run, or did a moment ago.
+    async def measure_step(
+        self, *, prefill_tokens: int, num_decodes: int, context_tokens: int, model: str = ""
+    ) -> float:
+        """Seconds of one synthetic step; FailedPreconditionError while requests of any model run, or did a moment ago.
 
         A request that arrives meanwhile waits for the step, so steps are measured only where none is likely.
         """
-        loaded = self.require_loaded()
-        if loaded.sessions.idle_s() < _QUIET_S:
+        loaded = self.require_loaded(model)
+        if self.replicas.idle_s() < _QUIET_S:
             raise FailedPreconditionError(
                 f"The worker served requests within the last {_QUIET_S:.0f} s.", hint="Try again when it is idle."
             )
@@ -253,7 +251,7 @@ class WorkerService:
         """Brings another worker's blocks into the prefix cache; see `fetch`. Refused with UnavailableError while
         draining."""
         own = self.own_blocks(model)
-        self._refuse_if_draining()
+        self._refuse_if_draining(own.layout.model)
         source = self._workers.blocks_at(source_endpoint, block_bytes=own.block_bytes)
         started_s = time.monotonic()
         fetched = await fetch(chains, source=source, sink=own, num_sequences=num_sequences)
@@ -264,18 +262,98 @@ class WorkerService:
         """Has a request's sequences go on at another worker; see `Mover.move`."""
         if target.worker_id == self.worker_id:
             raise InvalidArgumentError(f"The request runs on {self.worker_id} already.", field="target")
-        loaded = self.require_generator()
-        request_ids = await loaded.thread.call(lambda engine: ids_of(engine, request_id))
-        if not request_ids:
-            raise NotFoundError(f"Request '{request_id}' does not run on {self.worker_id}.", field="request_id")
+        self._check_alive()
+        loaded, request_ids = await self.replicas.running(request_id)
         return await self._mover(loaded).move(request_ids, target=target)
 
-    async def drain(self, *, deadline_s: float, targets: Sequence[MoveTarget] = ()) -> Drained:
-        """Takes no more sequences; waits until those that run have moved to the targets, or have ended."""
-        loaded = self.loaded
-        if loaded is None or isinstance(loaded, LoadedRank):
-            return Drained()
-        self._set_state("draining", loaded.order)
+    async def drain(self, *, deadline_s: float, targets: Sequence[MoveTarget] = (), model: str = "") -> Drained:
+        """Takes no more sequences of a model, or of any; waits until those that run have moved to the targets, or have
+        ended."""
+        leaving = [replica for replica in self.replicas if model in ("", replica.model) and replica.state != "rank"]
+        for replica in leaving:
+            replica.state = "draining"
+        self._tell_state()
+        drained = await asyncio.gather(*(self._empty(replica, deadline_s, targets) for replica in leaving))
+        return Drained(
+            num_cancelled=sum(each.num_cancelled for each in drained), num_moved=sum(each.num_moved for each in drained)
+        )
+
+    def report(self) -> list[LoadReport]:
+        """One for each model; one that tells the state where there is none."""
+        return [replica.report() for replica in self.replicas] or [LoadReport(state=self.state)]
+
+    def next_change(self) -> Coroutine[None, None, object]:
+        """To await: returns after the next step, load or drain since this call. Take it before reading the state."""
+        return self._changed.wait()
+
+    async def stop(self) -> None:
+        """Cancels what runs; watchers and streams end."""
+        self.is_stopped = True
+        self.on_change()
+        for replica in self.replicas:
+            if isinstance(replica.loaded, LoadedRank):
+                await replica.loaded.stop(grace_s=_LAST_RELEASE_S)
+            else:
+                await replica.loaded.stop()
+        self._end_streams()
+
+    def on_change(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def on_crash(self) -> None:
+        self.has_crashed = True
+        self._end_streams()
+        if not self.is_stopped:
+            self._tell_state()
+        self._on_crashed()
+
+    def on_release(self, model: str) -> None:
+        if self.replicas.remove(model) is not None:  # else another load has been waiting for it
+            self._heap.free()
+            self._tell_state()
+
+    async def _load(self, order: LoadOrder, call: LoadCall) -> None:
+        await self._remove(order.model)
+        self._check_alive()
+        if not all(order.shares_group_of(replica.loaded.order) for replica in self.replicas):
+            raise FailedPreconditionError(
+                f"{self.worker_id} has {self.replicas.names} loaded, on another group of workers than '{order.model}'.",
+                hint="Unload that first, or place the models on the same workers, in the same order and layout.",
+            )
+        self._tell_state()
+        started_s = time.perf_counter()
+        start = await asyncio.to_thread(self._prepare, order, call)
+        self.replicas.add(Replica(start(self, self._tracing), "rank" if order.rank else "ready"))
+        self._heap.keep()
+        log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
+
+    def _prepare(self, order: LoadOrder, call: LoadCall) -> Start:
+        self._loader = self._loader or loader_of(self.hardware, address=self._address, has_graphs=self._has_graphs)
+        return self._loader.prepare(order, call=call)
+
+    async def _remove(self, model: str) -> None:
+        """Stops a model, if it is loaded; its memory is free afterwards."""
+        replica = self.replicas.remove(model)
+        if replica is None:
+            return
+        self.on_change()
+        await replica.loaded.stop()
+        del replica
+        self._heap.free()
+
+    async def _usage_of(self, replica: Replica) -> KvUsage:
+        loaded, worker_id, model = replica.loaded, self.worker_id, replica.model
+        if not isinstance(loaded, LoadedModel):
+            return KvUsage(worker_id=worker_id, model=model)
+        owners = loaded.order.shard_owners
+        return await loaded.thread.call(
+            lambda engine: usage_of(engine, worker_id=worker_id, model=model, owners=owners)
+        )
+
+    async def _empty(self, replica: Replica, deadline_s: float, targets: Sequence[MoveTarget]) -> Drained:
+        loaded = replica.loaded
+        assert not isinstance(loaded, LoadedRank), "its leader is emptied"
         clearance = None
         if targets and isinstance(loaded, LoadedModel):
             clearance = Clearance(loaded, self._mover(loaded), targets=targets)
@@ -286,74 +364,37 @@ class WorkerService:
             num_cancelled = loaded.sessions.cancel_all()
         return Drained(num_cancelled=num_cancelled, num_moved=clearance.num_moved if clearance else 0)
 
-    def report(self) -> LoadReport:
-        if self.loaded is None:
-            return LoadReport(state=self.state)
-        if isinstance(self.loaded, LoadedRank):
-            return LoadReport(model=self.loaded.order.model, state=self.state)
-        if isinstance(self.loaded, LoadedEncoder):
-            return self.loaded.report(self.state)
-        order, stats = self.loaded.order, self.loaded.stats
-        return LoadReport(
-            model=order.model,
-            state=self.state,
-            num_running=stats.num_running,
-            num_waiting=stats.num_waiting,
-            num_pending_prefill_tokens=stats.num_pending_prefill_tokens,
-            num_context_tokens=stats.num_context_tokens,
-            num_blocks=order.num_blocks,
-            num_free_blocks=stats.num_free_blocks + stats.num_cached_blocks,
-            max_num_seqs=order.max_num_seqs,
-            max_num_batched_tokens=order.max_num_batched_tokens,
-            max_model_len=order.max_model_len,
-            block_size=order.block_size,
-            num_preemptions=stats.num_preemptions,
-            num_prefix_hit_tokens=stats.num_prefix_hits,
-            num_prefix_query_tokens=stats.num_prefix_queries,
-            fetch_bytes_per_s=self.loaded.fetch_rate.bytes_per_s,
-        )
-
-    def next_change(self) -> Coroutine[None, None, object]:
-        """To await: returns after the next step, load or drain since this call. Take it before reading the state."""
-        return self._changed.wait()
-
-    async def stop(self) -> None:
-        """Cancels what runs; watchers end."""
-        self.is_stopped = True
-        self.on_change()
-        if isinstance(self.loaded, LoadedRank):
-            await self.loaded.stop(grace_s=_LAST_RELEASE_S)
-        elif self.loaded is not None:
-            await self.loaded.stop()
-
-    def on_change(self) -> None:
-        self._changed.set()
-        self._changed = asyncio.Event()
-
-    def on_crash(self) -> None:
-        self.has_crashed = True
-        if not self.is_stopped:
-            self._set_state("starting")
-        self._on_crashed()
-
-    def on_release(self) -> None:
-        if self.loaded is not None:  # else another load has been waiting for it
-            self.loaded = None
-            self._set_state("starting")
+    def _idle_s(self) -> float | None:
+        """Seconds since the last request, or at a rank that does not lead, since its group's last step; None where
+        nothing is loaded."""
+        if self._loading.locked():
+            return 0.0
+        return min((replica.idle_s for replica in self.replicas), default=None)
 
     def _mover(self, loaded: LoadedModel) -> Mover:
         return Mover(self.worker_id, loaded, client=self._workers)
 
-    def _refuse_if_draining(self) -> None:
-        if self.state == "draining":
-            raise UnavailableError(f"Worker {self.worker_id} is draining.", hint="Another worker takes the request.")
+    def _end_streams(self) -> None:
+        for session in tuple(self._sessions):
+            session.end()
 
-    def _set_state(self, state: str, order: LoadOrder | None = None) -> None:
-        """`order` is what is loaded, or being loaded; None for nothing."""
-        self.state = state
-        if order is None:
-            self._on_state(WorkerState(state=state))
-        else:
-            model = "" if state == "loading" else order.model
-            self._on_state(WorkerState(state=state, model=model, group_id=order.group_id, rank=order.rank))
+    def _check_alive(self) -> None:
+        if self.has_crashed:
+            raise UnavailableError(
+                f"Worker {self.worker_id} is ending.", hint="Try again when it is back.", retry_after_s=1.0
+            )
+
+    def _refuse_if_draining(self, model: str) -> None:
+        if self.replicas.require(model).state == "draining":
+            raise UnavailableError(
+                f"Worker {self.worker_id} is draining '{model}'.", hint="Another worker takes the request."
+            )
+
+    def _tell_state(self) -> None:
+        self._on_state(self._describe())
         self.on_change()
+
+    def _describe(self) -> WorkerState:
+        if self.has_crashed:
+            return WorkerState(state="starting")
+        return state_of(self.replicas, is_loading=self._loading.locked())

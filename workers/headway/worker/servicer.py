@@ -10,17 +10,22 @@ from typing import Any, cast
 import grpc
 
 from headway.core.errors import HeadwayError
+from headway.core.hardware.calibration import RankPlace
+from headway.core.hardware.cell import Cell
+from headway.core.latency import LatencyModel
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
+from headway.core.program import Program
 from headway.core.request import SequenceOutput
 from headway.engine.config import PreemptionMode
-from headway.engine.events import BlockEvent, BlockStored
+from headway.engine.events import BlockStored
 from headway.rpc.convert import from_pb, group_from_pb, output_to_pb, to_pb
 from headway.rpc.convert.infer import infer_from_pb
-from headway.rpc.convert.load import load_to_pb
+from headway.rpc.convert.load import loads_to_pb
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
+from headway.worker.block_feeds import BlockFeeds, BlockUpdate
 from headway.worker.load_call import LoadCall
 from headway.worker.order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
 from headway.worker.service import WorkerService
@@ -39,14 +44,26 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def GetWorker(
         self, request: worker_pb2.GetWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetWorkerResponse:
-        service, loaded = self._service, self._service.loaded
+        service, replicas = self._service, list(self._service.replicas)
         response = worker_pb2.GetWorkerResponse(
             worker_id=service.worker_id,
             hardware=to_pb(service.hardware, common_pb2.Hardware),
             state=service.state,
         )
-        if loaded is not None:
-            order = loaded.order
+        for replica in replicas:
+            loaded, order = replica.loaded, replica.loaded.order
+            response.replicas.add(
+                model=order.model,
+                plan_id=order.plan_id,
+                state=replica.state,
+                weight_bytes=loaded.runner.weight_bytes,
+                num_blocks=order.num_blocks,
+                block_size=order.block_size,
+                max_model_len=order.max_model_len,
+                num_steps=loaded.num_steps,
+            )
+        if replicas:
+            loaded, order = replicas[0].loaded, replicas[0].loaded.order
             response.model = order.model
             response.plan_id = order.plan_id
             response.weight_bytes = loaded.runner.weight_bytes
@@ -71,39 +88,57 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         await load
         yield worker_pb2.LoadModelResponse(fraction=1.0, stage="ready", done=True)
 
+    async def UnloadModel(
+        self, request: worker_pb2.UnloadModelRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> worker_pb2.UnloadModelResponse:
+        await self._service.unload(request.model)
+        return worker_pb2.UnloadModelResponse()
+
     async def GenerateTokens(
         self,
         request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest],
         context: grpc.aio.ServicerContext[Any, Any],
     ) -> AsyncIterator[worker_pb2.GenerateTokensResponse]:
+        requests = aiter(request_iterator)
+        first = await anext(requests, None)  # refused while it is written, the caller would not hear why
         session = self._service.open_session()
-        reader = asyncio.create_task(self._read(request_iterator, session))
+        reader = asyncio.create_task(self._read(first, requests, session))
         try:
             async for outputs in session.steps():
                 yield worker_pb2.GenerateTokensResponse(outputs=[_output_to_pb(output) for output in outputs])
         finally:
             reader.cancel()
-            session.close()
+            self._service.close_session(session)
 
-    async def _read(self, request_iterator: AsyncIterator[worker_pb2.GenerateTokensRequest], session: Session) -> None:
-        async for request in request_iterator:
-            if request.WhichOneof("action") == "cancel":
-                session.cancel(request.cancel.request_id)
-                continue
-            group = _group_of(request)
-            if not group.sequences:
-                continue
-            try:
-                self._service.submit(
-                    session,
-                    group_from_pb(group),
-                    traceparent=group.sequences[0].traceparent,
-                    decode_target=from_pb(group.decode_target, MoveTarget) if group.HasField("decode_target") else None,
-                    source=from_pb(group.prefix_source, PrefixSource) if group.HasField("prefix_source") else None,
-                )
-            except HeadwayError as error:
-                session.deliver([Refusal(sequence.request_id, error) for sequence in group.sequences])
+    async def _read(
+        self,
+        first: worker_pb2.GenerateTokensRequest | None,
+        others: AsyncIterator[worker_pb2.GenerateTokensRequest],
+        session: Session,
+    ) -> None:
+        if first is not None:
+            self._take(first, session)
+        async for request in others:
+            self._take(request, session)
         session.finish()
+
+    def _take(self, request: worker_pb2.GenerateTokensRequest, session: Session) -> None:
+        if request.WhichOneof("action") == "cancel":
+            session.cancel(request.cancel.request_id)
+            return
+        group = _group_of(request)
+        if not group.sequences:
+            return
+        try:
+            self._service.submit(
+                session,
+                group_from_pb(group),
+                traceparent=group.sequences[0].traceparent,
+                decode_target=from_pb(group.decode_target, MoveTarget) if group.HasField("decode_target") else None,
+                source=from_pb(group.prefix_source, PrefixSource) if group.HasField("prefix_source") else None,
+            )
+        except HeadwayError as error:
+            session.deliver([Refusal(sequence.request_id, error) for sequence in group.sequences])
 
     async def InferSequences(
         self, request: worker_pb2.InferSequencesRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -117,40 +152,36 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         interval_s = max(request.interval_ms, 1) / 1000
         while not self._service.is_stopped:
             change = self._service.next_change()
-            yield load_to_pb(self._service.report())
+            yield loads_to_pb(self._service.report())
             await asyncio.gather(asyncio.sleep(interval_s), change)
 
     async def WatchBlocks(
         self, request: worker_pb2.WatchBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[worker_pb2.WatchBlocksResponse]:
-        loaded = self._service.require_loaded()
-        number = request.after_sequence_number if request.epoch == loaded.epoch else 0
-        must_snapshot = number == 0
-        while self._service.loaded is loaded and not self._service.is_stopped:
+        positions = {position.epoch: position.after_sequence_number for position in request.others}
+        positions[request.epoch] = request.after_sequence_number
+        feeds = BlockFeeds(positions)
+        while not self._service.is_stopped:
             change = self._service.next_change()
-            batch = None if must_snapshot else loaded.events.since(number)
-            if batch is None:
-                snapshot = loaded.events.snapshot()
-                blocks: tuple[BlockEvent, ...] = snapshot.blocks
-                number = snapshot.last_sequence_number
-                yield _blocks_to_pb(loaded.epoch, number, blocks, snapshot=True)
-            elif batch.events:
-                number = batch.last_sequence_number
-                yield _blocks_to_pb(loaded.epoch, number, batch.events, snapshot=False)
-            must_snapshot = False
+            for update in feeds.updates(self._service.replicas):
+                yield _blocks_to_pb(update)
             await asyncio.gather(asyncio.sleep(_BLOCKS_EVERY_S), change)
 
     async def GetBlocks(
         self, request: worker_pb2.GetBlocksRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetBlocksResponse:
-        return worker_pb2.GetBlocksResponse(usage=to_pb(await self._service.usage(), common_pb2.KvUsage))
+        usages = [to_pb(usage, common_pb2.KvUsage) for usage in await self._service.usage()]
+        first = usages[0] if usages else common_pb2.KvUsage(worker_id=self._service.worker_id)
+        return worker_pb2.GetBlocksResponse(usage=first, usages=usages)
 
     async def GetBlockTables(
         self, request: worker_pb2.GetBlockTablesRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetBlockTablesResponse:
-        sequences = await self._service.sequences(request.request_id)
+        order, sequences = await self._service.sequences(request.request_id)
         return worker_pb2.GetBlockTablesResponse(
-            sequences=[to_pb(sequence, common_pb2.SequenceBlocks) for sequence in sequences]
+            sequences=[to_pb(sequence, common_pb2.SequenceBlocks) for sequence in sequences],
+            model=order.model,
+            block_size=order.block_size,
         )
 
     async def SetPins(
@@ -163,7 +194,8 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def GetSharding(
         self, request: worker_pb2.GetShardingRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.GetShardingResponse:
-        return worker_pb2.GetShardingResponse(sharding=to_pb(await self._service.sharding(), common_pb2.Sharding))
+        sharding = await self._service.sharding()
+        return worker_pb2.GetShardingResponse(sharding=to_pb(sharding, common_pb2.Sharding))
 
     async def SetSharding(
         self, request: worker_pb2.SetShardingRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -178,14 +210,32 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
             prefill_tokens=request.prefill_tokens,
             num_decodes=request.num_decodes,
             context_tokens=request.context_tokens,
+            model=request.model,
         )
         return worker_pb2.MeasureStepResponse(step_s=step_s)
+
+    async def MeasurePrograms(
+        self, request: worker_pb2.MeasureProgramsRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[worker_pb2.MeasureProgramsResponse]:
+        programs = await asyncio.to_thread(lambda: [from_pb(program, Program) for program in request.programs])
+        async with aclosing(self._service.measuring.measure(programs, share=request.share)) as timings:
+            async for timing in timings:
+                yield to_pb(timing, worker_pb2.MeasureProgramsResponse)
+
+    async def MeasureHardware(
+        self, request: worker_pb2.MeasureHardwareRequest, context: grpc.aio.ServicerContext[Any, Any]
+    ) -> AsyncIterator[worker_pb2.MeasureHardwareResponse]:
+        cells = [from_pb(cell, Cell) for cell in request.cells]
+        place = from_pb(request.place, RankPlace) if request.HasField("place") else None
+        async with aclosing(self._service.measuring.calibrate(cells, share=request.share, place=place)) as answers:
+            async for answer in answers:
+                yield to_pb(answer, worker_pb2.MeasureHardwareResponse)
 
     async def Drain(
         self, request: worker_pb2.DrainRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.DrainResponse:
         targets = [from_pb(target, MoveTarget) for target in request.targets]
-        drained = await self._service.drain(deadline_s=request.deadline_s, targets=targets)
+        drained = await self._service.drain(deadline_s=request.deadline_s, targets=targets, model=request.model)
         return to_pb(drained, worker_pb2.DrainResponse)
 
     async def ReadBlocks(
@@ -254,6 +304,7 @@ def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
         rendezvous=request.rendezvous,
         group_id=request.group_id,
         collective_timeout_s=request.collective_timeout_s or DEFAULT_COLLECTIVE_TIMEOUT_S,
+        stage_latencies=tuple(from_pb(latency, LatencyModel) for latency in request.stage_latencies),
     )
 
 
@@ -268,11 +319,14 @@ def _output_to_pb(output: SequenceOutput | Refusal) -> worker_pb2.SequenceOutput
     )
 
 
-def _blocks_to_pb(
-    epoch: str, number: int, events: tuple[BlockEvent, ...], *, snapshot: bool
-) -> worker_pb2.WatchBlocksResponse:
-    response = worker_pb2.WatchBlocksResponse(epoch=epoch, sequence_number=number, snapshot=snapshot)
-    for event in events:
+def _blocks_to_pb(update: BlockUpdate) -> worker_pb2.WatchBlocksResponse:
+    response = worker_pb2.WatchBlocksResponse(
+        model=update.model,
+        epoch=update.epoch,
+        sequence_number=update.sequence_number,
+        snapshot=update.snapshot,
+    )
+    for event in update.events:
         if isinstance(event, BlockStored):
             response.events.add(
                 kind=worker_pb2.BlockEvent.KIND_STORED,

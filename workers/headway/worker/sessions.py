@@ -34,30 +34,29 @@ class _Entry:
 
 
 class Session:
-    """One caller's stream. Its sequences are cancelled when it closes."""
+    """One caller's stream, for sequences of any of the worker's models. They are cancelled when it closes."""
 
-    def __init__(self, sessions: "Sessions") -> None:
-        self._sessions = sessions
+    def __init__(self) -> None:
         self._queue: asyncio.Queue[list[SequenceOutput | Refusal] | None] = asyncio.Queue()
-        self._request_ids: set[str] = set()
+        self._sessions: dict[str, Sessions] = {}  # where each sequence runs, by request id
         self._is_finished = False  # the caller submits no more
-        sessions.opened.add(self)
 
     def submit(
         self,
         requests: Sequence[GenerationRequest],
         *,
+        to: "Sessions",
         traceparent: str = "",
         before: Coroutine[Any, Any, None] | None = None,
     ) -> None:
         """Queues a group, the sequences of one prompt, once `before` has returned."""
-        self._request_ids.update(request.request_id for request in requests)
-        self._sessions.submit(self, requests, traceparent, before=before)
+        self._sessions.update((request.request_id, to) for request in requests)
+        to.submit(self, requests, traceparent, before=before)
 
     def cancel(self, request_id: str) -> None:
-        if request_id in self._request_ids:
-            self._request_ids.discard(request_id)
-            self._sessions.cancel(request_id)
+        sessions = self._sessions.pop(request_id, None)
+        if sessions is not None:
+            sessions.cancel(request_id)
             self._end_if_done()
 
     def finish(self) -> None:
@@ -66,8 +65,7 @@ class Session:
         self._end_if_done()
 
     def close(self) -> None:
-        self._sessions.opened.discard(self)
-        for request_id in tuple(self._request_ids):
+        for request_id in tuple(self._sessions):
             self.cancel(request_id)
 
     async def steps(self) -> AsyncGenerator[list[SequenceOutput | Refusal], None]:
@@ -78,7 +76,7 @@ class Session:
     def deliver(self, outputs: list[SequenceOutput | Refusal]) -> None:
         for output in outputs:
             if isinstance(output, Refusal) or output.finish_reason is not None:
-                self._request_ids.discard(output.request_id)
+                self._sessions.pop(output.request_id, None)
         self._queue.put_nowait(outputs)
         self._end_if_done()
 
@@ -87,16 +85,12 @@ class Session:
         self._queue.put_nowait(None)
 
     def _end_if_done(self) -> None:
-        if self._is_finished and not self._request_ids:
+        if self._is_finished and not self._sessions:
             self.end()
 
 
 class Sessions:
-    """Which stream each running sequence belongs to.
-
-    Attributes:
-        opened: the streams.
-    """
+    """Which stream each running sequence of a model belongs to."""
 
     def __init__(
         self, engine_thread: EngineThread[Engine], *, loop: asyncio.AbstractEventLoop, tracing: Tracing
@@ -105,7 +99,6 @@ class Sessions:
         self._loop = loop
         self._tracing = tracing
         self._entries: dict[str, _Entry] = {}
-        self.opened: set[Session] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._idle = asyncio.Event()
         self._idle.set()
@@ -202,12 +195,10 @@ class Sessions:
         return await self._engine_thread.call(end)
 
     def close(self) -> None:
-        """Cancels every sequence and ends every stream: the model goes away, callers open new ones."""
+        """Cancels every sequence: the model goes away."""
         self.cancel_all()
         for task in tuple(self._tasks):
             task.cancel()
-        for session in tuple(self.opened):
-            session.end()
 
     def publish(self, outputs: list[SequenceOutput], *, step_s: float) -> None:
         """Hands each output to its stream, one message per stream."""

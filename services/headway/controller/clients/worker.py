@@ -1,12 +1,13 @@
 """Calls to workers."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from headway.controller.clients.call import calling
 from headway.controller.reconcile import Work
 from headway.core.cluster import Hardware
-from headway.core.errors import UnavailableError
+from headway.core.errors import NotFoundError, UnavailableError
 from headway.core.move import MoveTarget
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.peers import Peers
@@ -14,17 +15,22 @@ from headway.v1 import worker_pb2, worker_pb2_grpc
 
 _CALL_TIMEOUT_S = 5.0
 _DRAIN_MARGIN_S = 5.0
+_UNLOAD_TIMEOUT_S = 30.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What a worker says of itself; `model` and `plan_id` are empty where nothing is loaded, `group_epoch` where it
-    is no part of a group of several."""
+    """What a worker says of itself.
+
+    Attributes:
+        plan_ids: where each of its models comes from that is not being drained.
+        leaving: models that are being drained, or have been.
+        group_epoch: empty where it is no part of a group of several.
+    """
 
     hardware: Hardware
-    state: str
-    model: str
-    plan_id: str
+    plan_ids: Mapping[str, str]
+    leaving: Sequence[str]
     group_epoch: str
 
 
@@ -59,9 +65,8 @@ class WorkerClient:
             )
         return WorkerReport(
             hardware=from_pb(response.hardware, Hardware),
-            state=response.state,
-            model=response.model,
-            plan_id=response.plan_id,
+            plan_ids={replica.model: replica.plan_id for replica in response.replicas if replica.state != "draining"},
+            leaving=[replica.model for replica in response.replicas if replica.state == "draining"],
             group_epoch=response.group_epoch,
         )
 
@@ -81,7 +86,9 @@ class WorkerClient:
             rank: the worker's, in the group.
             rendezvous: the leader's; empty for the leader.
         """
-        request = worker_pb2.LoadModelRequest(plan_id=plan_id, rank=rank, rendezvous=rendezvous, **asdict(work))
+        fields = asdict(work)
+        del fields["memory_bytes"]
+        request = worker_pb2.LoadModelRequest(plan_id=plan_id, rank=rank, rendezvous=rendezvous, **fields)
         done = False
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
             async for response in stub.LoadModel(request, metadata=self._peers.metadata):
@@ -92,10 +99,22 @@ class WorkerClient:
         if not done:
             raise UnavailableError(f"Loading {work.model} ended before it was done.", hint="It is tried again.")
 
-    async def drain(self, endpoint: str, *, deadline_s: float, targets: Sequence[MoveTarget] = ()) -> Drained:
-        """Returns when the worker is idle: its sequences have ended, or gone on at the targets."""
+    async def unload(self, endpoint: str, model: str) -> None:
+        """Returns when the worker has freed what the model took; also where it had nothing of it."""
+        with suppress(NotFoundError):
+            async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
+                request = worker_pb2.UnloadModelRequest(model=model)
+                await stub.UnloadModel(request, timeout=_UNLOAD_TIMEOUT_S, metadata=self._peers.metadata)
+
+    async def drain(
+        self, endpoint: str, *, deadline_s: float, targets: Sequence[MoveTarget] = (), model: str = ""
+    ) -> Drained:
+        """Returns when nothing of the model, or nothing at all, runs on the worker: sequences have ended, or gone on at
+        the targets."""
         request = worker_pb2.DrainRequest(
-            deadline_s=deadline_s, targets=[to_pb(target, worker_pb2.MoveTarget) for target in targets]
+            deadline_s=deadline_s,
+            targets=[to_pb(target, worker_pb2.MoveTarget) for target in targets],
+            model=model,
         )
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
             response = await stub.Drain(request, timeout=deadline_s + _DRAIN_MARGIN_S, metadata=self._peers.metadata)

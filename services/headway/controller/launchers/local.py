@@ -1,20 +1,28 @@
 """Processes on this machine.
 
 Each runs in a session of its own, so neither a crash of the controller nor Ctrl-C in its terminal takes it along. Its
-output is appended to `NAME.log`.
+output is appended to `NAME.log`. What has modules to preload is forked from a process that has them: to import torch
+takes seconds, to fork takes none, and so a worker that died is back at once.
 """
 
 import asyncio
+import logging
 import os
 import signal
 import subprocess
 import time
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from headway.controller.launchers.forkserver.forkserver import Forkserver
+from headway.controller.launchers.forkserver.order import Order
 from headway.controller.process import Handle, ProcessSpec
+from headway.core.errors import UnavailableError
+
+log = logging.getLogger(__name__)
 
 _ROTATE_AT_BYTES = 50 * 1024**2
 _POLL_EVERY_S = 0.02
@@ -23,19 +31,38 @@ _SAME_START_S = 2.0
 _LAST_WORDS_BYTES = 4096
 
 
+@dataclass(frozen=True, slots=True)
+class _Forked:
+    """A child of a forkserver; has what we use of `Popen`."""
+
+    server: Forkserver
+    pid: int
+
+    def poll(self) -> int | None:
+        return self.server.exit_status(self.pid)
+
+
 class LocalLauncher:
     """Launches processes here; their logs are in `log_directory`, which is made if it is missing."""
 
     def __init__(self, log_directory: Path) -> None:
         log_directory.mkdir(parents=True, exist_ok=True)
         self._log_directory = log_directory
-        self._children: dict[str, tuple[Handle, subprocess.Popen[bytes]]] = {}  # the latest run of each name
+        self._children: dict[str, tuple[Handle, subprocess.Popen[bytes] | _Forked]] = {}  # the latest run of each name
+        self._forkservers: dict[tuple[tuple[str, str], ...], Forkserver] = {}  # by their runtime
 
     def log_path(self, name: str) -> Path:
         return self._log_directory / f"{name}.log"
 
     async def launch(self, spec: ProcessSpec) -> Handle:
-        child = await asyncio.to_thread(self._start, spec)
+        path = self.log_path(spec.name)
+        if path.exists() and path.stat().st_size > _ROTATE_AT_BYTES:
+            path.replace(path.with_suffix(".log.1"))
+        path.touch()
+        if spec.preload:
+            child = await asyncio.to_thread(_fork, self._forkserver(spec), spec, path)
+        else:
+            child = await asyncio.to_thread(_start, spec, path)
         handle = Handle(name=spec.name, pid=child.pid, started_at_s=_started_at_s(child.pid))
         self._children[spec.name] = handle, child
         return handle
@@ -64,32 +91,56 @@ class LocalLauncher:
 
     async def last_words(self, handle: Handle) -> str:
         child, path = self._child(handle), self.log_path(handle.name)
-        code = "unknown" if child is None or child.poll() is None else child.returncode
+        status = None if child is None else child.poll()
+        code = "unknown" if status is None else status
         last_line = _tail(path).rpartition("\n")[-1]
         return f"Exit status {code}; the end of {path}: {last_line}"
 
-    def _child(self, handle: Handle) -> subprocess.Popen[bytes] | None:
-        """None for a process that an earlier controller launched: it is not ours to wait for."""
+    def _child(self, handle: Handle) -> subprocess.Popen[bytes] | _Forked | None:
+        """None for a process that an earlier controller or a lost forkserver launched: it is not ours to wait for."""
         known, child = self._children.get(handle.name, (None, None))
-        return child if known == handle else None
-
-    def _start(self, spec: ProcessSpec) -> subprocess.Popen[bytes]:
-        path = self.log_path(spec.name)
-        if path.exists() and path.stat().st_size > _ROTATE_AT_BYTES:
-            path.replace(path.with_suffix(".log.1"))
-        with path.open("ab") as log:
-            child = subprocess.Popen(
-                spec.command,
-                stdin=subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                env=os.environ | spec.environment,
-                start_new_session=True,
-            )
-        if spec.niceness:
-            with suppress(ProcessLookupError):  # before it has threads: each inherits from the one that starts it
-                os.setpriority(os.PRIO_PROCESS, child.pid, os.nice(0) + spec.niceness)
+        if known != handle or (isinstance(child, _Forked) and not child.server.is_alive):
+            return None
         return child
+
+    def _forkserver(self, spec: ProcessSpec) -> Forkserver:
+        key = tuple(sorted(spec.runtime.items()))
+        server = self._forkservers.get(key)
+        if server is None or not server.is_alive:
+            server = self._forkservers[key] = Forkserver(spec.runtime)
+        return server
+
+
+def _fork(server: Forkserver, spec: ProcessSpec, log_path: Path) -> subprocess.Popen[bytes] | _Forked:
+    """Blocks while the forkserver imports what it has not yet."""
+    order = Order(
+        preload=spec.preload,
+        command=spec.command,
+        environment=os.environ | spec.environment | spec.runtime,
+        log_path=str(log_path),
+        niceness=spec.niceness,
+    )
+    try:
+        return _Forked(server, server.fork(order))
+    except UnavailableError as error:
+        log.warning("%s is started without a forkserver: %s", spec.name, error)
+        return _start(spec, log_path)
+
+
+def _start(spec: ProcessSpec, log_path: Path) -> subprocess.Popen[bytes]:
+    with log_path.open("ab") as output:
+        child = subprocess.Popen(
+            spec.command,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            env=os.environ | spec.environment | spec.runtime,
+            start_new_session=True,
+        )
+    if spec.niceness:
+        with suppress(ProcessLookupError):  # before it has threads: each inherits from the one that starts it
+            os.setpriority(os.PRIO_PROCESS, child.pid, os.nice(0) + spec.niceness)
+    return child
 
 
 def _started_at_s(pid: int) -> float:

@@ -1,10 +1,16 @@
 """All hardware that is known without measuring."""
 
+import re
 from dataclasses import dataclass
 
 from headway.core.catalogue.device import Device, Link, Node
 from headway.core.cluster import Hardware
 from headway.core.errors import NotFoundError
+
+
+def is_named(name: str, text: str) -> bool:
+    """Whether a device's name is part of a longer one: 'A100' of 'A100-SXM4', not of 'A1000'."""
+    return re.search(rf"{re.escape(name)}(?!\d)", text) is not None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,14 +24,17 @@ class Catalogue:
     def device_of(self, hardware: Hardware) -> Device:
         """The device of that kind with the longest name in the hardware's own: 'A100-SXM4-40GB' before 'A100'.
 
-        Of equally long ones the last, which is the user's. NotFoundError where none fits.
+        Of equally long ones the last, which is the user's. An emulated one is the device of that very name.
+        NotFoundError where none fits.
         """
+        if hardware.is_emulated:
+            return self.device(hardware.name)
         kind = "cpu" if hardware.device == "cpu" else "gpu"
         fitting = [
             (len(name), number, device)
             for number, device in enumerate(self.devices.values())
             for name in device.names
-            if device.kind == kind and name in hardware.name
+            if device.kind == kind and is_named(name, hardware.name)
         ]
         if not fitting:
             raise NotFoundError(

@@ -1,5 +1,6 @@
 """A client's request to an encoder, tokenised and checked, and its answer."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -8,7 +9,7 @@ from numpy.typing import NDArray
 
 from headway.core.infer import InferRequest, InferSequence
 from headway.core.slo import Slo
-from headway.gateway.job import Arrival, merge_slo
+from headway.gateway.job import Arrival
 from headway.gateway.model import ServedModel
 
 
@@ -27,11 +28,20 @@ class InferJob:
     sequences: tuple[InferSequence, ...]
     slo: Slo
     arrived_s: float
+    priority: int = 0
+    tenant: str = ""
     traceparent: str = ""
 
-    @property
-    def request(self) -> InferRequest:
-        return InferRequest(request_id=self.request_id, model=self.model.name, sequences=self.sequences)
+    def request(self, *, now_s: float, answer_overhead_s: float = 0.0) -> InferRequest:
+        """As a worker gets it that is asked now, to be done so long before the client's deadline."""
+        bound_s = self.slo.wait_s - answer_overhead_s
+        return InferRequest(
+            request_id=self.request_id,
+            model=self.model.name,
+            sequences=self.sequences,
+            slo_s=max(0.0, self.arrived_s + bound_s - now_s) if bound_s < math.inf else None,
+            priority=self.priority,
+        )
 
     @property
     def num_tokens(self) -> int:
@@ -58,7 +68,9 @@ def make_infer_job(
         request_id=request_id,
         model=model,
         sequences=tuple(sequences),
-        slo=merge_slo(arrival.slo, model.slo),
+        slo=arrival.slo.over(model.slo),
+        priority=arrival.priority,
+        tenant=arrival.tenant,
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,
     )

@@ -30,12 +30,16 @@ class Inferrer:
 
     Args:
         resume_timeout_s: how long a job whose worker died waits for another.
+        answer_overhead_s: of a request's bound, what is not the worker's to use.
     """
 
-    def __init__(self, *, router: Router, workers: Workers, resume_timeout_s: float) -> None:
+    def __init__(
+        self, *, router: Router, workers: Workers, resume_timeout_s: float, answer_overhead_s: float = 0.0
+    ) -> None:
         self._router = router
         self._workers = workers
         self._resume_timeout_s = resume_timeout_s
+        self._answer_overhead_s = answer_overhead_s
         self._metrics: dict[str, ModelMetrics] = {}
 
     async def infer(self, job: InferJob) -> InferAnswer:
@@ -50,13 +54,18 @@ class Inferrer:
             answer = await self._run(job, watch)
         except HeadwayError as error:
             was_refused = isinstance(error, ResourceExhaustedError)
-            metrics.observe_failure(error.code, slo=job.slo, was_refused=was_refused)
+            metrics.observe_failure(error.code, slo=job.slo, tenant=job.tenant, was_refused=was_refused)
             raise
         except asyncio.CancelledError:
             metrics.observe_departure()
             raise
         metrics.observe_success(
-            watch, slo=job.slo, num_prompt_tokens=job.num_tokens, reason="complete", now_s=time.monotonic()
+            watch,
+            slo=job.slo,
+            tenant=job.tenant,
+            num_prompt_tokens=job.num_tokens,
+            reason="complete",
+            now_s=time.monotonic(),
         )
         return answer
 
@@ -68,7 +77,8 @@ class Inferrer:
             lease = await self._router.route(_place_request(job, excluded))
             outcome = Outcome.ERROR
             try:
-                vectors = await self._workers.infer(lease.endpoint, job.request, traceparent=job.traceparent)
+                request = job.request(now_s=time.monotonic(), answer_overhead_s=self._answer_overhead_s)
+                vectors = await self._workers.infer(lease.endpoint, request, traceparent=job.traceparent)
                 watch.note(0, now_s=time.monotonic())
                 outcome = Outcome.COMPLETE
             except asyncio.CancelledError:
@@ -92,6 +102,7 @@ class Inferrer:
                 lease_id=lease.lease_id,
                 outcome=outcome,
                 ttft_s=watch.ttft_s,
+                e2e_s=watch.ttft_s,
                 num_prompt_tokens=job.num_tokens,
                 slo=job.slo,
             )
@@ -107,6 +118,7 @@ def _place_request(job: InferJob, excluded: tuple[str, ...]) -> PlaceRequest:
         max_output_tokens=0,
         num_sequences=1,
         slo=job.slo,
+        priority=job.priority,
         excluded_worker_ids=excluded,
         resumed=bool(excluded),
         traceparent=job.traceparent,

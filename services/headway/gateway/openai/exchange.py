@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from abc import abstractmethod
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from starlette.datastructures import Headers
@@ -53,10 +54,16 @@ class Exchange(Response, Generic[R]):
     async def _answer(self, body: dict[str, Any], headers: Headers, send: Send, *, arrived_s: float) -> None:
         slo = slo_from_headers(headers)
         request = read_request(self._kind, body)
+        if request.slo_ms is not None:
+            slo = replace(slo, e2e_s=request.slo_ms / 1000)
+        tenant = self.service.tenants.find(
+            authorization=headers.get("authorization", ""), name=headers.get("x-headway-tenant", "")
+        )
+        arrival = Arrival(at_s=arrived_s, slo=slo.over(tenant.slo), priority=request.priority, tenant=tenant.name)
         with self.service.tracing.span(
             f"gateway {self._kind.__name__}", traceparent=headers.get("traceparent", ""), model=request.model
         ) as traceparent:
-            await self.reply(request, Arrival(at_s=arrived_s, slo=slo, traceparent=traceparent), send)
+            await self.reply(request, replace(arrival, traceparent=traceparent), send)
 
 
 def slo_from_headers(headers: Headers) -> Slo:

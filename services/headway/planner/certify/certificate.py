@@ -9,10 +9,12 @@ from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.planner.certify.emulation import emulation_violations, profiled_violations
 from headway.planner.certify.encoder import encoder_violations
 from headway.planner.certify.group import group_violations
 from headway.planner.certify.memory import memory_violations, part_of
 from headway.planner.certify.roles import role_violations
+from headway.planner.certify.tenancy import tenancy_violations
 
 
 def find_violations(plan: ServingPlan) -> list[str]:
@@ -21,6 +23,7 @@ def find_violations(plan: ServingPlan) -> list[str]:
         *_identity_violations(plan),
         *_coverage_violations(plan),
         *role_violations(plan),
+        *tenancy_violations(plan),
         *_assignment_violations(plan),
     ]
 
@@ -32,9 +35,10 @@ def _identity_violations(plan: ServingPlan) -> Iterator[str]:
         yield f"The plan was created at {plan.created_at_s} s."
     yield from _repeated("model", [model.name for model in plan.models])
     yield from _repeated("worker", [worker.worker_id for worker in plan.workers])
-    yield from _repeated("group", [assignment.group_id for assignment in plan.assignments])
-    members = [worker_id for assignment in plan.assignments for worker_id in assignment.worker_ids]
-    yield from _repeated("assignment to worker", members)
+    for assignment in plan.assignments:
+        yield from _repeated("worker of a group", list(assignment.worker_ids))
+        if not assignment.group_id:
+            yield "A group has no name."
 
 
 def _repeated(what: str, names: list[str]) -> Iterator[str]:
@@ -65,11 +69,11 @@ def _assignment_violations(plan: ServingPlan) -> Iterator[str]:
         if missing := [name for name in assignment.worker_ids if name not in hardware]:
             yield f"The plan assigns '{assignment.model}' to worker '{missing[0]}', which it does not have."
             continue
-        if unfit := list(group_violations(assignment, model.spec)):
+        if unfit := list(_layout_violations(assignment, model, hardware)):
             yield from (f"{assignment.group_id}: {violation}" for violation in unfit)
             continue  # what a rank should hold is not known
         violations = (
-            *_kind_violations(assignment, model, hardware[worker_id]),
+            *_kind_violations(assignment, model, hardware),
             *_latency_violations(assignment.prediction.latency),
         )
         yield from (f"{worker_id}: {violation}" for violation in violations)
@@ -77,10 +81,20 @@ def _assignment_violations(plan: ServingPlan) -> Iterator[str]:
             yield from _memory_violations(assignment, model.spec, hardware)
 
 
-def _kind_violations(assignment: Assignment, model: ModelDeployment, hardware: Hardware) -> Iterator[str]:
+def _layout_violations(
+    assignment: Assignment, model: ModelDeployment, hardware: Mapping[str, Hardware]
+) -> Iterator[str]:
+    if model.profile:
+        yield from profiled_violations(assignment, hardware)
+    else:
+        yield from group_violations(assignment, model.spec)
+    yield from emulation_violations(assignment, model, hardware)
+
+
+def _kind_violations(assignment: Assignment, model: ModelDeployment, hardware: Mapping[str, Hardware]) -> Iterator[str]:
     """Those of a model that generates, or of one that does not."""
     if model.spec.encoder is not None:
-        yield from encoder_violations(assignment, model, memory_bytes=hardware.memory_bytes)
+        yield from encoder_violations(assignment, model, hardware=hardware)
         return
     yield from _limit_violations(assignment)
     yield from _length_violations(assignment, model)

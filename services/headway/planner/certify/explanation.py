@@ -14,6 +14,7 @@ def explain(plan: ServingPlan) -> list[str]:
     """From the whole to the parts: who serves what, then each group's memory, limits and predictions."""
     return [
         *_explain_replicas(plan),
+        *_explain_sharing(plan),
         *explain_choice(plan),
         *(sentence for assignment in plan.assignments for sentence in _explain_assignment(plan, assignment)),
         *_explain_unused(plan),
@@ -41,13 +42,29 @@ def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
         listed = ", ".join(names)
         yield f"{name} is served by {listed}: {rates[name]:.0f} {kinds[name]} tokens/s expected under full load."
         yield from _explain_roles(name, plan)
-    if len(rates) > 1 and len(plan.assignments) > len(rates):
+    is_shared = len({assignment.worker_id for assignment in plan.assignments}) < len(plan.assignments)
+    if len(rates) > 1 and len(plan.assignments) > len(rates) and not is_shared:
         slowest = min(rates, key=lambda name: rates[name])
         spare = "groups" if plan.assignments[0].ranks else "workers"
         yield (
             f"Spare {spare} went where a token is dearest, as if all models were asked for equally; {slowest} remains "
             "the slowest."
         )
+
+
+def _explain_sharing(plan: ServingPlan) -> Iterator[str]:
+    """Of each place that has several models."""
+    places: dict[str, list[str]] = {}
+    for assignment in plan.assignments:
+        places.setdefault(_place(assignment), []).append(assignment.model)
+    for place, names in places.items():
+        if len(names) > 1:
+            reason = f": there are {len(plan.models)} models for {len(places)} such places"
+            yield (
+                f"{place} serves {', '.join(names[:-1])} and {names[-1]} together"
+                f"{reason if len(places) < len(plan.models) else ''}. They take turns, a step each, first come first "
+                "served; what is expected of each holds while the others are idle."
+            )
 
 
 def _explain_roles(model: str, plan: ServingPlan) -> Iterator[str]:
@@ -71,7 +88,10 @@ def _explain_assignment(plan: ServingPlan, assignment: Assignment) -> Iterator[s
         return
     yield from explain_group(assignment, model.spec)
     for worker, share in zip(workers, assignment.shares, strict=True):
-        yield _explain_memory(worker, share, model)
+        is_shared = len(plan.assignments_of(worker.worker_id)) > 1
+        yield _explain_memory(worker, share, model, is_shared=is_shared)
+        if (sentence := _explain_rest(plan, worker)) and assignment == plan.assignments_of(worker.worker_id)[-1]:
+            yield sentence
     if model.spec.encoder is not None:
         yield from _explain_encoder(assignment, model)
         return
@@ -88,18 +108,36 @@ def _on_all(assignment: Assignment) -> str:
     return f" on its {len(assignment.ranks)} workers together" if assignment.ranks else ""
 
 
-def _explain_memory(worker: PlanWorker, share: Assignment | RankShare, model: ModelDeployment) -> str:
+def _explain_memory(
+    worker: PlanWorker, share: Assignment | RankShare, model: ModelDeployment, *, is_shared: bool
+) -> str:
     hardware = worker.hardware
-    used_bytes = share.weight_bytes + share.reserved_bytes + share.kv_cache_bytes
-    if hardware.device == "cpu":
-        used_bytes += share.host_cache_bytes
+    free = "" if is_shared else f"; {format_bytes(hardware.memory_bytes - _used_bytes(share, worker))} stay free"
     return (
         f"{worker.worker_id} ({hardware.name}, {hardware.num_threads} threads) may use "
         f"{format_bytes(hardware.memory_bytes)}: {format_bytes(share.weight_bytes)} hold {model.name}'s weights in "
         f"{model.spec.quantization or model.spec.dtype}, {format_bytes(share.reserved_bytes)} are kept for the "
-        f"runtime and activations, {format_bytes(share.kv_cache_bytes)} for KV blocks; "
-        f"{format_bytes(hardware.memory_bytes - used_bytes)} stay free."
+        f"runtime and activations, {format_bytes(share.kv_cache_bytes)} for KV blocks{free}."
     )
+
+
+def _explain_rest(plan: ServingPlan, worker: PlanWorker) -> str:
+    """What the models of a shared worker leave; nothing of one that has a single model."""
+    there = plan.assignments_of(worker.worker_id)
+    if len(there) == 1:
+        return ""
+    shares = [assignment.shares[assignment.worker_ids.index(worker.worker_id)] for assignment in there]
+    used_bytes = sum(_used_bytes(share, worker) for share in shares)
+    free_bytes = worker.hardware.memory_bytes - used_bytes
+    return (
+        f"The {len(there)} models of {worker.worker_id} take {format_bytes(used_bytes)} together, the runtime once; "
+        f"{format_bytes(free_bytes)} stay free."
+    )
+
+
+def _used_bytes(share: Assignment | RankShare, worker: PlanWorker) -> int:
+    on_host = share.host_cache_bytes if worker.hardware.device == "cpu" else 0
+    return share.weight_bytes + share.reserved_bytes + share.kv_cache_bytes + on_host
 
 
 def _explain_encoder(assignment: Assignment, model: ModelDeployment) -> Iterator[str]:
@@ -168,7 +206,7 @@ def _origin(prediction: Prediction) -> str:
 
 
 def _explain_unused(plan: ServingPlan) -> Iterator[str]:
-    used = {worker_id for assignment in plan.assignments for worker_id in assignment.worker_ids}
+    used = _used(plan)
     unused = [worker for worker in plan.workers if worker.worker_id not in used]
     size = max((len(assignment.worker_ids) for assignment in plan.assignments), default=1)
     num_alike = Counter(worker.hardware.content_hash for worker in unused)
@@ -177,6 +215,11 @@ def _explain_unused(plan: ServingPlan) -> Iterator[str]:
         if num_alike[worker.hardware.content_hash] < size:
             reason = f"it takes {size} workers of equal hardware to make a group"
         yield f"{worker.worker_id} serves nothing: {reason}."
+
+
+def _used(plan: ServingPlan) -> set[str]:
+    """Workers that serve something."""
+    return {worker_id for assignment in plan.assignments for worker_id in assignment.worker_ids}
 
 
 def _longest_step_s(assignment: Assignment) -> float:

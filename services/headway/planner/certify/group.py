@@ -21,8 +21,8 @@ def group_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
         return
     if not ranks:
         return
-    if spec.encoder is not None:
-        yield "its model does not generate; it runs on one worker."
+    if spec.encoder is not None and parallel.cp > 1:
+        yield "its model does not generate: there are no keys and values for cache shards."
         return
     yield from _leader_violations(assignment)
     yield from _split_violations(parallel.tp * (parallel.cp if parallel.cp_ffn == "tensor" else 1), spec)

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterator
 
+from headway.core.catalogue.figure import Provenance
+from headway.core.links import LinkFigure
 from headway.core.model import ModelSpec
 from headway.core.plan import Assignment
+from headway.core.units import format_bytes, format_duration
 from headway.planner.certify.memory import part_of
 
 
@@ -22,8 +25,28 @@ def explain_group(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
         yield _explain_stages(assignment)
     if parallel.cp > 1:
         yield _explain_shards(assignment)
+    if assignment.links:
+        yield _explain_links(assignment)
     for rank, worker_id in enumerate(assignment.worker_ids):
         yield f"{worker_id} has {_holding(assignment, spec, rank)}."
+
+
+def _explain_links(assignment: Assignment) -> str:
+    figures = "; ".join(
+        f"{link.operation} among {link.num_ranks} {format_duration(link.latency_s)} and "
+        f"{format_bytes(round(link.bytes_per_s))}/s ({_origin(link)})"
+        for link in assignment.links
+    )
+    return f"What its workers exchange is counted with {figures}."
+
+
+def _origin(link: LinkFigure) -> str:
+    error = f"within {link.relative_error:.0%}"
+    if link.provenance is Provenance.MEASURED:
+        return f"measured, {error}, hardware profile {link.profile_id}"
+    if link.profile_id:
+        return f"estimated, {error}, from fewer or more ranks in hardware profile {link.profile_id}"
+    return f"estimated, {error}, from the catalogue"
 
 
 def _explain_parts(assignment: Assignment, spec: ModelSpec) -> str:
@@ -47,7 +70,7 @@ def _explain_stages(assignment: Assignment) -> str:
         reason = f" They have {listed} layers: that was asked for, or it evens out their work, or others would not fit."
     return (
         f"Its {assignment.parallel.pp} stages have the layers one after the other: hidden states go from stage to "
-        f"stage, and each stage has a batch of its own under way.{reason}"
+        f"stage, all compute a part of the logits, and each stage has a batch of its own under way.{reason}"
     )
 
 
@@ -64,12 +87,11 @@ def _explain_shards(assignment: Assignment) -> str:
 
 
 def _holding(assignment: Assignment, spec: ModelSpec, rank: int) -> str:
-    part, cp = part_of(assignment, spec, rank=rank), assignment.parallel.cp
+    part, cp, pp = part_of(assignment, spec, rank=rank), assignment.parallel.cp, assignment.parallel.pp
     last = part.first_layer + part.num_layers - 1
     layers = f"layers {part.first_layer} to {last}" if part.num_layers > 1 else f"layer {last}"
-    ends = " with the embedding" if part.first_layer == 0 else ""
-    if last == spec.num_layers - 1:
-        ends += " and the head" if ends else " with the head"
+    head = "the head" if pp == 1 else f"1/{pp} of the head"
+    ends = f" with the embedding and {head}" if part.first_layer == 0 else f" with {head}"
     kv = f"the keys and values of {part.cached_heads_of(spec)} of {spec.num_kv_heads} KV heads"
     share = f", for 1/{cp} of each sequence" if cp > 1 else ""
     return (

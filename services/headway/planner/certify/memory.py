@@ -17,6 +17,7 @@ class RankPart:
     Attributes:
         first_layer, num_layers: of the whole model, for a worker that serves alone.
         cached: the parts whose keys and values it has, of the tokens on its cache shard.
+        head_index, head_parts: its part of the output head, which all stages share.
     """
 
     index: int
@@ -24,10 +25,15 @@ class RankPart:
     first_layer: int
     num_layers: int
     cached: range
+    head_index: int = 0
+    head_parts: int = 1
 
     def of(self, total: int) -> int:
         """How many of `total` things; the first parts have one more where they don't come out even."""
         return total // self.parts + (self.index < total % self.parts)
+
+    def head_rows_of(self, spec: ModelSpec) -> int:
+        return replace(self, index=self.head_index, parts=self.head_parts).of(spec.vocab_size)
 
     def kv_heads_of(self, spec: ModelSpec) -> int:
         """One at least: where there are fewer heads than parts, several have the same one."""
@@ -54,12 +60,20 @@ def part_of(assignment: Assignment, spec: ModelSpec, *, rank: int) -> RankPart:
     if not assignment.ranks:
         return RankPart(0, 1, 0, spec.num_layers, range(1))
     parallel, share = assignment.parallel, assignment.ranks[rank]
-    index = rank % parallel.tp
-    if parallel.cp_ffn == "data":
-        return RankPart(index, parallel.tp, share.first_layer, share.num_layers, range(index, index + 1))
-    cached = range(index * parallel.cp, (index + 1) * parallel.cp)
-    shard = rank // parallel.tp % parallel.cp
-    return RankPart(cached[shard], parallel.tp * parallel.cp, share.first_layer, share.num_layers, cached)
+    index, parts, cached = rank % parallel.tp, parallel.tp, range(rank % parallel.tp, rank % parallel.tp + 1)
+    if parallel.cp_ffn == "tensor":
+        cached = range(index * parallel.cp, (index + 1) * parallel.cp)
+        index, parts = cached[rank // parallel.tp % parallel.cp], parallel.tp * parallel.cp
+    num_stages_after = rank // (parallel.tp * parallel.cp)
+    return RankPart(
+        index,
+        parts,
+        share.first_layer,
+        share.num_layers,
+        cached,
+        head_index=index * parallel.pp + num_stages_after,
+        head_parts=parts * parallel.pp,
+    )
 
 
 def memory_violations(
@@ -102,12 +116,12 @@ def _least_weight_bytes(spec: ModelSpec, part: RankPart) -> int:
     attention = 2 * spec.hidden_size * query_width + 2 * spec.hidden_size * kv_width
     layers = range(part.first_layer, part.first_layer + part.num_layers)
     matrices = sum(attention + _num_mlp_weights(spec, part, layer) for layer in layers)
-    embedding = part.of(spec.vocab_size) * (spec.embedding_dim or spec.hidden_size)
-    has_embedding, has_head = layers.start == 0, layers.stop == spec.num_layers
-    if has_head and not (spec.tied_embeddings and has_embedding):
-        matrices += embedding
+    row = spec.embedding_dim or spec.hidden_size
+    has_embedding = layers.start == 0
+    if not (spec.tied_embeddings and has_embedding):
+        matrices += part.head_rows_of(spec) * row
     matrix_bytes = matrices * _BYTES_PER_NUMBER[spec.quantization or spec.dtype]
-    return matrix_bytes + (embedding * _BYTES_PER_NUMBER[spec.dtype] if has_embedding else 0)
+    return matrix_bytes + (part.of(spec.vocab_size) * row * _BYTES_PER_NUMBER[spec.dtype] if has_embedding else 0)
 
 
 def _num_mlp_weights(spec: ModelSpec, part: RankPart, layer: int) -> int:

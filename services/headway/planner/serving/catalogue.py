@@ -1,10 +1,15 @@
-"""What devices and the lines between them reach in practice, from the catalogue of hardware."""
+"""What devices and the lines between them reach in practice: from the catalogue, or lines as they were measured."""
 
+import sys
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from headway.core.catalogue import Catalogue, built_in_catalogue
-from headway.core.cluster import Fabric, Hardware
+from headway.core.cluster import Fabric, Hardware, PlanWorker
 from headway.core.errors import InvalidArgumentError
+from headway.core.hardware.profile import LinkProfile
+from headway.core.links import Links, MeasuredLinks, UsualLinks
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,6 +35,7 @@ class Roofline:
         return self.flops * (0.5 if is_float32 else 1.0)
 
 
+_ALL = sys.maxsize
 LOOPBACK = built_in_catalogue().links["loopback"].fabric
 NVLINK = built_in_catalogue().links["NVLink 4"].fabric
 PCIE_4 = built_in_catalogue().links["PCIe 4"].fabric
@@ -67,3 +73,41 @@ def fabric_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Fabric:
     """What usually connects workers of that kind on one machine."""
     known = catalogue or built_in_catalogue()
     return known.links[known.device_of(hardware).link].fabric
+
+
+def links_among(
+    workers: Sequence[PlanWorker], profiles: Sequence[LinkProfile] = (), catalogue: Catalogue | None = None
+) -> Links:
+    """Between the workers of a group: as was measured last on hardware and versions like theirs, else the usual."""
+    hardware = workers[0].hardware
+    num_on = Counter(worker.machine for worker in workers)
+    return _links(
+        [profile for profile in profiles if profile.machine.is_like(hardware)],
+        usual=UsualLinks(fabric=fabric_of(hardware, catalogue)),
+        num_near=min(num_on.values()),
+        are_on_one=len(num_on) == 1,
+    )
+
+
+def links_on(device: str, profiles: Sequence[LinkProfile], catalogue: Catalogue) -> Links:
+    """Between devices of one machine: as was measured last on such, else the usual; NotFoundError for one unknown."""
+    return _links(
+        [profile for profile in profiles if catalogue.device_of(profile.machine.hardware).name == device],
+        usual=UsualLinks(fabric=catalogue.links[catalogue.device(device).link].fabric),
+        num_near=_ALL,
+        are_on_one=True,
+    )
+
+
+def _links(profiles: Sequence[LinkProfile], *, usual: UsualLinks, num_near: int, are_on_one: bool) -> Links:
+    if not profiles:
+        return usual
+    newest = max(profiles, key=lambda profile: profile.created_at_s)
+    return MeasuredLinks(
+        profile_id=newest.machine.profile_id,
+        device=newest.machine.hardware.device,
+        fits=newest.links,
+        usual=usual,
+        num_near=num_near,
+        are_on_one=are_on_one,
+    )

@@ -6,9 +6,11 @@ from dataclasses import replace
 from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.hardware.profile import LinkProfile
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.plan import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
 from headway.core.profile import Profile
+from headway.core.stage_profile import StageProfile
 from headway.planner.serving.layouts import Candidate, choose, judge, layouts_of, weigh, worth
 from headway.planner.serving.plan import make_plan
 
@@ -21,7 +23,9 @@ def choose_plan(
     profiles: Mapping[str, Profile],
     plan_id: str,
     created_at_s: float,
+    stage_profiles: Mapping[str, StageProfile] | None = None,
     current: ServingPlan | None = None,
+    link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> ServingPlan:
     """As `make_plan`, which see, with a layout that the limits leave open.
@@ -38,9 +42,11 @@ def choose_plan(
             workers,
             limits=layout,
             profiles=known,
+            stage_profiles=stage_profiles,
             plan_id=plan_id,
             created_at_s=created_at_s,
             current=current,
+            link_profiles=link_profiles,
             catalogue=catalogue,
         )
 
@@ -92,6 +98,8 @@ def _in_use(current: ServingPlan | None) -> ParallelConfig | None:
 def _longest_len(plan: ServingPlan, assignment: Assignment) -> int:
     model = plan.model(assignment.model)
     assert model is not None, "a plan has the models that it assigns"
+    if model.spec.encoder is not None:
+        return assignment.max_model_len
     return min(model.spec.max_position, assignment.num_blocks * assignment.block_size)
 
 
@@ -100,7 +108,7 @@ def _alternative(candidate: Candidate, verdict: Verdict) -> Alternative:
     return Alternative(
         parallel=candidate.parallel,
         verdict=verdict,
-        num_groups=len(assignments),
+        num_groups=len({assignment.group_id for assignment in assignments}),
         tpot_s=candidate.tpot_s,
         output_tokens_per_s=worth(candidate),
         longest_len=min(_longest_len(candidate.plan, assignment) for assignment in assignments),

@@ -7,14 +7,15 @@ Attention costs decodes the reading of their keys and values, and prefills its p
 tables of all sequences, in a cache-parallel group those of its own blocks only.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
-from headway.core.cluster import Fabric
+from headway.core.links import Links
 from headway.core.mesh import ParallelConfig, Place
 from headway.core.model import ModelSpec
-from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
+from headway.core.shard import head_weight_bytes, shard_kv_bytes_per_token, shard_of, shard_weight_bytes
 from headway.planner.serving.catalogue import Roofline
-from headway.planner.serving.exchange import exchanges_of
+from headway.planner.serving.exchange import Exchange, exchanges_of, head_exchanges_of
 
 _FLOAT32_BYTES = 4
 _LAUNCH_SHARE = 0.5
@@ -90,7 +91,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """Of the slowest rank of one stage."""
+    """Of the slowest rank of one stage, or of the head, in which all stages take part at the same time."""
 
     compute: Terms
     communication: Terms
@@ -110,43 +111,75 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCost:
-    """Of one group; `stages` of its pipeline, the first first."""
+    """Of one group.
+
+    Attributes:
+        stages: of its pipeline, the first first, for their layers.
+        head: from hidden states to tokens. All stages compute logits together, and wait while the leader samples.
+    """
 
     stages: tuple[StageCost, ...]
+    head: StageCost
 
     def step(self, load: StepLoad) -> StepCost:
         """A batch's way through all stages, alone."""
-        return sum((stage.step(load) for stage in self.stages), start=StepCost())
+        return sum((stage.step(load) for stage in self.stages), start=self.head.step(load))
 
     def turn(self, load: StepLoad) -> StepCost:
         """Until every sequence of `load` had its token, where the sequences are split into a batch for each stage and
-        all are under way: the slowest stage sets the pace."""
+        all are under way: the slowest stage sets the pace, and in between all meet for the head."""
         num_stages = len(self.stages)
         share = replace(load, **{field.name: getattr(load, field.name) / num_stages for field in fields(StepLoad)})
         slowest = max((stage.step(share) for stage in self.stages), key=lambda cost: cost.total_s)
-        return slowest.times(num_stages)
+        return (slowest + self.head.step(share)).times(num_stages)
 
 
 def cost_of_group(
-    spec: ModelSpec, parallel: ParallelConfig, *, roofline: Roofline, fabric: Fabric, block_size: int = 16
+    spec: ModelSpec, parallel: ParallelConfig, *, roofline: Roofline, links: Links, block_size: int = 16
 ) -> GroupCost:
     """What steps cost a group of equal devices.
 
     Args:
         roofline: of every device.
-        fabric: between any two of the group.
+        links: between the workers of the group.
         block_size: tokens of a KV block.
     """
     return GroupCost(
         stages=tuple(
             StageCost(
                 compute=_compute(spec, parallel, stage, roofline),
-                communication=_communicate(spec, parallel, stage, fabric),
+                communication=_communicate(exchanges_of(spec, parallel, stage=stage), links),
                 overhead=_manage(spec, parallel, stage, roofline, block_size),
             )
             for stage in range(parallel.pp)
-        )
+        ),
+        head=_head(spec, parallel, roofline, links),
     )
+
+
+def _head(spec: ModelSpec, parallel: ParallelConfig, roofline: Roofline, links: Links) -> StageCost:
+    """Of the leader, whose part is the largest, and which schedules and samples."""
+    if spec.encoder is not None:
+        return StageCost(compute=Terms(), communication=Terms(), overhead=Terms())
+    num_parts = parallel.num_ranks
+    weight_bytes = head_weight_bytes(spec, shard_of(spec, parallel, rank=0))
+    return StageCost(
+        compute=Terms(
+            base_s=weight_bytes / roofline.bytes_per_s, decode_s=_head_flops(spec) / num_parts / _flops(spec, roofline)
+        ),
+        communication=_communicate(head_exchanges_of(spec, parallel), links),
+        overhead=Terms(decode_s=roofline.sequence_overhead_s),
+    )
+
+
+def _head_flops(spec: ModelSpec) -> int:
+    """Of a token."""
+    return 0 if spec.encoder is not None else 2 * spec.vocab_size * (spec.embedding_dim or spec.hidden_size)
+
+
+def _flops(spec: ModelSpec, roofline: Roofline) -> float:
+    is_float32 = spec.dtype_bytes == _FLOAT32_BYTES or (spec.quantization is not None and roofline.widens_quantized)
+    return roofline.flops_in(is_float32=is_float32)
 
 
 def _compute(spec: ModelSpec, parallel: ParallelConfig, stage: int, roofline: Roofline) -> Terms:
@@ -154,44 +187,38 @@ def _compute(spec: ModelSpec, parallel: ParallelConfig, stage: int, roofline: Ro
     rank, num_parts = parallel.rank_of(Place(stage, 0, 0)), parallel.tp * parallel.cp  # first parts are the largest
     in_attention = replace(parallel, cp_ffn="data")  # a rank's part of the cache has all heads that it sees
     shard = shard_of(spec, in_attention, rank=rank)
-    is_float32 = spec.dtype_bytes == _FLOAT32_BYTES or (spec.quantization is not None and roofline.widens_quantized)
-    flops = roofline.flops_in(is_float32=is_float32)
-    is_encoder = spec.encoder is not None
-    head_flops = 0 if is_encoder else 2 * spec.vocab_size * (spec.embedding_dim or spec.hidden_size)
-    layer_flops = (spec.flops_per_token - head_flops) * len(shard.layers) / spec.num_layers
+    flops, is_encoder = _flops(spec, roofline), spec.encoder is not None
+    layer_flops = (spec.flops_per_token - _head_flops(spec)) * len(shard.layers) / spec.num_layers
     num_heads = len(shard.query_heads)
     pair_flops = 4 * len(shard.layers) * num_heads * spec.head_dim / parallel.cp  # q.k and p.v
-    weight_bytes = shard_weight_bytes(spec, shard_of(spec, parallel, rank=rank))
+    own = shard_of(spec, parallel, rank=rank)
+    weight_bytes = shard_weight_bytes(spec, own) - (0 if is_encoder else head_weight_bytes(spec, own))
     kv_bytes = shard_kv_bytes_per_token(spec, shard) / parallel.cp
     partial_bytes = 0  # written by each cache shard, and read where they are merged
     if parallel.cp > 1:
         partial_bytes = 2 * len(shard.layers) * num_heads * (spec.head_dim + 1) * _FLOAT32_BYTES
     token_s = layer_flops / num_parts / flops + partial_bytes / roofline.bytes_per_s
-    head_s = head_flops * shard.is_last / num_parts / flops
     return Terms(
         base_s=weight_bytes / roofline.bytes_per_s,
         token_s=token_s,
         pair_s=(2 if is_encoder else 1) * pair_flops / flops,
-        decode_s=0.0 if is_encoder else token_s + head_s,
+        decode_s=0.0 if is_encoder else token_s,
         context_s=kv_bytes / roofline.bytes_per_s,
     )
 
 
-def _communicate(spec: ModelSpec, parallel: ParallelConfig, stage: int, fabric: Fabric) -> Terms:
-    exchanges = exchanges_of(spec, parallel, stage=stage)
-    token_s = sum(exchange.wire_s(exchange.token_bytes, fabric) for exchange in exchanges)
-    wanted_s = sum(exchange.wire_s(exchange.wanted_bytes, fabric) for exchange in exchanges)
+def _communicate(exchanges: Sequence[Exchange], links: Links) -> Terms:
+    token_s = sum(exchange.wire_s(exchange.token_bytes, links) for exchange in exchanges)
+    wanted_s = sum(exchange.wire_s(exchange.wanted_bytes, links) for exchange in exchanges)
     return Terms(
-        base_s=sum(exchange.base_s(fabric) for exchange in exchanges), token_s=token_s, decode_s=token_s + wanted_s
+        base_s=sum(exchange.base_s(links) for exchange in exchanges), token_s=token_s, decode_s=token_s + wanted_s
     )
 
 
 def _manage(spec: ModelSpec, parallel: ParallelConfig, stage: int, roofline: Roofline, block_size: int) -> Terms:
     shard = shard_of(spec, parallel, rank=parallel.rank_of(Place(stage, 0, 0)))
     launched = 1 - _LAUNCH_SHARE + _LAUNCH_SHARE * len(shard.layers) / spec.num_layers
-    decodes = spec.encoder is None
     return Terms(
         base_s=launched * roofline.step_overhead_s,
-        decode_s=roofline.sequence_overhead_s * (shard.is_last and decodes),  # the leader schedules and samples
-        context_s=roofline.table_entry_s / block_size / parallel.cp * decodes,
+        context_s=roofline.table_entry_s / block_size / parallel.cp * (spec.encoder is None),
     )

@@ -7,8 +7,9 @@ part. `benchmarks/parallel/volume.py` has them for every rank, and is what the r
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import chain
 
-from headway.core.cluster import Fabric
+from headway.core.links import LinkFigure, Links
 from headway.core.mesh import ParallelConfig, Place
 from headway.core.model import ModelSpec
 from headway.core.shard import ModelShard, shard_of
@@ -33,26 +34,63 @@ class Exchange:
     token_bytes: float = 0.0
     wanted_bytes: float = 0.0
 
-    def base_s(self, fabric: Fabric) -> float:
-        """Seconds of a step's calls, however little they carry."""
-        return self.num_calls * fabric.collective_s(0, num_ranks=self.num_ranks)
+    def figure(self, links: Links) -> LinkFigure:
+        return links.figure(self.operation, num_ranks=self.num_ranks)
 
-    def wire_s(self, num_bytes: float, fabric: Fabric) -> float:
+    def base_s(self, links: Links) -> float:
+        """Seconds of a step's calls, however little they carry."""
+        return self.num_calls * self.figure(links).latency_s
+
+    def wire_s(self, num_bytes: float, links: Links) -> float:
         """Seconds for what leaves each rank; in a gather all of it comes in at the leader."""
         num_senders = self.num_ranks - 1 if self.operation == "gather" else 1
-        return num_senders * num_bytes / fabric.bytes_per_s
+        return num_senders * num_bytes / self.figure(links).bytes_per_s
 
 
 def exchanges_of(spec: ModelSpec, parallel: ParallelConfig, *, stage: int) -> tuple[Exchange, ...]:
-    """Those that a rank of a stage takes part in, in the order of the network."""
+    """Those that a rank of a stage takes part in for its layers, in the order of the network."""
     shard = shard_of(spec, parallel, rank=parallel.rank_of(Place(stage, 0, 0)))
     exchanges = (
         *_exchange_weights(spec, parallel, shard),
         *_exchange_cache(spec, parallel, shard),
-        *_exchange_logits(spec, parallel, shard),
         *_pass_on(spec, parallel, shard),
     )
     return tuple(exchange for exchange in exchanges if exchange.num_ranks > 1)
+
+
+def head_exchanges_of(spec: ModelSpec, parallel: ParallelConfig) -> tuple[Exchange, ...]:
+    """Those that all stages take part in for the logits: the wanted tokens' hidden states from the last stage, and the
+    logits to the leader, along the vocabulary and, where shards have tokens of their own, along these."""
+    num_hidden, parts, own = spec.embedding_dim or spec.hidden_size, weight_parts(parallel), own_share(parallel)
+    num_ranks = parts * parallel.pp
+    exchanges = (
+        Exchange(
+            operation="all_gather",
+            num_ranks=num_ranks if parallel.pp > 1 else 1,
+            num_calls=1,
+            wanted_bytes=own * (num_ranks - 1) * num_hidden * spec.dtype_bytes,
+        ),
+        Exchange(
+            operation="gather",
+            num_ranks=num_ranks,
+            num_calls=1,
+            wanted_bytes=own * -(-spec.vocab_size // num_ranks) * _FLOAT32_BYTES,
+        ),
+        Exchange(
+            operation="gather",
+            num_ranks=parallel.cp if own < 1 else 1,
+            num_calls=1,
+            wanted_bytes=own * spec.vocab_size * _FLOAT32_BYTES,
+        ),
+    )
+    return tuple(exchange for exchange in exchanges if exchange.num_ranks > 1)
+
+
+def figures_of(spec: ModelSpec, parallel: ParallelConfig, links: Links) -> tuple[LinkFigure, ...]:
+    """Of every collective of a step, each once."""
+    stages = (exchanges_of(spec, parallel, stage=stage) for stage in range(parallel.pp))
+    exchanges = chain(*stages, () if spec.encoder is not None else head_exchanges_of(spec, parallel))
+    return tuple(dict.fromkeys(exchange.figure(links) for exchange in exchanges))
 
 
 def own_share(parallel: ParallelConfig) -> float:
@@ -66,11 +104,11 @@ def weight_parts(parallel: ParallelConfig) -> int:
 
 
 def _exchange_weights(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
-    """The embedding, and in each layer what attention and MLP give, are summed; the last layer goes on with the wanted
-    tokens only."""
+    """The embedding, and in each layer what attention and MLP give, are summed; a decoder's last layer goes on with the
+    wanted tokens only."""
     parts = weight_parts(parallel)
     ring = own_share(parallel) * 2 * (parts - 1) / parts * spec.dtype_bytes
-    num_whole = 2 * (len(shard.layers) - shard.is_last)
+    num_whole = 2 * (len(shard.layers) - (shard.is_last and spec.encoder is None))
     width = num_whole * spec.hidden_size + shard.is_first * (spec.embedding_dim or spec.hidden_size)
     yield Exchange(
         operation="all_reduce",
@@ -107,18 +145,6 @@ def _given_heads(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -
         return num_heads * (parallel.cp - 1) / parallel.cp
     last = parallel.rank_of(Place(0, parallel.cp - 1, 0))  # the shard that keeps the fewest for itself
     return num_heads - len(shard_of(spec, parallel, rank=last).query_heads)
-
-
-def _exchange_logits(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:
-    """To the leader: along the vocabulary, and where shards have tokens of their own along these."""
-    if not shard.is_last:
-        return
-    parts, own = weight_parts(parallel), own_share(parallel)
-    part_bytes = -(-spec.vocab_size // parts) * _FLOAT32_BYTES
-    yield Exchange(operation="gather", num_ranks=parts, num_calls=1, wanted_bytes=own * part_bytes)
-    if own < 1:
-        whole_bytes = own * spec.vocab_size * _FLOAT32_BYTES
-        yield Exchange(operation="gather", num_ranks=parallel.cp, num_calls=1, wanted_bytes=whole_bytes)
 
 
 def _pass_on(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[Exchange]:

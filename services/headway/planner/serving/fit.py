@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.core.cluster import Fabric
+from headway.core.links import UsualLinks
 from headway.core.mesh import SINGLE
 from headway.core.model import ModelSpec
 from headway.core.profile import StepMeasurement
@@ -25,7 +26,7 @@ _UNITS = (
     replace(_NOTHING, step_overhead_s=1.0),
     replace(_NOTHING, sequence_overhead_s=1.0),
 )
-_NO_FABRIC = Fabric(latency_s=0.0, bytes_per_s=math.inf)
+_NO_LINKS = UsualLinks(fabric=Fabric(latency_s=0.0, bytes_per_s=math.inf))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +102,7 @@ def _seconds(spec: ModelSpec, measurement: StepMeasurement, roofline: Roofline) 
         prefill_tokens=measurement.prefill_tokens,
         prefill_context=measurement.context_tokens,
     )
-    return cost_of_group(spec, SINGLE, roofline=roofline, fabric=_NO_FABRIC).step(load).total_s
+    return cost_of_group(spec, SINGLE, roofline=roofline, links=_NO_LINKS).step(load).total_s
 
 
 def _solve(features: Array, seconds: Array, *, weights: Array) -> Array:

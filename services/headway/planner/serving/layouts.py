@@ -7,6 +7,7 @@ its objective is best; of those that come near it, the one with the least time p
 another gains clearly: a change loads every model anew.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -58,14 +59,16 @@ def layouts_of(models: Sequence[ModelDeployment], *, num_workers: int) -> Iterat
 
 
 def weigh(plan: ServingPlan) -> Candidate:
-    """What a plan with estimates is worth."""
+    """What a plan with estimates is worth; models that share a group have an equal part of its time each."""
     rates = {model.name: 0.0 for model in plan.models}
     rates_at_slo = dict(rates)
+    num_sharing = Counter(assignment.worker_id for assignment in plan.assignments)
     for assignment in plan.assignments:
         model = plan.model(assignment.model)
         assert model is not None, "a plan has the models that it assigns"
-        rates[model.name] += rate_of(assignment, model, num_seqs=_num_seqs(assignment, model))
-        rates_at_slo[model.name] += rate_of(assignment, model, num_seqs=_num_seqs_at_slo(assignment, model))
+        share = 1 / num_sharing[assignment.worker_id]
+        rates[model.name] += share * rate_of(assignment, model, num_seqs=_num_seqs(assignment, model))
+        rates_at_slo[model.name] += share * rate_of(assignment, model, num_seqs=_num_seqs_at_slo(assignment, model))
     return Candidate(
         parallel=plan.assignments[0].parallel,
         plan=plan,

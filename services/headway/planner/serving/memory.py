@@ -3,8 +3,8 @@
     |<------------------------ memory_bytes ------------------------>|
     |  weights  |  reserved  |  KV blocks  |  unused, on a CPU        |
 
-Each worker holds its own part of the weights: its share of its stage's layers, and the embedding in the first stage,
-the head in the last. A cache shard has blocks of its own, and each of its workers a part of every one of them: that of
+Each worker holds its own part of the weights: its share of its stage's layers and of the head, and in the first stage
+of the embedding. A cache shard has blocks of its own, and each of its workers a part of every one of them: that of
 its layers and heads. All shards have equally many blocks, so the worker with the least room sets how many. Stages take
 equally long, as far as whole layers allow, unless that does not fit and another split does.
 

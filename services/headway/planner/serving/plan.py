@@ -8,17 +8,20 @@ from functools import partial
 from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
+from headway.core.hardware.profile import LinkProfile
 from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.core.roles import check_roles
 from headway.core.shard import check_parallel
+from headway.core.stage_profile import StageProfile
 from headway.planner.serving.allocation import allocate, unseated
 from headway.planner.serving.grouping import Group, form_groups
 from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_workers
 from headway.planner.serving.replica import size_replica
 from headway.planner.serving.roles import with_roles
+from headway.planner.serving.sharing import Tenants, share_groups
 
 _LARGEST_GROUP = 8
 """That a refusal proposes: as many as GPUs in one machine usually are."""
@@ -32,16 +35,22 @@ def make_plan(
     profiles: Mapping[str, Profile],
     plan_id: str,
     created_at_s: float,
+    stage_profiles: Mapping[str, StageProfile] | None = None,
     current: ServingPlan | None = None,
+    link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> ServingPlan:
     """Gives every group of workers a model and every model at least one group.
 
+    Where there are fewer groups than models, some share one.
+
     Args:
         limits: also how many workers make a group, and what groups are for.
         profiles: measured ones, by id.
+        stage_profiles: imported ones, by id; None for none.
         current: groups stay together and keep the models that this plan gives them, if that leaves no model without
-            one.
+            one and they still have room.
+        link_profiles: what was measured between workers, which estimates rest on where there is any of their hardware.
         catalogue: that estimates rest on; None for the built-in one.
 
     Raises:
@@ -52,21 +61,43 @@ def make_plan(
     check_roles(models, limits)
     workers = sorted(workers, key=lambda worker: _natural(worker.worker_id))
     groups = _group(models, workers, limits.parallel, current)
-    size = partial(size_replica, limits=limits, profiles=profiles, catalogue=catalogue)
+    size = partial(
+        size_replica,
+        limits=limits,
+        profiles=profiles,
+        stage_profiles=stage_profiles,
+        link_profiles=link_profiles,
+        catalogue=catalogue,
+    )
     sizings = [[size(model, group) for group in groups] for model in models]
     _check_fits(models, sizings, limits=limits)
+    tenants = _tenants(models, groups, current)
+    if tenants is not None or len(groups) < len(models):
+        shared = share_groups(models, groups, size=size, keep=tenants)
+        return _plan(models, workers, shared, plan_id=plan_id, created_at_s=created_at_s)
     rates = [[_rate(sizing) for sizing in row] for row in sizings]
     model_of = allocate(rates, keep=_kept(models, groups, current))
     if model_of is None:
         raise no_common_allocation([models[index] for index in unseated(rates)], models, groups)
     sized = (sizings[model_of[index]][index] for index in sorted(model_of))
-    assignments = [sizing for sizing in sized if isinstance(sizing, Assignment)]
+    assignments = with_roles([sizing for sizing in sized if isinstance(sizing, Assignment)], limits)
+    return _plan(models, workers, assignments, plan_id=plan_id, created_at_s=created_at_s)
+
+
+def _plan(
+    models: Sequence[ModelDeployment],
+    workers: Sequence[PlanWorker],
+    assignments: Sequence[Assignment],
+    *,
+    plan_id: str,
+    created_at_s: float,
+) -> ServingPlan:
     return ServingPlan(
         plan_id=plan_id,
         created_at_s=created_at_s,
         models=tuple(models),
         workers=tuple(workers),
-        assignments=with_roles(assignments, limits),
+        assignments=tuple(assignments),
     )
 
 
@@ -89,14 +120,15 @@ def _group(
     parallel: ParallelConfig,
     current: ServingPlan | None,
 ) -> list[Group]:
-    """At least as many groups as models."""
+    """At least one."""
     if parallel != SINGLE:
         for model in models:
-            check_parallel(model.spec, parallel, num_workers=len(workers))
-    held = [assignment.worker_ids for assignment in current.assignments] if current is not None else []
+            if not model.profile:  # else the profiles say which layouts there are
+                check_parallel(model.spec, parallel, num_workers=len(workers))
+    held = dict.fromkeys(assignment.worker_ids for assignment in current.assignments) if current is not None else {}
     groups = form_groups(workers, size=parallel.num_ranks, keep=held)
-    if len(groups) < len(models):
-        raise too_few_workers(models, workers, parallel, num_groups=len(groups))
+    if not groups:
+        raise too_few_workers(workers, parallel)
     return groups
 
 
@@ -107,7 +139,8 @@ def _check_fits(
         shortfalls = [sizing for sizing in row if isinstance(sizing, Shortfall)]
         if len(shortfalls) == len(row):
             nearest = min(shortfalls, key=lambda shortfall: shortfall.missing_bytes)
-            raise no_group_fits(model, shortfalls, limits.parallel, fitting=_fitting(model, nearest.worker, limits))
+            fitting = None if model.profile else _fitting(model, nearest.worker, limits)
+            raise no_group_fits(model, shortfalls, limits.parallel, fitting=fitting)
 
 
 def _fitting(model: ModelDeployment, worker: PlanWorker, limits: EngineLimits) -> ParallelConfig | None:
@@ -148,6 +181,21 @@ def _kept(models: Sequence[ModelDeployment], groups: Sequence[Group], current: S
         for assignment in current.assignments
         if assignment.worker_ids in group_at and assignment.model in model_at
     }
+
+
+def _tenants(models: Sequence[ModelDeployment], groups: Sequence[Group], current: ServingPlan | None) -> Tenants | None:
+    """Who is where in a plan that has models share groups; None where it does not, or has others."""
+    if current is None:
+        return None
+    model_at = {model.name: index for index, model in enumerate(models)}
+    there = {tuple(worker.worker_id for worker in group): set[int]() for group in groups}
+    for assignment in current.assignments:
+        if assignment.worker_ids not in there or assignment.model not in model_at:
+            return None
+        there[assignment.worker_ids].add(model_at[assignment.model])
+    is_complete = set[int]().union(*there.values()) == set(model_at.values())
+    is_shared = any(len(tenants) > 1 for tenants in there.values())
+    return tuple(tuple(sorted(tenants)) for tenants in there.values()) if is_complete and is_shared else None
 
 
 def _natural(worker_id: str) -> tuple[str, int, str]:

@@ -11,23 +11,49 @@ from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import Shortfall
 
 
-def too_few_workers(
-    models: Sequence[ModelDeployment], workers: Sequence[PlanWorker], parallel: ParallelConfig, *, num_groups: int
-) -> FailedPreconditionError:
-    """There are fewer groups than models."""
-    num_needed = len(models) * parallel.num_ranks
-    ways = [f"start {num_needed} workers (--workers {num_needed})", "serve fewer models"]
-    if parallel.num_ranks == 1:
-        reason = f"{len(models)} models need {num_needed} workers or more, and there are {len(workers)}"
-    elif len(workers) < num_needed:
-        reason = f"{len(models)} models with {parallel} need {num_needed} workers or more; there are {len(workers)}"
-    else:
+def too_few_workers(workers: Sequence[PlanWorker], parallel: ParallelConfig) -> FailedPreconditionError:
+    """There is no worker, or there are too few of one kind for a group."""
+    num_needed = parallel.num_ranks
+    if len(workers) < num_needed:
         reason = (
-            f"The workers of a group have equal hardware, and {len(workers)} workers make {num_groups} groups with "
-            f"{parallel}, for {len(models)} models"
+            f"{parallel} needs {num_needed} worker{'s' if num_needed > 1 else ''} or more; there are {len(workers)}"
         )
-        ways[0] = "start more workers of one kind"
+        ways = [f"start {num_needed} workers (--workers {num_needed})"]
+    else:
+        reason = f"The workers of a group have equal hardware, and no {num_needed} of {len(workers)} have"
+        ways = ["start more workers of one kind"]
+    if num_needed > 1:
+        ways.append("use lone workers (leave out --tp, --pp and --cp)")
     return FailedPreconditionError(f"{reason}.", hint=_sentence(ways), field="workers")
+
+
+def no_room_together(
+    models: Sequence[ModelDeployment], needs: Sequence[int], groups: Sequence[Group], *, runtime_bytes: int
+) -> FailedPreconditionError:
+    """Each model fits a group by itself, and there are too few groups for all.
+
+    Args:
+        needs: least bytes of each worker that each model takes, beside `runtime_bytes` once.
+    """
+    num_workers = len(models) * len(groups[0])
+    rooms = ", ".join(
+        f"{group[0].worker_id} {format_bytes(min(worker.hardware.memory_bytes for worker in group))}"
+        for group in groups
+    )
+    listed = ", ".join(
+        f"'{model.name}' {format_bytes(need_bytes)}" for model, need_bytes in zip(models, needs, strict=True)
+    )
+    kind = "worker" if len(groups[0]) == 1 else "group"
+    ways = [f"start {num_workers} workers (--workers {num_workers}), one {kind} for each model"]
+    if len(groups) == 1:
+        ways.append(f"give a worker {format_bytes(sum(needs) + runtime_bytes)} of memory")
+    ways.append("serve fewer models, or shorter sequences (max_model_len)")
+    return FailedPreconditionError(
+        f"{len(models)} models have no room together on {len(groups)} {kind}{'s' if len(groups) > 1 else ''}: they "
+        f"need {listed} at least, and {format_bytes(runtime_bytes)} for the runtime of each worker; there is: {rooms}.",
+        hint=_sentence(ways),
+        field="workers",
+    )
 
 
 def no_group_fits(

@@ -1,20 +1,27 @@
 """One model's replica on one group of workers, sized and predicted."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headway.core.catalogue import Catalogue
 from headway.core.cluster import Hardware
+from headway.core.hardware.profile import LinkProfile
 from headway.core.latency import LatencyModel
+from headway.core.links import Links
 from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, Prediction
 from headway.core.profile import Profile, profile_id
+from headway.core.stage_profile import StageProfile
 from headway.planner.serving.batching import Batching, choose_batching
+from headway.planner.serving.catalogue import links_among
 from headway.planner.serving.encoder import size_encoder
+from headway.planner.serving.exchange import figures_of
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import MemorySplit, Shortfall, split_memory
 from headway.planner.serving.prediction import predict
-from headway.planner.serving.roofline import estimate_latency
+from headway.planner.serving.profiled import size_profiled
+from headway.planner.serving.roofline import estimate_latency, estimate_stages
 
 
 def size_replica(
@@ -23,6 +30,8 @@ def size_replica(
     *,
     limits: EngineLimits,
     profiles: Mapping[str, Profile],
+    stage_profiles: Mapping[str, StageProfile] | None = None,
+    link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> Assignment | Shortfall:
     """The assignment of `model` to `group`, or why it does not fit.
@@ -30,21 +39,33 @@ def size_replica(
     Args:
         group: as many workers as the layout of `limits` has ranks, of equal hardware; the model allows the layout.
         profiles: by id; where the pair's is missing, predictions are estimates.
+        stage_profiles: by id, of models that have no other; None for none.
+        link_profiles: what was measured between workers; estimates rest on those of hardware like the group's.
         catalogue: that estimates rest on; None for the built-in one.
 
     Raises:
         InvalidArgumentError: a limit or a length makes no sense, on any worker.
     """
     leader, group_id = group[0], group_of(group[0].worker_id)
-    estimate = estimate_latency(model.spec, leader.hardware, limits.parallel, catalogue=catalogue)
+    if model.profile:
+        return size_profiled(
+            model, group, group_id=group_id, limits=limits, stage_profiles=stage_profiles or {}, catalogue=catalogue
+        )
+    links = links_among(group, link_profiles, catalogue)
+    estimate = estimate_latency(model.spec, leader.hardware, limits.parallel, links=links, catalogue=catalogue)
     batching = choose_batching(limits, device=leader.hardware.device, estimate=estimate)
     if model.spec.encoder is not None:
-        latency, name = _latency(model.spec, leader.hardware, limits.parallel, profiles, catalogue)
-        return size_encoder(model, leader, group_id=group_id, batching=batching, latency=latency, profile_id=name)
+        latency, name = _latency(model.spec, leader.hardware, limits.parallel, profiles, links, catalogue)
+        encoder = size_encoder(
+            model, group, limits.parallel, group_id=group_id, batching=batching, latency=latency, profile_id=name
+        )
+        if isinstance(encoder, Shortfall):
+            return encoder
+        return _finish(encoder, model.spec, leader.hardware, links, catalogue)
     split = split_memory(model, group, batching=batching, limits=limits)
     if isinstance(split, Shortfall):
         return split
-    latency, name = _latency(model.spec, leader.hardware, split.parallel, profiles, catalogue)
+    latency, name = _latency(model.spec, leader.hardware, split.parallel, profiles, links, catalogue)
     prediction = predict(
         latency,
         profile_id=name,
@@ -54,7 +75,23 @@ def size_replica(
         max_num_batched_tokens=batching.max_num_batched_tokens,
         max_model_len=split.max_model_len,
     )
-    return _assign(model.name, group_id, batching=batching, split=split, prediction=prediction)
+    assignment = _assign(model.name, group_id, batching=batching, split=split, prediction=prediction)
+    return _finish(assignment, model.spec, leader.hardware, links, catalogue)
+
+
+def _finish(
+    assignment: Assignment, spec: ModelSpec, hardware: Hardware, links: Links, catalogue: Catalogue | None
+) -> Assignment:
+    """With what estimates count between its workers, and the times that emulated devices are to take: those that are
+    predicted."""
+    assignment = replace(assignment, links=figures_of(spec, assignment.parallel, links))
+    if not hardware.is_emulated:
+        return assignment
+    if assignment.parallel.pp == 1:
+        return replace(assignment, stage_latencies=(assignment.prediction.latency,))
+    return replace(
+        assignment, stage_latencies=estimate_stages(spec, hardware, assignment.parallel, catalogue=catalogue)
+    )
 
 
 def _latency(
@@ -62,12 +99,13 @@ def _latency(
     hardware: Hardware,
     parallel: ParallelConfig,
     profiles: Mapping[str, Profile],
+    links: Links,
     catalogue: Catalogue | None,
 ) -> tuple[LatencyModel, str]:
     """As measured, with the profile's id; else as estimated, and ''."""
     profile = profiles.get(profile_id(spec, hardware, parallel))
     if profile is None:
-        return estimate_latency(spec, hardware, parallel, catalogue=catalogue), ""
+        return estimate_latency(spec, hardware, parallel, links=links, catalogue=catalogue), ""
     return profile.latency, profile.profile_id
 
 

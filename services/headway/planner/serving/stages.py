@@ -3,21 +3,16 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from headway.core.mesh import ParallelConfig, Place
+from headway.core.mesh import ParallelConfig, Place, Span
 from headway.core.model import ModelSpec
 from headway.core.shard import shard_of, shard_weight_bytes
 
-_PROMPT_TOKENS = 1
-"""That come with each token that is decoded. Conversations bring more; with none the head, whose product is the largest
-and so the most efficient, would weigh more than it was measured to."""
-
 
 def with_fastest_stages(spec: ModelSpec, parallel: ParallelConfig) -> ParallelConfig:
-    """The layout with stages that take equally long, as far as whole layers allow: the output head is work too.
+    """The layout with stages that take equally long, as far as whole layers allow.
 
-    Work is what a stage's weights weigh, by how many tokens they are multiplied with: layers see prompts too, which the
-    head does not, and of the embedding a step reads a few rows. Stages that are given stay as they are, and even ones
-    unnamed.
+    Work is what a stage's layers weigh, which sparse and dense ones do not alike; all stages share the output head, and
+    of the embedding a step reads a few rows. Stages that are given stay as they are, and even ones unnamed.
     """
     if parallel.pp == 1 or parallel.stage_layers:
         return parallel
@@ -31,13 +26,9 @@ def _stage_sizes(spec: ModelSpec, parallel: ParallelConfig) -> tuple[int, ...]:
 
 
 def _stage_work(spec: ModelSpec, parallel: ParallelConfig) -> list[int]:
-    """Bytes of weights times tokens, for each token that is decoded, of each stage's first rank."""
-    work = []
-    for rank in _first_ranks(parallel):
-        shard = replace(shard_of(spec, parallel, rank=rank), is_first=False)
-        layers_bytes = shard_weight_bytes(spec, replace(shard, is_last=False))
-        work.append(shard_weight_bytes(spec, shard) + _PROMPT_TOKENS * layers_bytes)
-    return work
+    """Bytes of the layers of each stage's first rank."""
+    shards = [shard_of(spec, parallel, rank=rank) for rank in _first_ranks(parallel)]
+    return [shard_weight_bytes(spec, replace(shard, is_first=False, head=Span(0, 0))) for shard in shards]
 
 
 def _first_ranks(parallel: ParallelConfig) -> list[int]:

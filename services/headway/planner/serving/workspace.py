@@ -1,12 +1,11 @@
 """What a worker needs beside weights and KV blocks."""
 
+from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
 from headway.core.shard import ModelShard
 from headway.planner.serving.batching import Batching
 
-_GIB = 1024**3
-RUNTIME_BYTES = {"cpu": 400 * 1024**2, "cuda": _GIB}
 _FLOAT_BYTES = 4
 _NUM_LOGIT_COPIES = 3  # as computed, processed, and sorted or as probabilities
 
@@ -16,8 +15,8 @@ def reserve(
 ) -> int:
     """Bytes of the runtime itself, the widest activations of one step, and the logits of every sequence.
 
-    Where the vocabulary or a step's tokens are split every worker of the last stage has a part of the logits; the
-    leader gathers them and works on the whole. Between stages the hidden states of a batch are kept until they have
+    Where the vocabulary or a step's tokens are split every worker has a part of the logits; the leader gathers them and
+    works on the whole. Between stages the hidden states of a batch are kept until they have
     left, for each batch that is under way. Cache shards see the queries, keys and values of all tokens, and send what
     their own keys say of each.
     """
@@ -51,6 +50,6 @@ def _exchanged_width(spec: ModelSpec, shard: ModelShard, parallel: ParallelConfi
 
 def _num_logits(spec: ModelSpec, shard: ModelShard, parallel: ParallelConfig, *, leads: bool) -> int:
     """Of each sequence."""
-    is_gathered = len(shard.vocab) < spec.vocab_size or parallel.cp > 1
+    is_gathered = len(shard.head) < spec.vocab_size or parallel.cp > 1
     num_copies = _NUM_LOGIT_COPIES + is_gathered if leads else 0
-    return num_copies * spec.vocab_size + (len(shard.vocab) if is_gathered and shard.is_last else 0)
+    return num_copies * spec.vocab_size + (len(shard.head) if is_gathered else 0)

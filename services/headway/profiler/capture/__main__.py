@@ -17,8 +17,7 @@ def main() -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what the user's code prints is no answer
         try:
             request = from_document(CaptureRequest, json.load(sys.stdin))
-            graph = capture(request, report=lambda phase: _answer(answers, CaptureProgress(phase=phase)))
-            _answer(answers, CaptureProgress(graph=graph))
+            _answer(answers, capture(request, report=lambda phase: _answer(answers, CaptureProgress(phase=phase))))
         except HeadwayError as error:
             _answer(answers, {"error": ChildError.of(error)})
         except Exception as error:  # noqa: BLE001 - root of the process

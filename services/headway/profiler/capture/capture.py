@@ -2,15 +2,15 @@
 
 from collections.abc import Callable
 
-from headway.core.capture import CaptureRequest
-from headway.core.graph import Graph
+from headway.core.capture import CaptureProgress, CaptureRequest
 from headway.profiler.capture.graph import build_graph
+from headway.profiler.capture.program import build_program
 from headway.profiler.capture.source import load
 from headway.profiler.capture.trace import trace
 
 
-def capture(request: CaptureRequest, *, report: Callable[[str], None]) -> Graph:
-    """The graph of one step of the model.
+def capture(request: CaptureRequest, *, report: Callable[[str], None]) -> CaptureProgress:
+    """The graph of one step of the model, and its program where that is asked for.
 
     Args:
         report: is told each phase as it begins.
@@ -22,4 +22,5 @@ def capture(request: CaptureRequest, *, report: Callable[[str], None]) -> Graph:
     module, inputs = load(request)
     traced = trace(module, inputs, train=request.train, report=report)
     report(f"analysing {len(traced.graph.graph.nodes)} nodes")
-    return build_graph(traced, name=request.source, is_training=request.train)
+    graph = build_graph(traced, name=request.source, is_training=request.train)
+    return CaptureProgress(graph=graph, program=build_program(traced) if request.with_program else None)

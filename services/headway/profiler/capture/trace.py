@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -74,15 +75,17 @@ def _export(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
 
 
 def _failing_module(root: nn.Module, error: BaseException) -> str:
-    """The innermost module of `root` whose forward is on the error's stack."""
+    """The innermost module of `root` whose forward is on the error's stack, with file and line."""
     paths = {id(child): path for path, child in root.named_modules()}
     found = f"The module {type(root).__name__}"
     frame = error.__traceback__
     while frame is not None:
         owner = frame.tb_frame.f_locals.get("self")
         is_call = frame.tb_frame.f_code.co_name.startswith("_")  # torch's way to the module's own forward
-        if isinstance(owner, nn.Module) and paths.get(id(owner)) and not is_call:
-            found = f"The module {paths[id(owner)]} ({type(owner).__name__}, line {frame.tb_lineno})"
+        if isinstance(owner, nn.Module) and id(owner) in paths and not is_call:
+            names = [name for name in (paths[id(owner)], type(owner).__name__) if name]
+            place = f"{Path(frame.tb_frame.f_code.co_filename).name}:{frame.tb_lineno}"
+            found = f"The module {names[0]} ({', '.join([*names[1:], place])})"
         frame = frame.tb_next
     return found
 

@@ -16,6 +16,8 @@ def infer_to_pb(request: InferRequest, *, traceparent: str = "") -> worker_pb2.I
             for sequence in request.sequences
         ],
         traceparent=traceparent,
+        slo_s=request.slo_s,
+        priority=request.priority,
     )
 
 
@@ -27,6 +29,8 @@ def infer_from_pb(message: worker_pb2.InferSequencesRequest) -> InferRequest:
             InferSequence(token_ids=tuple(sequence.token_ids), token_type_ids=tuple(sequence.token_type_ids))
             for sequence in message.sequences
         ),
+        slo_s=message.slo_s if message.HasField("slo_s") else None,
+        priority=message.priority,
     )
 
 

@@ -1,12 +1,25 @@
 """Load reports: they come many times a second from every worker."""
 
+from collections.abc import Sequence
 from dataclasses import asdict
 
 from headway.core.load import LoadReport
 from headway.v1 import worker_pb2
 
 
-def load_from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
+def loads_from_pb(message: worker_pb2.WatchLoadResponse) -> list[LoadReport]:
+    """Of every model of a worker."""
+    return [_from_pb(each) for each in (message, *message.others)]
+
+
+def loads_to_pb(reports: Sequence[LoadReport]) -> worker_pb2.WatchLoadResponse:
+    """`reports` are one at least."""
+    first, *others = (worker_pb2.WatchLoadResponse(**asdict(report)) for report in reports)
+    first.others.extend(others)
+    return first
+
+
+def _from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
     return LoadReport(
         model=message.model,
         state=message.state,
@@ -25,7 +38,3 @@ def load_from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
         num_prefix_query_tokens=message.num_prefix_query_tokens,
         fetch_bytes_per_s=message.fetch_bytes_per_s,
     )
-
-
-def load_to_pb(report: LoadReport) -> worker_pb2.WatchLoadResponse:
-    return worker_pb2.WatchLoadResponse(**asdict(report))

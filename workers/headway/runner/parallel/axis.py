@@ -24,6 +24,7 @@ def join_axis(
     device: torch.device,
     timeout_s: float,
     join_s: float,
+    may_share_memory: bool,
     traffic: Traffic,
     lines: ExitStack,
 ) -> Communicator | Alone:
@@ -33,6 +34,7 @@ def join_axis(
         ranks_by_member: of every rank of the group, those along the axis with it, in order.
         timeout_s: the deadline of a collective.
         join_s: of their coming together.
+        may_share_memory: false for torch's collectives everywhere.
         lines: where the axis' end is added.
 
     Raises:
@@ -53,7 +55,7 @@ def join_axis(
         return Alone()
     place, size = ranks.index(rank), len(ranks)
     transport: Transport | None = None
-    if device.type == "cpu":
+    if device.type == "cpu" and may_share_memory:
         own_store = dist.PrefixStore(f"{name}/{ranks[0]}", store)
         transport = SharedMemory.meet(own_store, rank=place, size=size, timeout_s=timeout_s, join_s=join_s)
     transport = transport or ProcessGroup(groups[ranks], ranks=ranks, rank=place)

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from headway.engine.batch import RunnerLostError
 from headway.runner.parallel.fault import reason
+from headway.runner.parallel.shared_memory import SharedMemory
 from headway.runner.parallel.traffic import Traffic, TrafficKey
 from headway.runner.parallel.transport import Transport
 
@@ -32,6 +33,10 @@ class Communicator:
         self._name = name
         self._transport = transport
         self._traffic = traffic
+
+    @property
+    def shares_memory(self) -> bool:
+        return isinstance(self._transport, SharedMemory)
 
     def all_reduce(self, x: Tensor, *, site: str) -> Tensor:
         """The sum over the ranks, bit for bit the same on each; in place."""

@@ -1,7 +1,8 @@
 """The processes that run one network together, as one of them sees it."""
 
+from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 import torch
@@ -9,8 +10,9 @@ import torch.distributed as dist
 
 from headway.core.errors import UnavailableError
 from headway.core.mesh import SINGLE, ParallelConfig
-from headway.models.layout import Alone, CacheAxis, TensorAxis
+from headway.models.layout import Alone, CacheAxis, HeadAxis, TensorAxis
 from headway.runner.parallel.axis import join_axis
+from headway.runner.parallel.communicator import Communicator
 from headway.runner.parallel.fault import reason
 from headway.runner.parallel.link import Link, join_links
 from headway.runner.parallel.traffic import Traffic
@@ -28,6 +30,7 @@ class RankGroup:
         epoch: of this run of the group.
         tensor: the ranks that share each layer's weights.
         cache: the ranks that share each sequence's keys and values.
+        head: the ranks that share the output head; without stages those of `tensor`.
         control: all ranks, on CPU tensors, without a deadline; None alone.
         timeout_s: after which a rank that does not answer counts as gone.
         previous, next: to the counterparts in the stages before and after, if there are any.
@@ -40,6 +43,7 @@ class RankGroup:
     epoch: str
     tensor: TensorAxis
     cache: CacheAxis
+    head: HeadAxis
     control: dist.ProcessGroup | None
     timeout_s: float
     previous: Link | None = None
@@ -50,7 +54,7 @@ class RankGroup:
     @classmethod
     def single(cls) -> "RankGroup":
         """One process by itself, without any of torch's groups."""
-        return cls(SINGLE, 0, "", Alone(), Alone(), None, 0.0)
+        return cls(SINGLE, 0, "", Alone(), Alone(), Alone(), None, 0.0)
 
     @classmethod
     def join(
@@ -62,12 +66,14 @@ class RankGroup:
         rank: int,
         device: torch.device,
         timeout_s: float,
+        may_share_memory: bool = True,
     ) -> "RankGroup":
         """Returns when all ranks have come.
 
         Args:
             store: see `Rendezvous`.
             timeout_s: a collective that takes longer is given up.
+            may_share_memory: where ranks are on one host; else they exchange tensors as between hosts.
 
         Raises:
             UnavailableError: not all came within 30 s.
@@ -85,8 +91,9 @@ class RankGroup:
                     timeout=timedelta(seconds=_JOIN_S),
                 )
                 control = dist.new_group(backend="gloo", timeout=timedelta(seconds=_IDLE_S))
-                tensor, cache = (
-                    join_axis(
+
+                def join(name: str, ranks_of: Callable[[int], tuple[int, ...]]) -> Communicator | Alone:
+                    return join_axis(
                         name,
                         [ranks_of(member) for member in range(parallel.num_ranks)],
                         rank=rank,
@@ -94,11 +101,13 @@ class RankGroup:
                         device=device,
                         timeout_s=timeout_s,
                         join_s=_JOIN_S,
+                        may_share_memory=may_share_memory,
                         traffic=traffic,
                         lines=lines,
                     )
-                    for name, ranks_of in (("tensor", parallel.weight_ranks), ("cache", parallel.cache_ranks))
-                )
+
+                tensor, cache = join("tensor", parallel.weight_ranks), join("cache", parallel.cache_ranks)
+                head = tensor if parallel.pp == 1 else join("pipeline", parallel.head_ranks)
                 previous, following = join_links(
                     parallel, rank=rank, device=device, timeout_s=timeout_s, traffic=traffic
                 )
@@ -108,6 +117,7 @@ class RankGroup:
                     epoch=epoch,
                     tensor=tensor,
                     cache=cache,
+                    head=head,
                     control=control,
                     timeout_s=timeout_s,
                     previous=previous,
@@ -120,6 +130,10 @@ class RankGroup:
                 f"Rank {rank} of {parallel.num_ranks} did not meet the others: {reason(error)}",
                 hint="Look for workers that have ended.",
             ) from error
+
+    def seen_by_model(self, parallel: ParallelConfig) -> "RankGroup":
+        """The same group for one of several models, with its own layers of stages and its own count of what is sent."""
+        return replace(self, parallel=parallel, traffic=Traffic(self.traffic))
 
     def leave(self) -> None:
         """Ends all lines; the process may join another group."""

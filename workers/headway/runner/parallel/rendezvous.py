@@ -26,13 +26,15 @@ class Rendezvous:
 
     Attributes:
         epoch: of this run of the group; its keys have it in front.
+        number: of the model that is being loaded; the group's first has 0.
     """
 
-    def __init__(self, store: dist.TCPStore, *, epoch: str) -> None:
+    def __init__(self, store: dist.TCPStore, *, epoch: str, number: int = 0) -> None:
         self.store: dist.Store = store
         self.epoch = epoch
-        self._address = f"{store.host}:{store.port}/{epoch}"
-        self._loads = dist.PrefixStore(f"{epoch}/load", store)
+        self.number = number
+        self._server = store
+        self._loads = dist.PrefixStore(f"{epoch}/load/{number}", store)
         interface = _interface_towards(store.host)
         os.environ["GLOO_SOCKET_IFNAME"] = interface
         os.environ["NCCL_SOCKET_IFNAME"] = interface
@@ -48,15 +50,20 @@ class Rendezvous:
     @classmethod
     def at(cls, text: str) -> "Rendezvous":
         """The one that `str` gives; UnavailableError if it has gone."""
-        address, _, epoch = text.partition("/")
+        address, number, epoch = text.split("/")
         host, _, port = address.rpartition(":")
         try:
-            return cls(dist.TCPStore(host, int(port), timeout=_CONNECT_TIMEOUT, wait_for_workers=False), epoch=epoch)
+            store = dist.TCPStore(host, int(port), timeout=_CONNECT_TIMEOUT, wait_for_workers=False)
+            return cls(store, epoch=epoch, number=int(number))
         except RuntimeError as error:
             raise UnavailableError(f"Nobody is at the rendezvous {address}: {reason(error)}") from error
 
     def __str__(self) -> str:
-        return self._address
+        return f"{self._server.host}:{self._server.port}/{self.number}/{self.epoch}"
+
+    def for_next(self) -> "Rendezvous":
+        """The same for the group's next model."""
+        return Rendezvous(self._server, epoch=self.epoch, number=self.number + 1)
 
     def report_loaded(self, rank: int) -> None:
         self._report(rank, _LOADED.decode())

@@ -32,13 +32,26 @@ class TrafficCount:
 
 
 class Traffic:
-    """Counts from the group's start."""
+    """Counts from the group's start, or of one of its models.
 
-    def __init__(self) -> None:
+    Args:
+        lines: whose calls are to be counted here while `open`; None for the own.
+    """
+
+    def __init__(self, lines: "Traffic | None" = None) -> None:
         self._counts: dict[TrafficKey, TrafficCount] = {}
+        self._lines = lines or self
+        self._page = self._counts  # of `lines`: where calls are counted
+
+    def open(self) -> None:
+        """Has the calls from now on counted here."""
+        self._lines.turn_to(self._counts)
+
+    def turn_to(self, page: dict[TrafficKey, TrafficCount]) -> None:
+        self._page = page
 
     def add(self, key: TrafficKey, *, num_bytes: int, seconds: float) -> None:
-        count = self._counts.setdefault(key, TrafficCount())
+        count = self._page.setdefault(key, TrafficCount())
         count.num_calls += 1
         count.num_bytes += num_bytes
         count.seconds += seconds

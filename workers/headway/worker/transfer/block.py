@@ -4,9 +4,6 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headway.engine.handover import NamedBlock
 from headway.worker.transfer.layout import BlockLayout
 
@@ -16,7 +13,7 @@ class BlockContent:
     """A block's keys and values, [block_bytes]."""
 
     name: bytes
-    content: NDArray[np.uint8]
+    content: memoryview
 
 
 class BlockSource(Protocol):

@@ -4,8 +4,6 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
-import numpy as np
-
 from headway.engine.engine import Engine
 from headway.engine.handover import NamedBlock
 from headway.worker.loaded_model import LoadedModel
@@ -50,7 +48,7 @@ class LocalBlocks:
         """See `BlockSource.read`."""
         self.layout.check_equal(layout)
         for piece in self._pieces(names):
-            blocks = await self._thread.call(partial(self._read, piece))
+            blocks = await self._thread.call(partial(self._read, piece), on_device=True)
             self._metrics.observe_read(len(blocks), num_bytes=len(blocks) * self.block_bytes)
             yield blocks
 
@@ -62,7 +60,7 @@ class LocalBlocks:
         """See `BlockSink.write`."""
         num_taken = 0
         for piece in self._pieces(blocks):
-            num_taken += await self._thread.call(partial(self._write, piece))
+            num_taken += await self._thread.call(partial(self._write, piece), on_device=True)
         self._metrics.observe_write(num_taken, num_bytes=num_taken * self.block_bytes)
         return num_taken
 
@@ -75,7 +73,7 @@ class LocalBlocks:
         places = engine.handover.locate(names)
         if not places:
             return []
-        contents = self._blocks.read(np.array([(place.block, place.is_on_host) for place in places], np.int32))
+        contents = self._blocks.read([(place.block, place.is_on_host) for place in places])
         return [BlockContent(place.name, content) for place, content in zip(places, contents, strict=True)]
 
     def _write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]], engine: Engine) -> int:
@@ -84,5 +82,5 @@ class LocalBlocks:
         taken = [(block, content) for block, content in admitted if block is not None]
         if taken:
             places, contents = zip(*taken, strict=True)
-            self._blocks.write(np.array([(block, 0) for block in places], np.int32), contents)
+            self._blocks.write([(block, False) for block in places], contents)
         return len(taken)

@@ -3,9 +3,6 @@
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
-from numpy.typing import NDArray
-
 from headway.core.errors import InternalError
 from headway.worker.transfer.block import BlockContent
 
@@ -49,7 +46,7 @@ class Joiner:
     def __init__(self, block_bytes: int) -> None:
         self._block_bytes = block_bytes
         self._name = b""
-        self._content: NDArray[np.uint8] = np.empty(0, np.uint8)
+        self._content = memoryview(b"")
         self._num_bytes = 0
 
     def join(self, parts: Iterable[BlockPart]) -> list[BlockContent]:
@@ -62,11 +59,11 @@ class Joiner:
         for part in parts:
             if part.offset_bytes == 0:
                 self._name, self._num_bytes = part.name, 0
-                self._content = np.empty(self._block_bytes, np.uint8)
+                self._content = memoryview(bytearray(self._block_bytes))
             end = part.offset_bytes + len(part.content)
             if part.name != self._name or part.offset_bytes != self._num_bytes or end > self._block_bytes:
                 raise InternalError("The parts of a block do not fit together.")
-            self._content[part.offset_bytes : end] = np.frombuffer(part.content, np.uint8)
+            self._content[part.offset_bytes : end] = part.content
             self._num_bytes = end
             if end == self._block_bytes:
                 whole.append(BlockContent(self._name, self._content))

@@ -59,10 +59,13 @@ def _alpaserve(size: str, parameters: int, hidden: int, note: str = "") -> ZooMo
 
 
 _INNER_NOTE = "The table leaves the MLP's width open; only 8 times the hidden size gives its parameters."
+_ROUNDED_NOTE = (
+    " It rounds 1.347B to 1.3B: 8 layers of 16 experts have 1.208B, 8 MLPs 0.075B, attention 0.038B, embeddings 0.025B."
+)
 
 MODELS = (
     _alpa("380m", 380_000_000, 768, 8, 16, 8),
-    _alpa("1.3b", 1_300_000_000, 768, 16, 16, 16, note=" It rounds 1.347B to 1.3B."),
+    _alpa("1.3b", 1_300_000_000, 768, 16, 16, 16, note=_ROUNDED_NOTE),
     _alpa("2.4b", 2_400_000_000, 1024, 16, 16, 16),
     _alpa("10b", 10_000_000_000, 1536, 16, 16, 32),
     _alpa("27b", 27_000_000_000, 2048, 16, 32, 48),

@@ -72,7 +72,15 @@ MODELS = (
     _alpa("2b", 2_000_000_000, 50, 448, 2),
     _alpa("4b", 4_000_000_000, 50, 640, 2),
     _alpa("6.8b", 6_800_000_000, 50, 320, 16),
-    _alpa("13b", 13_000_000_000, 101, 320, 16, note="The table rounds 12.6B to 13B."),
+    _alpa(
+        "13b",
+        13_000_000_000,
+        101,
+        320,
+        16,
+        note="The table rounds 12.63B to 13B: 212 c^2 in a block of c channels, 12.57B in all, and what enters the "
+        "stages.",
+    ),
     ZooModel(
         name="resnext50",
         family="resnet",

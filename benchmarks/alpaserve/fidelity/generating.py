@@ -1,0 +1,80 @@
+"""A language model on two workers of this machine with one thread each, with objectives for its tokens."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.alpaserve.fidelity.cell import Cell, measure
+from benchmarks.alpaserve.fidelity.live_plan import profiled_plan
+from benchmarks.alpaserve.fidelity.patterns import patterns
+from benchmarks.model import BENCHMARK_SPEC, make_benchmark_model
+from deploy.demo.stack import running_stack
+from headway.core.catalogue.figure import Provenance
+from headway.core.generation import generation_profile_of
+from headway.core.live_placement import live_placement
+from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, TokenLengths, WorkloadSource
+from headway.core.plan import ServingPlan
+from headway.core.stage_profile import StageProfile, stage_profile_id
+
+MODEL = "chat"
+SPEC = replace(BENCHMARK_SPEC, num_layers=24)
+"""So slow that what gateway and client take of the same processor for each token matters less."""
+LOAD = 0.35
+"""Of what the two workers can do together with full batches."""
+SLO_SCALES = (2.0, 4.0, 8.0)
+PROMPT, OUTPUT = TokenLengths(mean=96.0, cv=0.6), TokenLengths(mean=24.0, cv=0.6)
+MAX_NUM_SEQS = 8
+_DEVICE = "CPU"
+
+
+def measure_generating(directory: Path, *, duration_s: float) -> list[Cell]:
+    """Each scale and pattern for so long, on two replicas; the stack's state goes into the directory.
+
+    Raises:
+        CalledProcessError: a `headway` command failed, which has said why.
+        HeadwayError: a request was neither answered nor refused; the model was not profiled in time.
+    """
+    flags = ("--workers", "2", "--threads", "1", "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "1024")
+    model = make_benchmark_model(directory / MODEL, spec=SPEC)
+    with running_stack(directory / "state", *flags, "--model", f"{MODEL}={model}") as stack:
+        return asyncio.run(_measure(stack.grpc_endpoint, duration_s=duration_s))
+
+
+def problem_of(plan: ServingPlan) -> PlacementProblem:
+    """With what the stack itself believes of its model."""
+    assignment = plan.assignments[0]
+    profile = StageProfile(
+        profile_id=stage_profile_id(MODEL, _DEVICE, pp=1, op=1),
+        model=MODEL,
+        hardware=_DEVICE,
+        pp=1,
+        op=1,
+        weight_bytes=(assignment.weight_bytes,),
+        batches=(),
+        source="the running stack",
+        provenance=Provenance.MEASURED,
+        created_at_s=0.0,
+        generation=generation_profile_of(assignment),
+    )
+    return PlacementProblem(
+        models=(ProblemModel(name=MODEL, architecture=MODEL, prompt=PROMPT, output=OUTPUT),),
+        profiles=(profile,),
+        cluster=ServingCluster(device=_DEVICE, num_devices=2, devices_per_node=2, memory_bytes=2**33),
+        workload=WorkloadSource(spec="poisson:rate=1"),
+    )
+
+
+async def _measure(endpoint: str, *, duration_s: float) -> list[Cell]:
+    plan = await profiled_plan(endpoint)
+    problem = problem_of(plan)
+    ttft_s, tpot_s = problem.alone_s(problem.models[0])
+    print(f"\nalone a first token takes {ttft_s * 1000:.0f} ms, a further one {tpot_s * 1000:.1f} ms", flush=True)
+    busy_s = sum(generation_profile_of(plan.assignments[0]).full_stage_s(PROMPT.mean, OUTPUT.mean))
+    return await measure(
+        problem,
+        live_placement(plan, (MODEL,)),
+        patterns=patterns(LOAD * len(plan.assignments) / busy_s, duration_s=duration_s),
+        slo_scales=SLO_SCALES,
+        duration_s=duration_s,
+        endpoint=endpoint,
+    )

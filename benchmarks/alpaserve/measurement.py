@@ -1,0 +1,123 @@
+"""A case searched, and measured on the trace that the search has not seen."""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from benchmarks.alpaserve.case import Case
+from headway.core.device_kind import DeviceKind
+from headway.core.placement import Placement
+from headway.planner.placement.baselines import selective_replication, uniform_replication
+from headway.planner.placement.search import Found, SearchOptions, Selection, search
+from headway.planner.placement.search.traces import join
+from headway.planner.placement.simulator import Rules, attainment, simulate
+
+LONG = 1_000_000
+MANY_MODELS = 64
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Search:
+    """Attributes:
+    searched, heldout: attainment on the trace that was searched on, and on the other.
+    """
+
+    searched: float
+    heldout: float
+    search_s: float
+    evaluations: int
+    placement: Placement
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Throughput:
+    """Millions of requests per second of the simulator."""
+
+    attainment_only: float
+    full_statistics: float
+    batching: float
+
+
+def search_case(case: Case, options: SearchOptions) -> Search:
+    found = run_search(case, options)
+    return Search(
+        searched=found.attainment,
+        heldout=attainment(case.models, found.placement, case.test, Rules.ARTIFACT),
+        search_s=found.seconds,
+        evaluations=found.evaluations,
+        placement=found.placement,
+    )
+
+
+def run_search(case: Case, options: SearchOptions) -> Found:
+    return search(
+        case.models,
+        num_devices=case.num_devices,
+        memory_bytes=case.memory_bytes,
+        devices_per_node=case.devices_per_node,
+        workload=case.train,
+        rules=Rules.ARTIFACT,
+        options=replace(options, partial=True),
+    )
+
+
+def paper_search(case: Case) -> Search:
+    """Algorithm 4 with the fast heuristic of algorithm 3, as this repository has them."""
+    return search_case(case, replace(SearchOptions.PAPER, selection=Selection.UNSERVED))
+
+
+def replication(case: Case) -> tuple[float, float]:
+    """Held-out attainment of selective and of uniform replication."""
+    uniform = uniform_replication(case.models, num_devices=case.num_devices, memory_bytes=case.memory_bytes)
+    if not any(group.models for group in uniform.groups):
+        return 0.0, 0.0
+    selective = selective_replication(
+        case.models,
+        [DeviceKind(nodes=(case.num_devices,), memory_bytes=case.memory_bytes)],
+        workload=case.train,
+        rules=Rules.ARTIFACT,
+        options=SearchOptions.DEFAULT if len(case.models) <= MANY_MODELS else SearchOptions.QUICK,
+    )
+    measured = [attainment(case.models, each, case.test, Rules.ARTIFACT) for each in (selective, uniform)]
+    return measured[0], measured[1]
+
+
+def largest_difference(case: Case) -> float:
+    """Of the recorded attainments, from what our simulator finds for the recorded placements."""
+    return max(
+        (
+            abs(attainment(case.models, each.placement, case.test, Rules.ARTIFACT) - each.attainment)
+            for each in case.recorded
+            if each.placement is not None
+        ),
+        default=0.0,
+    )
+
+
+def throughput(case: Case, placement: Placement, *, seconds: float = 1.0) -> Throughput:
+    """On the case's test trace again and again, up to `LONG` requests, for at least `seconds` each.
+
+    Statistics include the mean and the 99th percentile.
+    """
+    case = replace(case, test=join([case.test] * max(1, LONG // len(case.test))))
+    batching = Rules(max_batch_size=4)
+
+    def full() -> None:
+        outcome = simulate(case.models, placement, case.test, Rules.ARTIFACT)
+        outcome.latency_percentile_s(99)
+        _ = outcome.mean_latency_s
+
+    return Throughput(
+        attainment_only=_rate(case, lambda: attainment(case.models, placement, case.test, Rules.ARTIFACT), seconds),
+        full_statistics=_rate(case, full, seconds),
+        batching=_rate(case, lambda: simulate(case.models, placement, case.test, batching), seconds),
+    )
+
+
+def _rate(case: Case, run: Callable[[], object], seconds: float) -> float:
+    run()
+    began_s, count = time.perf_counter(), 0
+    while (passed_s := time.perf_counter() - began_s) < seconds:
+        run()
+        count += len(case.test)
+    return count / passed_s / 1e6

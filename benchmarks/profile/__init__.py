@@ -1,0 +1,1 @@
+"""What the profiler predicts, against what is measured."""

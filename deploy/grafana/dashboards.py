@@ -1,0 +1,313 @@
+"""The dashboards, each a question that an operator has."""
+
+from deploy.grafana.panel import Dashboard, Panel, Query, Row
+
+_MODELS = {"model": "label_values(headway:request_success_total, model_name)"}
+_OF_MODEL = 'model_name=~"$model"'
+_GOOD_FROM_TOP = ((None, "red"), (0.95, "orange"), (0.99, "green"))
+
+
+def _quantile(share: float, metric: str, by: str = "model_name") -> str:
+    return f"histogram_quantile({share}, sum by (le, {by}) (rate({metric}_bucket{{{_OF_MODEL}}}[$__rate_interval])))"
+
+
+def _rate(metric: str, by: str, *, labels: str = _OF_MODEL) -> str:
+    return f"sum by ({by}) (rate({metric}{{{labels}}}[$__rate_interval]))"
+
+
+def _foretold_and_measured(title: str, description: str, *, foretold: str, measured: str) -> Panel:
+    return Panel(
+        title=title,
+        description=description,
+        unit="s",
+        queries=tuple(
+            Query(expr=_quantile(share, metric), legend=f"{{{{model_name}}}} p{round(share * 100)} {word}")
+            for metric, word in ((measured, "measured"), (foretold, "foretold"))
+            for share in (0.5, 0.99)
+        ),
+    )
+
+
+SLOS = Dashboard(
+    uid="headway-slos",
+    title="Headway SLOs",
+    variables=_MODELS,
+    rows=(
+        Row(
+            title="Are the objectives kept?",
+            panels=(
+                Panel(
+                    title="Attainment",
+                    description="Met over all requests with an SLO, refused ones included, in five minutes.",
+                    unit="percentunit",
+                    maximum=1,
+                    is_stat=True,
+                    thresholds=_GOOD_FROM_TOP,
+                    queries=(
+                        Query(
+                            expr=f"model:headway_slo_attainment:ratio_rate5m{{{_OF_MODEL}}}", legend="{{model_name}}"
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Attainment, measured and foretold",
+                    description="Where the lines part, the router's latency model is wrong: profile the model again.",
+                    unit="percentunit",
+                    maximum=1,
+                    queries=(
+                        Query(
+                            expr=f"model:headway_slo_attainment:ratio_rate5m{{{_OF_MODEL}}}",
+                            legend="{{model_name}} measured",
+                        ),
+                        Query(
+                            expr=f"model:headway_slo_foretold:ratio_rate5m{{{_OF_MODEL}}}",
+                            legend="{{model_name}} foretold",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Requests with an SLO, by outcome",
+                    description="Refused: they could only have been late. Missed: they were promised, and late.",
+                    unit="reqps",
+                    queries=(
+                        Query(
+                            expr=_rate("headway:slo_requests_total", "model_name, outcome"),
+                            legend="{{model_name}} {{outcome}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Row(
+            title="How long do clients wait?",
+            panels=(
+                _foretold_and_measured(
+                    "Time to first token",
+                    "Foretold from the moment that the request has a place.",
+                    foretold="headway:predicted_time_to_first_token_seconds",
+                    measured="headway:time_to_first_token_seconds",
+                ),
+                _foretold_and_measured(
+                    "Time per output token",
+                    "Mean over a request's tokens after the first.",
+                    foretold="headway:predicted_time_per_output_token_seconds",
+                    measured="headway:request_time_per_output_token_seconds",
+                ),
+                Panel(
+                    title="Whole requests",
+                    description="Arrival to last token.",
+                    unit="s",
+                    queries=(
+                        Query(expr=_quantile(0.5, "headway:e2e_request_latency_seconds"), legend="{{model_name}} p50"),
+                        Query(expr=_quantile(0.99, "headway:e2e_request_latency_seconds"), legend="{{model_name}} p99"),
+                    ),
+                ),
+            ),
+        ),
+        Row(
+            title="Why not?",
+            panels=(
+                Panel(
+                    title="Requests without a place",
+                    description="They wait at the router, since every group is full.",
+                    queries=(
+                        Query(
+                            expr=f"sum by (model_name) (headway:route_queued_requests{{{_OF_MODEL}}})",
+                            legend="{{model_name}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Waiting and running sequences",
+                    description="Waiting ones have a place in a group and none in its batch.",
+                    queries=(
+                        Query(
+                            expr=f"sum by (model_name) (headway:num_requests_waiting{{{_OF_MODEL}}})",
+                            legend="{{model_name}} waiting",
+                        ),
+                        Query(
+                            expr=f"sum by (model_name) (headway:num_requests_running{{{_OF_MODEL}}})",
+                            legend="{{model_name}} running",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Failures",
+                    description="By error code; RESOURCE_EXHAUSTED are refusals.",
+                    unit="reqps",
+                    queries=(
+                        Query(
+                            expr=_rate("headway:request_failure_total", "model_name, code"),
+                            legend="{{model_name}} {{code}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+ENGINES = Dashboard(
+    uid="headway-engines",
+    title="Headway engines",
+    variables=_MODELS,
+    rows=(
+        Row(
+            title="Throughput",
+            panels=(
+                Panel(
+                    title="Tokens",
+                    description="Computed by prefills, and generated.",
+                    unit="short",
+                    queries=(
+                        Query(
+                            expr=_rate("headway:prompt_tokens_total", "model_name"), legend="{{model_name}} prompt/s"
+                        ),
+                        Query(
+                            expr=_rate("headway:generation_tokens_total", "model_name"),
+                            legend="{{model_name}} generated/s",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Step time",
+                    description="Of the engine, with what it takes outside the network.",
+                    unit="s",
+                    queries=(
+                        Query(expr=_quantile(0.5, "headway:engine_step_seconds"), legend="{{model_name}} p50"),
+                        Query(expr=_quantile(0.99, "headway:engine_step_seconds"), legend="{{model_name}} p99"),
+                    ),
+                ),
+                Panel(
+                    title="Token budget used",
+                    description="By the latest step of each worker; at 1 prompts wait for the next step.",
+                    unit="percentunit",
+                    maximum=1,
+                    queries=(
+                        Query(
+                            expr=f"headway:engine_step_budget_usage_perc{{{_OF_MODEL}}}",
+                            legend="{{model_name}} {{process}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Row(
+            title="KV cache",
+            panels=(
+                Panel(
+                    title="Blocks in use",
+                    description="Near 1 sequences give way to others.",
+                    unit="percentunit",
+                    maximum=1,
+                    queries=(
+                        Query(expr=f"headway:kv_cache_usage_perc{{{_OF_MODEL}}}", legend="{{model_name}} {{process}}"),
+                    ),
+                ),
+                Panel(
+                    title="Prefix hits",
+                    description="Share of prompt tokens that were found in the cache.",
+                    unit="percentunit",
+                    maximum=1,
+                    queries=(
+                        Query(
+                            expr=(
+                                f"{_rate('headway:prefix_cache_hits_total', 'model_name')}"
+                                f" / ({_rate('headway:prefix_cache_queries_total', 'model_name')} > 0)"
+                            ),
+                            legend="{{model_name}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Preemptions",
+                    description="Sequence groups that gave way, by recomputation or swapping.",
+                    unit="ops",
+                    queries=(
+                        Query(
+                            expr=_rate("headway:num_preemptions_total", "model_name, kind"),
+                            legend="{{model_name}} {{kind}}",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Row(
+            title="Between workers",
+            panels=(
+                Panel(
+                    title="Collectives",
+                    description="What ranks of a group send each other.",
+                    unit="Bps",
+                    queries=(
+                        Query(
+                            expr=_rate("headway:collective_bytes_total", "model_name, axis"),
+                            legend="{{model_name}} {{axis}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Moved KV blocks",
+                    description="Migrations, remote prefixes, prompts on a worker of their own.",
+                    unit="Bps",
+                    queries=(
+                        Query(
+                            expr=_rate("headway:kv_transfer_bytes_total", "model_name, direction"),
+                            legend="{{model_name}} {{direction}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Streams that went on elsewhere",
+                    description="Resumed: their worker died. Migrated: they were asked to.",
+                    unit="ops",
+                    queries=(
+                        Query(
+                            expr=_rate("headway:streams_resumed_total", "model_name"), legend="{{model_name}} resumed"
+                        ),
+                        Query(
+                            expr=_rate("headway:streams_migrated_total", "model_name"), legend="{{model_name}} migrated"
+                        ),
+                    ),
+                ),
+            ),
+        ),
+        Row(
+            title="Control plane",
+            panels=(
+                Panel(
+                    title="Routing",
+                    description="Time to decide; the aim is below a millisecond.",
+                    unit="s",
+                    queries=(
+                        Query(
+                            expr="histogram_quantile(0.99, sum by (le)"
+                            " (rate(headway:route_decision_seconds_bucket[$__rate_interval])))",
+                            legend="p99",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="Leases by group",
+                    description="Requests that the router has placed and that have not ended.",
+                    queries=(
+                        Query(expr="sum by (group_id) (headway:route_in_flight_requests)", legend="{{group_id}}"),
+                    ),
+                ),
+                Panel(
+                    title="Processes",
+                    description="Ready ones by kind, and restarts.",
+                    queries=(
+                        Query(expr="max by (kind) (headway:processes_ready)", legend="{{kind}}"),
+                        Query(
+                            expr="sum by (name) (increase(headway:process_restarts_total[10m]))",
+                            legend="{{name}} restarts in 10 min",
+                        ),
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+DASHBOARDS = (SLOS, ENGINES)

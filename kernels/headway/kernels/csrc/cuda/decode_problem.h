@@ -1,0 +1,43 @@
+// The operands of paged decode attention: one query token per row, its keys and values in blocks.
+#pragma once
+
+#include "scores.h"
+
+namespace headway {
+
+// A range of one row's keys, for all KV heads. Filled in by cuda/plan.py.
+struct WorkItem {
+  int32_t row;       // of q and the results; -1: nothing to do
+  int32_t sequence;  // row of the block table
+  int32_t first_key, end_key;
+  int32_t position;  // of the query among the keys, that ALiBi counts from
+  int32_t partial;   // where the result goes among the partial ones; -1: it is the row's whole result
+};
+
+// Filled in by cuda/kernels.py, field by field in this order, eight bytes each. Strides count elements.
+struct DecodeProblem {
+  int64_t query_dtype, cache_dtype, out_dtype;
+  void* out;
+  int64_t out_row_stride, out_head_stride;
+  float* lse;  // log of the softmax's sum, natural; null: not wanted
+  int64_t lse_row_stride, lse_head_stride;
+  const void* q;
+  int64_t q_row_stride;
+  int64_t num_heads, num_kv_heads, head_dim;
+  const void* k_cache;
+  int64_t k_block_stride;
+  const void* v_cache;
+  int64_t v_block_stride;
+  int64_t block_size;
+  const int32_t* block_tables;
+  int64_t block_tables_stride;
+  const WorkItem* work;
+  int64_t num_work;
+  float* partials;  // [partials, heads, head_dim + 1]: values, then the log of the softmax's sum
+  const float* alibi_slopes;  // [heads]; null: none
+  double scale, soft_cap;     // soft_cap 0: none
+  double key_scale, value_scale;  // what cached numbers are multiplied by
+  int64_t stream;
+};
+
+}  // namespace headway

@@ -1,0 +1,3 @@
+#include "prefill_matrix.h"
+
+template int headway::launch_prefill<256>(const PrefillProblem& problem);

@@ -1,0 +1,232 @@
+// One token for each row of logits, drawn from what temperature, min-p, top-k and top-p leave of the distribution. The
+// same draw for the same row, seed and position as the worker's sampler makes on the CPU, but for rounding.
+#include "device.h"
+
+namespace headway {
+
+constexpr int kMaxSampleThreads = 1024;
+constexpr int kMaxSampleWarps = kMaxSampleThreads / 32;
+constexpr int kBinBits = 10, kBins = 1 << kBinBits;
+constexpr int kWeightBits = 3 * kBinBits;  // of a float up to 1, in which the sign and the next bit are 0
+
+// Sums of weights, in units of 2^-43: whole numbers, whose sum is the same in any order. 2^20 tokens of weight 1 fit.
+using Mass = unsigned long long;
+constexpr float kMassOfOne = 8796093022208.0f;
+
+// Filled in by cuda/kernels.py, field by field in this order, eight bytes each. Strides count elements.
+struct SampleProblem {
+  int64_t* out;  // [rows]
+  const float* logits;
+  int64_t logits_stride;
+  int64_t num_rows, vocab_size;
+  const int64_t *seeds, *positions;  // [rows] each, from here on
+  const float* temperatures;         // 0: the best token
+  const int64_t* top_k;              // 0: all
+  const double* top_p;               // 1: all
+  const float* min_p;                // 0: all
+  int64_t stream;
+};
+
+// splitmix64's output function.
+__device__ __forceinline__ uint64_t mixed(uint64_t state) {
+  state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9ull;
+  state = (state ^ state >> 27) * 0x94D049BB133111EBull;
+  return state ^ state >> 31;
+}
+
+// 2^64 times a number in [0, 1) of 52 bits: the generator's state after `position` steps, mixed twice.
+__device__ __forceinline__ uint64_t uniform(int64_t seed, int64_t position) {
+  const uint64_t steps = static_cast<uint64_t>(position) + 1;
+  return mixed(mixed(static_cast<uint64_t>(seed)) + steps * 0x9E3779B97F4A7C15ull) & ~uint64_t{0xfff};
+}
+
+struct Best {
+  float logit;
+  int token;
+
+  // A NaN is above all else, as for torch; of equals the first counts.
+  __device__ __forceinline__ void meet(float other_logit, int other_token) {
+    const bool is_nan = logit != logit, is_other_nan = other_logit != other_logit;
+    const bool is_equal = logit == other_logit || (is_nan && is_other_nan);
+    if (is_equal ? other_token < token : !is_nan && (is_other_nan || other_logit > logit)) {
+      logit = other_logit;
+      token = other_token;
+    }
+  }
+
+  __device__ __forceinline__ void meet_lanes() {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) {
+      const float other_logit = __shfl_xor_sync(kAllLanes, logit, lanes);
+      const int other_token = __shfl_xor_sync(kAllLanes, token, lanes);
+      meet(other_logit, other_token);
+    }
+  }
+};
+
+// One row, by one CTA.
+struct RowSampler {
+  struct Shared {
+    Mass bins[kBins];
+    Mass sums[kMaxSampleWarps];
+    Best best[kMaxSampleWarps];
+    Mass wanted;
+    uint32_t bin;
+  };
+
+  const float* logits;
+  const int num_tokens, num_threads, num_warps;
+  const float temperature;
+  Shared& shared;
+  const int warp, lane;
+  Best best;
+  bool is_broken;   // no logit is the best: all tokens weigh alike
+  uint32_t lowest;  // bits of the lowest weight that stays: they grow with it
+
+  __device__ RowSampler(const SampleProblem& problem, int64_t row)
+      : logits(problem.logits + row * problem.logits_stride),
+        num_tokens(static_cast<int>(problem.vocab_size)),
+        num_threads(static_cast<int>(blockDim.x)),
+        num_warps(num_threads / 32),
+        temperature(problem.temperatures[row]),
+        shared(*dynamic_shared<Shared>()),
+        warp(warp_index()),
+        lane(lane_index()),
+        best{negative_infinity(), 0} {
+    find_best();
+    is_broken = !(fabsf(best.logit) < INFINITY);
+    lowest = __float_as_uint(problem.min_p[row]);
+  }
+
+  __device__ __forceinline__ void find_best() {
+    for (int token = static_cast<int>(threadIdx.x); token < num_tokens; token += num_threads)
+      best.meet(logits[token], token);
+    best.meet_lanes();
+    if (lane == 0) shared.best[warp] = best;
+    __syncthreads();
+    best = shared.best[lane % num_warps];
+    best.meet_lanes();
+  }
+
+  __device__ __forceinline__ float weight(int token) const {
+    return is_broken ? 1.0f : expf((logits[token] - best.logit) / temperature);
+  }
+
+  __device__ __forceinline__ Mass kept_mass(int token) const {
+    const float it = weight(token);
+    return __float_as_uint(it) < lowest ? 0 : static_cast<Mass>(it * kMassOfOne);
+  }
+
+  __device__ __forceinline__ Mass sum_of_lanes(Mass sum) const {
+#pragma unroll
+    for (int lanes = 16; lanes > 0; lanes /= 2) sum += __shfl_xor_sync(kAllLanes, sum, lanes);
+    return sum;
+  }
+
+  // The sum up to and with each lane's own.
+  __device__ __forceinline__ Mass running_sum(Mass sum) const {
+#pragma unroll
+    for (int lanes = 1; lanes < 32; lanes *= 2) {
+      const Mass before = __shfl_up_sync(kAllLanes, sum, lanes);
+      if (lane >= lanes) sum += before;
+    }
+    return sum;
+  }
+
+  // By the first warp: in which bin, from the highest down, the sum reaches what is wanted, and what of it is left. Of
+  // the whole sum `share` is wanted, or the number that `shared` holds.
+  __device__ __forceinline__ void find_bin(double share) {
+    constexpr int kOfLane = kBins / 32;
+    const int highest = kBins - 1 - lane * kOfLane;
+    Mass own = 0;
+    for (int i = 0; i < kOfLane; ++i) own += shared.bins[highest - i];
+    const Mass reached = running_sum(own), total = __shfl_sync(kAllLanes, reached, 31);
+    Mass wanted = shared.wanted;
+    if (share > 0) {
+      wanted = static_cast<Mass>(ceil(share * static_cast<double>(total)));
+      wanted = wanted < 1 ? 1 : wanted > total ? total : wanted;
+    }
+    __syncwarp();
+    if (reached < wanted || reached - own >= wanted) return;
+    wanted -= reached - own;
+    int bin = highest;
+    for (; shared.bins[bin] < wanted; --bin) wanted -= shared.bins[bin];
+    shared.bin = static_cast<uint32_t>(bin);
+    shared.wanted = wanted;
+  }
+
+  // Raises `lowest` to the lowest weight of the smallest set of the heaviest tokens that has the share of the mass of
+  // all that stay, or where `share` is 0 the number of tokens that `count` says. Instead of a sort there are
+  // histograms, of which each looks into the bin that the one before has ended in.
+  __device__ __forceinline__ void cut(double share, Mass count) {
+    const uint32_t least = share > 0 ? lowest : 0;
+    uint32_t found = 0;  // the upper bits of the weight
+    if (threadIdx.x == 0) shared.wanted = count;
+    for (int shift = kWeightBits - kBinBits; shift >= 0; shift -= kBinBits) {
+      for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += num_threads) shared.bins[bin] = 0;
+      __syncthreads();
+      for (int token = static_cast<int>(threadIdx.x); token < num_tokens; token += num_threads) {
+        const float it = weight(token);
+        const uint32_t bits = __float_as_uint(it);
+        if (bits < least || bits >> shift >> kBinBits != found) continue;
+        atomicAdd(&shared.bins[bits >> shift & (kBins - 1)], share > 0 ? static_cast<Mass>(it * kMassOfOne) : 1);
+      }
+      __syncthreads();
+      if (warp == 0) find_bin(shift == kWeightBits - kBinBits ? share : 0);
+      __syncthreads();
+      found = found << kBinBits | shared.bin;
+    }
+    if (found > lowest) lowest = found;
+  }
+
+  // Inverts the cumulative distribution, in the order of the vocabulary: the warps sum up a part each, and go on with
+  // the one that the draw falls into.
+  __device__ __forceinline__ void draw(uint64_t uniform, int64_t* out) {
+    Mass target = 0;
+    int first = 0, end = num_tokens;
+    for (int part = 0; part != 32; end = first + part < end ? first + part : end) {
+      const bool is_whole = part == 0;
+      part = ((end - first + num_warps - 1) / num_warps + 31) / 32 * 32;
+      const int own = first + warp * part, own_end = own + part < end ? own + part : end;
+      Mass sum = 0;
+      for (int token = own + lane; token < own_end; token += 32) sum += kept_mass(token);
+      sum = sum_of_lanes(sum);
+      __syncthreads();  // all have read the sums of the round before
+      if (lane == 0) shared.sums[warp] = sum;
+      __syncthreads();
+      if (is_whole) target = __umul64hi(uniform, sum_of_lanes(lane < num_warps ? shared.sums[lane] : 0));
+      for (int at = 0; target >= shared.sums[at]; ++at) {
+        target -= shared.sums[at];
+        first += part;
+      }
+    }
+    if (warp > 0) return;
+    const Mass own = first + lane < end ? kept_mass(first + lane) : 0, reached = running_sum(own);
+    if (reached - own <= target && target < reached) *out = first + lane;
+  }
+};
+
+// One CTA for each row.
+__global__ void __launch_bounds__(kMaxSampleThreads) sample_tokens(const SampleProblem problem) {
+  const int64_t row = blockIdx.x;
+  RowSampler sampler(problem, row);
+  if (problem.temperatures[row] == 0) {
+    if (threadIdx.x == 0) problem.out[row] = sampler.best.token;
+    return;
+  }
+  const int64_t count = problem.top_k[row];
+  if (0 < count && count < problem.vocab_size) sampler.cut(0, static_cast<Mass>(count));
+  if (problem.top_p[row] < 1) sampler.cut(problem.top_p[row], 0);
+  sampler.draw(uniform(problem.seeds[row], problem.positions[row]), problem.out + row);
+}
+
+}  // namespace headway
+
+HEADWAY_API int headway_sample_tokens(const headway::SampleProblem* problem) {
+  using namespace headway;
+  if (problem->num_rows == 0) return 0;
+  const int64_t num_threads = (problem->vocab_size + 31) / 32 * 32;
+  return launch(sample_tokens, dim3{static_cast<unsigned>(problem->num_rows), 1, 1},
+                dim3{static_cast<unsigned>(num_threads < kMaxSampleThreads ? num_threads : kMaxSampleThreads), 1, 1},
+                sizeof(RowSampler::Shared), problem->stream, *problem);
+}

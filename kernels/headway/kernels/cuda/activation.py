@@ -1,0 +1,27 @@
+"""Activations of feed-forward layers."""
+
+from torch import Tensor
+
+from headway.kernels.cuda import operators
+from headway.kernels.cuda.operands import ROW_MULTIPLE, check_rows
+from headway.kernels.operands import reject
+
+
+def silu_mul(gate_up: Tensor) -> Tensor:
+    """`silu(gate) * up`, where each row holds the gate, then up.
+
+    Args:
+        gate_up: [tokens, 2 * width], float32, bfloat16 or float16, rows contiguous, width a multiple of 8.
+
+    Returns:
+        A new [tokens, width].
+
+    Raises:
+        ValueError: the operand has another shape, dtype or layout.
+    """
+    num_rows, double_width = check_rows("gate_up", gate_up)
+    if double_width % (2 * ROW_MULTIPLE):
+        reject("gate_up", gate_up, f"of a multiple of {2 * ROW_MULTIPLE} columns")
+    out = gate_up.new_empty(num_rows, double_width // 2)
+    operators.silu_mul(gate_up, out)
+    return out

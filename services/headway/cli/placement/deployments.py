@@ -1,0 +1,58 @@
+"""How to serve the models of a placement: as they are served now, or from the checkpoints that are named."""
+
+from collections.abc import Sequence
+
+from headway.cli.models import read_models
+from headway.core.errors import InvalidArgumentError
+from headway.core.placement_problem import PlacementProblem, ProblemModel
+from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.slo import Slo
+
+
+def find_deployments(
+    problem: PlacementProblem, names: Sequence[str], *, live: ServingPlan | None, arguments: Sequence[str] = ()
+) -> tuple[ModelDeployment, ...]:
+    """One for each name.
+
+    Args:
+        live: the plan in use; a model of that name stays what it is there.
+        arguments: NAME=DIR or NAME=profile:MODEL each; they go first.
+
+    Raises:
+        InvalidArgumentError: a model has no checkpoint; an argument names none of the placement's.
+        HeadwayError: a checkpoint cannot be read.
+    """
+    is_emulated = live is not None and live.is_emulated
+    named = {model.name: model for model in _read(arguments, is_emulated=is_emulated)}
+    if unknown := sorted(named.keys() - set(names)):
+        raise InvalidArgumentError(
+            f"--model {unknown[0]} is not in the placement.", hint=f"It has {', '.join(names)}.", field="--model"
+        )
+    asked = {model.name: model for model in problem.models}
+    return tuple(
+        named.get(name) or _live(asked[name], live) or _of_problem(asked[name], is_emulated=is_emulated)
+        for name in names
+    )
+
+
+def _live(model: ProblemModel, live: ServingPlan | None) -> ModelDeployment | None:
+    """What is served under its name, unless that is another profile."""
+    found = live.model(model.name) if live is not None else None
+    return None if found is None or (found.profile and found.profile != model.architecture) else found
+
+
+def _of_problem(model: ProblemModel, *, is_emulated: bool) -> ModelDeployment:
+    if model.checkpoint:
+        return _read([f"{model.name}={model.checkpoint}"], is_emulated=is_emulated)[0]
+    if is_emulated:
+        return _read([f"{model.name}=profile:{model.architecture}"], is_emulated=True)[0]
+    raise InvalidArgumentError(
+        f"The model '{model.name}' has no checkpoint directory: the placement knows '{model.architecture}' by its "
+        "profile alone.",
+        hint=f"Name it: --model {model.name}=DIR.",
+        field="--model",
+    )
+
+
+def _read(arguments: Sequence[str], *, is_emulated: bool) -> tuple[ModelDeployment, ...]:
+    return read_models(arguments, dtype=None, max_model_len=None, slo=Slo(), is_emulated=is_emulated)

@@ -1,0 +1,49 @@
+"""`headway plan explain PLAN`: what speaks against the alternatives, also those that the user thinks of."""
+
+import asyncio
+import json
+from pathlib import Path
+
+import typer
+from rich.console import Console
+
+from headway.cli.placement.files import traces_of
+from headway.cli.placement.plan_file import read_plan
+from headway.cli.placement.planner_process import planning
+from headway.cli.placement.problem import file_contents
+from headway.cli.placement.view import alternative_view, placement_view
+from headway.core.codec import to_document
+from headway.core.placement_plan import PlacementAlternative, PlacementPlan
+from headway.rpc.convert import from_pb, to_pb
+from headway.v1 import placement_pb2
+
+
+def explain_plan(path: Path, *, instead: str | None, catalogue: Path | None, as_json: bool) -> None:
+    """Prints the plan with its alternatives, or one that is tried instead beside it."""
+    plan = read_plan(path)
+    if instead is None:
+        if as_json:
+            typer.echo(json.dumps(to_document(plan.alternatives), indent=2))
+        else:
+            Console().print(placement_view(plan), highlight=False)
+        return
+    tried = asyncio.run(_try(plan, instead, traces_of(plan.problem.workload, plan=path), catalogue))
+    if as_json:
+        document = {"plan": plan.predictions, "instead": tried}
+        typer.echo(json.dumps(to_document(document), indent=2))
+    else:
+        Console().print(alternative_view(plan, tried), highlight=False)
+
+
+async def _try(
+    plan: PlacementPlan, instead: str, files: dict[str, bytes], catalogue: Path | None
+) -> PlacementAlternative:
+    request = placement_pb2.TryPlacementRequest(
+        plan=to_pb(plan, placement_pb2.PlacementPlan),
+        files=file_contents(files),
+        instead=instead,
+    )
+    with Console(stderr=True).status(f"simulating {instead}"):
+        async with planning(catalogue) as planner:
+            response = await planner.stub.TryPlacement(request, metadata=planner.metadata)
+    return from_pb(response.alternative, PlacementAlternative)

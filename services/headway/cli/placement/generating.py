@@ -1,0 +1,109 @@
+"""Profiles of the language models that are to be placed."""
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from headway.cli.placement.cluster import LIVE
+from headway.cli.placement.planner_process import Planner
+from headway.cli.placement.progress import Show
+from headway.cli.running import cluster_status
+from headway.core.catalogue import read_catalogue
+from headway.core.catalogue.figure import Provenance
+from headway.core.cluster import Hardware
+from headway.core.errors import InvalidArgumentError
+from headway.core.generation import generation_profile_of
+from headway.core.models_file import ModelEntry, ModelOrigin
+from headway.core.placement_plan import PlacementProgress
+from headway.core.placement_problem import ServingCluster
+from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.stage_profile import StageProfile
+from headway.rpc.convert import from_pb, to_pb
+from headway.store.checkpoint import read_checkpoint
+from headway.v1 import common_pb2, placement_pb2
+
+
+async def generating_profiles(
+    entries: Sequence[ModelEntry],
+    cluster: ServingCluster,
+    *,
+    live: ServingPlan | None,
+    catalogue: Path | None,
+    max_devices: int,
+    planner: Planner,
+    show: Show,
+) -> list[StageProfile]:
+    """Each checkpoint once, however many names it has.
+
+    Args:
+        live: the plan whose workers are the cluster; what was measured of its models is taken.
+        max_devices: of the largest group.
+
+    Raises:
+        HeadwayError: a checkpoint cannot be read, does not generate or fits nowhere; names the line.
+    """
+    generating = {entry.architecture: entry for entry in entries if entry.origin is ModelOrigin.GENERATE}
+    profiles: list[StageProfile] = []
+    for architecture, entry in generating.items():
+        show(PlacementProgress(phase=f"estimating {entry.source}"))
+        request = placement_pb2.EstimateGenerationRequest(
+            model=to_pb(_deployment(entry), common_pb2.ModelDeployment),
+            hardware=to_pb(_hardware(cluster, live=live, catalogue=catalogue), common_pb2.Hardware),
+            max_devices=max_devices,
+        )
+        response = await planner.stub.EstimateGeneration(request, metadata=planner.metadata)
+        names = {each.name for each in entries if each.architecture == architecture}
+        profiles += [_as_measured(from_pb(profile, StageProfile), names, live) for profile in response.profiles]
+    return profiles
+
+
+def live_plan(cluster: str, state_dir: Path | None) -> ServingPlan | None:
+    """Of the stack whose workers are the cluster; None where it is another."""
+    return cluster_status(None, api_key=None, state_dir=state_dir).plan if cluster == LIVE else None
+
+
+def _deployment(entry: ModelEntry) -> ModelDeployment:
+    """Its name is the architecture's."""
+    directory = Path(entry.source).expanduser().resolve()
+    spec = read_checkpoint(directory, dtype=entry.dtype, quantization=None, has_weights=False).spec
+    if spec.encoder is not None:
+        raise InvalidArgumentError(
+            f"{entry.place}: {entry.source} does not generate.",
+            hint=f"Write capture: {entry.source}.",
+            field="generate",
+        )
+    return ModelDeployment(name=entry.architecture, directory=str(directory), spec=spec)
+
+
+def _hardware(cluster: ServingCluster, *, live: ServingPlan | None, catalogue: Path | None) -> Hardware:
+    """Of each device: the least of live workers, else as the catalogue has it."""
+    if live is not None:
+        return min((worker.hardware for worker in live.workers), key=lambda each: each.memory_bytes)
+    device = read_catalogue(catalogue).device(cluster.device)
+    if device.memory is None or device.kind != "gpu":
+        raise InvalidArgumentError(
+            f"A {device.name} has no memory of its own in the catalogue, in which a language model's cache could be.",
+            hint="Place it on the workers of a running stack: --cluster live.",
+            field="device",
+        )
+    return Hardware(
+        device="cuda", name=device.name, num_threads=1, memory_bytes=int(device.memory.value), is_emulated=True
+    )
+
+
+def _as_measured(profile: StageProfile, names: set[str], live: ServingPlan | None) -> StageProfile:
+    """With the latencies that a live group of its shape has, where they were measured."""
+    for assignment in live.assignments if live is not None else ():
+        parallel, generation = assignment.parallel, profile.generation
+        is_alike = assignment.model in names and (parallel.pp, parallel.tp) == (profile.pp, profile.op)
+        if is_alike and assignment.prediction.profile_id and generation is not None:
+            own = generation_profile_of(assignment)
+            measured = replace(generation, latency=own.latency, stage_latencies=own.stage_latencies)
+            return replace(
+                profile,
+                generation=measured,
+                source="measured on the live workers",
+                provenance=Provenance.MEASURED,
+                relative_error=own.latency.relative_error,
+            )
+    return profile

@@ -1,0 +1,257 @@
+"""The problem that the user's options and files describe."""
+
+import asyncio
+from collections.abc import Collection, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.cli.calls import calling
+from headway.cli.placement.cluster import LIVE, find_clusters
+from headway.cli.placement.files import read_models, read_profiles, read_traces, trace_files
+from headway.cli.placement.generating import generating_profiles, live_plan
+from headway.cli.placement.planner_process import Planner
+from headway.cli.placement.progress import Show
+from headway.cli.profile_exchange import imported_stages
+from headway.cli.running import cluster_status, endpoint_of
+from headway.client.stack import default_state_dir
+from headway.core.capture import CaptureProgress, CaptureRequest
+from headway.core.catalogue import read_catalogue
+from headway.core.codec import from_document, to_document
+from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
+from headway.core.graph import Graph
+from headway.core.models_file import ModelEntry, ModelOrigin
+from headway.core.placement_plan import PlacementProgress
+from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, WorkloadSource
+from headway.core.scaled_profile import scale_profile
+from headway.core.stage_profile import StageProfile
+from headway.rpc.child import call_child
+from headway.rpc.convert import from_pb, to_pb
+from headway.v1 import placement_pb2, planner_pb2_grpc, profiler_pb2
+
+_CAPTURE_TIMEOUT_S = 600.0
+_ESTIMATE_TIMEOUT_S = 600.0
+_LARGEST_GROUP = 16
+"""Devices of one, for estimates."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProblemOptions:
+    """As the commands are given them.
+
+    Attributes:
+        cluster: a file, or 'live' for the workers of a running stack.
+        profiles: a file in AlpaServe's form; None for those that were imported.
+    """
+
+    models: Path
+    cluster: str
+    workload: str
+    held_out: str = ""
+    profiles: Path | None = None
+    catalogue: Path | None = None
+    slo_scale: float = 5.0
+    duration_s: float | None = None
+    seed: int = 0
+    rules: str = "serving"
+    state_dir: Path | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Inputs:
+    """What the user's files hold; the planner is not asked yet, so that faults in them are told at once.
+
+    Attributes:
+        profiles: of the models that name some.
+        files: content of the traces, by name.
+    """
+
+    options: ProblemOptions
+    models: tuple[ModelEntry, ...]
+    clusters: tuple[ServingCluster, ...]
+    profiles: tuple[StageProfile, ...]
+    files: dict[str, bytes]
+
+
+async def read_inputs(options: ProblemOptions) -> Inputs:
+    """HeadwayError names file and line, or the option, that is at fault."""
+    models = read_models(options.models)
+    clusters = await asyncio.to_thread(
+        find_clusters, options.cluster, catalogue=options.catalogue, state_dir=options.state_dir
+    )
+    files = read_traces((options.workload, options.held_out))
+    profiles = await _find_profiles(models, clusters, options)
+    known = {profile.model for profile in profiles}
+    for entry in models:
+        if entry.origin is ModelOrigin.PROFILE and entry.source not in known:
+            devices = " or ".join(cluster.device for cluster in clusters)
+            raise InvalidArgumentError(
+                f"{entry.place}: there is no profile of '{entry.source}' on {devices}.",
+                hint=f"There are {', '.join(sorted(known)) or 'none'}; `headway profile list` shows what a stack has.",
+                field="profile",
+            )
+    return Inputs(options=options, models=models, clusters=clusters, profiles=tuple(profiles), files=files)
+
+
+async def make_problem(inputs: Inputs, planner: Planner, show: Show) -> PlacementProblem:
+    """Captures the models that have no profiles, and has the planner estimate them."""
+    options = inputs.options
+    return PlacementProblem(
+        models=tuple(
+            ProblemModel(
+                name=entry.name,
+                architecture=entry.architecture,
+                share=entry.share,
+                slo_s=entry.slo_s,
+                checkpoint=_checkpoint(entry),
+                prompt=entry.prompt,
+                output=entry.output,
+                ttft_s=entry.ttft_s,
+                tpot_s=entry.tpot_s,
+            )
+            for entry in inputs.models
+        ),
+        profiles=(
+            *inputs.profiles,
+            *await _estimate(inputs, planner, show),
+            *await _estimate_generating(inputs, planner, show),
+        ),
+        cluster=inputs.clusters[0],
+        other_clusters=inputs.clusters[1:],
+        workload=WorkloadSource(
+            spec=options.workload,
+            held_out=options.held_out,
+            duration_s=options.duration_s,
+            seed=options.seed,
+            slo_scale=options.slo_scale,
+            files=trace_files(inputs.files),
+        ),
+        rules=options.rules,
+    )
+
+
+def _checkpoint(entry: ModelEntry) -> str:
+    """The directory that was captured, if it was one, or that of a language model."""
+    path = Path(entry.source).expanduser()
+    return str(path.resolve()) if entry.origin is not ModelOrigin.PROFILE and path.is_dir() else ""
+
+
+def file_contents(files: dict[str, bytes]) -> list[placement_pb2.FileContent]:
+    return [placement_pb2.FileContent(name=name, content=content) for name, content in files.items()]
+
+
+async def _find_profiles(
+    entries: Sequence[ModelEntry], clusters: Sequence[ServingCluster], options: ProblemOptions
+) -> list[StageProfile]:
+    """A file's are of the first kind of device. Of a kind without profiles of a model, another kind's are scaled."""
+    wanted = {entry.source for entry in entries if entry.origin is ModelOrigin.PROFILE}
+    devices = [cluster.device for cluster in clusters]
+    if not wanted:
+        return []
+    if options.profiles is None:
+        known = await _stored_profiles(wanted, devices, options.state_dir)
+    elif options.cluster == LIVE and len(devices) > 1:
+        raise InvalidArgumentError(
+            f"The live workers are of several kinds, {', '.join(devices)}, and {options.profiles} may be of any.",
+            hint="Leave --profiles out; `headway profile import FILE --hardware DEVICE` keeps a file's.",
+            field="--profiles",
+        )
+    else:
+        known = await read_profiles(options.profiles, device=devices[0])
+    catalogue = read_catalogue(options.catalogue)
+    return [
+        profile if profile.hardware == device else scale_profile(profile, device=device, catalogue=catalogue)
+        for device in devices
+        for model in sorted(wanted)
+        for profile in _nearest([each for each in known if each.model == model], device)
+    ]
+
+
+def _nearest(profiles: Sequence[StageProfile], device: str) -> list[StageProfile]:
+    """Those of the device; else all of the one that comes first."""
+    source = next((each.hardware for each in profiles if each.hardware == device), None)
+    source = profiles[0].hardware if source is None and profiles else source
+    return [profile for profile in profiles if profile.hardware == source]
+
+
+async def _stored_profiles(
+    wanted: Collection[str], devices: Collection[str], state_dir: Path | None
+) -> list[StageProfile]:
+    if not (state_dir or default_state_dir()).exists():
+        raise NotFoundError(
+            f"No profiles of {', '.join(sorted(wanted))} were imported.",
+            hint="Give a file with --profiles, or import one with `headway profile import`.",
+        )
+    return await imported_stages(wanted, devices, state_dir)
+
+
+async def _estimate(inputs: Inputs, planner: Planner, show: Show) -> list[StageProfile]:
+    """Each captured model once, however many names it has, on each kind of device."""
+    captured = {entry.architecture: entry for entry in inputs.models if entry.origin is ModelOrigin.CAPTURE}
+    profiles: list[StageProfile] = []
+    for architecture, entry in captured.items():
+        show(PlacementProgress(phase=f"capturing {entry.source}"))
+        graph = to_pb(await _capture(entry), profiler_pb2.Graph)
+        for cluster in inputs.clusters:
+            request = placement_pb2.EstimateStagesRequest(
+                model=architecture,
+                graph=graph,
+                device=cluster.device,
+                dtype=entry.dtype,
+                max_devices=_most_devices(cluster, may_span=cluster.across_nodes is not None),
+                is_live=inputs.options.cluster == LIVE,
+            )
+            response = await _ask(request, planner, inputs.options.state_dir)
+            profiles += [from_pb(profile, StageProfile) for profile in response.profiles]
+    return profiles
+
+
+async def _estimate_generating(inputs: Inputs, planner: Planner, show: Show) -> list[StageProfile]:
+    options = inputs.options
+    if all(entry.origin is not ModelOrigin.GENERATE for entry in inputs.models):
+        return []
+    live = await asyncio.to_thread(live_plan, options.cluster, options.state_dir)
+    return [
+        profile
+        for cluster in inputs.clusters
+        for profile in await generating_profiles(
+            inputs.models,
+            cluster,
+            live=live,
+            catalogue=options.catalogue,
+            max_devices=_most_devices(cluster, may_span=False),
+            planner=planner,
+            show=show,
+        )
+    ]
+
+
+async def _ask(
+    request: placement_pb2.EstimateStagesRequest, planner: Planner, state_dir: Path | None
+) -> placement_pb2.EstimateStagesResponse:
+    """Of live workers their stack's planner, which knows what was measured between them."""
+    if not request.is_live:
+        return await planner.stub.EstimateStages(request, metadata=planner.metadata)
+    status = await asyncio.to_thread(cluster_status, None, api_key=None, state_dir=state_dir)
+    async with calling(endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub) as stub:
+        return await stub.EstimateStages(request, timeout=_ESTIMATE_TIMEOUT_S)
+
+
+def _most_devices(cluster: ServingCluster, *, may_span: bool) -> int:
+    """Of the largest group; of models that generate none spans nodes."""
+    within = cluster.num_devices if may_span else cluster.devices_per_node
+    return min(cluster.num_devices, within, _LARGEST_GROUP)
+
+
+async def _capture(entry: ModelEntry) -> Graph:
+    request = CaptureRequest(source=entry.source, seq=entry.seq)
+    answers = call_child("headway.profiler.capture", to_document(request), deadline_s=_CAPTURE_TIMEOUT_S)
+    graph = None
+    try:
+        async with aclosing(answers):
+            async for answer in answers:
+                graph = from_document(CaptureProgress, answer).graph
+    except HeadwayError as error:
+        raise type(error)(f"{entry.place}: {error.message}", hint=error.hint, field=error.field) from error
+    assert graph is not None, "a capture that ends well has a graph"
+    return graph

@@ -1,0 +1,47 @@
+"""What a placement comes to on a running stack, and making it so."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.cli.calls import calling
+from headway.client.stack import find_stack
+from headway.core.placement_plan import PlacementPlan
+from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.plan_change import PlanChange
+from headway.rpc.convert import from_pb, to_pb
+from headway.v1 import common_pb2, controller_pb2, controller_pb2_grpc, placement_pb2, planner_pb2
+
+_TIMEOUT_S = 60.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """See `headway.controller.placements.Proposal`."""
+
+    plan: ServingPlan
+    changes: tuple[PlanChange, ...]
+    replaces: str
+
+
+async def propose(
+    placement: PlacementPlan, deployments: Sequence[ModelDeployment], *, state_dir: Path | None
+) -> Proposal:
+    """Applies nothing. HeadwayError where the workers cannot take it."""
+    request = controller_pb2.ProposePlacementRequest(
+        placement=to_pb(placement, placement_pb2.PlacementPlan),
+        models=[to_pb(each, common_pb2.ModelDeployment) for each in deployments],
+    )
+    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+        return from_pb(await stub.ProposePlacement(request, timeout=_TIMEOUT_S), Proposal)
+
+
+async def apply_proposal(placement: PlacementPlan, proposal: Proposal, *, state_dir: Path | None) -> None:
+    """Returns once it is desired; FailedPreconditionError where another one was applied meanwhile."""
+    request = controller_pb2.ApplyPlanRequest(
+        plan=to_pb(proposal.plan, planner_pb2.ServingPlan),
+        placement=to_pb(placement, placement_pb2.PlacementPlan),
+        replaces=proposal.replaces,
+    )
+    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+        await stub.ApplyPlan(request, timeout=_TIMEOUT_S)

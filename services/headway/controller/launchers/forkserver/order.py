@@ -1,0 +1,35 @@
+"""What a forkserver is told, as one message."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+
+MAX_BYTES = 128 * 1024
+"""Of an order; an environment may be long."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """A process to fork.
+
+    Attributes:
+        preload: modules to import before the fork; free of threads, of sockets and of devices.
+        command: `(interpreter, "-m", module, *arguments)`.
+        environment: all of it.
+        log_path: that its output is appended to.
+        niceness: how far it stands back for others when the processor is busy.
+    """
+
+    preload: tuple[str, ...]
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    log_path: str
+    niceness: int = 0
+
+    def to_bytes(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_bytes(cls, message: bytes) -> "Order":
+        fields = json.loads(message)
+        return cls(**fields | {"preload": tuple(fields["preload"]), "command": tuple(fields["command"])})

@@ -1,0 +1,85 @@
+"""Placements as plans for the workers that there are, and what applying them changes."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from headway.controller.changes import changes_to
+from headway.controller.clients.planner import PlannerClient
+from headway.controller.desired import DesiredPlan
+from headway.controller.fleet import Fleet
+from headway.controller.reconcile import works_of
+from headway.core.errors import FailedPreconditionError, NotFoundError
+from headway.core.placement_plan import PlacementPlan
+from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan_change import PlanChange
+from headway.store.documents import Documents
+
+LATEST = "latest"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Proposal:
+    """What a placement comes to.
+
+    Attributes:
+        changes: of all models on all groups, also of those that stay.
+        replaces: the id of the plan that was desired when it was made; empty for none.
+    """
+
+    plan: ServingPlan
+    changes: tuple[PlanChange, ...]
+    replaces: str
+
+
+class Placements:
+    """Those that were applied, and what another one would come to."""
+
+    def __init__(
+        self,
+        stored: Documents[PlacementPlan],
+        *,
+        planner: PlannerClient,
+        desired: DesiredPlan,
+        fleet: Fleet,
+        limits: EngineLimits,
+    ) -> None:
+        self._stored = stored
+        self._planner = planner
+        self._desired = desired
+        self._fleet = fleet
+        self._limits = limits
+
+    async def propose(self, placement: PlacementPlan, models: Sequence[ModelDeployment]) -> Proposal:
+        """Applies nothing.
+
+        Raises:
+            FailedPreconditionError: the workers are too few, of another kind, or have too little memory.
+            InvalidArgumentError: nobody says how to serve a model, or what came out is not valid.
+        """
+        workers, current = self._fleet.plan_workers(), self._desired.plan
+        if not workers:
+            raise FailedPreconditionError(
+                "There are no workers yet.", hint="`headway status` says what is being waited for.", field="workers"
+            )
+        plan = await self._planner.seat(placement, models, workers, limits=self._limits, current=current)
+        await self._desired.certify(plan)
+        changes = changes_to(works_of(plan), serving=self._fleet.serving(), memory_bytes=self._fleet.memory_bytes())
+        return Proposal(plan=plan, changes=changes, replaces="" if current is None else current.plan_id)
+
+    async def keep(self, placement: PlacementPlan) -> None:
+        await self._stored.put(placement, placement.plan_id)
+
+    async def get(self, placement_id: str) -> PlacementPlan:
+        """By its id, 'latest' for the one in use; NotFoundError where there is none."""
+        plan = self._desired.plan
+        name = placement_id if placement_id != LATEST else "" if plan is None else plan.placement_id
+        placement = await self._stored.get(name) if name else None
+        if placement is None:
+            raise NotFoundError(
+                f"No placement '{placement_id}' was applied here."
+                if placement_id != LATEST
+                else "No placement is in use: the planner chose who serves what.",
+                hint="Make one with `headway plan serve`, and apply it.",
+                field="placement_id",
+            )
+        return placement

@@ -1,0 +1,24 @@
+"""Adam's update of one parameter, as a program to time."""
+
+import json
+
+from headway.core.program import REFERENCE, Instruction, Program, Value
+
+UPDATE_BYTES = 4 * 7
+"""Moved for each number: parameter, gradient and two moments are read; all but the gradient are written."""
+
+_STATE = 4
+_OPTIONS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps": 1e-8}
+
+
+def adam_program(num_elements: int) -> Program:
+    """In float32, which is what parameters are updated in whatever they are computed in. All of it is in no cache."""
+    state = Value(shape=(num_elements,), stride=(1,), dtype="float32", is_weight=True)
+    step = Value(shape=(), stride=(), dtype="float32")
+    lists = [[{REFERENCE: i}] for i in range(_STATE)]
+    arguments = {
+        "args": [*lists, [], [{REFERENCE: _STATE}]],
+        "kwargs": {**_OPTIONS, "amsgrad": False, "maximize": False},
+    }
+    update = Instruction(target="aten._fused_adam_.default", arguments=json.dumps(arguments, separators=(",", ":")))
+    return Program(inputs=(*[state] * _STATE, step), instructions=(update,))

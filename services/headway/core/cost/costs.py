@@ -1,0 +1,55 @@
+"""Seconds of all operators of a graph on some hardware."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from headway.core.catalogue.figure import Provenance
+from headway.core.catalogue.roofline import OperatorTime
+from headway.core.graph import Graph
+
+_LEAST_FIRST = (Provenance.ESTIMATED, Provenance.IMPORTED, Provenance.MEASURED)
+
+
+class Costs(Protocol):
+    """What operators cost on some hardware."""
+
+    @property
+    def name(self) -> str:
+        """Of the hardware."""
+
+    def times(self, graph: Graph) -> list[OperatorTime]:
+        """Of all operators, in order."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphTime:
+    """One pass over a graph, operator after operator.
+
+    Attributes:
+        hardware: its name.
+        relative_error: of the operators, weighted by their seconds, as if all erred to the same side.
+        provenance: of the operators, the least certain that makes up a tenth of the seconds or more.
+        operators: in the graph's order.
+    """
+
+    hardware: str
+    seconds: float
+    relative_error: float
+    provenance: Provenance
+    operators: tuple[OperatorTime, ...]
+
+
+def graph_time(graph: Graph, costs: Costs) -> GraphTime:
+    """Raises what `costs` raises."""
+    times = tuple(costs.times(graph))
+    seconds = sum(time.seconds for time in times)
+    shares = {
+        provenance: sum(time.seconds for time in times if time.provenance is provenance) for provenance in _LEAST_FIRST
+    }
+    return GraphTime(
+        hardware=costs.name,
+        seconds=seconds,
+        relative_error=sum(time.seconds * time.relative_error for time in times) / seconds if seconds else 0.0,
+        provenance=next((p for p in _LEAST_FIRST if shares[p] >= 0.1 * seconds and shares[p]), Provenance.ESTIMATED),
+        operators=times,
+    )

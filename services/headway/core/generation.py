@@ -1,0 +1,72 @@
+"""A model that generates, alone on a group: what its engine may do, and how long its steps take."""
+
+from dataclasses import dataclass
+
+from headway.core.latency import LatencyModel
+from headway.core.plan import Assignment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenerationProfile:
+    """As a plan has the group's engine; see `Assignment`.
+
+    Attributes:
+        latency: of its steps, from which the router foretells.
+        stage_latencies: what a batch takes in each stage of the pipeline; of them as many are under way.
+        num_blocks: that fit beside weights and activations.
+        max_num_prefill_tokens: of a step; None for all that the decodes leave.
+        max_model_len: prompt and output tokens of a request at most.
+        watermark: share of the blocks that admission leaves to what runs.
+    """
+
+    latency: LatencyModel
+    stage_latencies: tuple[LatencyModel, ...]
+    num_blocks: int
+    block_size: int = 16
+    max_num_seqs: int = 64
+    max_num_batched_tokens: int = 1024
+    max_num_prefill_tokens: int | None = None
+    max_model_len: int = 2**31 - 1
+    watermark: float = 0.01
+
+    @property
+    def num_cache_tokens(self) -> int:
+        return self.num_blocks * self.block_size
+
+    @property
+    def longest(self) -> int:
+        """Prompt and output tokens of a request that it can serve; the last token needs no block."""
+        return min(self.max_model_len, self.num_cache_tokens + 1)
+
+    def alone_s(self, num_prompt_tokens: float) -> tuple[float, float]:
+        """TTFT and TPOT of a prompt of that length on the idle group."""
+        chunk, num_tokens = self.max_num_prefill_tokens or self.max_num_batched_tokens, round(num_prompt_tokens)
+        ttft_s = sum(stage.prefill_s(num_tokens, chunk_tokens=chunk) for stage in self.stage_latencies)
+        tpot_s = sum(stage.decode_s(num_decodes=1, context_tokens=num_tokens) for stage in self.stage_latencies)
+        return ttft_s, tpot_s
+
+    def full_stage_s(self, num_prompt_tokens: float, num_output_tokens: float) -> tuple[float, ...]:
+        """What a request of mean lengths takes of each stage's time where as many run as the engine and its blocks
+        allow."""
+        num_tokens = num_prompt_tokens + num_output_tokens / 2
+        num_seqs = max(1.0, min(self.max_num_seqs, self.num_cache_tokens / max(num_tokens, 1.0)))
+        share = num_seqs / len(self.stage_latencies)
+        return tuple(
+            stage.prefill_s(round(num_prompt_tokens), chunk_tokens=self.max_num_batched_tokens) - stage.base_s
+            + num_output_tokens * (stage.base_s / share + stage.per_decode_s + stage.per_context_token_s * num_tokens)
+            for stage in self.stage_latencies
+        )  # fmt: skip
+
+
+def generation_profile_of(assignment: Assignment) -> GenerationProfile:
+    """Of a model that generates."""
+    return GenerationProfile(
+        latency=assignment.prediction.latency,
+        stage_latencies=assignment.pipeline_latencies,
+        num_blocks=assignment.num_blocks,
+        block_size=assignment.block_size,
+        max_num_seqs=assignment.max_num_seqs,
+        max_num_batched_tokens=assignment.max_num_batched_tokens,
+        max_num_prefill_tokens=assignment.max_num_prefill_tokens,
+        max_model_len=assignment.max_model_len,
+    )

@@ -1,0 +1,1 @@
+"""What was measured of one machine's hardware: cells of a grid, and curves through them. Pure."""

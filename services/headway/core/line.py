@@ -1,0 +1,57 @@
+"""Requests in line for devices that take one batch at a time: who is next, and how far a batch may grow. Pure.
+
+The worker's one-pass engine decides by it, the router too for those that find no room and when it foretells what the
+worker will do; the simulator's kernel does the same, compiled.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+
+
+class QueuePolicy(StrEnum):
+    """Who is next."""
+
+    FCFS = "fcfs"
+    """First come, first served."""
+
+    LEAST_SLACK = "least-slack"
+    """Who could wait least before it misses its objective; those without one come last."""
+
+    PRIORITY = "priority"
+    """The lowest `priority` of the request."""
+
+
+Rank = tuple[float, ...]
+"""The lowest is next; equals in the order in which they came. Empty where nobody overtakes anybody."""
+
+
+def rank_of(policy: QueuePolicy, *, latest_start_s: float, priority: int) -> Rank:
+    """A request's place in line.
+
+    Args:
+        latest_start_s: when it must begin to be in time, if it had the devices to itself; infinite for no objective.
+    """
+    match policy:
+        case QueuePolicy.LEAST_SLACK:
+            return (latest_start_s,)  # less the time that it is now, which is the same for all
+        case QueuePolicy.PRIORITY:
+            return (priority,)
+    return ()
+
+
+def batch_size(deadlines_s: Sequence[float], finish_s: Callable[[int], float]) -> int:
+    """How many of a line, from its head on, can be one batch that is done by the earliest of their deadlines.
+
+    0 where not even the head alone would be in time: it has no chance any more (AlpaServe drops it).
+
+    Args:
+        deadlines_s: of those that may be in the batch, in the order of the line; infinite for none.
+        finish_s: when a batch of that many would be done; it never falls as the batch grows.
+    """
+    earliest_s = math.inf
+    for index, deadline_s in enumerate(deadlines_s):
+        earliest_s = min(earliest_s, deadline_s)
+        if earliest_s < math.inf and finish_s(index + 1) > earliest_s:
+            return index
+    return len(deadlines_s)

@@ -1,0 +1,110 @@
+"""What placing models came to: one document, with its predictions and what they rest on."""
+
+from dataclasses import dataclass
+
+from headway.core.placement import Placement
+from headway.core.placement_problem import PlacementProblem
+
+PLACEMENT_PLAN_VERSION = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedModel:
+    """One model's requests.
+
+    Attributes:
+        attainment: share that met their objective; refused ones did not.
+    """
+
+    model: str
+    num_requests: int
+    attainment: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredictedAttainment:
+    """What a simulation found, of all requests.
+
+    Attributes:
+        utilisation: of each group.
+        mean_latency_s, p99_latency_s: of the requests that were served; None where none was.
+    """
+
+    attainment: float
+    models: tuple[PredictedModel, ...]
+    utilisation: tuple[float, ...]
+    mean_latency_s: float | None = None
+    p99_latency_s: float | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Predictions:
+    """Of one placement, on the requests it was searched on and on others; `held_out` is what to expect."""
+
+    searched: PredictedAttainment
+    held_out: PredictedAttainment
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementBucket:
+    """Models that share groups with each other and with no others.
+
+    Attributes:
+        groups: numbers in the placement.
+    """
+
+    models: tuple[str, ...]
+    groups: tuple[int, ...]
+    num_devices: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementAlternative:
+    """Another way to place the models.
+
+    Attributes:
+        placement: None where it is another one in every window of time.
+        why_not: in sentences.
+    """
+
+    name: str
+    placement: Placement | None = None
+    predictions: Predictions
+    why_not: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementPlan:
+    """Attributes:
+    findings: what cannot be had, in sentences, such as a model that fits nowhere.
+    is_complete: whether the search came to its end; else it was ended, and this is the best until then.
+    """
+
+    version: int
+    plan_id: str
+    created_at_s: float
+    problem: PlacementProblem
+    placement: Placement
+    buckets: tuple[PlacementBucket, ...]
+    predictions: Predictions
+    alternatives: tuple[PlacementAlternative, ...] = ()
+    findings: tuple[str, ...] = ()
+    search_s: float
+    is_complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacementProgress:
+    """How far a search is.
+
+    Attributes:
+        phase: in words.
+        attainment: of the best placement so far, on the requests that are searched.
+        groups: of that placement, e.g. '4 x 2x1'; empty where there is none yet.
+        elapsed_s: since the search began.
+    """
+
+    phase: str
+    attainment: float = 0.0
+    groups: str = ""
+    elapsed_s: float = 0.0

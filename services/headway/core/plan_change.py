@@ -1,0 +1,31 @@
+"""What another plan changes."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class ChangeKind(StrEnum):
+    """What happens to a model on a group of workers."""
+
+    KEEP = "keep"
+    LOAD = "load"
+    RELOAD = "reload"
+    """It is there, and with another memory or other limits."""
+    DRAIN = "drain"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanChange:
+    """One model on one group.
+
+    Attributes:
+        worker_ids: by rank.
+        memory_bytes: that the model takes on each of them; empty for one that is drained.
+        pauses: whether nobody serves the model for a while, because its place has to be free first.
+    """
+
+    kind: ChangeKind
+    model: str
+    worker_ids: tuple[str, ...]
+    memory_bytes: tuple[int, ...] = ()
+    pauses: bool = False

@@ -1,0 +1,192 @@
+"""A traced computation as data: what a worker runs again, whole or in part, on inputs of its own. Pure.
+
+An operator, a layer, a stage and a model are all programs, so one way of measuring serves them all.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any
+
+from headway.core.codec import to_document
+from headway.core.graph import dtype_bytes
+
+REFERENCE = "value"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Value:
+    """A tensor as an operator sees it: views as views.
+
+    Attributes:
+        stride: elements between neighbours along each dim.
+        bound: of integers that are indices, how many there are to choose from; else 0.
+        is_weight: a parameter or a view of one: read once a step, so that it is in no cache.
+    """
+
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    bound: int = 0
+    is_weight: bool = False
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the memory that it spans; a broadcast dim takes none."""
+        if 0 in self.shape:
+            return 0
+        steps = ((size - 1) * abs(step) for size, step in zip(self.shape, self.stride, strict=True))
+        return (1 + sum(steps)) * dtype_bytes(self.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Instruction:
+    """One call.
+
+    Attributes:
+        target: 'aten.mm.default', or 'getitem' for one of several results.
+        arguments: JSON: `args` and `kwargs`, in which `{"value": i}` is the program's i-th value. Other objects
+            stand for what JSON lacks (`{"dtype": "float32"}`, `device`, `layout`, `memory_format`, `complex`).
+        results: its tensors.
+        is_view: it moves no bytes.
+        name: of the operator in the graph; empty in parts.
+    """
+
+    target: str
+    arguments: str
+    results: tuple[Value, ...] = ()
+    is_view: bool = False
+    name: str = ""
+
+    def references(self) -> list[int]:
+        """Numbers of the values that it reads, in order; each as often as it is read."""
+        return list(_references(json.loads(self.arguments)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Program:
+    """Values are numbered: the inputs first, then one for each instruction."""
+
+    inputs: tuple[Value, ...]
+    instructions: tuple[Instruction, ...]
+
+    @cached_property
+    def content_hash(self) -> str:
+        """Equal for equal work, wherever in a model it is."""
+        anonymous = [to_document(replace(instruction, name="")) for instruction in self.instructions]
+        text = json.dumps([to_document(self.inputs), anonymous], sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+    @property
+    def input_bytes(self) -> int:
+        return sum(value.num_bytes for value in self.inputs)
+
+    @property
+    def weight_bytes(self) -> int:
+        return sum(value.num_bytes for value in self.inputs if value.is_weight)
+
+    @cached_property
+    def peak_bytes(self) -> int:
+        """Of inputs, which are held throughout, and of results, each until it was last read, also through views."""
+        num_inputs = len(self.inputs)
+        owner = list(range(num_inputs))  # of each value the one that has its bytes
+        last_use: dict[int, int] = {}
+        for at, instruction in enumerate(self.instructions):
+            read = self._references[at]
+            owner.append(owner[read[0]] if instruction.is_view and read else num_inputs + at)
+            for number in (*read, num_inputs + at):
+                last_use[owner[number]] = at
+        held = peak = self.input_bytes
+        ends: dict[int, list[int]] = {}
+        for number, at in last_use.items():
+            if number >= num_inputs:
+                ends.setdefault(at, []).append(self._result_bytes(number))
+        for at in range(len(self.instructions)):
+            if owner[num_inputs + at] == num_inputs + at:
+                held += self._result_bytes(num_inputs + at)
+            peak = max(peak, held)
+            held -= sum(ends.get(at, ()))
+        return peak
+
+    def positions(self) -> dict[str, int]:
+        """Of each named instruction."""
+        return {instruction.name: at for at, instruction in enumerate(self.instructions) if instruction.name}
+
+    def part(self, positions: Iterable[int], *, with_views: bool) -> "Program":
+        """Some of the instructions, renumbered and without names; what they read from elsewhere becomes their inputs.
+
+        Args:
+            with_views: also the views through which they read; else views are inputs.
+        """
+        chosen = self._with_views(positions) if with_views else set(positions)
+        chosen = {at for at in chosen if not self._is_dangling(at, chosen)}
+        num_inputs = len(self.inputs)
+        outside = dict.fromkeys(
+            number
+            for at in sorted(chosen)
+            for number in self._references[at]
+            if number < num_inputs or number - num_inputs not in chosen
+        )
+        numbers = {number: i for i, number in enumerate(outside)}
+        numbers |= {num_inputs + at: len(outside) + i for i, at in enumerate(sorted(chosen))}
+        return Program(
+            inputs=tuple(self._value(number) for number in outside),
+            instructions=tuple(_renumbered(self.instructions[at], numbers) for at in sorted(chosen)),
+        )
+
+    @cached_property
+    def _references(self) -> list[list[int]]:
+        return [instruction.references() for instruction in self.instructions]
+
+    def _with_views(self, positions: Iterable[int]) -> set[int]:
+        num_inputs = len(self.inputs)
+        chosen: set[int] = set()
+        waiting = list(positions)
+        while waiting:
+            at = waiting.pop()
+            if at not in chosen:
+                chosen.add(at)
+                sources = (number - num_inputs for number in self._references[at] if number >= num_inputs)
+                waiting.extend(source for source in sources if self.instructions[source].is_view)
+        return chosen
+
+    def _is_dangling(self, at: int, chosen: set[int]) -> bool:
+        """Whether it picks from several results that are not there."""
+        instruction = self.instructions[at]
+        return instruction.target == "getitem" and self._references[at][0] - len(self.inputs) not in chosen
+
+    def _value(self, number: int) -> Value:
+        num_inputs = len(self.inputs)
+        return self.inputs[number] if number < num_inputs else self.instructions[number - num_inputs].results[0]
+
+    def _result_bytes(self, number: int) -> int:
+        return sum(value.num_bytes for value in self.instructions[number - len(self.inputs)].results)
+
+
+def _references(arguments: Any) -> Iterator[int]:
+    if isinstance(arguments, dict):
+        if REFERENCE in arguments:
+            yield arguments[REFERENCE]
+            return
+        arguments = list(arguments.values())
+    if isinstance(arguments, list):
+        for item in arguments:
+            yield from _references(item)
+
+
+def _with_references(arguments: Any, numbers: Mapping[int, int]) -> Any:
+    """The same arguments with every number of a value replaced."""
+    if isinstance(arguments, list):
+        return [_with_references(item, numbers) for item in arguments]
+    if isinstance(arguments, dict):
+        if REFERENCE in arguments:
+            return {REFERENCE: numbers[arguments[REFERENCE]]}
+        return {key: _with_references(item, numbers) for key, item in arguments.items()}
+    return arguments
+
+
+def _renumbered(instruction: Instruction, numbers: dict[int, int]) -> Instruction:
+    arguments = _with_references(json.loads(instruction.arguments), numbers)
+    return replace(instruction, arguments=json.dumps(arguments, separators=(",", ":")), name="")

@@ -1,0 +1,10 @@
+"""What is served where."""
+
+from typing import NamedTuple
+
+
+class ReplicaId(NamedTuple):
+    """A model on a group, by the worker that leads it."""
+
+    worker_id: str
+    model: str

@@ -1,0 +1,51 @@
+"""Programs to time, and how long they took."""
+
+from dataclasses import dataclass
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.program import Program
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimingOrder:
+    """What a bench is to time, one after the other.
+
+    Attributes:
+        device: 'cpu' or 'cuda'.
+        memory_bytes: what a program may take.
+        share: of the time that is spent measuring; the bench rests in between.
+    """
+
+    programs: tuple[Program, ...]
+    device: str = "cpu"
+    num_threads: int = 1
+    memory_bytes: int
+    share: float = 1.0
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Median seconds of one run.
+
+    Attributes:
+        number: of the program in its order.
+        relative_error: median distance of the repeats from their median, as a share of it.
+        fault: why there is no time; empty where there is one.
+    """
+
+    number: int
+    seconds: float = 0.0
+    relative_error: float = 0.0
+    num_repeats: int = 0
+    fault: str = ""
+
+
+def check_share(share: float) -> None:
+    """Of the time that is spent measuring; InvalidArgumentError where it is none."""
+    if not 0 < share <= 1:
+        raise InvalidArgumentError(
+            f"share must be above 0 and at most 1, not {share}.", hint="0.5 measures half of the time.", field="share"
+        )

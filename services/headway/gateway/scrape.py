@@ -1,0 +1,17 @@
+"""Where Prometheus finds the metrics of every process of the stack."""
+
+from typing import Any
+
+from headway.rpc.peers import Peers
+
+
+def scrape_targets(peers: Peers) -> list[dict[str, Any]]:
+    """The document of Prometheus's HTTP service discovery: one entry for each live process."""
+    return [
+        {
+            "targets": [member.metrics_endpoint],
+            "labels": {"kind": member.kind, "process": member.member_id, "group_id": member.group_id},
+        }
+        for member in sorted(peers.everyone, key=lambda member: member.member_id)
+        if member.metrics_endpoint
+    ]

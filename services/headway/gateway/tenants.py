@@ -1,0 +1,102 @@
+"""Tenants: clients that have an objective of their own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.slo import Slo
+from headway.gateway.keys import token_of
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tenant:
+    """A client's share in the service.
+
+    Attributes:
+        slo: of its requests, as far as they name none.
+        api_keys: by which it is known.
+    """
+
+    name: str
+    slo: Slo
+    api_keys: tuple[str, ...] = ()
+
+
+ANYONE = Tenant(name="", slo=Slo())
+
+
+class Tenants:
+    """Who may be asking."""
+
+    def __init__(self, tenants: Sequence[Tenant] = ()) -> None:
+        self._by_name = {tenant.name: tenant for tenant in tenants}
+        self._by_key = {key: tenant for tenant in tenants for key in tenant.api_keys}
+
+    @property
+    def api_keys(self) -> list[str]:
+        return list(self._by_key)
+
+    def find(self, *, authorization: str, name: str) -> Tenant:
+        """By the API key, else by the name that the request gives; `ANYONE` where it gives none.
+
+        Raises:
+            InvalidArgumentError: nobody has that name, or the key is somebody else's.
+        """
+        owner = self._by_key.get(token_of(authorization), ANYONE)
+        if not name or name == owner.name:
+            return owner
+        tenant = self._by_name.get(name)
+        if tenant is None or owner is not ANYONE or tenant.api_keys:
+            raise InvalidArgumentError(
+                f"The tenant '{name[:100]}' is unknown, or has another API key.",
+                hint="Name one from the gateway's --tenants file, with its key if it has any.",
+                field="x-headway-tenant",
+            )
+        return tenant
+
+
+class _Entry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    api_keys: tuple[str, ...] = ()
+    slo_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    slo_ttft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+    slo_tpot_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
+
+
+class _File(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    tenants: dict[str, _Entry]
+
+
+def read_tenants(path: Path) -> Tenants:
+    """From a YAML file; InvalidArgumentError names the file and what is wrong in it."""
+    hint = "Write tenants: {gold: {api_keys: [KEY], slo_ms: 500}}; see docs/serve.md."
+    try:
+        document = _File.model_validate(yaml.safe_load(path.read_text()))
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}.", hint=hint, field="tenants") from error
+    except yaml.YAMLError as error:
+        raise InvalidArgumentError(f"{path} is no YAML: {error}.", hint=hint, field="tenants") from error
+    except ValidationError as error:
+        fault = error.errors(include_url=False, include_input=False)[0]
+        place = ".".join(map(str, fault["loc"])) or "the document"
+        raise InvalidArgumentError(f"{path}, {place}: {fault['msg']}.", hint=hint, field="tenants") from error
+    keys = [key for entry in document.tenants.values() for key in entry.api_keys]
+    if len(keys) != len(set(keys)):
+        raise InvalidArgumentError(f"{path} has an API key twice.", hint="Give each to one tenant.", field="tenants")
+    return Tenants([_tenant(name, entry) for name, entry in document.tenants.items()])
+
+
+def _tenant(name: str, entry: _Entry) -> Tenant:
+    slo = Slo(ttft_s=_seconds(entry.slo_ttft_ms), tpot_s=_seconds(entry.slo_tpot_ms), e2e_s=_seconds(entry.slo_ms))
+    return Tenant(name=name, slo=slo, api_keys=entry.api_keys)
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1000

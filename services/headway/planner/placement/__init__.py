@@ -1,0 +1,1 @@
+"""Many models on few devices: simulated groups, and the search for the placement that meets most SLOs."""

@@ -1,0 +1,47 @@
+"""What to expect of a placement, by simulation. Pure."""
+
+import numpy as np
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.placement import Placement
+from headway.core.placement_plan import PredictedAttainment, PredictedModel, Predictions
+from headway.core.placement_problem import PlacementProblem
+from headway.planner.placement.simulator import Rules, simulate
+from headway.planner.placement.workload import Workload
+from headway.planner.placement.workloads.source import Workloads
+
+_RULES = {"serving": Rules.SERVING, "artifact": Rules.ARTIFACT}
+
+
+def rules_of(problem: PlacementProblem) -> Rules:
+    """InvalidArgumentError where there are none of that name."""
+    if problem.rules not in _RULES:
+        raise InvalidArgumentError(
+            f"There are no rules '{problem.rules}'.", hint=f"Known are {', '.join(_RULES)}.", field="rules"
+        )
+    return _RULES[problem.rules]
+
+
+def predict(problem: PlacementProblem, placement: Placement, workloads: Workloads) -> Predictions:
+    return Predictions(
+        searched=predict_one(problem, placement, workloads.searched),
+        held_out=predict_one(problem, placement, workloads.held_out),
+    )
+
+
+def predict_one(problem: PlacementProblem, placement: Placement, workload: Workload) -> PredictedAttainment:
+    """InvalidArgumentError where a group has a model that is unknown or has no profile for it."""
+    outcome = simulate(problem.placed_models, placement, workload, rules_of(problem))
+    counts = np.bincount(workload.model, minlength=len(workload.models))
+    num_served = len(workload) - outcome.num_refused
+    return PredictedAttainment(
+        attainment=outcome.attainment,
+        models=tuple(
+            PredictedModel(model=name, num_requests=int(count), attainment=outcome.attainment_by_model[name])
+            for name, count in zip(workload.models, counts, strict=True)
+            if count
+        ),
+        utilisation=outcome.utilisation,
+        mean_latency_s=outcome.mean_latency_s if num_served else None,
+        p99_latency_s=outcome.latency_percentile_s(99) if num_served else None,
+    )

@@ -1,0 +1,29 @@
+"""Local search: random small changes, of which the better are kept."""
+
+from collections.abc import Callable
+from random import Random
+
+from headway.planner.placement.search.moves import MOVES
+from headway.planner.placement.search.standing import Standing
+
+PATIENCE = 0.3
+"""It ends early after so large a share of its changes in vain."""
+
+
+def climb(
+    start: Standing, *, moves: int, rng: Random, better: Callable[[Standing], None], should_stop: Callable[[], bool]
+) -> Standing:
+    """Try so many changes; `better` hears of each that was kept."""
+    standing, in_vain = start, 0
+    kinds = [move for move, _ in MOVES]
+    shares = [share for _, share in MOVES]
+    for _ in range(moves):
+        if should_stop() or in_vain > PATIENCE * moves:
+            break
+        change = rng.choices(kinds, weights=shares)[0](standing, rng)
+        after = standing.after(change) if change else None
+        in_vain += 1
+        if after is not None:
+            standing, in_vain = after, 0
+            better(standing)
+    return standing

@@ -1,0 +1,61 @@
+"""Algorithm 3: models into given groups, one replica after the other, guided by the simulator."""
+
+from collections.abc import Sequence
+
+from headway.planner.placement.search.judge import Judge
+from headway.planner.placement.search.problem import Group, Groups, bits
+from headway.planner.placement.search.standing import Standing, stand
+
+
+def select_by_beam(judge: Judge, shapes: Sequence[int], models: int, *, beam_size: int) -> Groups:
+    """Every model in every group is simulated; the best `beam_size` selections go on, until nothing more fits."""
+    problem = judge.problem
+    empty = tuple(sorted((shape, 0) for shape in shapes))
+    best = stand(judge, empty)
+    beam = [empty]
+    while True:
+        grown = {
+            with_group(groups, group, (group[0], group[1] | 1 << model))
+            for groups in beam
+            for group in set(groups)
+            for model in bits(models & ~group[1])
+            if problem.fits((group[0], group[1] | 1 << model))
+        }
+        if not grown:
+            return best.groups
+        ranked = sorted((stand(judge, groups) for groups in sorted(grown)), key=lambda standing: standing.cost)
+        beam = [standing.groups for standing in ranked[:beam_size]]
+        best = min(best, ranked[0], key=lambda standing: standing.cost)
+
+
+def select_unserved(judge: Judge, shapes: Sequence[int], models: int) -> Groups:
+    """One simulation a step: the model with most unserved requests goes to the least utilised group that takes it."""
+    problem = judge.problem
+    best = standing = stand(judge, tuple((shape, 0) for shape in shapes))
+    while True:
+        grown = _grow(standing, models)
+        if grown is None:
+            return best.groups
+        standing = stand(judge, with_group(standing.groups, *grown))
+        best = min(best, standing, key=lambda each: each.cost)
+        if standing.misses[-1] == judge.missing(problem.everything & ~models)[-1]:
+            return best.groups  # nobody is unserved
+
+
+def _grow(standing: Standing, models: int) -> tuple[Group, Group] | None:
+    """The group that changes, and what it becomes."""
+    problem = standing.judge.problem
+    for model in sorted(bits(models), key=lambda each: -standing.unserved[each]):
+        bit = 1 << model
+        able = [group for group in standing.groups if not group[1] & bit and problem.fits((group[0], group[1] | bit))]
+        if able:
+            group = min(able, key=lambda each: (standing.busy[each], each))
+            return group, (group[0], group[1] | bit)
+    return None
+
+
+def with_group(groups: Groups, old: Group, new: Group) -> Groups:
+    """Groups with one in the place of another."""
+    rest = list(groups)
+    rest.remove(old)
+    return tuple(sorted([*rest, new]))

@@ -1,0 +1,114 @@
+"""Columns of a CSV file, plain or gzip, whose faults are told with file and line."""
+
+import csv
+import gzip
+import io
+import math
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+from typing import NoReturn, TextIO, TypeVar
+
+from headway.core.errors import InvalidArgumentError
+
+_CHUNK_LINES = 1 << 16
+_GZIP_MAGIC = b"\x1f\x8b"
+
+T = TypeVar("T")
+
+
+class CsvTable:
+    """A file with a header. Iterate over `chunks` once."""
+
+    def __init__(self, content: bytes, *, file: str, columns: Sequence[str], optional: Sequence[str] = ()) -> None:
+        """InvalidArgumentError where the header lacks one of `columns`. Columns of other names are not read."""
+        self.file = file
+        self._reader = csv.reader(_text(content))
+        header = [name.strip() for name in next(self._rows(), [])]
+        for name in columns:
+            if name not in header:
+                self.fail(1, f"has no column '{name}'", hint=f"The first line should be {','.join(columns)}.")
+        self.header = tuple(header)
+        self._wanted = [name for name in (*columns, *optional) if name in header]
+
+    def chunks(self) -> Iterator["Chunk"]:
+        """Some ten thousand lines each; none is empty. Empty lines are passed over."""
+        rows = self._rows()
+        next_line = self._reader.line_num + 1
+        places = [self.header.index(name) for name in self._wanted]
+        while block := list(islice(rows, _CHUNK_LINES)):
+            lines = [number for number, row in enumerate(block, next_line) if row]
+            next_line += len(block)
+            filled = [row for row in block if row]
+            for line, row in zip(lines, filled, strict=True):
+                if len(row) != len(self.header):
+                    self.fail(line, f"has {len(row)} fields, and the header {len(self.header)}")
+            if filled:
+                columns = ([row[place] for row in filled] for place in places)
+                yield Chunk(self, lines, dict(zip(self._wanted, columns, strict=True)))
+
+    def fail(self, line: int, problem: str, *, hint: str = "Correct the line.") -> NoReturn:
+        """`problem` goes on from the line: 'has no model'."""
+        raise InvalidArgumentError(f"{self.file}, line {line} {problem}.", hint=hint, field=self.file)
+
+    def _rows(self) -> Iterator[list[str]]:
+        try:
+            yield from self._reader
+        except (csv.Error, UnicodeDecodeError, OSError, EOFError, zlib.error) as error:
+            raise InvalidArgumentError(
+                f"{self.file}, after line {self._reader.line_num}: no valid CSV: {error}.",
+                hint="A trace is text, or text compressed by gzip.",
+                field=self.file,
+            ) from error
+
+
+class Chunk:
+    """Lines of a file by column.
+
+    Attributes:
+        lines: numbers of the lines in the file, from 1 on.
+    """
+
+    def __init__(self, table: CsvTable, lines: list[int], fields: dict[str, list[str]]) -> None:
+        self.table = table
+        self.lines = lines
+        self._fields = fields
+
+    def texts(self, name: str) -> list[str]:
+        return self._fields[name]
+
+    def has(self, name: str) -> bool:
+        return name in self._fields
+
+    def numbers(self, name: str, *, least: float = -math.inf, default: float | None = None) -> list[float]:
+        """Finite unless they are written as 'inf', and not below `least`; `default` where a field is empty."""
+
+        def read(text: str) -> float:
+            if default is not None and not text.strip():
+                return default
+            number = float(text)
+            if not number >= least:
+                raise ValueError
+            return number
+
+        what = "a number" if least == -math.inf else f"a number from {least:g}"
+        return self.convert(name, read, fault=lambda text: f"has {name} '{text}', which should be {what}")
+
+    def convert(self, name: str, read: Callable[[str], T], *, fault: Callable[[str], str], hint: str = "") -> list[T]:
+        """`read` of each field; where it raises ValueError or KeyError, `fault` says what is wrong with the text."""
+        texts = self._fields[name]
+        try:
+            return [read(text) for text in texts]
+        except (ValueError, KeyError):
+            for line, text in zip(self.lines, texts, strict=True):
+                try:
+                    read(text)
+                except (ValueError, KeyError):
+                    self.table.fail(line, fault(text), hint=hint or "Correct the line.")
+            raise
+
+
+def _text(content: bytes) -> TextIO:
+    if content.startswith(_GZIP_MAGIC):
+        return gzip.open(io.BytesIO(content), "rt", encoding="utf-8-sig")
+    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig")

@@ -1,0 +1,10 @@
+"""How long prompts and outputs are, where no trace says. Pure."""
+
+import numpy as np
+from numpy.typing import NDArray
+
+
+def draw_lengths(mean: float, cv: float, *, count: int, rng: np.random.Generator) -> NDArray[np.int32]:
+    """So many numbers of tokens: Gamma distributed, rounded, 1 at least."""
+    drawn = rng.gamma(cv**-2, mean * cv**2, count) if cv > 0 else np.full(count, mean)
+    return np.maximum(np.rint(drawn), 1).astype(np.int32)

@@ -1,0 +1,93 @@
+"""A language model as groups of several shapes on a kind of device: what placement chooses from. Pure.
+
+Each is sized as `headway apply` will size it, with a group to itself: its blocks and batches are those that it gets.
+"""
+
+from collections.abc import Iterator
+
+from headway.core.catalogue import Catalogue
+from headway.core.catalogue.figure import Provenance
+from headway.core.cluster import Hardware, PlanWorker
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.generation import generation_profile_of
+from headway.core.mesh import ParallelConfig
+from headway.core.plan import Assignment, EngineLimits, ModelDeployment
+from headway.core.shard import check_parallel
+from headway.core.stage_profile import StageProfile, stage_profile_id
+from headway.planner.serving.memory import Shortfall
+from headway.planner.serving.replica import size_replica
+
+_SOURCE = "estimated from the shape of the model and the catalogue's figures of {device}"
+
+
+def estimate_generation(
+    model: ModelDeployment, hardware: Hardware, *, catalogue: Catalogue, max_devices: int, created_at_s: float
+) -> list[StageProfile]:
+    """Profiles of all shapes that the model allows and fits, whose stages and devices of each are powers of two.
+
+    Args:
+        hardware: of every device.
+        max_devices: of the largest shape.
+
+    Raises:
+        InvalidArgumentError: the model does not generate.
+        FailedPreconditionError: it fits no shape.
+    """
+    if model.spec.encoder is not None:
+        raise InvalidArgumentError(
+            f"'{model.name}' does not generate.", hint="Write capture: DIR instead of generate: DIR.", field="generate"
+        )
+    device = catalogue.device_of(hardware).name
+    profiles = []
+    shortfall = None
+    for parallel in _layouts(model, max_devices):
+        group = tuple(PlanWorker(worker_id=f"worker-{rank}", hardware=hardware) for rank in range(parallel.num_ranks))
+        limits = EngineLimits(tp=parallel.tp, pp=parallel.pp)
+        sized = size_replica(model, group, limits=limits, profiles={}, catalogue=catalogue)
+        if isinstance(sized, Shortfall):
+            shortfall = sized
+        else:
+            profiles.append(_profile(model, sized, device=device, created_at_s=created_at_s))
+    if not profiles:
+        missing_bytes = shortfall.missing_bytes if shortfall is not None else 0
+        raise FailedPreconditionError(
+            f"'{model.name}' fits no group of up to {max_devices} x {device}: {missing_bytes} bytes are missing on a "
+            "device of the largest.",
+            hint="Allow larger groups, or give it a narrower dtype.",
+            field="models",
+        )
+    return profiles
+
+
+def _layouts(model: ModelDeployment, max_devices: int) -> Iterator[ParallelConfig]:
+    sizes = [2**power for power in range(max_devices.bit_length())]
+    for tp in sizes:
+        for pp in sizes:
+            parallel = ParallelConfig(tp=tp, pp=pp)
+            if parallel.num_ranks <= max_devices:
+                try:
+                    check_parallel(model.spec, parallel, num_workers=parallel.num_ranks)
+                except InvalidArgumentError:  # heads or layers cannot be dealt out so
+                    continue
+                yield parallel
+
+
+def _profile(model: ModelDeployment, assignment: Assignment, *, device: str, created_at_s: float) -> StageProfile:
+    parallel, latency = assignment.parallel, assignment.prediction.latency
+    stages: list[list[int]] = [[] for _ in range(parallel.pp)]
+    for rank, share in enumerate(assignment.shares):
+        stages[parallel.place(rank).stage].append(share.weight_bytes)
+    return StageProfile(
+        profile_id=stage_profile_id(model.name, device, pp=parallel.pp, op=parallel.tp),
+        model=model.name,
+        hardware=device,
+        pp=parallel.pp,
+        op=parallel.tp,
+        weight_bytes=tuple(map(max, stages)),
+        batches=(),
+        source=_SOURCE.format(device=device),
+        provenance=Provenance.ESTIMATED,
+        relative_error=latency.relative_error,
+        created_at_s=created_at_s,
+        generation=generation_profile_of(assignment),
+    )

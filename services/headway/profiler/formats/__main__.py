@@ -1,0 +1,25 @@
+"""`python -m headway.profiler.formats`: a file of profiles on standard input, the profiles on standard output."""
+
+import base64
+import json
+import sys
+import time
+
+from headway.core.codec import to_document
+from headway.core.errors import HeadwayError
+from headway.profiler.imports import read_profiles
+from headway.rpc.child import ChildError
+
+
+def main() -> None:
+    request = json.load(sys.stdin)
+    try:
+        content = base64.b64decode(request["content"])
+        for profile in read_profiles(content, hardware=request["hardware"], created_at_s=time.time()):
+            print(json.dumps(to_document(profile)))
+    except HeadwayError as error:
+        print(json.dumps({"error": to_document(ChildError.of(error))}))
+
+
+if __name__ == "__main__":
+    main()

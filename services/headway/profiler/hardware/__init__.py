@@ -1,0 +1,1 @@
+"""Learns what a machine's hardware can do: times what is not known yet, stores it, fits."""

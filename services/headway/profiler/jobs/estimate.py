@@ -1,0 +1,33 @@
+"""Costs of programs that are not measured. Pure."""
+
+from headway.core.catalogue.device import Device
+from headway.core.catalogue.figure import Provenance
+from headway.core.catalogue.roofline import OperatorTime, Work, operator_time
+from headway.core.errors import InvalidArgumentError
+from headway.core.model_profile import Cost
+from headway.core.subject import OperatorGroup, Subject
+
+
+def estimate(subject: Subject, device: Device, *, num_threads: int) -> dict[str, Cost]:
+    """By the roofline of each operator; of layers and the whole the sum. Left out where the device has no rate."""
+    times: dict[str, OperatorTime] = {}
+    for group in subject.operators:
+        try:
+            times[group.program] = operator_time(_work(group), device, num_threads=num_threads)
+        except InvalidArgumentError:
+            continue
+    costs = {program: _cost(time.seconds, time.relative_error) for program, time in times.items()}
+    for program, counts in subject.members().items():
+        if counts.keys() <= times.keys():
+            seconds = sum(count * times[member].seconds for member, count in counts.items())
+            error = max((times[member].relative_error for member in counts), default=0.0)
+            costs.setdefault(program, _cost(seconds, error))
+    return costs
+
+
+def _cost(seconds: float, relative_error: float) -> Cost:
+    return Cost(seconds=seconds, provenance=Provenance.ESTIMATED, relative_error=relative_error)
+
+
+def _work(group: OperatorGroup) -> Work:
+    return Work(flops=group.flops, bytes_moved=group.bytes_moved, dtype=group.dtype, extents=group.extents)

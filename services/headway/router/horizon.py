@@ -1,0 +1,174 @@
+"""When a group will have done what was leased to it, of the models that answer in one pass. Pure.
+
+Each lease is played through the group's pipeline with the latencies of the plan, as the worker will compute it; so the
+shortest predicted queue is that of all the group's models together. What comes back sooner or later than foretold moves
+everything behind it.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from headway.core.latency import LatencyModel
+from headway.core.line import Rank, batch_size
+from headway.core.pipeline import Pipeline
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Job:
+    """A request as a group's line has it.
+
+    Attributes:
+        ready_s: when it could begin if the group had nothing else to do.
+        deadline_s: by which the group must have its answer; infinite for none.
+        rank: its place in line; empty where nobody overtakes anybody.
+        latencies: of the model's steps, in each stage.
+        max_num_jobs, max_num_tokens: of the model's batches.
+    """
+
+    model: str
+    num_tokens: int
+    ready_s: float
+    deadline_s: float
+    latencies: tuple[LatencyModel, ...]
+    max_num_jobs: int
+    max_num_tokens: int
+    rank: Rank = ()
+
+    @property
+    def stage_s(self) -> list[float]:
+        """Alone."""
+        return stage_s_of([self])
+
+    @property
+    def has_known_way(self) -> bool:
+        """Whether nobody is batched with it and nobody overtakes it."""
+        return self.max_num_jobs == 1 and not self.rank
+
+
+@dataclass(frozen=True, slots=True)
+class Forecast:
+    """Seconds of the clock.
+
+    Attributes:
+        answer_s: when a request is answered if nothing ahead of it is batched.
+        soonest_s: when, if it went ahead of all that waits; the same of what is never batched.
+    """
+
+    answer_s: float
+    soonest_s: float
+
+
+@dataclass(slots=True)
+class Horizon:
+    """One group's line. Times of calls must not fall.
+
+    Jobs that are never batched, and that nobody overtakes, have a known way from the moment they come. The others wait
+    in line until the first stage is free; then the next begins, with as many of its model as keep all their deadlines.
+
+    Attributes:
+        left_s: when the latest lease ended.
+    """
+
+    left_s: float = -math.inf
+    _pipeline: Pipeline = field(default_factory=lambda: Pipeline(num_stages=1))
+    _line: dict[str, Job] = field(default_factory=dict)
+    _queued_s: float = 0.0
+    _due_s: dict[str, float] = field(default_factory=dict)
+
+    @property
+    def is_empty(self) -> bool:
+        return not self._line and not self._due_s
+
+    def foresee(self, job: Job, *, now_s: float) -> Forecast:
+        """What would become of a job that came now."""
+        self._advance(now_s)
+        if len(job.latencies) != self._pipeline.num_stages:
+            done_s = Pipeline(num_stages=len(job.latencies)).foresee(job.ready_s, job.stage_s)
+            return Forecast(done_s, done_s)
+        soonest_s = self._pipeline.foresee(job.ready_s, job.stage_s)
+        if job.has_known_way and not self._line:
+            return Forecast(soonest_s, soonest_s)
+        ahead_s = self._queued_s
+        if job.rank:
+            ahead_s = sum(max(other.stage_s) for other in self._line.values() if other.rank <= job.rank)
+        begin_s = max(job.ready_s, self._pipeline.free_s) + ahead_s
+        answer_s = begin_s + sum(job.stage_s)
+        return Forecast(answer_s, answer_s if job.max_num_jobs == 1 else soonest_s)
+
+    def enter(self, lease_id: str, job: Job, *, now_s: float) -> None:
+        """A job was leased to the group."""
+        self._advance(now_s)
+        if len(job.latencies) != self._pipeline.num_stages:
+            self._pipeline = Pipeline(num_stages=len(job.latencies))
+        if job.has_known_way and not self._line:
+            self._due_s[lease_id] = self._pipeline.enter(job.ready_s, job.stage_s)
+        else:
+            self._line[lease_id] = job
+            self._queued_s += max(job.stage_s)
+            if job.rank:
+                self._line = dict(sorted(self._line.items(), key=lambda item: item[1].rank))
+
+    def leave(self, lease_id: str, *, now_s: float, is_complete: bool) -> None:
+        """A lease ended; no change if it is not here."""
+        self._advance(now_s)
+        if lease_id in self._line:
+            self._take(lease_id)
+        elif (due_s := self._due_s.pop(lease_id, None)) is None:
+            return
+        elif is_complete:
+            self._shift(now_s - due_s)
+        self.left_s = now_s
+        if self.is_empty:
+            self._pipeline = Pipeline(num_stages=self._pipeline.num_stages)
+
+    def _advance(self, now_s: float) -> None:
+        """Begins what begins by now. An answer that is overdue holds up all behind it."""
+        if self._due_s and (late_s := now_s - next(iter(self._due_s.values()))) > 0:
+            self._shift(late_s)
+        while self._line:
+            head_id, head = next(iter(self._line.items()))
+            start_s = max(head.ready_s, self._pipeline.free_s)
+            if start_s > now_s:
+                return
+            batch = self._next_batch(head, start_s)
+            if not batch:
+                self._take(head_id)  # it misses its objective, and the worker will not compute it
+                continue
+            jobs = [self._take(lease_id) for lease_id in batch]
+            due_s = self._pipeline.enter(start_s, stage_s_of(jobs))
+            self._due_s.update(dict.fromkeys(batch, due_s))
+
+    def _next_batch(self, head: Job, start_s: float) -> list[str]:
+        """The leases of the batch that begins with `head`."""
+        alike: dict[str, Job] = {}
+        num_tokens = 0
+        for lease_id, job in self._line.items():
+            if job.model != head.model:
+                continue
+            num_tokens += job.num_tokens
+            if alike and (len(alike) == head.max_num_jobs or num_tokens > head.max_num_tokens):
+                break
+            alike[lease_id] = job
+        jobs = list(alike.values())
+        size = batch_size(
+            [job.deadline_s for job in jobs], lambda size: self._pipeline.foresee(start_s, stage_s_of(jobs[:size]))
+        )
+        return list(alike)[:size]
+
+    def _take(self, lease_id: str) -> Job:
+        """Out of the line."""
+        job = self._line.pop(lease_id)
+        self._queued_s = self._queued_s - max(job.stage_s) if self._line else 0.0
+        return job
+
+    def _shift(self, by_s: float) -> None:
+        if by_s:
+            self._pipeline.shift(by_s)
+            self._due_s = {lease_id: due_s + by_s for lease_id, due_s in self._due_s.items()}
+
+
+def stage_s_of(jobs: Sequence[Job]) -> list[float]:
+    """What a batch takes in each stage."""
+    lengths = [job.num_tokens for job in jobs]
+    return [latency.one_pass_s(lengths) for latency in jobs[0].latencies]

@@ -1,0 +1,49 @@
+"""The commands' calls to the stack's services."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import grpc
+import pytest
+
+from headway.cli.calls import calling
+from headway.core.errors import UnauthenticatedError
+from headway.rpc.interceptors import CallInterceptor
+from headway.v1 import controller_pb2, controller_pb2_grpc, replacement_pb2
+
+TOKEN = "between the trains"
+
+
+class Servicer(controller_pb2_grpc.ControllerServiceServicer):
+    async def GetStatus(self, request: Any, context: Any) -> controller_pb2.GetStatusResponse:  # noqa: N802
+        return controller_pb2.GetStatusResponse(ready=True)
+
+    async def Replace(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802
+        yield replacement_pb2.ReplaceResponse()
+
+
+async def ask() -> tuple[bool, int]:
+    """Of a service that wants the token: whether it is ready, and messages of a stream."""
+    server = grpc.aio.server(interceptors=[CallInterceptor(TOKEN)])
+    controller_pb2_grpc.add_ControllerServiceServicer_to_server(Servicer(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    try:
+        async with calling(f"127.0.0.1:{port}", controller_pb2_grpc.ControllerServiceStub) as stub:
+            status = await stub.GetStatus(controller_pb2.GetStatusRequest())
+            messages = [each async for each in stub.Replace(replacement_pb2.ReplaceRequest())]
+            return status.ready, len(messages)
+    finally:
+        await server.stop(None)
+
+
+def test_calls_carry_the_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HEADWAY_AUTH_TOKEN", TOKEN)
+    assert asyncio.run(ask()) == (True, 1)
+
+
+def test_calls_without_the_token_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("HEADWAY_AUTH_TOKEN", raising=False)
+    with pytest.raises(UnauthenticatedError):
+        asyncio.run(ask())

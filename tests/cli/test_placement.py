@@ -1,0 +1,168 @@
+"""`headway plan serve`, `explain` and `frontier`: real planner processes over gRPC, and no stack."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cli.conftest import Run
+
+STAGES = {"pp1_op1": [0.1], "pp2_op1": [0.055, 0.055], "pp1_op2": [0.07], "pp4_op1": [0.03, 0.03, 0.03, 0.03]}
+GIB = 2**30
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Models, a cluster and profiles, in the directory that commands run in."""
+    configs = {}
+    for name, stage_s in STAGES.items():
+        op = int(name[-1])
+        configs[name] = {
+            "pp": len(stage_s),
+            "op": op,
+            "weight_mem_bytes": [2 * GIB / (len(stage_s) * op)] * len(stage_s),
+            "batch": {"1": {"stage_latency_s": stage_s, "act_mem_bytes": [0] * len(stage_s)}},
+        }
+    (tmp_path / "profiles.json").write_text(json.dumps({"models": {"tiny": {"configs": configs}}}))
+    (tmp_path / "models.yaml").write_text("models:\n  - {name: chat, count: 4, profile: tiny}\n")
+    (tmp_path / "cluster.yaml").write_text("device: V100-16\nnum_devices: 4\nmemory_per_device: 4 GiB\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def arguments(*others: str, workload: str = "gamma:rate=12,cv=3") -> tuple[str, ...]:
+    files = ("--models", "models.yaml", "--cluster", "cluster.yaml", "--profiles", "profiles.json")
+    return (*files, "--workload", workload, *others)
+
+
+@pytest.mark.usefixtures("directory")
+def test_profiles_that_were_imported_need_no_file(headway: Run) -> None:
+    files = ("--models", "models.yaml", "--cluster", "cluster.yaml", "--workload", "poisson:rate=5")
+    before = headway("plan", "serve", *files)
+    assert before.returncode == 1
+    assert "headway profile import" in before.stderr
+    imported = json.loads(headway("profile", "import", "profiles.json", "--json").stdout)
+    assert len(imported) == len(STAGES)
+    result = headway("plan", "serve", *files, "--duration", "20", "--json")
+    assert result.returncode == 0, result.stderr
+    profiles = json.loads(result.stdout)["problem"]["profiles"]
+    assert {profile["profile_id"] for profile in profiles} == {summary["profile_id"] for summary in imported}
+
+
+def test_models_are_placed_and_another_placement_is_tried(headway: Run, directory: Path) -> None:
+    result = headway("plan", "serve", *arguments("--duration", "120", "--out", "plan.yaml"))
+    assert result.returncode == 0, result.stderr
+    assert "best so far" in result.stderr
+    assert "held out" in result.stdout
+    assert "selective replication" in result.stdout
+    plan: dict[str, Any] = yaml.safe_load((directory / "plan.yaml").read_text())
+    assert plan["version"] == 1
+    assert plan["is_complete"]
+    assert plan["problem"]["profiles"][0]["profile_id"]
+    assert {name for group in plan["placement"]["groups"] for name in group["models"]} == {
+        f"chat-{number}" for number in range(4)
+    }
+    for alternative in plan["alternatives"]:
+        assert alternative["why_not"]
+        best = plan["predictions"]["searched"]["attainment"]
+        assert alternative["predictions"]["searched"]["attainment"] <= best
+
+    groups = plan["placement"]["groups"]
+    where = ";".join(
+        f"chat-{model}@" + ",".join(str(n) for n, group in enumerate(groups) if f"chat-{model}" in group["models"])
+        for model in range(4)
+    )
+    tried = json.loads(headway("plan", "explain", "plan.yaml", "--instead", f"models={where}", "--json").stdout)
+    assert tried["instead"]["predictions"]["searched"]["attainment"] == plan["predictions"]["searched"]["attainment"]
+    result = headway("plan", "explain", "plan.yaml", "--instead", "groups=1x1")
+    assert "4 of 1x1" in result.stdout, result.stderr
+    assert "It keeps" in result.stdout
+
+
+def test_the_fewest_devices_are_found_and_drawn(headway: Run, directory: Path) -> None:
+    command = arguments("--duration", "60", "--figure", "curve.svg", "--json", workload="poisson:rate=4")
+    result = headway("plan", "frontier", "devices", *command, "--attainment", "0.95")
+    assert result.returncode == 0, result.stderr
+    curve = json.loads(result.stdout)
+    tried = {point["value"]: point["attainment"] for point in curve["points"]}
+    assert tried[curve["best"]] >= 0.95
+    assert tried[curve["best"] - 1] < 0.95
+    assert "<svg" in (directory / "curve.svg").read_text()
+
+
+def test_ctrl_c_keeps_the_best_so_far(directory: Path) -> None:
+    (directory / "models.yaml").write_text("models:\n  - {name: chat, count: 24, profile: tiny}\n")
+    (directory / "cluster.yaml").write_text("device: V100-16\nnum_devices: 32\nmemory_per_device: 8 GiB\n")
+    command = arguments("--duration", "300", "--out", "plan.json", workload="gamma:rate=150,cv=4")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "headway.cli", "plan", "serve", *command],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        text=True,
+        env={name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")},
+    )
+    assert process.stderr is not None
+    for line in process.stderr:
+        if line.startswith("searching"):
+            process.send_signal(signal.SIGINT)
+            break
+    told = process.stderr.read()
+    assert process.wait() == 0
+    assert "Ending the search" in told
+    plan = json.loads((directory / "plan.json").read_text())
+    assert not plan["is_complete"]
+    assert plan["placement"]["groups"]
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "told"),
+    [
+        ("models.yaml", "models:\n- {name: a, profile: huge}\n", "models.yaml, line 2: there is no profile of 'huge'"),
+        ("cluster.yaml", "device: V100-16\nnum_devices: 0\n", "cluster.yaml, line 2: num_devices should be a whole"),
+        ("profiles.json", '{"models": {"tiny": {"configs": {"pp1_op1": {}}}}}', "configs.pp1_op1 lacks 'pp'"),
+    ],
+)
+def test_a_fault_in_a_file_is_told_with_its_place(
+    headway: Run, directory: Path, file: str, text: str, told: str
+) -> None:
+    (directory / file).write_text(text)
+    result = headway("plan", "serve", *arguments())
+    assert result.returncode == 1
+    assert told in result.stderr
+    assert "hint: " in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        (arguments(workload="nothing.csv"), "nothing.csv cannot be read"),
+        (arguments("--out", "plan.txt"), "plan.txt ends with none of"),
+    ],
+)
+def test_a_fault_in_an_option_is_told(headway: Run, directory: Path, options: tuple[str, ...], told: str) -> None:
+    result = headway("plan", "serve", *options)
+    assert result.returncode == 1
+    assert told in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_fault_in_a_trace_comes_back_from_the_planner(headway: Run, directory: Path) -> None:
+    (directory / "trace.csv").write_text("time_s,model\n1,chat-0\n2,chat-9\n")
+    result = headway("plan", "serve", *arguments(workload="trace.csv"))
+    assert result.returncode == 1
+    assert "trace.csv, line 3 names the model 'chat-9'" in result.stderr
+
+
+def test_a_file_that_is_no_plan_is_told(headway: Run, directory: Path) -> None:
+    (directory / "plan.yaml").write_text("version: 7\n")
+    result = headway("plan", "explain", "plan.yaml")
+    assert result.returncode == 1
+    assert "of version 7" in result.stderr
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,40 @@
+"""Objectives and priorities on their way from a client to the router."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import httpx
+import openai
+import pytest
+
+from tests.gateway.world import MODEL, World
+
+if TYPE_CHECKING:
+    from tests.gateway.conftest import Gateway
+
+
+def test_an_objective_for_the_whole_answer_and_a_priority_reach_the_router(client: openai.OpenAI, world: World) -> None:
+    extra = {"slo_ms": 1500, "priority": -3}
+    client.completions.create(
+        model=MODEL, prompt="ab", max_tokens=2, extra_body=extra, extra_headers={"x-headway-slo-ttft-ms": "700"}
+    )
+    asked = world.router.routed[-1]
+    assert (asked.slo.e2e_s, asked.slo.ttft_s, asked.priority) == (1.5, 0.7, -3)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("slo_ms", 0), ("slo_ms", -1), ("slo_ms", "soon"), ("priority", 0.5), ("priority", 2**40)]
+)
+def test_a_bad_objective_is_named(gateway: Gateway, field: str, value: object) -> None:
+    body = {"model": MODEL, "prompt": "ab", field: value}
+    response = httpx.post(f"{gateway.url}/v1/completions", json=body)
+    assert response.status_code == 400
+    assert response.json()["error"]["param"] == field
+
+
+def test_an_unknown_tenant_is_refused(gateway: Gateway) -> None:
+    body = {"model": MODEL, "prompt": "ab", "max_tokens": 1}
+    response = httpx.post(f"{gateway.url}/v1/completions", json=body, headers={"x-headway-tenant": "nobody"})
+    assert response.status_code == 400
+    assert "nobody" in response.json()["error"]["message"]

@@ -1,0 +1,46 @@
+"""The CUDA kernels on a GPU: the same vectors as on the CPU, and a captured graph that serves several steps."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from headway.kernels.cuda import build
+from tests.kernels.cuda.cases import CASES, DecodeCase, DecodeStep
+
+if not torch.cuda.is_available():
+    pytest.skip("not run: there is no GPU here", allow_module_level=True)
+if not build.is_current():
+    pytest.skip("not run: the CUDA kernels are not compiled (`make cuda`)", allow_module_level=True)
+
+DEVICE = torch.device("cuda")
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.head_dim}-{case.num_heads}-{case.cache_dtype}")
+def test_decode_equals_the_definition(case: DecodeCase) -> None:
+    step = DecodeStep(case, DEVICE)
+    step.check(*step.run())
+
+
+@pytest.mark.parametrize("lengths", [(65536, *[1024] * 31), (5000,) * 40, (1,) * 100])
+def test_large_batches_equal_the_definition(lengths: tuple[int, ...]) -> None:
+    case = DecodeCase(lengths=lengths, head_dim=128, num_heads=32, num_kv_heads=8, num_ctas=264)
+    step = DecodeStep(case, DEVICE)
+    step.check(*step.run())
+
+
+def test_a_captured_graph_serves_steps_of_other_lengths() -> None:
+    case = DecodeCase(lengths=(700, 300, 20), num_ctas=64)
+    step = DecodeStep(case, DEVICE)
+    step.run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    step.table.load(step.rows)
+    with torch.cuda.graph(graph):
+        out, lse = step.attend()
+    for lengths in ((700, 300, 20), (650, 299, 1), (17, 0, 0)):
+        shorter = DecodeStep(replace(case, lengths=lengths)).rows
+        step.rows = shorter
+        step.table.load(shorter)
+        graph.replay()
+        step.check(out, lse)

@@ -1,0 +1,103 @@
+"""A worker's steps on a GPU: captured graphs against single launches, and blocks that travel beside other work."""
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+from headway.core.request import SamplingParams
+from headway.engine.batch import StepBatch
+from headway.kernels.cuda import build, copy_blocks, swap_blocks
+from headway.runner.graph_capture import GraphCapture
+from headway.runner.model_runner import ModelRunner
+from headway.store.checkpoint import read_checkpoint
+from tests.checkpoints import make_checkpoint
+from tests.models.oracle import random_prompts
+from tests.runner.stepper import Stepper
+
+if not torch.cuda.is_available():
+    pytest.skip("not run: there is no GPU here", allow_module_level=True)
+if not build.is_current():
+    pytest.skip("not run: the CUDA kernels are not compiled (`make cuda`)", allow_module_level=True)
+
+DEVICE = torch.device("cuda")
+SAMPLING = SamplingParams(max_tokens=20, temperature=0.0)
+
+
+@pytest.fixture(scope="module")
+def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("model"), "llama")
+
+
+def make_stepper(directory: Path, *, dtype: str, device: str = "cuda", is_captured: bool = False) -> Stepper:
+    runner = ModelRunner(
+        read_checkpoint(directory, dtype=dtype),
+        num_blocks=256,
+        num_host_blocks=16,
+        max_num_seqs=20,
+        device=device,
+        capture=GraphCapture(DEVICE) if is_captured else None,
+    )
+    return Stepper(runner, num_blocks=256)
+
+
+def outputs_of(stepper: Stepper, *, num_sequences: int) -> list[list[int]]:
+    for prompt in random_prompts(512, tuple(range(3, 100, 5))[:num_sequences]):
+        stepper.add(prompt, SAMPLING)
+    return stepper.run()
+
+
+@pytest.mark.parametrize(
+    ("dtype", "num_sequences"),
+    [("float32", 1), ("float32", 3), ("float32", 17), ("float32", 20), ("bfloat16", 20), ("float16", 20)],
+)
+def test_a_replayed_graph_gives_what_single_launches_give(directory: Path, dtype: str, num_sequences: int) -> None:
+    """In 16 bits without padding only: the product of a padded batch may be another one, and rounds otherwise."""
+    launched = outputs_of(make_stepper(directory, dtype=dtype), num_sequences=num_sequences)
+    replayed = outputs_of(make_stepper(directory, dtype=dtype, is_captured=True), num_sequences=num_sequences)
+    assert replayed == launched
+
+
+def test_tokens_are_those_of_the_cpu(directory: Path) -> None:
+    captured = outputs_of(make_stepper(directory, dtype="float32", is_captured=True), num_sequences=7)
+    assert captured == outputs_of(make_stepper(directory, dtype="float32", device="cpu"), num_sequences=7)
+
+
+def test_the_log_says_what_capturing_took(directory: Path, caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO):
+        make_stepper(directory, dtype="bfloat16", is_captured=True)
+    assert "captured 6 graphs of decode steps, up to 20 sequences" in caplog.text
+
+
+def test_blocks_that_were_copied_and_swapped_are_read_as_before(directory: Path) -> None:
+    prompt = random_prompts(512, (90,))[0]
+    stayed = make_stepper(directory, dtype="bfloat16", is_captured=True)
+    moved = make_stepper(directory, dtype="bfloat16", is_captured=True)
+    stayed.add(prompt, SAMPLING)
+    sequence = moved.add(prompt, SAMPLING)
+    moved.step()
+    old, between = sequence.block_table, [moved.take_block() for _ in sequence.block_table]
+    sequence.block_table = [moved.take_block() for _ in old]
+    out = list(zip(old, range(len(old)), strict=True))
+    back = list(zip(range(len(old)), between, strict=True))
+    within = list(zip(between, sequence.block_table, strict=True))
+    moved.copy(StepBatch([], 0, swap_out=out))
+    moved.copy(StepBatch([], 0, swap_in=back, block_copies=within))
+    assert moved.run() == stayed.run()
+
+
+def test_copies_keep_to_the_order_of_their_stream() -> None:
+    memory = torch.randn(4, 2, 60, 8, 16, 128, device=DEVICE)
+    host_memory = torch.zeros(20, 4, 2, 8, 16, 128).pin_memory()
+    before, stream = memory.clone(), torch.cuda.Stream()
+    numbers = torch.arange(20)
+    stream.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(stream):
+        copy_blocks(memory, pairs=torch.stack((numbers, numbers + 40), dim=1).to(DEVICE))
+        swap_blocks(memory, host_memory, pairs=torch.stack((numbers + 40, numbers), dim=1), is_out=True)
+        memory[:, :, 20:40].zero_()
+        swap_blocks(memory, host_memory, pairs=torch.stack((numbers, numbers + 20), dim=1), is_out=False)
+    stream.synchronize()
+    for first in (0, 20, 40):
+        assert torch.equal(memory[:, :, first : first + 20], before[:, :, :20])

@@ -1,0 +1,183 @@
+"""Placements on five emulated V100s: applied while requests come, kept, and made anew by the traffic."""
+
+import csv
+import io
+import json
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.integration.emulation import write_model
+from tests.integration.placements import constant_requests, embed, where, write_placement
+from tests.integration.stack import RunningStack, wait_for
+from tests.integration.stream import Stream
+
+pytestmark = pytest.mark.timeout(240)
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
+    """It begins with one model on all workers; nothing is imported, since placements bring their profiles."""
+    directory = tmp_path_factory.mktemp("apply")
+    models = {"tiny": write_model(directory / "model")}
+    running = RunningStack(directory / "state", models, "--emulate", "5xV100", "--max-model-len", "2000").start()
+    yield running
+    running.stop()
+
+
+def apply(stack: RunningStack, placement: Path | str, *options: str) -> Any:
+    result = stack.headway("apply", str(placement), "--json", *(options or ("--yes",)), timeout_s=120)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def kinds(document: Any) -> Counter[str]:
+    return Counter(f"{change['kind']} {change['model']}" for change in document["changes"])
+
+
+def export(stack: RunningStack) -> list[dict[str, str]]:
+    result = stack.headway("traffic", "export", "--window", "1h")
+    assert result.returncode == 0, result.stderr
+    return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def test_what_cannot_be_applied_is_refused_and_nothing_changes(stack: RunningStack, tmp_path: Path) -> None:
+    before = stack.status()["controller"]["plan_id"]
+    write_placement(tmp_path / "many.json", *[("1x1", "tiny")] * 6)
+    write_placement(tmp_path / "full.json", ("1x1", " ".join(f"bert-{number}" for number in range(5))))
+    told = {
+        "many.json": "needs 6 workers with V100-16; of these there are 5 (all workers: 5 x V100-16, emulated)",
+        "full.json": "'bert-3' fits no worker",
+        "no-such-plan": "There is no plan 'no-such-plan'",
+    }
+    for name, expected in told.items():
+        result = stack.headway("apply", str(tmp_path / name) if name.endswith("json") else name, "--yes")
+        assert result.returncode == 1
+        assert expected in result.stderr
+        assert "Traceback" not in result.stderr
+    write_placement(tmp_path / "fine.json", ("1x1", "tiny"))
+    asked = stack.headway("apply", str(tmp_path / "fine.json"))
+    assert asked.returncode == 1
+    assert "Give --yes" in asked.stderr
+    assert kinds(apply(stack, tmp_path / "fine.json", "--dry-run")) == {"keep tiny": 1, "drain tiny": 4}
+    assert stack.status()["controller"]["plan_id"] == before
+
+
+def test_models_move_while_requests_come_and_each_gets_its_answer(stack: RunningStack, tmp_path: Path) -> None:
+    """Two of them trade places; a pipeline of two comes and becomes a lone worker."""
+    first, second = tmp_path / "first.json", tmp_path / "second.json"
+    write_placement(first, ("1x1", "tiny one"), ("1x1", "two four"), ("2x1", "three"))
+    write_placement(second, ("1x1", "tiny two"), ("1x1", "one four"), ("1x1", "three"))
+    with ThreadPoolExecutor() as pool:
+        alone = Stream(stack, pool, temperature=0, max_tokens=400, num_events=1)
+        answer = alone.texts.result(timeout=60)
+        streams = [Stream(stack, pool, temperature=0, max_tokens=400, num_events=20) for _ in range(4)]
+        for stream in streams:
+            stream.wait()
+        assert kinds(apply(stack, first))["drain tiny"] == 4
+        assert [stream.texts.result(timeout=60) for stream in streams] == [answer] * 4
+        before = where(stack)
+        assert sorted(map(len, before["three"])) == [2]
+        with constant_requests(stack, "tiny", "one", "two", "three") as answered:
+            stream = Stream(stack, pool, temperature=0, max_tokens=400, num_events=20)
+            stream.wait()
+            changed = apply(stack, second)
+            assert stream.texts.result(timeout=60) == answer
+        assert all(count > 5 for count in answered.values())
+    after = where(stack)
+    assert after["one"] == before["two"]
+    assert after["two"] == before["one"]
+    assert not any(change["pauses"] for change in changed["changes"])
+    assert kinds(changed)["keep tiny"] == 1
+    again = apply(stack, "placement-second")
+    assert set(kinds(again)) == {f"keep {name}" for name in ("tiny", "one", "two", "three", "four")}
+
+
+def test_an_applied_placement_outlives_workers_and_the_controller(stack: RunningStack) -> None:
+    plan = stack.status()["plan"]
+    assert plan["placement_id"] == "placement-second"
+    (home,) = where(stack)["one"]
+    stack.kill(home[0])
+    stack.kill("controller")
+    wait_for(lambda: stack.status()["controller"]["ready"], timeout_s=60)
+    stack.wait_until_ready()
+    again = stack.status()["plan"]
+    for name in ("placement_id", "models", "workers", "assignments"):  # not its id: it may have been revised
+        assert again[name] == plan[name]
+    assert embed(stack, "one")
+
+
+def test_the_record_is_what_was_sent_also_what_was_refused_and_before_a_crash(stack: RunningStack) -> None:
+    before = export(stack)
+    for _ in range(3):
+        embed(stack, "one")
+    hurried = {"x-headway-slo-ttft-ms": "1"}
+    body = {"model": "two", "input": "a b c"}
+    refused = httpx.post(f"{stack.url}/v1/embeddings", json=body, headers=hurried, timeout=60)
+    assert refused.status_code == 429
+    written = {"model": "tiny", "prompt": "the headway", "max_tokens": 7, "temperature": 0}
+    assert httpx.post(f"{stack.url}/v1/completions", json=written, timeout=60).status_code == 200
+    wait_for(lambda: len(export(stack)) >= len(before) + 5)
+    wait_for(lambda: export(stack)[-1]["output_tokens"] == "7")
+    stack.kill("router")
+    rows = export(stack)
+    assert rows[: len(before)] == before
+    assert [(row["model"], row["slo_ms"], row["output_tokens"]) for row in rows[len(before) :]] == [
+        *[("one", "30000", "0")] * 3,
+        ("two", "1", ""),
+        ("tiny", "", "7"),
+    ]
+    assert [float(row["at_s"]) for row in rows] == sorted(float(row["at_s"]) for row in rows)
+    wait_for(lambda: httpx.post(f"{stack.url}/v1/embeddings", json=body, timeout=60).status_code == 200)
+
+
+def test_the_hot_model_gets_more_workers_once_the_traffic_has_shifted(stack: RunningStack, tmp_path: Path) -> None:
+    """Objectives of twice its latency, and bursts of twelve at once."""
+    cold = tmp_path / "cold.json"
+    write_placement(cold, ("1x1", "one"), ("1x1", "two"), ("1x1", "two"), ("1x1", "two"), ("1x1", "two"), slo_scale=2)
+    apply(stack, cold)
+    assert len(where(stack)["one"]) == 1
+    assert embed(stack, "one")
+    since = len(export(stack))
+    with ThreadPoolExecutor(12) as pool:
+        body = {"model": "one", "input": "a b c"}
+        for _ in range(6):
+            asked = pool.map(lambda _: httpx.post(f"{stack.url}/v1/embeddings", json=body, timeout=60), range(12))
+            assert {response.status_code for response in asked} <= {200, 429, 504}  # refused, or given up
+    wait_for(lambda: len(export(stack)) >= since + 72)
+    options = ("--window", "30s", "--time-limit", "3", "--json")
+    tried = json.loads(stack.headway("replace", "--once", "--dry-run", *options, timeout_s=120).stdout)
+    assert tried["verdict"] == "proposed", tried
+    assert len(where(stack)["one"]) == 1
+    told = stack.headway("replace", "--once", *options, timeout_s=120)
+    decision = json.loads(told.stdout)
+    assert decision["verdict"] == "applied", told
+    assert decision["attainment_after"] > decision["attainment_before"] + 0.01
+    wait_for(lambda: len(where(stack)["one"]) > 1, timeout_s=60)
+    wait_for(lambda: stack.status()["controller"]["ready"], timeout_s=60)
+    again = json.loads(stack.headway("replace", "--once", *options, timeout_s=120).stdout)
+    assert again["verdict"] == "kept", again
+
+
+def test_the_duty_goes_on_after_a_restart_of_the_controller_and_ends_when_it_is_told_to(stack: RunningStack) -> None:
+    def status() -> Any:
+        return json.loads(stack.headway("replace", "--status", "--json").stdout)
+
+    told = len(status()["decisions"])
+    assert stack.headway("replace", "--every", "2s", "--window", "1h", "--time-limit", "1").returncode == 0
+    wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
+    stack.kill("controller")
+    wait_for(lambda: stack.status()["controller"]["ready"], timeout_s=60)
+    told = len(status()["decisions"])
+    wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
+    assert "Every 2.0 s for the traffic" in stack.headway("replace", "--status").stdout
+    assert stack.headway("replace", "--off").returncode == 0
+    assert "replacement" not in status()
+    wrong = stack.headway("replace", "--once", "--off")
+    assert wrong.returncode == 1
+    assert "Give one of" in wrong.stderr

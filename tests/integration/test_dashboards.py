@@ -1,0 +1,128 @@
+"""The dashboards' queries and the rules, against a real Prometheus that scrapes a running stack."""
+
+import json
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+import yaml
+
+from deploy.grafana.dashboards import DASHBOARDS
+from deploy.grafana.panel import Panel
+from headway.cli.ports import take_port
+from headway.observe import metrics
+from tests.integration.stack import RunningStack, wait_for
+
+ROOT = Path(__file__).resolve().parents[2]
+UNPACKED = ROOT / "build" / "prometheus" / "usr" / "bin" / "prometheus"
+PROMETHEUS = shutil.which("prometheus") or (str(UNPACKED) if UNPACKED.exists() else None)
+PANELS = [(dashboard.uid, panel) for dashboard in DASHBOARDS for row in dashboard.rows for panel in row.panels]
+# What a stack of one worker that nothing goes wrong with has no figures of.
+QUIET = {"Preemptions", "Collectives", "Moved KV blocks", "Streams that went on elsewhere", "Requests without a place"}
+
+
+@pytest.fixture(scope="module")
+def prometheus(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> Iterator[str]:
+    """The address of a Prometheus with the shipped rules, that has scraped a stack which answers requests."""
+    if PROMETHEUS is None:
+        pytest.skip("there is no Prometheus on PATH nor under build/ (`make test` fetches Debian's package)")
+    stack = RunningStack(tmp_path_factory.mktemp("stack"), {"tiny": checkpoint}, "--max-model-len", "1024").start()
+    directory = tmp_path_factory.mktemp("prometheus")
+    address = f"127.0.0.1:{take_port('127.0.0.1', 0, option='--port')}"
+    config = (ROOT / "deploy/prometheus/prometheus.yml").read_text().replace("http://127.0.0.1:8000", stack.url)
+    config = re.sub(r"_interval: 5s", "_interval: 1s", config)
+    (directory / "prometheus.yml").write_text(config)
+    shutil.copy(ROOT / "deploy/prometheus/rules.yml", directory)
+    command = [
+        PROMETHEUS,
+        "--config.file=prometheus.yml",
+        "--storage.tsdb.path=data",
+        f"--web.listen-address={address}",
+    ]
+    with (directory / "log").open("wb") as log:
+        process = subprocess.Popen(command, cwd=directory, stdout=log, stderr=log)
+    try:
+        wait_for(lambda: httpx.get(f"http://{address}/-/ready").status_code == 200, timeout_s=60)
+        wait_for(lambda: _is_scraping(address, stack), timeout_s=60)
+        for slo_ms in ("60000", "60000", "0.001"):
+            _ask(stack, slo_ms)
+        wait_for(lambda: _is_shown(address, stack), timeout_s=60, every_s=0.5)
+        yield f"http://{address}"
+    finally:
+        process.terminate()
+        process.wait(30)
+        stack.stop()
+
+
+def _is_scraping(address: str, stack: RunningStack) -> bool:
+    targets = httpx.get(f"http://{address}/api/v1/targets").json()["data"]["activeTargets"]
+    listed = httpx.get(f"{stack.url}/metrics/targets").json()
+    return len(targets) == len(listed) > 0 and all(target["health"] == "up" for target in targets)
+
+
+def _is_shown(address: str, stack: RunningStack) -> bool:
+    """Rates want a counter to rise from one scrape to another, so requests go on until all is there."""
+    _ask(stack, "60000")
+    _ask(stack, "0.001")
+    names = ("headway_slo_attainment", "headway_slo_foretold")
+    return all(_query(f"http://{address}", f"model:{name}:ratio_rate5m > 0") for name in names)
+
+
+def _ask(stack: RunningStack, slo_ms: str) -> None:
+    body = {"model": "tiny", "prompt": "one two three four", "max_tokens": 4, "ignore_eos": True}
+    httpx.post(f"{stack.url}/v1/completions", json=body, headers={"x-headway-slo-ttft-ms": slo_ms}, timeout=60)
+
+
+def _query(prometheus: str, expr: str) -> list[Any]:
+    answer = httpx.get(f"{prometheus}/api/v1/query", params={"query": expr}).json()
+    assert answer["status"] == "success", f"{expr}: {answer.get('error')}"
+    found: list[Any] = answer["data"]["result"]
+    return found
+
+
+@pytest.mark.parametrize(("uid", "panel"), PANELS, ids=[f"{uid}/{panel.title}" for uid, panel in PANELS])
+def test_every_panel_shows_something(prometheus: str, uid: str, panel: Panel) -> None:
+    for query in panel.queries:
+        expr = query.expr.replace("$model", ".*").replace("$__rate_interval", "1m")
+        found = _query(prometheus, expr)
+        if panel.title not in QUIET and "restarts" not in query.legend:
+            assert found, f"{uid}, {panel.title}: nothing comes of {expr}"
+            labels = set(re.findall(r"{{(\w+)}}", query.legend))
+            assert labels <= set(found[0]["metric"]), f"{uid}, {panel.title}: labels of its legend are missing"
+
+
+def test_attainment_counts_what_was_refused(prometheus: str) -> None:
+    """Of the requests that were sent last every other one had an objective that nobody could keep. How many of the
+    others kept theirs is the machine's business: both rates only have to have counted the refused ones."""
+    [measured] = _query(prometheus, "model:headway_slo_attainment:ratio_rate5m")
+    [foretold] = _query(prometheus, "model:headway_slo_foretold:ratio_rate5m")
+    assert 0.2 < float(measured["value"][1]) < 0.8
+    assert 0.2 < float(foretold["value"][1]) < 0.8
+
+
+def test_rules_are_accepted(prometheus: str) -> None:
+    groups = httpx.get(f"{prometheus}/api/v1/rules").json()["data"]["groups"]
+    rules = [rule for group in groups for rule in group["rules"]]
+    written = yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
+    assert len(rules) == sum(len(group["rules"]) for group in written["groups"])
+    assert [rule["name"] for rule in rules if rule["health"] != "ok"] == []
+
+
+def test_queries_name_metrics_that_exist() -> None:
+    exported = {metric._name for metric in vars(metrics).values() if hasattr(metric, "_name")}
+    for _, panel in PANELS:
+        for query in panel.queries:
+            for name in re.findall(r"headway:\w+", query.expr):
+                bare = re.sub(r"_(total|bucket|sum|count)$", "", name)
+                assert bare in exported, f"{panel.title}: no process exports {name}"
+
+
+def test_the_written_dashboards_are_the_defined_ones() -> None:
+    for dashboard in DASHBOARDS:
+        written = json.loads((ROOT / f"deploy/grafana/json/{dashboard.uid}.json").read_text())
+        assert written == dashboard.document(), "run `make dashboards`"

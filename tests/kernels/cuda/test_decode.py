@@ -1,0 +1,71 @@
+"""Decode attention: the kernels' own source on the CPU, against the definition in float64."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from headway.kernels.cuda import decode_attention
+from headway.kernels.cuda.kernels import CudaKernels
+from tests.kernels.cuda.cases import BF16, CASES, DecodeCase, DecodeStep
+from tests.kernels.cuda.schedules import SCHEDULES
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.head_dim}-{case.num_heads}-{case.cache_dtype}")
+def test_equals_the_definition_whatever_turns_the_threads_take(host: CudaKernels, case: DecodeCase) -> None:
+    step = DecodeStep(case)
+    results = []
+    for schedule in SCHEDULES:
+        host.set_schedule(schedule)
+        results.append(step.run())
+    out, lse = results[0]
+    step.check(out, lse)
+    for other_out, other_lse in results[1:]:
+        assert torch.equal(out, other_out)
+        assert torch.equal(lse, other_lse)
+
+
+@settings(max_examples=25, deadline=None, derandomize=True)
+@given(
+    lengths=st.lists(st.integers(0, 180), min_size=1, max_size=4),
+    block_size=st.integers(8, 128),
+    group=st.sampled_from([1, 4, 5, 8]),
+    window=st.none() | st.integers(1, 200),
+    num_ctas=st.integers(1, 40),
+)
+def test_any_lengths_and_blocks(
+    host: CudaKernels, lengths: list[int], block_size: int, group: int, window: int | None, num_ctas: int
+) -> None:
+    case = DecodeCase(
+        lengths=tuple(lengths),
+        block_size=block_size,
+        num_heads=group,
+        num_kv_heads=1,
+        sliding_window=window,
+        num_ctas=num_ctas,
+    )
+    step = DecodeStep(case)
+    step.check(*step.run())
+
+
+def test_an_empty_row_gets_zeros_and_no_sum(host: CudaKernels) -> None:
+    out, lse = DecodeStep(DecodeCase(lengths=(0, 20))).run()
+    assert not out[0].any()
+    assert (lse[0] == -torch.inf).all()
+
+
+def test_the_result_may_be_narrow_and_anywhere(host: CudaKernels) -> None:
+    step = DecodeStep(DecodeCase(query_dtype=BF16, cache_dtype=BF16))
+    out, _ = step.run()
+    room = torch.zeros(len(out), 4, 100, dtype=BF16)
+    decode_attention(
+        step.q,
+        k_cache=step.k_cache,
+        v_cache=step.v_cache,
+        block_tables=step.block_tables,
+        table=step.table,
+        scale=step.scale,
+        out=room[..., :64],
+    )
+    assert torch.equal(room[..., :64], out.bfloat16())
+    assert not room[..., 64:].any()

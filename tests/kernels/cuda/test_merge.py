@@ -1,0 +1,73 @@
+"""Merging what several devices made of their shards of a cache."""
+
+import pytest
+import torch
+
+from headway.kernels import reference
+from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention, merge_partials
+from headway.kernels.cuda.kernels import CudaKernels
+from tests.kernels.cuda.cases import DecodeCase, DecodeStep
+from tests.kernels.test_merge_partials import merged_exactly, random_partials
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 40])
+@pytest.mark.parametrize("head_dim", [64, 80])
+def test_equals_the_definition(host: CudaKernels, num_shards: int, head_dim: int) -> None:
+    partials = random_partials(num_shards, num_tokens=5, head_dim=head_dim)
+    lse = torch.empty(5, 6)
+    out = merge_partials(partials, dtype=torch.float32, lse=lse)
+    torch.testing.assert_close(out.double(), merged_exactly(partials), rtol=1e-5, atol=1e-6)
+    expected = partials[..., -1].double().logsumexp(dim=0)
+    torch.testing.assert_close(lse.double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_only_the_result_is_rounded(host: CudaKernels, dtype: torch.dtype) -> None:
+    partials = random_partials(3, num_tokens=4)
+    assert torch.equal(merge_partials(partials, dtype=dtype), merge_partials(partials, dtype=torch.float32).to(dtype))
+
+
+def test_views_are_read_and_written_in_place(host: CudaKernels) -> None:
+    partials = random_partials(3, num_tokens=4)
+    heads_first = partials.transpose(1, 2).contiguous().transpose(1, 2)
+    room = torch.zeros(4, 6, 100)
+    out = merge_partials(heads_first, dtype=torch.float32, out=room[..., :80])
+    assert torch.equal(out, merge_partials(partials, dtype=torch.float32))
+    assert not room[..., 80:].any()
+
+
+def test_shards_of_a_cache_join_without_a_trace(host: CudaKernels) -> None:
+    """Two devices see a part of each row's keys, one of them none of the second row's."""
+    step = DecodeStep(DecodeCase(lengths=(300, 40), num_ctas=4))
+    out, lse = step.run()
+    rows, partials = step.rows, torch.empty(2, 2, 4, 65)
+    cuts = rows.end_keys.copy()
+    cuts[0] = 130
+    for shard, (firsts, ends) in enumerate(((rows.first_keys, cuts), (cuts, rows.end_keys))):
+        table = DecodeTable.allocate(
+            num_rows=2, num_heads=4, num_kv_heads=2, head_dim=64, num_ctas=4, device=torch.device("cpu")
+        )
+        table.load(DecodeRows(rows.sequences, firsts, ends, rows.positions))
+        decode_attention(
+            step.q,
+            k_cache=step.k_cache,
+            v_cache=step.v_cache,
+            block_tables=step.block_tables,
+            table=table,
+            scale=step.scale,
+            out=partials[shard, ..., :-1],
+            lse=partials[shard, ..., -1],
+        )
+    assert (partials[1, 1, :, -1] == -torch.inf).all()
+    joined_lse = torch.empty(2, 4)
+    joined = merge_partials(partials, dtype=torch.float32, lse=joined_lse)
+    torch.testing.assert_close(joined, out, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(joined_lse, lse, rtol=1e-5, atol=1e-5)
+    expected = torch.empty_like(joined)
+    reference.merge_partials(partials, out=expected)
+    torch.testing.assert_close(joined, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_the_dtype_is_checked(host: CudaKernels) -> None:
+    with pytest.raises(ValueError, match="dtype must be float32, bfloat16 or float16"):
+        merge_partials(random_partials(1), dtype=torch.float64)

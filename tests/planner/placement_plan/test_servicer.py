@@ -1,0 +1,95 @@
+"""The planner's calls for placing models, over gRPC to a process of its own."""
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+
+from headway.cli.placement.planner_process import Planner, planning
+from headway.cli.placement.problem import ProblemOptions, make_problem, read_inputs
+from headway.core.catalogue import Provenance
+from headway.core.errors import InvalidArgumentError, NotFoundError, UnauthenticatedError
+from headway.core.placement_plan import PlacementPlan
+from headway.core.placement_problem import PlacementProblem, WorkloadSource
+from headway.rpc.convert import from_pb, to_pb
+from headway.rpc.status import error_from_rpc
+from headway.v1 import placement_pb2
+
+
+@pytest.fixture
+async def planner() -> AsyncIterator[Planner]:
+    async with planning(None) as planner:
+        yield planner
+
+
+@pytest.fixture
+def problem(make_problem: Any) -> PlacementProblem:
+    problem: PlacementProblem = make_problem(WorkloadSource(spec="poisson:rate=5", duration_s=100.0))
+    return problem
+
+
+async def test_a_placement_is_planned_certified_and_spoilt(planner: Planner, problem: PlacementProblem) -> None:
+    start = placement_pb2.PlanPlacementStart(problem=to_pb(problem, placement_pb2.PlacementProblem))
+
+    async def requests() -> AsyncIterator[placement_pb2.PlanPlacementRequest]:
+        yield placement_pb2.PlanPlacementRequest(start=start)
+
+    told = [each async for each in planner.stub.PlanPlacement(requests(), metadata=planner.metadata)]
+    assert all(each.HasField("progress") for each in told[:-1])
+    plan = told[-1].plan
+    assert from_pb(plan, PlacementPlan).problem == problem
+    request = placement_pb2.CertifyPlacementRequest(plan=plan)
+    assert list((await planner.stub.CertifyPlacement(request, metadata=planner.metadata)).violations) == []
+    request.plan.problem.cluster.num_devices = 1
+    assert (await planner.stub.CertifyPlacement(request, metadata=planner.metadata)).violations
+
+
+async def test_a_model_without_profiles_is_captured_and_estimated(planner: Planner, tmp_path: Path) -> None:
+    config = {
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "vocab_size": 512,
+        "hidden_size": 64,
+        "intermediate_size": 112,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+        "max_position_embeddings": 128,
+        "rms_norm_eps": 1e-5,
+        "hidden_act": "silu",
+        "torch_dtype": "float32",
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    (tmp_path / "models.yaml").write_text(f"models:\n- {{name: own, capture: {tmp_path}, seq: 64, dtype: float16}}\n")
+    (tmp_path / "cluster.yaml").write_text("device: V100-16\nnum_devices: 2\n")
+    options = ProblemOptions(
+        models=tmp_path / "models.yaml", cluster=tmp_path / "cluster.yaml", workload="poisson:rate=1"
+    )
+    problem = await make_problem(await read_inputs(options), planner, lambda _: None)
+    assert {(profile.pp, profile.op) for profile in problem.profiles} == {(1, 1), (2, 1), (1, 2)}
+    for profile in problem.profiles:
+        assert profile.provenance is Provenance.ESTIMATED
+        assert profile.model == f"{tmp_path}, 64 tokens, float16"
+        assert profile.latency_s > 0
+
+
+async def test_faults_come_back_as_errors(planner: Planner, problem: PlacementProblem) -> None:
+    async def nothing() -> AsyncIterator[placement_pb2.PlanPlacementRequest]:
+        yield placement_pb2.PlanPlacementRequest(stop=True)
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await anext(aiter(planner.stub.PlanPlacement(nothing(), metadata=planner.metadata)))
+    assert isinstance(error_from_rpc(caught.value), InvalidArgumentError)
+
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await planner.stub.CertifyPlacement(placement_pb2.CertifyPlacementRequest())
+    assert isinstance(error_from_rpc(caught.value), UnauthenticatedError)
+
+    unknown = placement_pb2.EstimateStagesRequest(model="m", device="Z80", max_devices=1)
+    unknown.graph.operators.add(name="x", kind="matmul", target="x")
+    unknown.graph.name = "g"
+    with pytest.raises(grpc.aio.AioRpcError) as caught:
+        await planner.stub.EstimateStages(unknown, metadata=planner.metadata)
+    assert isinstance(error_from_rpc(caught.value), NotFoundError)

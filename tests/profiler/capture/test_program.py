@@ -1,0 +1,127 @@
+"""Captured programs against the modules that they were captured from: run again, they compute the same."""
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from headway.core.capture import CaptureRequest
+from headway.core.program import Program
+from headway.core.survey import layer_of, survey
+from headway.profiler.capture.capture import capture
+from headway.profiler.capture.program import build_program
+from headway.profiler.capture.trace import trace
+from headway.profiler.zoo.registry import find
+from headway.worker.bench.module import build_module
+
+_CPU = torch.device("cpu")
+
+
+def _captured(
+    module: nn.Module, inputs: tuple[torch.Tensor, ...], *, train: bool
+) -> tuple[Program, list[torch.Tensor]]:
+    """The program, and what to give to it."""
+    tensors = dict([*module.named_parameters(), *module.named_buffers()])
+    traced = trace(copy.deepcopy(module), inputs, train=train, report=lambda _: None)
+    given = [tensors[name].detach() if name in tensors else inputs[0] for name in traced.names]
+    return build_program(traced), given
+
+
+@pytest.mark.parametrize("name", ["gpt3-1b-small", "llama-7b-small"])
+def test_a_program_computes_what_its_module_does(name: str) -> None:
+    torch.manual_seed(7)
+    model = find(name)
+    module = model.make().to_empty(device=_CPU)
+    with torch.no_grad():
+        for tensor in module.parameters():
+            tensor.normal_(std=0.1)
+    module.eval()
+    examples = model.example_inputs(batch=2, seq=None)
+    tokens = torch.randint(0, 16, examples[0].shape)
+    program, given = _captured(module, (tokens,), train=False)
+    with torch.no_grad():
+        result = build_module(program, _CPU).forward(*given)
+        torch.testing.assert_close(result, module(tokens))
+
+
+class _Net(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(nn.Linear(8, 8) for _ in range(3))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for layer in self.layers:
+            x = torch.tanh(layer(x))
+        return x.square().sum()
+
+
+def test_a_program_with_a_backward_pass_computes_the_gradients() -> None:
+    torch.manual_seed(7)
+    net, x = _Net(), torch.randn(4, 8)
+    program, given = _captured(net, (x,), train=True)
+    net(x).backward()
+    last = next(iter(net.parameters()))
+    with torch.no_grad():
+        results = [
+            build_module(program.part(range(at + 1), with_views=True), _CPU).forward(*_inputs_of(program, at, given))
+            for at in range(len(program.instructions))
+        ]
+    assert any(
+        isinstance(result, torch.Tensor) and result.shape == last.shape and torch.allclose(result, last.grad)
+        for result in results
+    )
+
+
+def _inputs_of(program: Program, at: int, given: list[torch.Tensor]) -> list[torch.Tensor]:
+    """Those that the first instructions read, in the order in which they do."""
+    references = [n for instruction in program.instructions[: at + 1] for n in instruction.references()]
+    return [given[number] for number in dict.fromkeys(references) if number < len(program.inputs)]
+
+
+def test_equal_layers_and_operators_are_one_program() -> None:
+    made = capture(CaptureRequest(source="zoo:gpt3-1b-small", train=True, with_program=True), report=lambda _: None)
+    assert made.graph is not None
+    assert made.program is not None
+    surveyed = survey(made.graph, made.program)
+    subject = surveyed.subject
+    first, second = (layer for layer in subject.layers if layer.name.startswith("layers."))
+    assert (first.forward_program, first.backward_program) == (second.forward_program, second.backward_program)
+    assert first.forward == second.forward
+    counted = [group for group in subject.operators if group.phase != "optimizer"]
+    assert sum(group.count for group in counted) == len(made.graph.operators)
+    assert sum(group.count * group.flops for group in counted) == made.graph.flops
+    assert sum(sum(layer.forward.values()) for layer in subject.layers) == sum(
+        not operator.is_backward for operator in made.graph.operators
+    )
+    assert sum(layer.weight_bytes for layer in subject.layers) == made.graph.parameter_bytes
+    assert sum(layer.activation_bytes for layer in subject.layers) == made.graph.activation_bytes
+    assert sum(sum(layer.optimizer.values()) for layer in subject.layers) == len(made.graph.trained)
+    assert surveyed.programs.keys() == subject.program_names().keys()
+
+
+def test_indices_know_how_many_there_are_also_through_views() -> None:
+    class Lookup(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.table = nn.Embedding(50, 4)
+
+        def forward(self, ids: torch.Tensor) -> torch.Tensor:
+            return self.table(ids.reshape(-1))
+
+    program, _ = _captured(Lookup(), (torch.zeros(2, 3, dtype=torch.int64),), train=False)
+    assert [value.bound for value in program.inputs if value.dtype == "int64"] == [50]
+
+
+@pytest.mark.parametrize(
+    ("path", "layer"),
+    [
+        ("layers.3.mlp.fc", "layers.3"),
+        ("stages.2.5.conv", "stages.2.5"),
+        ("head", "head"),
+        ("", "(model)"),
+        ("0.1.weight", "0.1"),
+    ],
+)
+def test_layers_are_the_modules_that_repeat(path: str, layer: str) -> None:
+    assert layer_of(path) == layer

@@ -1,0 +1,30 @@
+"""Local search on a Ray cluster of this machine; `make test-ray`, since Ray takes half a minute to start.
+
+One seed finds the same there as in processes.
+"""
+
+from headway.planner.climbers.processes import process_climbers
+from headway.planner.climbers.ray_cluster import ray_climbers
+from headway.planner.placement.search import Progress, SearchOptions
+from tests.planner.placement.test_search import run, traffic
+
+OPTIONS = SearchOptions(moves=200, resamples=0, seed=3)
+
+
+def test_ray_finds_what_processes_find_and_can_be_stopped() -> None:
+    with process_climbers(2) as climbers:
+        expected = run(traffic(), options=OPTIONS, climbers=climbers)
+    heard = list[Progress]()
+    asked = iter(range(10**6))
+    with ray_climbers("local", size=2) as climbers:
+        found = run(traffic(), options=OPTIONS, climbers=climbers)
+        stopped = run(
+            traffic(),
+            options=SearchOptions(moves=10**6, resamples=0),
+            report=heard.append,
+            should_stop=lambda: len(heard) > 0 and next(asked) > 40,
+            climbers=climbers,
+        )
+    assert (found.placement, found.attainment) == (expected.placement, expected.attainment)
+    assert not stopped.complete
+    assert stopped.placement == heard[-1].placement

@@ -1,0 +1,80 @@
+"""What the router foretells of a group's line, where things go otherwise than planned."""
+
+import math
+from typing import Any
+
+import pytest
+
+from headway.core.latency import LatencyModel
+from headway.core.line import QueuePolicy, rank_of
+from headway.router.horizon import Horizon, Job
+
+
+def job(ready_s: float, **changes: Any) -> Job:
+    """Of a model that takes 1 s, and with others in a batch 0.5 s more for each."""
+    latency = LatencyModel(
+        base_s=0.5, per_prefill_token_s=0.5, per_prefill_pair_s=0.0, per_decode_s=0.0, per_context_token_s=0.0
+    )
+    usual: dict[str, Any] = {
+        "model": "a",
+        "num_tokens": 1,
+        "ready_s": ready_s,
+        "deadline_s": math.inf,
+        "latencies": (latency,),
+        "max_num_jobs": 1,
+        "max_num_tokens": 8,
+    }
+    return Job(**(usual | changes))
+
+
+def test_a_job_is_answered_after_all_that_were_leased_before() -> None:
+    horizon = Horizon()
+    for number in range(3):
+        horizon.enter(str(number), job(10.0), now_s=10.0)
+    assert horizon.foresee(job(10.5), now_s=10.5).answer_s == 14.0
+
+
+def test_an_answer_that_comes_early_or_late_moves_what_is_behind_it() -> None:
+    horizon = Horizon()
+    for number in range(3):
+        horizon.enter(str(number), job(0.0), now_s=0.0)
+    horizon.leave("0", now_s=0.75, is_complete=True)
+    assert horizon.foresee(job(0.75), now_s=0.75).answer_s == pytest.approx(3.75)
+    assert horizon.foresee(job(5.0), now_s=5.0).answer_s == pytest.approx(7.0)  # one is overdue, one behind it
+    horizon.leave("1", now_s=6.0, is_complete=True)
+    assert horizon.foresee(job(6.0), now_s=6.0).answer_s == pytest.approx(8.0)
+
+
+def test_a_group_without_leases_has_nothing_behind_it() -> None:
+    horizon = Horizon()
+    horizon.enter("a", job(0.0), now_s=0.0)
+    horizon.leave("a", now_s=0.25, is_complete=False)
+    assert horizon.is_empty
+    assert horizon.foresee(job(0.25), now_s=0.25).answer_s == 1.25
+
+
+def test_a_batch_takes_those_that_wait_while_all_keep_their_deadlines() -> None:
+    horizon = Horizon()
+    for name, deadline_s in (("a", math.inf), ("b", 3.0), ("c", 2.6), ("d", 2.4)):
+        horizon.enter(name, job(0.0, deadline_s=deadline_s, max_num_jobs=4), now_s=0.0)
+    horizon.leave("a", now_s=1.0, is_complete=True)
+    assert horizon.foresee(job(1.0, max_num_jobs=4), now_s=1.0).soonest_s == pytest.approx(3.5)  # b and c until 2.5
+    horizon.leave("b", now_s=2.5, is_complete=True)
+    horizon.leave("c", now_s=2.5, is_complete=True)
+    assert horizon.is_empty  # d could not be in time any more
+
+
+def test_a_job_of_higher_rank_waits_for_those_of_lower_rank_only() -> None:
+    horizon = Horizon()
+    for name, priority in (("running", 5), ("late", 9), ("soon", 1)):
+        rank = rank_of(QueuePolicy.PRIORITY, latest_start_s=math.inf, priority=priority)
+        horizon.enter(name, job(0.0, rank=rank), now_s=0.0)
+    assert horizon.foresee(job(0.5, rank=(3,)), now_s=0.5).soonest_s == pytest.approx(3.0)
+    assert horizon.foresee(job(0.5, rank=(10,)), now_s=0.5).answer_s == pytest.approx(4.0)
+
+
+def test_ranks_are_those_of_the_policies() -> None:
+    def rank(policy: QueuePolicy) -> tuple[float, ...]:
+        return rank_of(policy, latest_start_s=7.5, priority=-2)
+
+    assert [rank(policy) for policy in QueuePolicy] == [(), (7.5,), (-2,)]

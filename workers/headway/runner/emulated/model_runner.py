@@ -1,0 +1,103 @@
+"""Takes as long for the engine's batches as a group of devices would."""
+
+from collections import deque
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from headway.core.errors import FailedPreconditionError
+from headway.core.latency import LatencyModel
+from headway.core.model import ModelSpec
+from headway.core.request import TokenLogprobs
+from headway.core.sharding import ShardWork
+from headway.engine.batch import ScheduledSequence, StepBatch, StepResult
+from headway.runner.emulated.blocks import EmulatedBlocks
+from headway.runner.emulated.line import Line
+from headway.runner.emulated.sampler import EmulatedSampler, certain
+from headway.runner.parallel.traffic import Traffic
+
+
+@dataclass(frozen=True, slots=True)
+class _Flight:
+    batch: StepBatch
+    due_s: float
+
+
+class EmulatedModelRunner:
+    """Implements `headway.worker.runners.GeneratorRunner`, at a lone worker or at the leader of a group.
+
+    A batch with a sequence of the one that was finished last has been ready since that was due, not since the engine
+    got to it: what the engine takes of a step is in the latency already, and nothing adds up over many steps.
+
+    Args:
+        stage_latencies: of a step, in each stage of the group's pipeline.
+        line: the group's; its other models are in it too.
+    """
+
+    weight_bytes = 0  # it holds none
+
+    def __init__(self, spec: ModelSpec, *, stage_latencies: Sequence[LatencyModel], line: Line) -> None:
+        self.spec = spec
+        self.blocks = EmulatedBlocks()
+        self.traffic = Traffic()
+        self.shard_work = ShardWork()
+        self._latencies = stage_latencies
+        self._line = line
+        self._sampler = EmulatedSampler(vocab_size=spec.vocab_size, eos_token_ids=spec.eos_token_ids)
+        self._clock = line.clock
+        self._in_flight: deque[_Flight] = deque()
+        self._last_due_s = 0.0
+        self._last_request_ids: Collection[str] = ()
+
+    def start(self, batch: StepBatch) -> None:
+        goes_on = any(share.sequence.request_id in self._last_request_ids for share in batch.sequences)
+        ready_s = self._last_due_s if goes_on else self._clock.now_s()
+        stage_s = [step_s(latency, batch) if batch.sequences else 0.0 for latency in self._latencies]
+        self._in_flight.append(_Flight(batch, self._line.start_in_turn(self, ready_s, stage_s)))
+
+    def finish(self) -> StepResult:
+        flight = self._in_flight.popleft()
+        self._clock.sleep_until(flight.due_s)
+        shares = flight.batch.sequences
+        self._last_due_s = flight.due_s
+        self._last_request_ids = {share.sequence.request_id for share in shares}
+        return StepResult(self._sampler.sample(shares), [_score_prompt(share) for share in shares])
+
+    def measure(self, **_load: int) -> float:
+        """FailedPreconditionError: there is nothing to measure."""
+        raise nothing_to_measure()
+
+    def close(self) -> None:
+        while self._in_flight:
+            self.finish()
+
+
+def step_s(latency: LatencyModel, batch: StepBatch) -> float:
+    """Seconds of a batch: a share of one token that gives a token is a decode, every other one prefill."""
+    prefill_tokens, prefill_pairs, num_decodes, context_tokens = 0, 0.0, 0, 0
+    for share in batch.sequences:
+        if share.samples and share.num_new_tokens == 1:
+            num_decodes += 1
+            context_tokens += share.start
+        else:
+            prefill_tokens += share.num_new_tokens
+            prefill_pairs += share.num_new_tokens * (share.start + share.num_new_tokens / 2)
+    decode_s = latency.decode_s(num_decodes=num_decodes, context_tokens=context_tokens)
+    return decode_s + latency.per_prefill_token_s * prefill_tokens + latency.per_prefill_pair_s * prefill_pairs
+
+
+def nothing_to_measure() -> FailedPreconditionError:
+    return FailedPreconditionError(
+        "An emulated device has nothing to measure: its steps take what the plan says.",
+        hint="Profile the model on a real device.",
+    )
+
+
+def _score_prompt(share: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
+    """Of the prompt's tokens that follow the share's own, where they are asked for."""
+    sequence = share.sequence
+    if (num_top := sequence.sampling.num_prompt_logprobs) is None:
+        return ()
+    first, end = share.start + 1, share.start + share.num_new_tokens + 1
+    return tuple(
+        certain(token, num_top=num_top) for token in sequence.token_ids[first : min(end, sequence.num_prompt_tokens)]
+    )

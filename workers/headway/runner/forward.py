@@ -1,0 +1,125 @@
+"""Takes steps through the layers that a rank has."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from headway.core.mesh import Span
+from headway.core.model import ModelSpec
+from headway.core.shard import ModelShard
+from headway.kernels import KernelSet, kernel_set, staged
+from headway.models.attention import AttentionContext, Decodes, LayerCache
+from headway.models.model import DTYPES, Model
+from headway.runner.decode_plans import DecodePlans
+from headway.runner.inputs import StepInput, Windows
+from headway.runner.step_buffers import StepBuffers
+from headway.runner.step_graphs import Capture, StepGraphs
+
+
+class Forward:
+    """A network on its device. On a GPU a step's decodes are planned apart from its chunks of prompts.
+
+    Args:
+        max_num_seqs: decodes that are planned at most; more go with the chunks.
+    """
+
+    def __init__(
+        self,
+        model: Model,
+        *,
+        spec: ModelSpec,
+        shard: ModelShard,
+        windows: Windows,
+        max_num_seqs: int,
+        device: torch.device,
+    ) -> None:
+        self._model = model
+        self._spec = spec
+        self._device = device
+        self._plans: DecodePlans | None = None
+        self._graphs: StepGraphs | None = None
+        if kernel_set(device) is KernelSet.CUDA:
+            self._plans = DecodePlans.allocate(
+                spec, shard=shard, windows=windows, max_num_rows=max_num_seqs, device=device
+            )
+
+    @torch.inference_mode()
+    def capture(self, layers: Sequence[LayerCache], capture: Capture, *, max_num_blocks: int) -> None:
+        """Records decode steps over a cache, for `replay`; of a whole model, on a GPU.
+
+        Args:
+            max_num_blocks: of a sequence.
+        """
+        assert self._plans is not None, "decodes are planned where they are captured"
+        buffers = StepBuffers(
+            max_num_rows=self._plans.max_num_rows,
+            max_num_blocks=max_num_blocks,
+            width=self._spec.embedding_dim or self._spec.hidden_size,
+            dtype=DTYPES[self._spec.dtype],
+            device=self._device,
+        )
+        self._graphs = StepGraphs(
+            buffers,
+            plans=self._plans,
+            compute=lambda token_ids, context: self._model.forward(token_ids, context, layers),
+            capture=capture,
+        )
+
+    def replay(self, step: StepInput) -> Tensor | None:
+        """What `run` gives for all rows of a decode step, until the next replay; None if it was not captured."""
+        if self._graphs is None or not self._graphs.serves(step):
+            return None
+        return self._graphs.replay(step)
+
+    def run(
+        self,
+        step: StepInput,
+        layers: Sequence[LayerCache],
+        *,
+        own: Span,
+        entering: Tensor | None = None,
+        rows: NDArray[np.int64] | None = None,
+    ) -> Tensor:
+        """See `Model.forward`.
+
+        Args:
+            own: rows that this rank computes outside attention; `rows` count from its start.
+        """
+        return self._model.forward(
+            self._tensor(step.token_ids[own.as_slice()]),
+            self._context(step, own),
+            layers,
+            entering=entering,
+            rows=None if rows is None else self._tensor(rows),
+        )
+
+    def _context(self, step: StepInput, own: Span) -> AttentionContext:
+        positions = self._tensor(step.positions)
+        decodes = self._decodes(step)
+        count = 0 if decodes is None else decodes.count  # of sequences, and of tokens
+        return AttentionContext(
+            positions=positions,
+            slot_mapping=self._tensor(step.slot_mapping),
+            block_tables=self._tensor(step.block_tables[count:]),
+            seq_lens=self._tensor(step.seq_lens[count:]),
+            query_start=self._tensor(step.query_start[count:] - np.int32(count)),
+            own_positions=positions[own.as_slice()],
+            key_spans={window: self._tensor(spans[count:]) for window, spans in step.key_spans.items()},
+            decodes=decodes,
+        )
+
+    def _decodes(self, step: StepInput) -> Decodes | None:
+        count = 0 if self._plans is None else min(step.num_decodes, self._plans.max_num_rows)
+        if self._plans is None or count == 0:
+            return None
+        plans = self._plans.first(count)
+        plans.load(step, num_decodes=count)
+        return Decodes(count, self._tensor(step.block_tables[:count]), plans.tables)
+
+    def _tensor(self, values: NDArray[Any]) -> Tensor:
+        """On the device; the copy is only started."""
+        return staged(torch.from_numpy(values), self._device).to(self._device, non_blocking=True)

@@ -1,0 +1,33 @@
+"""A model's part on a rank that does not lead."""
+
+from headway.core.sharding import ShardWork
+from headway.runner.parallel.follower import Follower
+from headway.runner.parallel.group import RankGroup
+from headway.runner.parallel.rank_loop import Shard
+from headway.runner.parallel.traffic import Traffic
+from headway.runner.shard_runner import ShardRunner
+
+
+class RankRunner:
+    """Implements `headway.worker.runners.RankRunner`.
+
+    Args:
+        follower: that computes it, and knows it by its number.
+    """
+
+    def __init__(self, shard: Shard, *, group: RankGroup, follower: Follower, number: int) -> None:
+        self.weight_bytes = shard.weight_bytes
+        self.traffic: Traffic = group.traffic
+        self._shard = shard
+        self._follower = follower
+        self._number = number
+
+    @property
+    def shard_work(self) -> ShardWork:
+        return self._shard.shard_work if isinstance(self._shard, ShardRunner) else ShardWork()
+
+    def follow(self) -> None:
+        self._follower.follow(self._number)
+
+    def end(self) -> None:
+        """Changes nothing: a rank that waits in a collective hears its leader only."""

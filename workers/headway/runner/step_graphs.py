@@ -1,0 +1,94 @@
+"""Decode steps as captured graphs, one for each of some batch sizes: a step is padded to the next of them."""
+
+import bisect
+import logging
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import Protocol
+
+import numpy as np
+from torch import Tensor
+
+from headway.models.attention import AttentionContext
+from headway.runner.decode_plans import DecodePlans
+from headway.runner.inputs import StepInput
+from headway.runner.step_buffers import StepBuffers
+
+log = logging.getLogger(__name__)
+
+_SMALL_SIZES = (1, 2, 4)
+_SIZE_STEP = 8
+
+
+def graph_sizes(max_num_rows: int) -> list[int]:
+    """1, 2, 4, 8, then every eighth, up to the largest batch, which is one of them."""
+    sizes = {*_SMALL_SIZES, *range(_SIZE_STEP, max_num_rows, _SIZE_STEP), max_num_rows}
+    return sorted(size for size in sizes if size <= max_num_rows)
+
+
+def is_decode(step: StepInput) -> bool:
+    """Whether each sequence has one token, whose logits are wanted, and nothing else is."""
+    num_rows = len(step.token_ids)
+    is_single = step.num_decodes == num_rows
+    return is_single and len(step.scored_rows) == 0 and np.array_equal(step.sampled_rows, np.arange(num_rows))
+
+
+class Capture(Protocol):
+    """Records what a function starts on a device. It reads and writes tensors that stay where they are."""
+
+    def __call__(self, compute: Callable[[], None]) -> Callable[[], None]:
+        """Returns what does the same again on what those tensors then hold."""
+
+    @property
+    def used_bytes(self) -> int:
+        """Of the device's memory, now."""
+
+
+class StepGraphs:
+    """Replays decode steps.
+
+    Args:
+        plans: for as many rows as a batch has at most.
+        compute: what a step computes, [n] token ids -> [n, width].
+    """
+
+    def __init__(
+        self,
+        buffers: StepBuffers,
+        *,
+        plans: DecodePlans,
+        compute: Callable[[Tensor, AttentionContext], Tensor],
+        capture: Capture,
+    ) -> None:
+        self._buffers = buffers
+        self._compute = compute
+        self._sizes = graph_sizes(plans.max_num_rows)
+        self._plans = {size: plans.first(size) for size in self._sizes}
+        started_s, before_bytes = time.perf_counter(), capture.used_bytes
+        # The largest first: the memory that it takes is enough for each of the others.
+        self._replays = {size: capture(partial(self._run, size)) for size in reversed(self._sizes)}
+        log.info(
+            "captured %d graphs of decode steps, up to %d sequences, in %.1f s and %.0f MB",
+            len(self._sizes),
+            self._sizes[-1],
+            time.perf_counter() - started_s,
+            (capture.used_bytes - before_bytes) / 1e6,
+        )
+
+    def serves(self, step: StepInput) -> bool:
+        return len(step.token_ids) <= self._sizes[-1] and self._buffers.has_room(step) and is_decode(step)
+
+    def replay(self, step: StepInput) -> Tensor:
+        """What `compute` makes of the step, [B, width], until the next replay."""
+        num_rows = len(step.token_ids)
+        size = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
+        self._buffers.load(step, num_rows=size)
+        self._plans[size].load(step, num_decodes=num_rows)
+        self._replays[size]()
+        return self._buffers.hidden[:num_rows]
+
+    def _run(self, size: int) -> None:
+        buffers = self._buffers
+        context = buffers.context(size, tables=self._plans[size].tables)
+        buffers.hidden[:size].copy_(self._compute(buffers.token_ids[:size], context))

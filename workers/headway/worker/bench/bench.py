@@ -1,0 +1,135 @@
+"""Timing a program."""
+
+import math
+import time
+from collections.abc import Callable
+from itertools import cycle, islice
+from pathlib import Path
+from statistics import median
+
+import psutil
+import torch
+
+from headway.core.program import Program
+from headway.core.timing import Timing
+from headway.core.units import format_bytes
+from headway.worker.bench.inputs import make_input
+from headway.worker.bench.module import build_module
+
+_TICK_S = 1e-3
+_ENOUGH_S = 0.25
+_LONG_S = 2.0
+_MIN_REPEATS = 5
+_MAX_REPEATS = 100
+_MAX_COPIES = 64
+_MAX_ROUNDS = 3
+_STEADY = 0.1
+_CACHE_BYTES = 32 << 20
+_SEED = 42
+
+
+class Bench:
+    """Times programs on one device. Weights come from memory, what operators hand each other comes as warm as it is.
+
+    Args:
+        memory_bytes: what a program may take, if as much is free.
+    """
+
+    def __init__(self, device: torch.device, *, memory_bytes: int) -> None:
+        self._device = device
+        self._memory_bytes = memory_bytes
+        self._cache_bytes = _cache_bytes(device)
+
+    @torch.no_grad()
+    def time(self, program: Program, *, number: int) -> Timing:
+        """A fault of the program is part of the answer."""
+        free_bytes = min(self._memory_bytes, _free_bytes(self._device))
+        if program.peak_bytes > free_bytes:
+            needs, has = format_bytes(program.peak_bytes), format_bytes(free_bytes)
+            return Timing(number=number, fault=f"it takes {needs} of memory, and {has} are free")
+        try:
+            timings_s = self._steady_timings_s(program, free_bytes)
+        except Exception as error:  # noqa: BLE001 - whatever an operator raises
+            reason = next(iter(str(error).strip().splitlines()), "")
+            return Timing(number=number, fault=f"{type(error).__name__}: {reason}")
+        spread = _relative_error(timings_s)
+        return Timing(number=number, seconds=median(timings_s), relative_error=spread, num_repeats=len(timings_s))
+
+    def _steady_timings_s(self, program: Program, free_bytes: int) -> list[float]:
+        """Of the quickest of a few rounds, until one is steady: what else the machine does only ever makes slower."""
+        run = build_module(program, self._device).forward
+        inputs = cycle(self._inputs(program, free_bytes))
+        rounds: list[list[float]] = []
+        while len(rounds) < _MAX_ROUNDS:
+            rounds.append(self._timings_s(run, inputs))
+            if _relative_error(rounds[-1]) <= _STEADY:
+                break
+        return min(rounds, key=median)
+
+    def _timings_s(self, run: Callable[..., object], inputs: "cycle[list[torch.Tensor]]") -> list[float]:
+        """Of one run each: means over so many runs that the clock can tell. The first runs only warm up."""
+        first_s = self._run_s(run, inputs, 1)
+        num_runs = 1
+        if first_s < _TICK_S:
+            again_s = self._run_s(run, inputs, 10) / 10
+            num_runs = max(1, math.ceil(_TICK_S / again_s))
+        timings_s: list[float] = []
+        ends_s = time.perf_counter() + _ENOUGH_S
+        gives_up_s = ends_s + _LONG_S
+        while len(timings_s) < _MAX_REPEATS:
+            timings_s.append(self._run_s(run, inputs, num_runs) / num_runs)
+            now_s = time.perf_counter()
+            if now_s > gives_up_s or (now_s > ends_s and len(timings_s) >= _MIN_REPEATS):
+                break
+        return timings_s
+
+    def _inputs(self, program: Program, free_bytes: int) -> list[list[torch.Tensor]]:
+        """As many sets with weights of their own as fill the cache; all else they share."""
+        generator = torch.Generator(self._device).manual_seed(_SEED)
+
+        def make(number: int) -> torch.Tensor:
+            return make_input(program.inputs[number], device=self._device, generator=generator)
+
+        first = [make(i) for i in range(len(program.inputs))]
+        num_bytes = program.weight_bytes
+        if not num_bytes:
+            return [first]
+        room = (free_bytes - program.peak_bytes) // num_bytes
+        num_copies = min(math.ceil(2 * self._cache_bytes / num_bytes), _MAX_COPIES - 1, room)
+        copies = [
+            [make(i) if value.is_weight else first[i] for i, value in enumerate(program.inputs)]
+            for _ in range(num_copies)
+        ]
+        return [first, *copies]
+
+    def _run_s(self, run: Callable[..., object], inputs: "cycle[list[torch.Tensor]]", num_runs: int) -> float:
+        self._synchronize()
+        started_s = time.perf_counter()
+        for tensors in islice(inputs, num_runs):
+            run(*tensors)
+        self._synchronize()
+        return time.perf_counter() - started_s
+
+    def _synchronize(self) -> None:
+        if self._device.type == "cuda":
+            torch.cuda.synchronize(self._device)
+
+
+def _relative_error(timings_s: list[float]) -> float:
+    middle_s = median(timings_s)
+    return median(abs(timing_s - middle_s) for timing_s in timings_s) / middle_s
+
+
+def _free_bytes(device: torch.device) -> int:
+    if device.type == "cuda":
+        return torch.cuda.mem_get_info(device)[0]
+    return psutil.virtual_memory().available
+
+
+def _cache_bytes(device: torch.device) -> int:
+    """Of the largest cache."""
+    if device.type == "cuda":
+        return int(torch.cuda.get_device_properties(device).L2_cache_size)
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    known = [int(size[:-1]) << {"K": 10, "M": 20}[size[-1]] for size in sizes if size[-1:] in ("K", "M")]
+    return max(known, default=_CACHE_BYTES)

@@ -1,0 +1,60 @@
+"""A program as a torch function."""
+
+import json
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import fx, nn
+
+from headway.core.program import Program
+
+
+class UnknownOperatorError(Exception):
+    """A call that this process can't make; the message says why."""
+
+
+def build_module(program: Program, device: torch.device) -> fx.GraphModule:
+    """Takes the program's inputs and gives its last result; drops each tensor after its last use."""
+    graph = fx.Graph()
+    values = [graph.placeholder(f"input_{i}") for i in range(len(program.inputs))]
+    for instruction in program.instructions:
+        given = json.loads(instruction.arguments)
+        arguments = tuple(_decode(argument, values, device) for argument in given["args"])
+        named = {name: _decode(argument, values, device) for name, argument in given["kwargs"].items()}
+        values.append(graph.call_function(_find(instruction.target), arguments, named))
+    graph.output(values[-1])
+    return fx.GraphModule(nn.Module(), graph)
+
+
+def _find(target: str) -> Callable[..., Any]:
+    if target == "getitem":
+        return operator.getitem
+    found: Any = torch.ops
+    for name in target.split("."):
+        found = getattr(found, name, None)
+    if not callable(found):
+        raise UnknownOperatorError(f"{target} is not known to the worker")
+    return found  # type: ignore[no-any-return]
+
+
+def _decode(argument: Any, values: Sequence[fx.Node], device: torch.device) -> Any:
+    if isinstance(argument, list):
+        return [_decode(item, values, device) for item in argument]
+    return _decode_object(argument, values, device) if isinstance(argument, dict) else argument
+
+
+def _decode_object(argument: dict[str, Any], values: Sequence[fx.Node], device: torch.device) -> Any:
+    ((key, item),) = argument.items()
+    match key:
+        case "value":
+            return values[item]
+        case "device":
+            return device
+        case "complex":
+            return complex(*item)
+        case "dtype" | "layout" | "memory_format":
+            return getattr(torch, item)
+        case _:
+            raise UnknownOperatorError(f"an argument of type {item} can't be made again")

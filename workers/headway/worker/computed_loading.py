@@ -1,0 +1,145 @@
+"""Loading a model that is computed: its weights, and the group that computes it."""
+
+import time
+from collections.abc import Callable
+from functools import partial
+from typing import TypeAlias
+
+import torch
+
+from headway.core.cluster import Hardware
+from headway.core.model import ModelSpec
+from headway.core.shard import check_parallel
+from headway.encoder.engine import EncoderEngine
+from headway.engine.engine import Engine
+from headway.observe.tracing import Tracing
+from headway.runner.encoder_runner import EncoderRunner
+from headway.runner.encoder_shard import EncoderShard
+from headway.runner.graph_capture import GraphCapture
+from headway.runner.model_runner import ModelRunner
+from headway.runner.parallel.follower import Follower
+from headway.runner.parallel.leader import Leader
+from headway.runner.parallel.rank_loop import Shard
+from headway.runner.parallel.rank_runner import RankRunner
+from headway.runner.shard_runner import ShardRunner
+from headway.runner.step_graphs import Capture
+from headway.runner.turn import AnyTurn, FairTurn
+from headway.store.checkpoint import Checkpoint, read_checkpoint
+from headway.worker.group_loading import GroupLoading, GroupSeat
+from headway.worker.limits import encoder_limits, engine_config
+from headway.worker.load_call import LoadCall
+from headway.worker.loaded_encoder import LoadedEncoder
+from headway.worker.loaded_model import LoadedModel
+from headway.worker.loaded_rank import LoadedRank
+from headway.worker.loading import Start
+from headway.worker.order import LoadOrder
+from headway.worker.owner import Owner
+
+ByteProgress: TypeAlias = Callable[[int, int], None]
+
+
+class ComputedLoader:
+    """Implements `Loader`. Models of a lone worker take turns; those of a group go in the order of its steps."""
+
+    def __init__(self, hardware: Hardware, *, address: str, has_graphs: bool = True) -> None:
+        self._hardware = hardware
+        self._has_graphs = has_graphs
+        self._turn = FairTurn()
+        self._groups = GroupLoading(device=hardware.device, address=address)
+
+    def prepare(self, order: LoadOrder, *, call: LoadCall) -> Start:
+        """Loads the weights; in a group, those of the worker's rank. See `Loader.prepare`."""
+        if order.is_in_group:
+            return self._groups.load(order, call=call, load=partial(self._load, call=call))
+        return self._load(order, None, call=call)
+
+    def _load(self, order: LoadOrder, seat: GroupSeat | None, *, call: LoadCall) -> Start:
+        checkpoint = read_checkpoint(
+            order.directory, dtype=order.dtype or None, quantization=order.quantization or None
+        )
+        check_parallel(checkpoint.spec, order.parallel, num_workers=order.parallel.num_ranks)
+
+        def note(done_bytes: int, total_bytes: int) -> None:
+            call.tell(done_bytes / max(total_bytes, 1), f"loading {order.model}")
+            if seat is not None:
+                call.check()  # others wait for this rank, and the caller may have given up on one of them
+
+        if seat is not None and isinstance(seat.role, Follower):
+            return self._load_rank(order, checkpoint, note, seat, seat.role)
+        return self._load_model(order, checkpoint, note, seat)
+
+    def _load_model(
+        self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, seat: GroupSeat | None
+    ) -> Start:
+        """At the leader of a group, or alone."""
+        group, leader, number = None, None, 0
+        if seat is not None and isinstance(seat.role, Leader):
+            leader, number = seat.role, seat.rendezvous.number
+            group = leader.open(number, parallel=order.parallel)
+        device, num_threads = self._hardware.device, self._hardware.num_threads
+        turn = self._turn if leader is None else AnyTurn()
+        if checkpoint.spec.encoder is not None:
+            encoder = EncoderRunner(
+                checkpoint,
+                group=group,
+                leader=leader,
+                number=number,
+                device=device,
+                num_threads=num_threads,
+                progress=note,
+            )
+            limits = encoder_limits(order, checkpoint.spec)
+
+            def start(owner: Owner, tracing: Tracing) -> LoadedEncoder:
+                engine = EncoderEngine(limits, runner=encoder, clock=time.perf_counter, queue_policy=owner.queue_policy)
+                return LoadedEncoder(order, engine=engine, runner=encoder, turn=turn, owner=owner, tracing=tracing)
+
+            return start
+        runner = ModelRunner(
+            checkpoint,
+            group=group,
+            leader=leader,
+            number=number,
+            num_blocks=order.num_own_blocks,
+            block_size=order.block_size,
+            num_host_blocks=order.num_own_host_blocks,
+            max_num_seqs=order.max_num_seqs,
+            device=device,
+            capture=self._capture(order, checkpoint.spec),
+            num_threads=num_threads,
+            progress=note,
+        )
+        engine = Engine(engine_config(order, checkpoint.spec), runner=runner, clock=time.perf_counter)
+        return lambda owner, tracing: LoadedModel(
+            order, engine=engine, runner=runner, turn=turn, owner=owner, tracing=tracing
+        )
+
+    def _capture(self, order: LoadOrder, spec: ModelSpec) -> Capture | None:
+        """None where steps cannot be recorded: in a group, whose ranks meet within a step, and with experts, whose rows
+        the host counts."""
+        is_possible = self._hardware.device == "cuda" and not order.is_in_group and spec.experts is None
+        return GraphCapture(torch.device(self._hardware.device)) if is_possible and self._has_graphs else None
+
+    def _load_rank(
+        self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, seat: GroupSeat, follower: Follower
+    ) -> Start:
+        group, number = seat.group.seen_by_model(order.parallel), seat.rendezvous.number
+        device, num_threads = self._hardware.device, self._hardware.num_threads
+        shard: Shard
+        if checkpoint.spec.encoder is not None:
+            shard = EncoderShard(checkpoint, group=group, device=device, num_threads=num_threads, progress=note)
+        else:
+            shard = ShardRunner(
+                checkpoint,
+                group=group,
+                num_blocks=order.num_own_blocks,
+                block_size=order.block_size,
+                num_host_blocks=order.num_own_host_blocks,
+                max_num_seqs=order.max_num_seqs,
+                device=device,
+                num_threads=num_threads,
+                progress=note,
+            )
+        follower.add(number, shard)
+        runner = RankRunner(shard, group=group, follower=follower, number=number)
+        return lambda owner, _: LoadedRank(order, runner=runner, owner=owner)

@@ -1,0 +1,38 @@
+"""What a worker's order says to the engine that it is for."""
+
+from headway.core.model import ModelSpec
+from headway.encoder.limits import EncoderLimits
+from headway.engine.config import EngineConfig
+from headway.worker.order import LoadOrder
+
+
+def engine_config(order: LoadOrder, spec: ModelSpec) -> EngineConfig:
+    """For a model that generates."""
+    return EngineConfig(
+        num_blocks=order.num_blocks,
+        block_size=order.block_size,
+        max_num_seqs=order.max_num_seqs,
+        max_num_batched_tokens=order.max_num_batched_tokens,
+        max_model_len=order.max_model_len,
+        enable_prefix_cache=order.enable_prefix_cache,
+        max_num_prefill_tokens=order.max_num_prefill_tokens,
+        host_blocks=order.num_host_blocks,
+        preemption=order.preemption,
+        num_draft_tokens=order.num_draft_tokens,
+        num_micro_batches=order.parallel.pp,
+        num_shards=order.parallel.cp,
+        vocab_size=spec.vocab_size,
+        eos_token_ids=spec.eos_token_ids,
+    )
+
+
+def encoder_limits(order: LoadOrder, spec: ModelSpec) -> EncoderLimits:
+    """For a model that does not."""
+    assert spec.encoder is not None, "a model that does not generate is an encoder"
+    return EncoderLimits(
+        max_num_seqs=order.max_num_seqs,
+        max_num_batched_tokens=order.max_num_batched_tokens,
+        max_model_len=order.max_model_len,
+        vocab_size=spec.vocab_size,
+        num_token_types=spec.encoder.num_token_types,
+    )

@@ -1,0 +1,82 @@
+"""What a worker needs of whatever computes what it has loaded; so it need not know whether anything is computed."""
+
+from collections.abc import Callable, Sequence
+from typing import Protocol
+
+from headway.core.model import ModelSpec
+from headway.core.sharding import ShardWork
+from headway.encoder.flight import EncoderRunner
+from headway.engine.batch import Runner
+from headway.runner.parallel.traffic import Traffic
+
+
+class BlockStore(Protocol):
+    """A group's KV blocks, each as one piece of `block_bytes`; with no batch in flight."""
+
+    @property
+    def block_bytes(self) -> int: ...
+
+    def read(self, places: Sequence[tuple[int, bool]]) -> list[memoryview]:
+        """The content of each; `places` are (block, whether of the host tier), one at least."""
+
+    def write(self, places: Sequence[tuple[int, bool]], contents: Sequence[memoryview]) -> None:
+        """Sets their content to what `read` gave, here or in another group."""
+
+
+class Part(Protocol):
+    """A rank's part of a model."""
+
+    @property
+    def weight_bytes(self) -> int: ...
+
+
+class Measurable(Part, Protocol):
+    """What a leader, or a lone worker, can tell besides."""
+
+    def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
+        """Seconds of one synthetic step."""
+
+
+class Shared(Part, Protocol):
+    """Of a model that generates."""
+
+    @property
+    def shard_work(self) -> ShardWork: ...
+
+    @property
+    def traffic(self) -> Traffic: ...
+
+
+class GeneratorRunner(Measurable, Shared, Runner, Protocol):
+    """Of a model that generates, at the leader of its group."""
+
+    spec: ModelSpec
+
+    @property
+    def blocks(self) -> BlockStore: ...
+
+    def close(self) -> None:
+        """Finishes what is in flight and has the group's other ranks let the model go."""
+
+
+class OnePassRunner(Measurable, EncoderRunner, Protocol):
+    """Of a model that does not generate."""
+
+    @property
+    def traffic(self) -> Traffic: ...
+
+    def notify(self, on_change: Callable[[], None]) -> None:
+        """Has it call `on_change`, in any thread, whenever a batch is due earlier than it was."""
+
+    def close(self) -> None:
+        """With no thread that uses it any more: has the group's other ranks let the model go."""
+
+
+class RankRunner(Shared, Protocol):
+    """Of a rank that does not lead."""
+
+    def follow(self) -> None:
+        """Returns when the leader lets the model go; RunnerLostError where others are gone."""
+
+    def end(self) -> None:
+        """The worker wants the rank to end; `follow` returns at once if that is not for the leader to say."""
