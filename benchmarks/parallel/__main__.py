@@ -27,8 +27,8 @@ BURSTS = (
     Burst(num_requests=32, prompt_tokens=128, output_tokens=64),
     Burst(num_requests=64, prompt_tokens=256, output_tokens=32),
 )
-LARGE_BURST = Burst(num_requests=128, prompt_tokens=64, output_tokens=64)
-"""Of which each micro-batch is as large as the batches of the others."""
+LARGE_BURSTS = tuple(Burst(num_requests=number, prompt_tokens=64, output_tokens=64) for number in (128, 256))
+"""Of which each micro-batch is as large as the batches of the others, or larger: it reads a stage's weights once."""
 SHORT_BURSTS = (Burst(num_requests=8, prompt_tokens=64, output_tokens=16),)
 DECODES = tuple(LongDecode(num_sequences=number, context_tokens=16_384) for number in (4, 16, 64))
 LONG_SPEC = replace(BENCHMARK_SPEC, max_position=32_768)
@@ -54,7 +54,7 @@ class Contest:
 
 CONTESTS = {
     "tp": Contest(parallel=ParallelConfig(tp=2), min_speedup=1.3),
-    "pp": Contest(parallel=ParallelConfig(pp=2), min_speedup=1.6, bursts=(*BURSTS, LARGE_BURST)),
+    "pp": Contest(parallel=ParallelConfig(pp=2), min_speedup=1.6, bursts=(*BURSTS, *LARGE_BURSTS)),
     "cp": Contest(parallel=ParallelConfig(cp=2), min_speedup=1.5, bursts=SHORT_BURSTS, decodes=DECODES),
     "cp-tensor": Contest(
         parallel=ParallelConfig(cp=2, cp_ffn="tensor"), min_speedup=1.5, bursts=SHORT_BURSTS, decodes=DECODES

@@ -24,7 +24,7 @@ LAYOUTS = {"two groups": (), "one pipeline": ("--pp", "2")}
 LOAD = 0.6
 """Of what the two workers can do together."""
 SLO_SCALES = (1.5, 3.0, 6.0)
-NUM_TOKENS = 128
+NUM_TOKENS = 256
 TEXT = " ".join(f"w{number}" for number in range(NUM_TOKENS))
 _DEVICE = "CPU"
 
@@ -49,16 +49,17 @@ def measure_workers(layout: str, directory: Path, *, duration_s: float) -> list[
 
 
 def write_bert(directory: Path, *, seed: int) -> None:
-    """8 layers, 512 wide, random weights; its words are those of `TEXT`."""
+    """4 layers, 1024 wide, random weights; its words are those of `TEXT`. So slow that what client and services take of
+    the same processor for each answer matters less."""
     directory.mkdir(parents=True)
     words = {word: number for number, word in enumerate(["[PAD]", "[UNK]", *TEXT.split()])}
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(words),
-        hidden_size=512,
-        num_hidden_layers=8,
-        num_attention_heads=8,
-        intermediate_size=2048,
+        hidden_size=1024,
+        num_hidden_layers=4,
+        num_attention_heads=16,
+        intermediate_size=4096,
         max_position_embeddings=2 * NUM_TOKENS,
     )
     BertModel(config).save_pretrained(directory)
