@@ -14,6 +14,7 @@ from itertools import takewhile
 from headway.engine.batch import ScheduledSequence
 from headway.engine.beam import BeamState
 from headway.engine.block_manager import BlockManager
+from headway.engine.limits import ends_in_flight
 from headway.engine.sequence import Sequence, SequenceStatus
 
 
@@ -70,6 +71,18 @@ class SequenceGroup:
     def can_run_ahead(self) -> bool:
         """Whether more can be started before the results of what is in flight are there: chunks of the same prompt."""
         return self.is_prefilling and len(self.shares) == 1 and not self.shares[0].samples
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether all are to wait for its results, because its next tokens cannot be chosen without them."""
+        return self.num_in_flight > 0 and not self.is_prefilling and self.leader.sampling.needs_last_token
+
+    def can_decode_ahead(self, *, max_sequence_len: int) -> bool:
+        """Whether its next tokens can be started before those in flight are known: if it is certain that they will be
+        wanted, but for stop tokens, and nobody waits to fork."""
+        if self.num_common_tokens is not None or self.leader.sampling.needs_last_token:
+            return False
+        return not any(ends_in_flight(member, max_sequence_len=max_sequence_len) for member in self.sequences)
 
     @property
     def can_split(self) -> bool:
