@@ -33,6 +33,7 @@ class SequenceGroup:
         num_in_flight: batches under way that hold shares of it. Until the last of them is back, the group runs: it is
             neither preempted nor split nor forked. Its sequences may end at any time.
         is_prefilling: tokens were left to compute behind its latest shares.
+        needs_last_token: see `SamplingParams.needs_last_token`.
     """
 
     sequences: list[Sequence]
@@ -44,8 +45,10 @@ class SequenceGroup:
     num_preemptions: int = 0
     num_in_flight: int = 0
     is_prefilling: bool = False
+    needs_last_token: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.needs_last_token = self.leader.sampling.needs_last_token
         self.start_over()
 
     @property
@@ -75,12 +78,12 @@ class SequenceGroup:
     @property
     def holds_up(self) -> bool:
         """Whether all are to wait for its results, because its next tokens cannot be chosen without them."""
-        return self.num_in_flight > 0 and not self.is_prefilling and self.leader.sampling.needs_last_token
+        return self.needs_last_token and self.num_in_flight > 0 and not self.is_prefilling
 
     def can_decode_ahead(self, *, max_sequence_len: int) -> bool:
         """Whether its next tokens can be started before those in flight are known: if it is certain that they will be
         wanted, but for stop tokens, and nobody waits to fork."""
-        if self.num_common_tokens is not None or self.leader.sampling.needs_last_token:
+        if self.num_common_tokens is not None or self.needs_last_token:
             return False
         return not any(ends_in_flight(member, max_sequence_len=max_sequence_len) for member in self.sequences)
 

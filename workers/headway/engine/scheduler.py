@@ -59,6 +59,7 @@ class Scheduler:
         self._planned = MicroBatch()
         self._batch = self._planned.batch
         self._num_in_flight = 0
+        self._max_sequence_len = 0
         self._must_wait = False  # for a group in flight, which is to give way
         self.num_preemptions = 0
         self.num_swaps = 0
@@ -83,12 +84,12 @@ class Scheduler:
         self._planned = planned = MicroBatch()
         self._batch = batch = planned.batch
         self._must_wait = False
+        self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
         self._schedule_running()
         self._admit_waiting()
         planned.num_decode_tokens = batch.num_tokens - planned.num_prefill_tokens
         if self._drafter is not None:
-            max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
-            self._drafter.attach(batch, max_sequence_len=max_sequence_len)
+            self._drafter.attach(batch, max_sequence_len=self._max_sequence_len)
         if self._runs_ahead:
             planned.done_ahead = batch.sequences
         self._rebalancer.advance(self._roster.sequences)
@@ -118,10 +119,9 @@ class Scheduler:
 
     def _can_go_on(self, group: SequenceGroup) -> bool:
         """Whether more of a group in flight can be started before its results are there."""
-        if group.can_run_ahead or not self._runs_ahead:
-            return group.can_run_ahead
-        max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
-        return group.can_decode_ahead(max_sequence_len=max_sequence_len)
+        if group.can_run_ahead:
+            return True
+        return self._runs_ahead and group.can_decode_ahead(max_sequence_len=self._max_sequence_len)
 
     def _max_shares(self, *, num_waiting: int = 0) -> int:
         """How many shares the batch takes, so that all batches are equal; its last group may bring more.

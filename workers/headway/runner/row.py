@@ -44,5 +44,6 @@ def rows_of(share: ScheduledSequence) -> list[Row]:
     drafts = share.draft_token_ids
     if drafts:
         return [Row(share.sequence, drafts[:count]) for count in range(len(drafts) + 1)]
-    num_pending = share.start + share.num_new_tokens - len(share.sequence)
-    return [Row(share.sequence, num_pending_tokens=num_pending), *map(Row, share.followers)]
+    sequence = share.sequence
+    row = Row(sequence, (), share.start + share.num_new_tokens - len(sequence.token_ids))
+    return [row, *map(Row, share.followers)] if share.followers else [row]

@@ -49,8 +49,10 @@ class Sampler:
             logits: float32 [R, V]; changed in place.
         """
         scored = [index for index, row in enumerate(rows) if row.sampling.num_logprobs is not None]
-        scored_rows = to_device(torch.tensor(scored, dtype=torch.int64), logits.device)
-        raw = logits[scored_rows] if scored else logits
+        raw, scored_rows = logits, None
+        if scored:
+            scored_rows = to_device(torch.tensor(scored), logits.device)
+            raw = logits[scored_rows]
         beams = [index for index, row in enumerate(rows) if row.sampling.beam is not None]
         if beams:
             # As in transformers, a beam's log probabilities are taken first: what is taken from one token by a
@@ -59,7 +61,7 @@ class Sampler:
         self._process(logits, rows)
         token_ids = _choose(logits, rows)
         entries = None
-        if scored:
+        if scored_rows is not None:
             num_top = [rows[index].sampling.num_logprobs or 0 for index in scored]
             entries = LogprobEntries(raw, token_ids[scored_rows], num_top=num_top)
         return RowDraws(
