@@ -191,6 +191,22 @@ def test_blocks_are_published_when_their_last_token_is_back(make_bench: MakeBenc
         assert bench.engine.describe("a").tables[0].num_tokens == len(tokens)
 
 
+@pytest.mark.parametrize("num_prompt_tokens", [9, 30])
+def test_a_prompt_in_flight_is_not_computed_yet(
+    make_bench: MakeBench, make_request: MakeRequest, num_prompt_tokens: int
+) -> None:
+    bench = make_bench(runs_ahead=True, max_num_batched_tokens=10, max_num_seqs=4)
+    bench.engine.submit(make_request("other", 4, max_tokens=60))
+    for _ in range(3):
+        bench.step()
+    bench.engine.submit(make_request("a", num_prompt_tokens, max_tokens=20))
+    while not (progress := bench.engine.handover.progress(["a"])).is_decoding:
+        assert not bench.tokens.get("a")
+        bench.step()
+    assert bench.tokens["a"]
+    assert len(progress.chains[0]) == num_prompt_tokens // 4
+
+
 def test_settling_brings_each_batch_in_a_step_of_its_own(make_bench: MakeBench, make_request: MakeRequest) -> None:
     bench = make_bench(runs_ahead=True)
     requests = [make_request("a", 5, max_tokens=8), make_request("b", 6, max_tokens=12)]

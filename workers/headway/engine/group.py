@@ -88,6 +88,13 @@ class SequenceGroup:
         return not any(ends_in_flight(member, max_sequence_len=max_sequence_len) for member in self.sequences)
 
     @property
+    def has_prompt_in_flight(self) -> bool:
+        """Whether its latest shares compute more than last tokens and drafts, and are not back."""
+        return self.num_in_flight > 0 and any(
+            share.num_new_tokens - len(share.draft_token_ids) > 1 for share in self.shares
+        )
+
+    @property
     def can_split(self) -> bool:
         """Whether its sequences can go their own ways."""
         return self.beams is None and len(self.sequences) > 1
