@@ -111,7 +111,8 @@ def test_nothing_waits_for_the_device_while_a_step_is_launched(
         runs_ahead=True,
     )
     engine = Engine(config, runner=runner, clock=time.perf_counter)
-    params = [SamplingParams(**{"max_tokens": 30, "ignore_eos": True, **sampling, "seed": seed}) for seed in range(3)]
+    always = {"max_tokens": 30, "min_tokens": 25, "ignore_eos": True}
+    params = [SamplingParams(**{**sampling, **always, "seed": seed}) for seed in range(3)]
     engine.submit_group(make_group("a", list(range(20)), *params))
     for _ in range(4):
         engine.step()

@@ -79,7 +79,7 @@ class ModelRunner:
         self.group = group or RankGroup.single()
         assert self.group.rank == 0, "the leader runs the engine"
         assert not runs_ahead or self.group.parallel.num_ranks == 1, "ranks of a group wait for each other's steps"
-        self._runs_ahead = runs_ahead
+        self.runs_ahead = runs_ahead
         self._shard = ShardRunner(
             checkpoint,
             group=self.group,
@@ -189,13 +189,13 @@ class ModelRunner:
         facts = None
         if batch.sequences:
             facts = flatten(batch, block_size=self._shard.block_size, on_scratch=on_scratch)
-        carried = self._carried(batch, facts) if self._runs_ahead and facts is not None else None
+        carried = self._carried(batch, facts) if self.runs_ahead and facts is not None else None
         message = StepMessage(StepKind.STEP, BlockCopies.of(batch), facts, model=self._number)
         step = self._leader.start(
             message, compute=lambda: self._compute(batch, message, carried), expect=lambda: self._expect(facts)
         )
         flight = _Flight(batch, step)
-        if self._runs_ahead:
+        if self.runs_ahead:
             flight.launched = self._launch(flight)
         self._in_flight.append(flight)
 
