@@ -11,6 +11,7 @@ from typer import Option
 
 from benchmarks.kernels.batch import BATCHES
 from benchmarks.kernels.decode import decode_us
+from benchmarks.kernels.engine import engine_timings
 from benchmarks.kernels.model import model_timings
 from benchmarks.kernels.peers import PEERS, peer_times
 from benchmarks.kernels.step import step_timings
@@ -51,12 +52,20 @@ def main(*, name: Annotated[str, Option(help="The result goes to benchmarks/resu
         share = step.num_bytes / step.replayed_us / bandwidth
         models.add_row(f"batch {step.batch_size}", f"{step.replayed_us:.0f}", f"{step.launched_us:.0f}", f"{share:.0%}")
     console.print(models)
+    engines = Table("engine step, 1B parameters", "after its predecessor, us", "launched ahead, us")
+    engine_steps = list(engine_timings())
+    for engine_step in engine_steps:
+        engines.add_row(
+            f"batch {engine_step.batch_size}", f"{engine_step.waiting_us:.0f}", f"{engine_step.ahead_us:.0f}"
+        )
+    console.print(engines)
     document = {
         "device": torch.cuda.get_device_name(),
         "copy_bytes_per_us": bandwidth,
         "batches": rows,
         "kernels": [asdict(timing) for timing in timings],
         "model_steps": [asdict(step) for step in steps],
+        "engine_steps": [asdict(engine_step) for engine_step in engine_steps],
     }
     console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', document)}")
 

@@ -41,7 +41,7 @@ class Bench:
 
     def step(self) -> None:
         """One step; checks the books, and what it brought."""
-        decoding = self._decoding() if self.config.num_micro_batches == 1 else []
+        decoding = self._decoding() if self.config.num_micro_batches == 1 and not self.config.runs_ahead else []
         outputs = self.engine.step()
         served = {output.request_id for output in outputs}
         for group, num_preemptions, request_ids in decoding:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import itertools
 from collections import deque
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from headway.core.request import FinishReason, GenerationRequest, Hypothesis, SamplingParams, TokenLogprobs
 from headway.engine.batch import Sample, ScheduledSequence, StepBatch, StepResult
@@ -119,6 +119,13 @@ class Facts:
             followers=tuple((follower, len(follower)) for follower in share.followers),
         )
 
+    def hold(self, share: ScheduledSequence) -> bool:
+        """Tokens may have been added that were in flight when the share was started."""
+        now, num_pending = Facts.of(share), self.start + self.num_new_tokens - len(self.token_ids)
+        num_added = len(now.token_ids) - len(self.token_ids)
+        assert 0 <= num_added <= max(num_pending, 0)
+        return replace(now, token_ids=now.token_ids[: len(self.token_ids)]) == self
+
 
 @dataclass
 class OracleRunner:
@@ -133,11 +140,18 @@ class OracleRunner:
     num_copied: int = 0
     in_flight: deque[tuple[StepBatch, list[Facts], list[int], StepResult]] = field(default_factory=deque)
     depths: list[int] = field(default_factory=list)  # batches in flight at each finish
+    num_carried: int = 0  # tokens that were computed before their sequences had them
+    _pending: dict[Sequence, int] = field(default_factory=dict)  # what the batch in flight samples
 
     def start(self, batch: StepBatch) -> None:
-        assert len(self.in_flight) < self.config.num_micro_batches
+        assert len(self.in_flight) < self.config.num_micro_batches + self.config.runs_ahead
+        self._pending = self._sampled_in_flight()
         under_way = {share.sequence for _, facts, *_ in self.in_flight for share in facts if share.samples}
-        assert under_way.isdisjoint(share.sequence for share in batch.sequences), "a token before the one it follows"
+        for share in batch.sequences:
+            is_carried = share.start == len(share.sequence)
+            assert is_carried == (share.sequence in under_way), "a token before the one it follows"
+            assert self.config.runs_ahead or not is_carried
+            self.num_carried += is_carried
         facts = list(map(Facts.of, batch.sequences))
         written = [
             self._slot(share, position) for share in batch.sequences for position in range(share.start, _end(share))
@@ -147,7 +161,7 @@ class OracleRunner:
     def finish(self) -> StepResult:
         self.depths.append(len(self.in_flight))
         batch, facts, written, result = self.in_flight.popleft()
-        assert facts == list(map(Facts.of, batch.sequences)), "a batch has changed while it was in flight"
+        assert all(map(Facts.hold, facts, batch.sequences)), "a batch has changed while it was in flight"
         if self.failures:
             for slot in written:
                 self.store.pop(slot, None)
@@ -190,7 +204,7 @@ class OracleRunner:
         for share in batch.sequences:
             sequence, end = share.sequence, _end(share)
             assert share.start == sequence.num_computed_tokens
-            assert share.samples == (end - len(share.draft_token_ids) == len(sequence.token_ids))
+            assert share.samples == (end == len(self._tokens(share)))
             assert share.samples or not (share.draft_token_ids or share.followers)
             assert not (share.draft_token_ids and share.followers)
             assert len(share.draft_token_ids) <= self.config.num_draft_tokens
@@ -201,21 +215,21 @@ class OracleRunner:
     def _write(self, share: ScheduledSequence) -> None:
         start = share.start
         before = self.store[self._slot(share, start - 1)] if start else 0
-        for position, entry in enumerate(self.model.entries(_tokens(share)[start:], before=before), start):
+        new_tokens = self._tokens(share)[start : _end(share)]
+        for position, entry in enumerate(self.model.entries(new_tokens, before=before), start):
             self.store[self._slot(share, position)] = entry
 
     def _check_content(self, share: ScheduledSequence) -> None:
         """After all shares have written: a block with two owners shows here."""
         content = [self.store[self._slot(share, position)] for position in range(_end(share))]
-        assert content == self.model.entries(_tokens(share))
+        assert content == self.model.entries(self._tokens(share)[: _end(share)])
 
     def _samples(self, share: ScheduledSequence) -> tuple[Sample, ...]:
         if not share.samples:
             return ()
         sampling = share.sequence.sampling
-        entries = [
-            self.store[self._slot(share, len(share.sequence) - 1 + n)] for n in range(len(share.draft_token_ids) + 1)
-        ]
+        num_drafts = len(share.draft_token_ids)
+        entries = [self.store[self._slot(share, _end(share) - 1 - num_drafts + n)] for n in range(num_drafts + 1)]
         if sampling.beam is not None:
             candidates = self.model.candidates(entries[0], num_candidates(sampling, self.config))
             return (Sample((), candidates=candidates),)
@@ -249,6 +263,20 @@ class OracleRunner:
             for position in positions
         )
 
+    def _sampled_in_flight(self) -> dict[Sequence, int]:
+        tokens: dict[Sequence, int] = {}
+        for batch, _, _, result in self.in_flight:
+            for share, samples in zip(batch.sequences, result.samples, strict=True):
+                if samples and samples[0].token_ids:
+                    tokens[share.sequence] = samples[0].token_ids[-1]
+        return tokens
+
+    def _tokens(self, share: ScheduledSequence) -> list[int]:
+        """Of the sequence, with the one that is in flight and the drafts."""
+        sequence = share.sequence
+        pending = [self._pending[sequence]] if share.start == len(sequence) else []
+        return [*sequence.token_ids, *pending, *share.draft_token_ids]
+
     def _slot(self, share: ScheduledSequence, position: int) -> int:
         block = share.sequence.block_table[position // self.config.block_size]
         assert 0 <= block < self.config.num_blocks
@@ -257,8 +285,3 @@ class OracleRunner:
 
 def _end(share: ScheduledSequence) -> int:
     return share.start + share.num_new_tokens
-
-
-def _tokens(share: ScheduledSequence) -> list[int]:
-    """The sequence's tokens up to the end of the share, drafts among them."""
-    return [*share.sequence.token_ids, *share.draft_token_ids][: _end(share)]

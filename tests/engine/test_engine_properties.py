@@ -44,8 +44,10 @@ SAMPLING = st.fixed_dictionaries(
         "ignore_eos": st.booleans(),
         "num_prompt_logprobs": st.sampled_from([None, None, 0]),
         "temperature": st.sampled_from([0.0, 1.0]),
+        "bad_token_ids": st.sampled_from([(), (), ((99,),)]),  # which the oracle cannot say
     }
 )
+AHEAD = {"runs_ahead": True}
 BEAM = st.builds(
     BeamSearch,
     width=st.integers(2, 4),
@@ -166,18 +168,22 @@ class Episode:
             assert received == expected[len(request.output_token_ids) :][: len(received)]
 
 
-@pytest.mark.parametrize("num_micro_batches", [1, 2, 3, 4])
+@pytest.mark.parametrize(
+    "in_flight",
+    [{"num_micro_batches": 1}, {"num_micro_batches": 2}, {"num_micro_batches": 3}, {"num_micro_batches": 4}, AHEAD],
+    ids=["1", "2", "3", "4", "ahead"],
+)
 @settings(derandomize=True, deadline=None, max_examples=200)
 @given(limits=LIMITS, actions=st.lists(ACTIONS, min_size=12, max_size=40))
 def test_everything_ends_right_and_in_order(
     make_bench: MakeBench,
     make_group: MakeGroup,
-    num_micro_batches: int,
+    in_flight: dict[str, Any],
     limits: dict[str, Any],
     actions: list[tuple[Any, ...]],
 ) -> None:
     """As plain generation would, whatever is in flight: so it is the same with any number of micro-batches."""
-    episode = Episode(make_bench(**limits, num_micro_batches=num_micro_batches), make_group)
+    episode = Episode(make_bench(**limits, **in_flight), make_group)
     for name, *arguments in actions:
         getattr(episode, name)(*arguments)
     episode.finish()

@@ -1,6 +1,7 @@
 """A worker's steps on a GPU: captured graphs against single launches, and blocks that travel beside other work."""
 
 import logging
+import time
 from pathlib import Path
 
 import pytest
@@ -8,6 +9,8 @@ import torch
 
 from headway.core.request import SamplingParams
 from headway.engine.batch import StepBatch
+from headway.engine.config import EngineConfig
+from headway.engine.engine import Engine
 from headway.kernels.cuda import build, copy_blocks, swap_blocks
 from headway.runner.graph_capture import GraphCapture
 from headway.runner.model_runner import ModelRunner
@@ -15,6 +18,7 @@ from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import random_prompts
 from tests.runner.stepper import Stepper
+from tests.worker.workload import generate, make_group
 
 if not torch.cuda.is_available():
     pytest.skip("not run: there is no GPU here", allow_module_level=True)
@@ -57,6 +61,73 @@ def test_a_replayed_graph_gives_what_single_launches_give(directory: Path, dtype
     launched = outputs_of(make_stepper(directory, dtype=dtype), num_sequences=num_sequences)
     replayed = outputs_of(make_stepper(directory, dtype=dtype, is_captured=True), num_sequences=num_sequences)
     assert replayed == launched
+
+
+KINDS: list[dict[str, object]] = [
+    {"temperature": 0.0, "num_logprobs": 2},
+    {"temperature": 0.9, "top_k": 30, "top_p": 0.9, "seed": 3, "min_tokens": 4, "logit_bias": ((9, 2.0),)},
+    {"temperature": 1.0, "seed": 4, "stop_token_ids": tuple(range(0, 512, 9))},
+]
+
+
+@pytest.mark.parametrize("is_captured", [True, False], ids=["replayed", "launched"])
+def test_steps_that_are_launched_behind_one_another_give_what_single_steps_give(
+    directory: Path, is_captured: bool
+) -> None:
+    groups = [
+        make_group(f"{number}", prompt, SamplingParams(**{"max_tokens": 20 + 3 * number, **KINDS[number % 3]}))
+        for number, prompt in enumerate(random_prompts(512, tuple(range(3, 90, 7))))
+    ]
+    checkpoint = read_checkpoint(directory, dtype="float32")
+    plain, ahead = (
+        generate(
+            checkpoint,
+            groups,
+            device="cuda",
+            capture=GraphCapture(DEVICE) if is_captured else None,
+            runs_ahead=runs_ahead,
+            max_num_seqs=20,
+            max_num_batched_tokens=60,
+        )
+        for runs_ahead in (False, True)
+    )
+    for name, answer in plain.answers.items():
+        assert ahead.answers[name].token_ids == answer.token_ids
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode")
+@pytest.mark.parametrize("is_captured", [True, False], ids=["replayed", "launched"])
+@pytest.mark.parametrize("sampling", KINDS, ids=["logprobs", "drawn", "stopped"])
+def test_nothing_waits_for_the_device_while_a_step_is_launched(
+    directory: Path, sampling: dict[str, object], is_captured: bool
+) -> None:
+    config = EngineConfig(num_blocks=64, max_model_len=256, max_num_seqs=4, runs_ahead=True)
+    runner = ModelRunner(
+        read_checkpoint(directory, dtype="bfloat16"),
+        num_blocks=64,
+        max_num_seqs=4,
+        device="cuda",
+        capture=GraphCapture(DEVICE) if is_captured else None,
+        runs_ahead=True,
+    )
+    engine = Engine(config, runner=runner, clock=time.perf_counter)
+    always = {"max_tokens": 30, "min_tokens": 25, "ignore_eos": True}
+    params = [SamplingParams(**{**sampling, **always, "seed": seed}) for seed in range(3)]
+    engine.submit_group(make_group("a", list(range(20)), *params))
+    for _ in range(4):
+        engine.step()
+    start = runner.start
+
+    def start_without_waiting(batch: StepBatch) -> None:
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            start(batch)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    runner.start = start_without_waiting  # type: ignore[method-assign]
+    for _ in range(10):
+        engine.step()
 
 
 def test_tokens_are_those_of_the_cpu(directory: Path) -> None:

@@ -89,7 +89,7 @@ def logits() -> torch.Tensor:
 @pytest.mark.parametrize("params", CASES.values(), ids=CASES)
 def test_tokens_follow_the_reference_softmax(logits, params):
     rows = [Row(sequence) for sequence in sequences(params, output=OUTPUT)]
-    samples = Sampler().sample_rows(logits[:1].repeat(NUM_DRAWS, 1), rows)
+    samples = Sampler().start_rows(logits[:1].repeat(NUM_DRAWS, 1), rows).finish()
     check_draws([sample.token_ids[0] for sample in samples], reference(logits[0], params, output=OUTPUT))
 
 
@@ -101,7 +101,7 @@ def test_verified_drafts_do_not_bend_the_distribution(logits, params):
         ScheduledSequence(sequence, 2, samples=True, draft_token_ids=(draft,))
         for sequence in sequences(params, output=OUTPUT)
     ]
-    samples = [sample for (sample,) in Sampler().sample(logits.repeat(NUM_DRAWS, 1), shares)]
+    samples = [sample for (sample,) in Sampler().start(logits.repeat(NUM_DRAWS, 1), shares).finish()]
     check_draws([sample.token_ids[0] for sample in samples], reference(logits[0], params, output=OUTPUT))
     seconds = [sample.token_ids[1] for sample in samples if len(sample.token_ids) == 2]
     assert len(seconds) > 200

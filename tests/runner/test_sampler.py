@@ -29,7 +29,7 @@ def logits() -> torch.Tensor:
 
 
 def run(logits: torch.Tensor, sequences: list[Sequence], *, eos_token_ids: tuple[int, ...] = ()) -> list[Sample]:
-    return Sampler(eos_token_ids).sample_rows(logits.clone(), [Row(sequence) for sequence in sequences])
+    return Sampler(eos_token_ids).start_rows(logits.clone(), [Row(sequence) for sequence in sequences]).finish()
 
 
 def tokens(logits: torch.Tensor, sequences: list[Sequence], *, eos_token_ids: tuple[int, ...] = ()) -> list[int]:
@@ -129,7 +129,7 @@ def test_drafts_are_accepted_as_far_as_they_are_what_is_sampled(sampling, num_ri
         drafts = tuple(right[:num_right] + [(token + 1) % 12 for token in right[num_right:3]])
         sequence = make_sequence(seed=seed, **sampling)
         share = ScheduledSequence(sequence, 1 + len(drafts), samples=True, draft_token_ids=drafts)
-        ((verified,),) = Sampler((9,)).sample(logits.clone(), [share])
+        ((verified,),) = Sampler((9,)).start(logits.clone(), [share]).finish()
         assert verified.token_ids == tuple(right[: num_right + 1])
         assert verified.logprobs == tuple(entry for sample in samples[: num_right + 1] for entry in sample.logprobs)
 
@@ -144,7 +144,7 @@ def test_followers_sample_from_their_leaders_logits_each_with_its_own_seed(logit
         ScheduledSequence(leaders[1], 3, samples=True, followers=followers),
         ScheduledSequence(leaders[2], 3, samples=True, draft_token_ids=(5,)),
     ]
-    samples = Sampler().sample(logits[:4].clone(), shares)
+    samples = Sampler().start(logits[:4].clone(), shares).finish()
     assert [len(group) for group in samples] == [1, 0, 4, 1]
     alone = run(logits[[0, 1, 1, 1, 1, 2]], [leaders[0], leaders[1], *followers, leaders[2]])
     assert [sample for group in samples for sample in group] == alone

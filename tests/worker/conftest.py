@@ -16,6 +16,7 @@ from headway.rpc.peers import Peers
 from headway.store.membership import Membership
 from headway.store.redis import Database
 from headway.v1 import worker_pb2, worker_pb2_grpc
+from headway.worker.computed_loading import ComputedLoader
 from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
 from headway.worker.transfer.client import WorkerClient
@@ -81,6 +82,13 @@ async def load(bench: Bench, directory: Path, **fields: Any) -> Bench:
     assert messages[-1].done
     assert [message.fraction for message in messages] == sorted(message.fraction for message in messages)
     return bench
+
+
+@pytest.fixture
+def overlapped_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers take the CPU for a device whose work they need not wait for."""
+    monkeypatch.setattr(ComputedLoader, "_is_asynchronous", lambda *_: True)
+    monkeypatch.setattr(ComputedLoader, "_capture", lambda *_: None)
 
 
 @pytest.fixture

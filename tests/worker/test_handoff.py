@@ -99,6 +99,11 @@ async def test_sequences_go_on_where_they_are_to_be_decoded(pair: Pair, n: int, 
         await check_books(bench)
 
 
+async def test_so_do_those_whose_steps_overlap(overlapped_steps: None, pair: Pair) -> None:
+    assert pair["worker-0"].service.require_generator().runner.runs_ahead
+    await test_sequences_go_on_where_they_are_to_be_decoded(pair, 1, GREEDY)
+
+
 async def test_a_prompt_that_the_decode_worker_holds_is_not_sent(pair: Pair) -> None:
     await stream(pair, name="before", prompt=LONG, max_tokens=1, **GREEDY).run("worker-1")
     before = metric("kv_transfer_blocks", direction="in")

@@ -86,6 +86,11 @@ async def test_a_moved_request_gives_the_tokens_of_one_that_stayed(
         await check_books(bench)
 
 
+async def test_so_does_one_whose_steps_overlap(overlapped_steps: None, pair: dict[str, Bench]) -> None:
+    assert pair["worker-0"].service.require_generator().runner.runs_ahead
+    await test_a_moved_request_gives_the_tokens_of_one_that_stayed(pair, SEEDED, 2)
+
+
 async def test_a_request_moves_there_and_back_under_load(pair: dict[str, Bench]) -> None:
     others = [stream(pair, name=f"other-{i}", prompt=PROMPT[i:], **GREEDY) for i in range(1, 5)]
     expected = [await other.run("worker-0") for other in others]

@@ -11,6 +11,7 @@ from headway.engine.engine import Engine
 from headway.engine.stats import StepStats
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.group import RankGroup
+from headway.runner.step_graphs import Capture
 from headway.store.checkpoint import Checkpoint
 
 Group = Sequence[GenerationRequest]
@@ -50,6 +51,8 @@ def generate(
     *,
     ranks: RankGroup | None = None,
     num_blocks: int = 512,
+    device: str = "cpu",
+    capture: Capture | None = None,
     **limits: object,
 ) -> Run:
     """Submits all, steps until nothing is left, and checks the engine's books after every step.
@@ -67,6 +70,10 @@ def generate(
         num_blocks=config.num_blocks // parallel.cp,
         block_size=config.block_size,
         num_host_blocks=config.host_blocks // parallel.cp,
+        max_num_seqs=config.max_num_seqs,
+        device=device,
+        capture=capture,
+        runs_ahead=config.runs_ahead,
         num_threads=1,
     )
     engine = Engine(config, runner=runner, clock=time.perf_counter)

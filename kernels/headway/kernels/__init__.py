@@ -5,7 +5,7 @@ from headway.kernels.attention import merge_partials, paged_attention
 from headway.kernels.blocks import copy_blocks, swap_blocks
 from headway.kernels.cache import cache_keys
 from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention
-from headway.kernels.devices import KernelSet, kernel_set, staged
+from headway.kernels.devices import KernelSet, kernel_set, staged, to_device
 from headway.kernels.linear import PackedLinear, linear, pack_linear
 from headway.kernels.norm import add_rms_norm, rms_norm
 from headway.kernels.quantization import quantize
@@ -31,4 +31,5 @@ __all__ = [
     "silu_mul",
     "staged",
     "swap_blocks",
+    "to_device",
 ]

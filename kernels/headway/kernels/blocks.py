@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.kernels.cuda import blocks as cuda
-from headway.kernels.devices import KernelSet, kernel_set, staged
+from headway.kernels.devices import KernelSet, kernel_set, to_device
 from headway.kernels.operands import reject
 
 
@@ -20,7 +20,7 @@ def copy_blocks(blocks: Tensor, *, pairs: Tensor) -> None:
     """
     _check_pairs(pairs, (blocks.shape[2], blocks.shape[2]))
     if kernel_set(blocks.device) is KernelSet.CUDA:
-        cuda.copy_blocks(blocks, pairs=staged(pairs, blocks.device).to(blocks.device, non_blocking=True))
+        cuda.copy_blocks(blocks, pairs=to_device(pairs, blocks.device))
         return
     for source, target in pairs.tolist():
         blocks[:, :, target].copy_(blocks[:, :, source])

@@ -25,3 +25,8 @@ def kernel_set(device: torch.device) -> KernelSet:
 def staged(values: Tensor, device: torch.device) -> Tensor:
     """`values`, of the CPU, where a copy to the device need not wait for them: beside a GPU in pinned memory."""
     return values.pin_memory() if device.type == "cuda" else values
+
+
+def to_device(values: Tensor, device: torch.device) -> Tensor:
+    """`values`, of the CPU, on the device; the copy is only started."""
+    return staged(values, device).to(device, non_blocking=True)

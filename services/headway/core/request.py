@@ -104,6 +104,11 @@ class SamplingParams:
         """Whether sampling reads the tokens generated so far."""
         return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0
 
+    @property
+    def needs_last_token(self) -> bool:
+        """Whether no token can be chosen before the host knows the one before it."""
+        return self.needs_history or bool(self.bad_token_ids) or self.guide is not None or self.beam is not None
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationRequest:

@@ -22,6 +22,7 @@ from tests.checkpoints import make_checkpoint
 from tests.models.oracle import check_against_transformers, random_prompts
 from tests.runner.rerun import Rerun
 from tests.runner.stepper import Stepper
+from tests.worker.workload import generate, make_group
 
 SAMPLING = SamplingParams(max_tokens=4, temperature=0.0, num_logprobs=3)
 
@@ -81,6 +82,39 @@ def test_a_batch_beyond_the_largest_graph_is_launched_by_itself(directory: Path,
     assert alone.run() == together[9:]
 
 
+@pytest.mark.parametrize(
+    "limits",
+    [
+        {"num_blocks": 64},
+        {"num_blocks": 13, "block_size": 8, "preemption": "swap", "host_blocks": 20},
+        {"max_num_batched_tokens": 20},
+    ],
+    ids=["roomy", "swap", "chunks"],
+)
+def test_steps_that_are_launched_behind_one_another_give_what_single_steps_give(
+    directory: Path, emulated_gpu: None, limits: dict[str, object]
+) -> None:
+    """Replayed and not, with tokens that go from one step to the next on the device only."""
+    kinds: list[dict[str, object]] = [
+        {"temperature": 0.0, "num_logprobs": 1},
+        {"temperature": 0.9, "top_k": 30, "seed": 3, "min_tokens": 4, "logit_bias": ((9, 2.0),)},
+        {"temperature": 1.0, "seed": 4, "stop_token_ids": tuple(range(0, 512, 9))},
+    ]
+    groups = [
+        make_group(f"{number}", prompt, SamplingParams(**{"max_tokens": 14 + 3 * number, **kinds[number % 3]}))
+        for number, prompt in enumerate(random_prompts(512, (3, 40, 17, 9, 30)))
+    ]
+    checkpoint, capture = read_checkpoint(directory), Rerun()
+    plain = generate(checkpoint, groups, max_num_seqs=9)
+    ahead = generate(checkpoint, groups, capture=capture, runs_ahead=True, max_num_seqs=9, **limits)
+    assert capture.num_replays > 0
+    assert (ahead.stats.num_swaps > 0) == ("host_blocks" in limits)
+    for name, answer in plain.answers.items():
+        assert ahead.answers[name].token_ids == answer.token_ids
+        logprobs = [entry.logprob for entry in answer.logprobs]
+        assert [entry.logprob for entry in ahead.answers[name].logprobs] == pytest.approx(logprobs, abs=1e-5)
+
+
 def test_blocks_that_were_copied_and_swapped_are_read_as_before(directory: Path, emulated_gpu: None) -> None:
     prompt = random_prompts(512, (40,))[0]
     stayed, moved = make_stepper(directory), make_stepper(directory, capture=Rerun())
@@ -113,7 +147,7 @@ def test_tokens_are_those_of_the_sampler_on_the_cpu(host: CudaKernels) -> None:
     ]
     rows = [Row(Sequence("request", [1, 2, 3, 4], 3, sampling, arrival_s=0.0)) for sampling in params]
     logits = torch.randn(4, 700, generator=torch.Generator().manual_seed(2)) * 2
-    samples = Sampler().sample_rows(logits.clone(), rows)
+    samples = Sampler().start_rows(logits.clone(), rows).finish()
     drawn = choose_tokens(logits, rows).tolist()
     assert [(token,) for token in drawn[:3]] == [sample.token_ids for sample in samples[:3]]
 

@@ -11,7 +11,8 @@ from headway.engine.sequence import Sequence
 class ScheduledSequence:
     """A sequence's share of a step: tokens [start, start + num_new_tokens).
 
-    It stays as it is from when the step is started until its result has been booked.
+    It stays as it is from when the step is started until its result has been booked. In an engine that runs ahead the
+    only token can be one that the sequence does not have yet: it is the one that the batch before samples for it.
 
     Attributes:
         start: how many tokens are computed before the step.
@@ -98,15 +99,17 @@ class RunnerLostError(Exception):
 class Runner(Protocol):
     """Executes batches. It writes keys and values into the blocks that the sequences' block tables name.
 
-    Up to `EngineConfig.num_micro_batches` are under way at once. Each is executed, copies first, as if all that were
-    started before it had been executed: nothing reads or writes a block out of this order.
+    Up to `EngineConfig.num_micro_batches` are under way at once, and one more if the engine runs ahead. Each is
+    executed, copies first, as if all that were started before it had been executed: nothing reads or writes a block out
+    of this order.
     """
 
     def start(self, batch: StepBatch) -> None:
         """Takes a batch on. What raises takes nothing on.
 
         Its block tables and the sequences' `num_computed_tokens` are as they should be now, and no later. The shares
-        themselves and the sequences' tokens do not change before the result is there.
+        themselves and the sequences' tokens do not change before the result is there, but for those that the batch
+        before adds when the engine runs ahead.
         """
 
     def finish(self) -> StepResult:

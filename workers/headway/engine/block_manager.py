@@ -127,8 +127,9 @@ class BlockManager:
         sequence.num_computed_tokens = len(prefix) * self.block_size
 
     def publish(self, sequence: Sequence) -> None:
-        """Offers the blocks that have become full and computed to every later sequence."""
-        first, end = sequence.num_published_blocks, sequence.num_computed_tokens // self.block_size
+        """Offers the blocks that have become full and computed to every later sequence; what is pending is neither."""
+        num_computed = sequence.num_computed_tokens - sequence.num_pending_tokens
+        first, end = sequence.num_published_blocks, num_computed // self.block_size
         if first >= end or not self._enable_prefix_cache:
             return
         names = self._names(sequence)

@@ -18,6 +18,8 @@ class EngineConfig:
         max_num_seqs: sequences that run at once.
         num_micro_batches: batches under way at once, one for each stage of a pipeline; a sequence decodes in one of
             them at a time.
+        runs_ahead: start a batch while the one before is computed, with the next tokens of the same sequences; for
+            runners that take the tokens between the two from where they were sampled. Only without a pipeline.
         max_num_batched_tokens: tokens per step, decodes and prefill together; at least `max_num_seqs`, so that
             every running sequence decodes in every step.
         max_num_prefill_tokens: prefill tokens per step at most, or None for all that the decodes leave. Smaller
@@ -46,6 +48,7 @@ class EngineConfig:
     block_size: int = 16
     max_num_seqs: int = 64
     num_micro_batches: int = 1
+    runs_ahead: bool = False
     max_num_batched_tokens: int = 1024
     max_num_prefill_tokens: int | None = None
     enable_prefix_cache: bool = True
@@ -84,6 +87,8 @@ class EngineConfig:
         _require_at_least(self.max_num_seqs, "max_num_batched_tokens", self.max_num_batched_tokens)
         if self.max_num_prefill_tokens is not None:
             _require_at_least(1, "max_num_prefill_tokens", self.max_num_prefill_tokens)
+        if self.runs_ahead and self.num_micro_batches > 1:
+            raise InvalidArgumentError("runs_ahead is for engines with one micro-batch.", field="runs_ahead")
         if self.preemption not in get_args(PreemptionMode):
             modes = ", ".join(get_args(PreemptionMode))
             raise InvalidArgumentError(

@@ -62,7 +62,7 @@ class Engine:
         self._runner = runner
         self._clock = clock
         self._in_flight: deque[MicroBatch] = deque()  # in the order of their starts
-        self._settled: list[SequenceOutput] = []  # what batches brought that were not finished by a step
+        self._settled: deque[list[SequenceOutput]] = deque()  # what batches brought that were not finished by a step
         self._num_steps = 0
         self._num_prefill_tokens = 0
         self._num_decode_tokens = 0
@@ -123,8 +123,7 @@ class Engine:
         `fail_all`, as it must if there were others. Copies of blocks come first in a batch, and count as carried out.
         """
         if self._settled:
-            outputs, self._settled = self._settled, []
-            return outputs
+            return self._settled.popleft()
         started_s = self._clock()
         self._start_batches(started_s)
         if self._in_flight:
@@ -132,12 +131,12 @@ class Engine:
         return self._book(MicroBatch(started_s=started_s), StepResult([], []))
 
     def settle(self) -> None:
-        """Finishes every batch under way, so that blocks can be read and written; the next step tells what came of it.
+        """Finishes every batch under way, so that blocks can be read and written; the next steps tell what came of it.
 
         What the runner raises passes through, as in `step`.
         """
         while self._in_flight:
-            self._settled += self._finish_oldest()
+            self._settled.append(self._finish_oldest())
 
     def fail_all(self, error: str) -> list[SequenceOutput]:
         """Ends every request with an error, frees all blocks, and returns the last outputs.
@@ -222,9 +221,13 @@ class Engine:
         num_batches = Counter(id(group) for micro_batch in self._in_flight for group in micro_batch.groups)
         for group in self._roster.groups:
             assert group.num_in_flight == num_batches[id(group)], "a group is in flight, or is not, unnoticed"
+        done_ahead = [share for micro_batch in self._in_flight for share in micro_batch.done_ahead]
+        num_pending = Counter(id(share.sequence) for share in done_ahead if share.samples)
+        for sequence in self._roster.sequences:
+            assert sequence.num_pending_tokens == num_pending[id(sequence)], "a token is pending, or is not, unnoticed"
 
     def _start_batches(self, started_s: float) -> None:
-        while len(self._in_flight) < self.config.num_micro_batches:
+        while self._scheduler.may_start(num_in_flight=len(self._in_flight)):
             micro_batch = self._scheduler.schedule(num_in_flight=len(self._in_flight))
             if not micro_batch.batch.has_work:
                 return

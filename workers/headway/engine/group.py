@@ -14,6 +14,7 @@ from itertools import takewhile
 from headway.engine.batch import ScheduledSequence
 from headway.engine.beam import BeamState
 from headway.engine.block_manager import BlockManager
+from headway.engine.limits import ends_in_flight
 from headway.engine.sequence import Sequence, SequenceStatus
 
 
@@ -32,6 +33,7 @@ class SequenceGroup:
         num_in_flight: batches under way that hold shares of it. Until the last of them is back, the group runs: it is
             neither preempted nor split nor forked. Its sequences may end at any time.
         is_prefilling: tokens were left to compute behind its latest shares.
+        needs_last_token: see `SamplingParams.needs_last_token`.
     """
 
     sequences: list[Sequence]
@@ -43,8 +45,10 @@ class SequenceGroup:
     num_preemptions: int = 0
     num_in_flight: int = 0
     is_prefilling: bool = False
+    needs_last_token: bool = field(init=False)
 
     def __post_init__(self) -> None:
+        self.needs_last_token = self.leader.sampling.needs_last_token
         self.start_over()
 
     @property
@@ -70,6 +74,25 @@ class SequenceGroup:
     def can_run_ahead(self) -> bool:
         """Whether more can be started before the results of what is in flight are there: chunks of the same prompt."""
         return self.is_prefilling and len(self.shares) == 1 and not self.shares[0].samples
+
+    @property
+    def holds_up(self) -> bool:
+        """Whether all are to wait for its results, because its next tokens cannot be chosen without them."""
+        return self.needs_last_token and self.num_in_flight > 0 and not self.is_prefilling
+
+    def can_decode_ahead(self, *, max_sequence_len: int) -> bool:
+        """Whether its next tokens can be started before those in flight are known: if it is certain that they will be
+        wanted, but for stop tokens, and nobody waits to fork."""
+        if self.num_common_tokens is not None or self.needs_last_token:
+            return False
+        return not any(ends_in_flight(member, max_sequence_len=max_sequence_len) for member in self.sequences)
+
+    @property
+    def has_prompt_in_flight(self) -> bool:
+        """Whether its latest shares compute more than last tokens and drafts, and are not back."""
+        return self.num_in_flight > 0 and any(
+            share.num_new_tokens - len(share.draft_token_ids) > 1 for share in self.shares
+        )
 
     @property
     def can_split(self) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from headway.core.errors import FailedPreconditionError, NotFoundError, ResourceExhaustedError
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
+from headway.engine.group import SequenceGroup
 from headway.engine.roster import Roster
 from headway.engine.sequence import SequenceStatus
 
@@ -89,10 +90,7 @@ class Handover:
         if not groups:
             return None
         has_begun = any(group.status is SequenceStatus.RUNNING for group in groups)
-        is_decoding = all(
-            group.status is SequenceStatus.RUNNING and not group.followers and not group.num_pending_prefill_tokens
-            for group in groups
-        )
+        is_decoding = all(map(_is_decoding, groups))
         return Progress(self.chains(request_ids) if has_begun else [], has_begun, is_decoding)
 
     def locate(self, names: Iterable[bytes]) -> list[BlockPlace]:
@@ -140,3 +138,8 @@ class Handover:
     def _find(self, name: bytes) -> BlockPlace | None:
         found = self._blocks.locate(name)
         return None if found is None else BlockPlace(name, *found)
+
+
+def _is_decoding(group: SequenceGroup) -> bool:
+    is_computing_prompt = group.followers or group.num_pending_prefill_tokens or group.has_prompt_in_flight
+    return group.status is SequenceStatus.RUNNING and not is_computing_prompt

@@ -90,6 +90,13 @@ def stop_token_ids(sampling: SamplingParams, *, eos_token_ids: frozenset[int]) -
     return own if sampling.ignore_eos else own | eos_token_ids
 
 
+def ends_in_flight(sequence: Sequence, *, max_sequence_len: int) -> bool:
+    """Whether the tokens that are under way make the sequence as long as it may get."""
+    num_tokens = len(sequence.token_ids) + sequence.num_pending_tokens
+    num_output_tokens = num_tokens - sequence.num_prompt_tokens
+    return num_output_tokens >= sequence.sampling.max_tokens or num_tokens >= max_sequence_len
+
+
 def finish_reason(sequence: Sequence, *, eos_token_ids: frozenset[int], max_sequence_len: int) -> FinishReason | None:
     """Why the sequence's last token is its last one, or None if it goes on. A stop token wins over a full length.
 

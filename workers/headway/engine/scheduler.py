@@ -13,6 +13,12 @@ oldest that are free, so all have their turn. Only the chunks of a prompt follow
 none needs what another one samples. Where memory runs out and the group that would have to give way is in flight,
 nothing more is scheduled before the next batch is back.
 
+An engine that runs ahead has two batches under way, of the same groups: the second one computes the tokens that the
+first one samples. What a sequence that has ended meanwhile gets from the second one is dropped. Groups that are certain
+to end, or fork, with what is in flight are left out of it; and there is no second one while a group in flight needs its
+last tokens to choose the next ones (guides, penalties, bad words, beams), or while there are drafts, which grow out of
+known tokens.
+
 The oldest group can always take its next step, so every sequence ends: the others give way to it, and
 `max_sequence_len` keeps a sequence within the pool. Of samples that outgrow the pool together, the last one becomes
 a group of its own, which comes after them. A beam search that could outgrow the pool is refused.
@@ -49,33 +55,43 @@ class Scheduler:
         self._policy = policy
         self._drafter = Drafter(config, blocks=blocks) if config.num_draft_tokens else None
         self._rebalancer = Rebalancer(config, blocks=blocks)
+        self._runs_ahead = config.runs_ahead and self._drafter is None
         self._planned = MicroBatch()
         self._batch = self._planned.batch
         self._num_in_flight = 0
+        self._max_sequence_len = 0
         self._must_wait = False  # for a group in flight, which is to give way
         self.num_preemptions = 0
         self.num_swaps = 0
         self.num_prefix_queries = 0
         self.num_prefix_hits = 0
 
+    def may_start(self, *, num_in_flight: int) -> bool:
+        """Whether another batch may be started behind so many."""
+        if num_in_flight < self._config.num_micro_batches:
+            return True
+        return self._runs_ahead and num_in_flight == 1 and not any(group.holds_up for group in self._roster.running)
+
     def schedule(self, *, num_in_flight: int) -> MicroBatch:
-        """What is to be started next, of the groups that are not in flight.
+        """What is to be started next, of the groups that need not wait for what is in flight.
 
         It may hold nothing but copies; those must be carried out all the same.
 
         Args:
-            num_in_flight: batches; fewer than there may be.
+            num_in_flight: batches; `may_start` says that there may be one more.
         """
         self._num_in_flight = num_in_flight
         self._planned = planned = MicroBatch()
         self._batch = batch = planned.batch
         self._must_wait = False
+        self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
         self._schedule_running()
         self._admit_waiting()
         planned.num_decode_tokens = batch.num_tokens - planned.num_prefill_tokens
         if self._drafter is not None:
-            max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
-            self._drafter.attach(batch, max_sequence_len=max_sequence_len)
+            self._drafter.attach(batch, max_sequence_len=self._max_sequence_len)
+        if self._runs_ahead:
+            planned.done_ahead = batch.sequences
         self._rebalancer.advance(self._roster.sequences)
         batch.swap_out, batch.swap_in, batch.block_copies = self._blocks.take_copies()
         assert self._roster.running or not self._roster.waiting, "groups are left that cannot be scheduled"
@@ -87,7 +103,7 @@ class Scheduler:
         while index < len(running):  # which preemption shortens from its end
             group = running[index]
             if group.num_in_flight:
-                if not group.can_run_ahead:
+                if not self._can_go_on(group):
                     index += 1
                     continue
                 group.renew_shares()
@@ -100,6 +116,12 @@ class Scheduler:
                 index += 1
             elif self._must_wait:
                 return
+
+    def _can_go_on(self, group: SequenceGroup) -> bool:
+        """Whether more of a group in flight can be started before its results are there."""
+        if group.can_run_ahead:
+            return True
+        return self._runs_ahead and group.can_decode_ahead(max_sequence_len=self._max_sequence_len)
 
     def _max_shares(self, *, num_waiting: int = 0) -> int:
         """How many shares the batch takes, so that all batches are equal; its last group may bring more.
@@ -123,7 +145,8 @@ class Scheduler:
         num_blocks = 0
         for share in group.shares:
             sequence = share.sequence
-            num_known, num_computed = len(sequence.token_ids), sequence.num_computed_tokens
+            num_known = len(sequence.token_ids) + sequence.num_pending_tokens
+            num_computed = sequence.num_computed_tokens
             num_new = (num_common_tokens or num_known) - num_computed
             if num_new > 1:
                 num_new = min(num_new, prefill_budget)
@@ -154,7 +177,7 @@ class Scheduler:
                 batch.num_tokens += num_new
             if not share.samples:
                 is_prefilling = True
-                planned.chunks.append(share)
+                planned.done_ahead.append(share)
                 planned.num_prefill_tokens += num_new
             elif num_new > 1:
                 planned.num_prefill_tokens += num_new

@@ -22,7 +22,10 @@ class Sequence:
     Attributes:
         token_ids: prompt, then output.
         num_prompt_tokens: where the output starts.
-        num_computed_tokens: leading tokens whose keys and values lie in the cache.
+        num_computed_tokens: leading tokens whose keys and values lie in the cache; those that batches under way are
+            putting there count where others are started behind them.
+        num_pending_tokens: tokens behind `token_ids` that batches under way sample, where others are started behind
+            them; each is computed by the batch after its own.
         num_cached_tokens: of those, how many the prefix cache gave when the sequence was first scheduled.
         block_table: physical block of each `block_size` tokens, in order.
         host_block_table: host blocks that hold the computed tokens of a swapped sequence; else empty.
@@ -42,6 +45,7 @@ class Sequence:
     arrival_s: float
     status: SequenceStatus = SequenceStatus.WAITING
     num_computed_tokens: int = 0
+    num_pending_tokens: int = 0
     num_cached_tokens: int = 0
     block_table: list[int] = field(default_factory=list)
     host_block_table: list[int] = field(default_factory=list)
@@ -91,7 +95,7 @@ class Sequence:
 
     @property
     def num_uncomputed_tokens(self) -> int:
-        return len(self.token_ids) - self.num_computed_tokens
+        return len(self.token_ids) + self.num_pending_tokens - self.num_computed_tokens
 
     @property
     def owes_prompt_logprobs(self) -> bool:

@@ -24,7 +24,7 @@ class StepStats:
             apart.
         num_draft_tokens, num_accepted_tokens: guessed ahead, and found right, since the start.
         num_moved_blocks: between shards of the cache, to even them out, since the start.
-        duration_s: of that batch, from its start; behind another one in a pipeline, from when that one was done.
+        duration_s: of that batch, from its start; behind another one, from when that one was done.
     """
 
     num_steps: int

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from headway.engine.sequence import Sequence
+from headway.kernels import to_device
 from headway.runner.row import Row
 
 
@@ -34,8 +35,9 @@ def forbid_early_stops(logits: Tensor, rows: list[Row], *, eos_token_ids: tuple[
     """Forbids, in place, the tokens that would end a sequence before its `min_tokens`."""
     for index, row in enumerate(rows):
         if row.sampling.min_tokens and row.num_output_tokens < row.sampling.min_tokens:
-            stops = stop_token_ids(row, eos_token_ids=eos_token_ids)
-            logits[index, [token for token in stops if token < logits.shape[1]]] = -torch.inf
+            stops = [token for token in stop_token_ids(row, eos_token_ids=eos_token_ids) if token < logits.shape[1]]
+            tokens = to_device(torch.tensor(stops, dtype=torch.int64), logits.device)
+            logits[index].index_fill_(0, tokens, -torch.inf)
 
 
 def forbid_bad_words(logits: Tensor, rows: list[Row], *, eos_token_ids: tuple[int, ...]) -> None:

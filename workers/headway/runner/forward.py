@@ -11,9 +11,10 @@ from torch import Tensor
 from headway.core.mesh import Span
 from headway.core.model import ModelSpec
 from headway.core.shard import ModelShard
-from headway.kernels import KernelSet, kernel_set, staged
+from headway.kernels import KernelSet, kernel_set, to_device
 from headway.models.attention import AttentionContext, Decodes, LayerCache
 from headway.models.model import DTYPES, Model
+from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.decode_plans import DecodePlans
 from headway.runner.inputs import StepInput, Windows
 from headway.runner.step_buffers import StepBuffers
@@ -69,11 +70,11 @@ class Forward:
             capture=capture,
         )
 
-    def replay(self, step: StepInput) -> Tensor | None:
+    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor | None:
         """What `run` gives for all rows of a decode step, until the next replay; None if it was not captured."""
         if self._graphs is None or not self._graphs.serves(step):
             return None
-        return self._graphs.replay(step)
+        return self._graphs.replay(step, carried=carried)
 
     def run(
         self,
@@ -83,14 +84,19 @@ class Forward:
         own: Span,
         entering: Tensor | None = None,
         rows: NDArray[np.int64] | None = None,
+        carried: CarriedTokens | None = None,
     ) -> Tensor:
         """See `Model.forward`.
 
         Args:
             own: rows that this rank computes outside attention; `rows` count from its start.
+            carried: of a step of which this rank computes all rows.
         """
+        token_ids = self._tensor(step.token_ids[own.as_slice()])
+        if carried is not None:
+            carried.fill(token_ids)
         return self._model.forward(
-            self._tensor(step.token_ids[own.as_slice()]),
+            token_ids,
             self._context(step, own),
             layers,
             entering=entering,
@@ -122,4 +128,4 @@ class Forward:
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
         """On the device; the copy is only started."""
-        return staged(torch.from_numpy(values), self._device).to(self._device, non_blocking=True)
+        return to_device(torch.from_numpy(values), self._device)

@@ -4,7 +4,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.kernels import staged
+from headway.kernels import to_device
 from headway.kernels.cuda import sample_tokens
 from headway.runner.row import Row
 
@@ -27,6 +27,4 @@ def choose_tokens(logits: Tensor, rows: list[Row]) -> Tensor:
         "top_p": torch.tensor([p.top_p for p in params], dtype=torch.float64),
         "min_p": torch.tensor([p.min_p for p in params]),
     }
-    device = logits.device
-    on_device = {name: staged(column, device).to(device, non_blocking=True) for name, column in columns.items()}
-    return sample_tokens(logits, **on_device)
+    return sample_tokens(logits, **{name: to_device(column, logits.device) for name, column in columns.items()})

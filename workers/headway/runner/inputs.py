@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headway.core.mesh import Span
 from headway.engine.batch import ScheduledSequence, StepBatch
 from headway.runner.cache_shard import ShardView
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import PENDING, StepFacts
 
 Windows = frozenset[int | None]
 """The attention windows of a model's layers; None: everything is seen."""
@@ -101,7 +101,7 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False) -> S
         start = scheduled.start
         if sequence.sampling.num_prompt_logprobs is not None:
             scored.extend(range(len(token_ids), len(token_ids) + num_scored_tokens(scheduled)))
-        token_ids.fromlist(sequence.token_ids[start : start + count])
+        token_ids.fromlist(sequence.token_ids[start : start + count] or [PENDING])
         token_ids.extend(scheduled.draft_token_ids)
         blocks.fromlist(sequence.block_table[: -(-(start + count) // block_size)])
         starts.append(start)

@@ -62,7 +62,7 @@ class KvPool:
         copy_blocks(self.memory, pairs=_numbers(pairs))
 
     def synchronize(self) -> None:
-        """Waits until the copies are done."""
+        """Waits until all that was started on the device is done."""
         if self.memory.device.type == "cuda":
             torch.cuda.synchronize(self.memory.device)
 

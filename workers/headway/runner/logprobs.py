@@ -3,30 +3,30 @@
 from torch import Tensor
 
 from headway.core.request import TokenLogprobs
+from headway.runner.host_copy import HostCopy
 
 
-def token_logprobs(logits: Tensor, token_ids: Tensor, *, num_top: list[int]) -> list[TokenLogprobs]:
-    """What `TokenLogprobs` tells about one token per row.
+class LogprobEntries:
+    """What `TokenLogprobs` tells about one token per row, computed where the logits are.
 
     Args:
         logits: float32 [R, V], before temperature and penalties.
         token_ids: int64 [R].
         num_top: how many of the best tokens to report, per row.
     """
-    chosen = logits.gather(1, token_ids[:, None])
-    log_mass = logits.logsumexp(1, keepdim=True)
-    ranks = (logits > chosen).sum(1) + 1
-    best = logits.topk(min(max(num_top), logits.shape[1]), dim=1)
-    rows = zip(
-        token_ids.tolist(),
-        (chosen - log_mass)[:, 0].tolist(),
-        ranks.tolist(),
-        best.indices.tolist(),
-        (best.values - log_mass).tolist(),
-        num_top,
-        strict=True,
-    )
-    return [
-        TokenLogprobs(token, logprob, rank, tuple(zip(ids[:count], values[:count], strict=True)))
-        for token, logprob, rank, ids, values, count in rows
-    ]
+
+    def __init__(self, logits: Tensor, token_ids: Tensor, *, num_top: list[int]) -> None:
+        chosen = logits.gather(1, token_ids[:, None])
+        log_mass = logits.logsumexp(1, keepdim=True)
+        ranks = (logits > chosen).sum(1) + 1
+        best = logits.topk(min(max(num_top), logits.shape[1]), dim=1)
+        self._num_top = num_top
+        self._copy = HostCopy(token_ids, (chosen - log_mass)[:, 0], ranks, best.indices, best.values - log_mass)
+
+    def read(self) -> list[TokenLogprobs]:
+        """Waits for them."""
+        rows = zip(*(column.tolist() for column in self._copy.wait()), self._num_top, strict=True)
+        return [
+            TokenLogprobs(token, logprob, rank, tuple(zip(ids[:count], values[:count], strict=True)))
+            for token, logprob, rank, ids, values, count in rows
+        ]

@@ -5,12 +5,15 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from headway.core.sharding import ShardWork
 from headway.engine.batch import StepBatch, StepResult
 from headway.models.loader import Progress
+from headway.runner.carried_tokens import CarriedTokens
+from headway.runner.drawing import Drawing
 from headway.runner.group_blocks import GroupBlocks
 from headway.runner.guide import Guides
 from headway.runner.inputs import flatten
@@ -21,17 +24,22 @@ from headway.runner.prompt_scores import score_prompts
 from headway.runner.sampler import Sampler
 from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_graphs import Capture
-from headway.runner.step_message import BlockCopies, StepFacts, StepKind, StepMessage
+from headway.runner.step_message import PENDING, BlockCopies, StepFacts, StepKind, StepMessage
 from headway.runner.synthetic import synthetic_batch
 from headway.store.checkpoint import Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Flight:
-    """A batch, and the step that brings its result and logits, float32 [S, V], to be sampled from."""
+    """A batch, and the step that brings its result and logits, float32 [S, V], to be sampled from.
+
+    Attributes:
+        launched: the step's result, and its samples as soon as they are drawn; None before.
+    """
 
     batch: StepBatch
     step: Step[tuple[StepResult, Tensor | None]]
+    launched: tuple[StepResult, Drawing | None] | None = None
 
 
 class ModelRunner:
@@ -41,6 +49,8 @@ class ModelRunner:
         group: which this process leads; None alone.
         leader: of the group, where it has several models; it has opened this one. None for its only one.
         number: of the model in the group.
+        runs_ahead: each batch is launched as soon as it is started, behind the one in flight, from which it takes the
+            tokens that only the device knows: for an engine that runs ahead. The process is alone.
 
     For the others see `ShardRunner`.
 
@@ -61,12 +71,15 @@ class ModelRunner:
         max_num_seqs: int = 64,
         device: str = "cpu",
         capture: Capture | None = None,
+        runs_ahead: bool = False,
         num_threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
         self.spec = checkpoint.spec
         self.group = group or RankGroup.single()
         assert self.group.rank == 0, "the leader runs the engine"
+        assert not runs_ahead or self.group.parallel.num_ranks == 1, "ranks of a group wait for each other's steps"
+        self.runs_ahead = runs_ahead
         self._shard = ShardRunner(
             checkpoint,
             group=self.group,
@@ -111,10 +124,11 @@ class ModelRunner:
         return self._shard.shard_work
 
     def start(self, batch: StepBatch) -> None:
-        """Lets the stages before this one begin with a batch.
+        """Lets the stages before this one begin with a batch; when running ahead, launches it.
 
-        Until it is finished, its sequences must not change, but for their blocks if the result is not wanted. As many
-        batches as there are stages may be in flight.
+        Until it is finished, its sequences must not change, but for their blocks if the result is not wanted, and for
+        the tokens of the batch before. As many batches as there are stages may be in flight, one more when running
+        ahead.
 
         Raises:
             RunnerLostError: other ranks are gone, or something failed here that they have not noticed.
@@ -130,9 +144,9 @@ class ModelRunner:
             RunnerLostError: see `start`.
         """
         flight = self._in_flight.popleft()
-        result, logits = self._leader.finish(flight.step)
-        if logits is not None:
-            result.samples = self._sampler.sample(logits, flight.batch.sequences)
+        result, drawing = flight.launched or self._launch(flight)
+        if drawing is not None:
+            result.samples = drawing.finish()
         return result
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
@@ -175,18 +189,43 @@ class ModelRunner:
         facts = None
         if batch.sequences:
             facts = flatten(batch, block_size=self._shard.block_size, on_scratch=on_scratch)
+        carried = self._carried(batch, facts) if self.runs_ahead and facts is not None else None
         message = StepMessage(StepKind.STEP, BlockCopies.of(batch), facts, model=self._number)
         step = self._leader.start(
-            message, compute=lambda: self._compute(batch, message), expect=lambda: self._expect(facts)
+            message, compute=lambda: self._compute(batch, message, carried), expect=lambda: self._expect(facts)
         )
-        self._in_flight.append(_Flight(batch, step))
+        flight = _Flight(batch, step)
+        if self.runs_ahead:
+            flight.launched = self._launch(flight)
+        self._in_flight.append(flight)
+
+    @torch.inference_mode()
+    def _launch(self, flight: _Flight) -> tuple[StepResult, Drawing | None]:
+        """Starts what is left to compute of a batch, after all that was started before it."""
+        result, logits = self._leader.finish(flight.step)
+        return result, None if logits is None else self._sampler.start(logits, flight.batch.sequences)
+
+    @torch.inference_mode()
+    def _carried(self, batch: StepBatch, facts: StepFacts) -> CarriedTokens | None:
+        """The tokens that the batch in flight samples for this one."""
+        rows = np.flatnonzero(facts.token_ids == PENDING)
+        if len(rows) == 0:
+            return None
+        launched = self._in_flight[-1].launched
+        assert launched is not None, "each batch is launched when it is started"
+        assert launched[1] is not None, "a token that is pending is being drawn"
+        draws = launched[1].rows
+        owners = [share.sequence for share in batch.sequences if share.start == len(share.sequence)]
+        return CarriedTokens.of(rows, sampled=draws.token_ids, sources=draws.sources(owners))
 
     def _expect(self, facts: StepFacts | None) -> None:
         if facts is not None:
             self._shard.expect(facts)
 
     @torch.inference_mode()
-    def _compute(self, batch: StepBatch, message: StepMessage) -> tuple[StepResult, Tensor | None]:
+    def _compute(
+        self, batch: StepBatch, message: StepMessage, carried: CarriedTokens | None
+    ) -> tuple[StepResult, Tensor | None]:
         """All of the step but for its samples."""
         num_shares = len(batch.sequences)
         result = StepResult([()] * num_shares, [()] * num_shares)
@@ -199,7 +238,7 @@ class ModelRunner:
         result.copy_s = self._shard.copy_blocks(message.copies)
         if facts is None:
             return result, None
-        self._shard.compute(facts)
+        self._shard.compute(facts, carried=carried)
         if has_heads and not is_early:
             self._leader.tell(StepMessage(StepKind.HEAD))
         parts = _leaders(self._shard.logits())

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from headway.kernels import to_device
 from headway.runner.row import Row
 
 
@@ -14,7 +15,9 @@ def apply_bias(logits: Tensor, rows: list[Row]) -> None:
     for index, row in enumerate(rows):
         if row.sampling.logit_bias:
             bias = {token: value for token, value in row.sampling.logit_bias if token < logits.shape[1]}
-            logits[index, list(bias)] += logits.new_tensor(list(bias.values()))
+            tokens = to_device(torch.tensor(list(bias), dtype=torch.int64), logits.device)
+            values = to_device(torch.tensor(list(bias.values()), dtype=logits.dtype), logits.device)
+            logits[index].index_add_(0, tokens, values)
 
 
 def apply_penalties(logits: Tensor, rows: list[Row]) -> None:

@@ -9,7 +9,7 @@ from torch import Tensor
 from headway.core.request import TokenLogprobs
 from headway.engine.batch import ScheduledSequence
 from headway.runner.inputs import num_scored_tokens
-from headway.runner.logprobs import token_logprobs
+from headway.runner.logprobs import LogprobEntries
 
 
 def score_prompts(shares: list[ScheduledSequence], logits: Iterable[Tensor]) -> list[tuple[TokenLogprobs, ...]]:
@@ -36,5 +36,5 @@ def _entries(targets: list[int], num_top: list[int], logits: Iterable[Tensor]) -
     for part in logits:
         end = start + len(part)
         token_ids = torch.tensor(targets[start:end], device=part.device)
-        yield from token_logprobs(part, token_ids, num_top=num_top[start:end])
+        yield from LogprobEntries(part, token_ids, num_top=num_top[start:end]).read()
         start = end

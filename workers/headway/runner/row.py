@@ -9,10 +9,15 @@ from headway.engine.sequence import Sequence
 
 @dataclass(slots=True)
 class Row:
-    """The next token of `sequence`, if `draft_token_ids` come right after its own tokens."""
+    """The next token of `sequence`, if `draft_token_ids` come right after its own tokens.
+
+    Attributes:
+        num_pending_tokens: that come after its own too, and are known on the device only.
+    """
 
     sequence: Sequence
     draft_token_ids: tuple[int, ...] = ()
+    num_pending_tokens: int = 0
 
     @property
     def sampling(self) -> SamplingParams:
@@ -20,7 +25,7 @@ class Row:
 
     @property
     def token_ids(self) -> list[int]:
-        """Everything before the token to sample."""
+        """Everything before the token to sample; nothing may be pending."""
         return [*self.sequence.token_ids, *self.draft_token_ids]
 
     @property
@@ -29,7 +34,7 @@ class Row:
 
     @property
     def num_output_tokens(self) -> int:
-        return self.sequence.num_output_tokens + len(self.draft_token_ids)
+        return self.sequence.num_output_tokens + len(self.draft_token_ids) + self.num_pending_tokens
 
 
 def rows_of(share: ScheduledSequence) -> list[Row]:
@@ -39,4 +44,6 @@ def rows_of(share: ScheduledSequence) -> list[Row]:
     drafts = share.draft_token_ids
     if drafts:
         return [Row(share.sequence, drafts[:count]) for count in range(len(drafts) + 1)]
-    return [Row(share.sequence), *map(Row, share.followers)]
+    sequence = share.sequence
+    row = Row(sequence, (), share.start + share.num_new_tokens - len(sequence.token_ids))
+    return [row, *map(Row, share.followers)] if share.followers else [row]

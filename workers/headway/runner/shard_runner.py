@@ -18,6 +18,7 @@ from headway.models.cache_exchange import exchange_of
 from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
 from headway.models.model import DTYPES
+from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.forward import Forward
 from headway.runner.inputs import StepInput
 from headway.runner.kv_pool import KvPool
@@ -138,6 +139,7 @@ class ShardRunner:
         self._traffic.open()
         pool, copy_s = self._pool, 0.0
         if len(copies.out) or len(copies.into):
+            pool.synchronize()  # the step before may be under way
             started_s = time.perf_counter()
             self._copy(copies.out, pool.blocks, pool.host_memory, copy=pool.copy_out)
             self._copy(copies.into, pool.host_memory, pool.blocks, copy=pool.copy_into)
@@ -177,9 +179,13 @@ class ShardRunner:
             self._previous.expect(shape, dtype=self._dtype, device=self._device)
 
     @torch.inference_mode()
-    def compute(self, facts: StepFacts) -> None:
+    def compute(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> None:
         """Takes the step's tokens through this stage's layers, writes their keys and values, and sends the next stage
-        what it goes on with. Steps come in the order in which they were expected."""
+        what it goes on with. Steps come in the order in which they were expected.
+
+        Args:
+            carried: the tokens that are pending, of a process that is alone.
+        """
         self._traffic.open()
         pool = self._scratch if facts.on_scratch else self._pool
         assert pool is not None, "there is a scratch pool"
@@ -189,7 +195,7 @@ class ShardRunner:
         share = RowShare(len(step.token_ids), self._row_axis)
         wanted = self._parts(step)
         own_rows = [share.pick(part) for part in wanted]
-        hidden = self._forward(step, pool, share.own, own_rows)
+        hidden = self._forward(step, pool, share.own, own_rows, carried=carried)
         if self._next is not None:
             self._next.send(hidden)
         if wanted:
@@ -230,13 +236,21 @@ class ShardRunner:
             hidden = torch.empty((0, width), dtype=self._dtype, device=self._device)
         return axis.all_gather(hidden, sizes=[num_rows] + [0] * (axis.size - 1), site="hidden")[0]
 
-    def _forward(self, step: StepInput, pool: KvPool, own: Span, rows: list[NDArray[np.int64]]) -> Tensor:
+    def _forward(
+        self,
+        step: StepInput,
+        pool: KvPool,
+        own: Span,
+        rows: list[NDArray[np.int64]],
+        *,
+        carried: CarriedTokens | None,
+    ) -> Tensor:
         """Hidden states of the given rows, one part behind the other, [S, hidden]; of all where another stage follows.
 
         Args:
             own: rows that this rank computes; `rows` count from its start.
         """
-        if pool is self._pool and (replayed := self._network.replay(step)) is not None:
+        if pool is self._pool and (replayed := self._network.replay(step, carried=carried)) is not None:
             return replayed
         wants_all = [len(part) for part in rows] == [len(own)]  # in their order
         return self._network.run(
@@ -245,6 +259,7 @@ class ShardRunner:
             own=own,
             entering=None if self._previous is None else self._previous.receive(),
             rows=None if wants_all else np.concatenate([_NO_ROWS, *rows]),
+            carried=carried,
         )
 
     def _blocks_of(self, pool: KvPool) -> Span | None:

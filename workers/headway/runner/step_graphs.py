@@ -11,6 +11,7 @@ import numpy as np
 from torch import Tensor
 
 from headway.models.attention import AttentionContext
+from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.decode_plans import DecodePlans
 from headway.runner.inputs import StepInput
 from headway.runner.step_buffers import StepBuffers
@@ -79,11 +80,13 @@ class StepGraphs:
     def serves(self, step: StepInput) -> bool:
         return len(step.token_ids) <= self._sizes[-1] and self._buffers.has_room(step) and is_decode(step)
 
-    def replay(self, step: StepInput) -> Tensor:
+    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor:
         """What `compute` makes of the step, [B, width], until the next replay."""
         num_rows = len(step.token_ids)
         size = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
         self._buffers.load(step, num_rows=size)
+        if carried is not None:
+            carried.fill(self._buffers.token_ids)
         self._plans[size].load(step, num_decodes=num_rows)
         self._replays[size]()
         return self._buffers.hidden[:num_rows]

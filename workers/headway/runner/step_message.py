@@ -61,6 +61,8 @@ def _pairs(pairs: list[tuple[int, int]]) -> Words:
 NO_COPIES: Final = BlockCopies(_pairs([]), _pairs([]), _pairs([]))
 
 
+PENDING: Final = -1
+
 _NOTHING: Final = np.zeros(0, np.int32)
 
 
@@ -69,7 +71,7 @@ class StepFacts:
     """T tokens of B sequences; everything else that the network wants to know follows from this.
 
     Attributes:
-        token_ids: [T], drafts included.
+        token_ids: [T], drafts included; `PENDING` where the step before samples the token, in a process that is alone.
         first_positions: [B], tokens that each sequence has computed before.
         counts: [B], tokens that it computes now.
         blocks: the blocks that its tokens up to the last of these lie in, sequence after sequence.

@@ -51,6 +51,7 @@ async def main(config: WorkerConfig) -> None:
             tracing=host.tracing,
             queue_policy=QueuePolicy(config.queue_policy),
             has_graphs=config.cuda_graphs,
+            overlaps_steps=config.overlap_steps,
         )
         states.put_nowait(WorkerState(state="starting"))
         worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(service), host.server)

@@ -41,9 +41,12 @@ ByteProgress: TypeAlias = Callable[[int, int], None]
 class ComputedLoader:
     """Implements `Loader`. Models of a lone worker take turns; those of a group go in the order of its steps."""
 
-    def __init__(self, hardware: Hardware, *, address: str, has_graphs: bool = True) -> None:
+    def __init__(
+        self, hardware: Hardware, *, address: str, has_graphs: bool = True, overlaps_steps: bool = True
+    ) -> None:
         self._hardware = hardware
         self._has_graphs = has_graphs
+        self._overlaps_steps = overlaps_steps
         self._turn = FairTurn()
         self._groups = GroupLoading(device=hardware.device, address=address)
 
@@ -95,6 +98,7 @@ class ComputedLoader:
                 return LoadedEncoder(order, engine=engine, runner=encoder, turn=turn, owner=owner, tracing=tracing)
 
             return start
+        runs_ahead = self._overlaps_steps and self._is_asynchronous(order, checkpoint.spec)
         runner = ModelRunner(
             checkpoint,
             group=group,
@@ -106,19 +110,25 @@ class ComputedLoader:
             max_num_seqs=order.max_num_seqs,
             device=device,
             capture=self._capture(order, checkpoint.spec),
+            runs_ahead=runs_ahead,
             num_threads=num_threads,
             progress=note,
         )
-        engine = Engine(engine_config(order, checkpoint.spec), runner=runner, clock=time.perf_counter)
+        config = engine_config(order, checkpoint.spec, runs_ahead=runs_ahead)
+        engine = Engine(config, runner=runner, clock=time.perf_counter)
         return lambda owner, tracing: LoadedModel(
             order, engine=engine, runner=runner, turn=turn, owner=owner, tracing=tracing
         )
 
     def _capture(self, order: LoadOrder, spec: ModelSpec) -> Capture | None:
-        """None where steps cannot be recorded: in a group, whose ranks meet within a step, and with experts, whose rows
-        the host counts."""
-        is_possible = self._hardware.device == "cuda" and not order.is_in_group and spec.experts is None
-        return GraphCapture(torch.device(self._hardware.device)) if is_possible and self._has_graphs else None
+        """None where steps cannot be recorded."""
+        is_wanted = self._has_graphs and self._is_asynchronous(order, spec)
+        return GraphCapture(torch.device(self._hardware.device)) if is_wanted else None
+
+    def _is_asynchronous(self, order: LoadOrder, spec: ModelSpec) -> bool:
+        """Whether the host launches a whole step without waiting for any of it: not in a group, whose ranks meet within
+        a step, nor with experts, whose rows the host counts."""
+        return self._hardware.device == "cuda" and not order.is_in_group and spec.experts is None
 
     def _load_rank(
         self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, seat: GroupSeat, follower: Follower

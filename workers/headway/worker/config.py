@@ -14,6 +14,8 @@ class WorkerConfig(ProcessConfig):
     """Where the model runs."""
     cuda_graphs: bool = True
     """Whether decode steps on a GPU are captured once and replayed; without, each kernel is launched by itself."""
+    overlap_steps: bool = True
+    """Whether a step on a GPU is launched while the one before runs; without, once its tokens are on the host."""
     num_threads: int = Field(default=1, ge=1)
     """Compute threads on the CPU."""
     memory_bytes: int = Field(default=4 * 1024**3, ge=1)

@@ -6,8 +6,12 @@ from headway.engine.config import EngineConfig
 from headway.worker.order import LoadOrder
 
 
-def engine_config(order: LoadOrder, spec: ModelSpec) -> EngineConfig:
-    """For a model that generates."""
+def engine_config(order: LoadOrder, spec: ModelSpec, *, runs_ahead: bool = False) -> EngineConfig:
+    """For a model that generates.
+
+    Args:
+        runs_ahead: as the model's runner does.
+    """
     return EngineConfig(
         num_blocks=order.num_blocks,
         block_size=order.block_size,
@@ -20,6 +24,7 @@ def engine_config(order: LoadOrder, spec: ModelSpec) -> EngineConfig:
         preemption=order.preemption,
         num_draft_tokens=order.num_draft_tokens,
         num_micro_batches=order.parallel.pp,
+        runs_ahead=runs_ahead,
         num_shards=order.parallel.cp,
         vocab_size=spec.vocab_size,
         eos_token_ids=spec.eos_token_ids,

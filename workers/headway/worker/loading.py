@@ -29,12 +29,13 @@ class Loader(Protocol):
         """
 
 
-def loader_of(hardware: Hardware, *, address: str, has_graphs: bool) -> Loader:
+def loader_of(hardware: Hardware, *, address: str, has_graphs: bool, overlaps_steps: bool) -> Loader:
     """Each way to load is imported where it is gone: an emulated device has no use for torch.
 
     Args:
         address: where other processes reach this one.
         has_graphs: whether decode steps are captured, on a GPU.
+        overlaps_steps: whether a step is launched while the one before runs, on a GPU.
     """
     if hardware.is_emulated:
         from headway.worker.emulated_loading import EmulatedLoader
@@ -42,4 +43,4 @@ def loader_of(hardware: Hardware, *, address: str, has_graphs: bool) -> Loader:
         return EmulatedLoader()
     from headway.worker.computed_loading import ComputedLoader
 
-    return ComputedLoader(hardware, address=address, has_graphs=has_graphs)
+    return ComputedLoader(hardware, address=address, has_graphs=has_graphs, overlaps_steps=overlaps_steps)

@@ -80,6 +80,7 @@ class WorkerService:
         tracing: Tracing,
         queue_policy: QueuePolicy = QueuePolicy.FCFS,
         has_graphs: bool = True,
+        overlaps_steps: bool = True,
     ) -> None:
         self.worker_id = worker_id
         self.hardware = hardware
@@ -91,6 +92,7 @@ class WorkerService:
         self._address = address
         self._loader: Loader | None = None
         self._has_graphs = has_graphs
+        self._overlaps_steps = overlaps_steps
         self._heap = Heap()
         self._workers = workers
         self._on_state = on_state
@@ -329,7 +331,9 @@ class WorkerService:
         log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
 
     def _prepare(self, order: LoadOrder, call: LoadCall) -> Start:
-        self._loader = self._loader or loader_of(self.hardware, address=self._address, has_graphs=self._has_graphs)
+        self._loader = self._loader or loader_of(
+            self.hardware, address=self._address, has_graphs=self._has_graphs, overlaps_steps=self._overlaps_steps
+        )
         return self._loader.prepare(order, call=call)
 
     async def _remove(self, model: str) -> None:

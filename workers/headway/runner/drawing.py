@@ -1,0 +1,92 @@
+"""What a device is drawing for the rows of a step, and the samples that come of it."""
+
+import torch
+from torch import Tensor
+
+from headway.engine.batch import Sample, ScheduledSequence
+from headway.engine.sequence import Sequence
+from headway.runner.constraints import GuideMasks, stop_token_ids
+from headway.runner.host_copy import HostCopy
+from headway.runner.logprobs import LogprobEntries
+from headway.runner.row import Row
+from headway.runner.share_samples import take
+
+
+class RowDraws:
+    """Of each row a token, or a beam's candidates.
+
+    Args:
+        scored: the rows whose log probabilities are asked for; `entries` has them.
+        beams: of each row that is one, the log probabilities of its continuations, [V].
+        guides: for sequences that have one.
+
+    Attributes:
+        token_ids: [R] int64, on the device.
+    """
+
+    def __init__(
+        self,
+        rows: list[Row],
+        token_ids: Tensor,
+        *,
+        scored: list[int],
+        entries: LogprobEntries | None,
+        beams: dict[int, Tensor],
+        eos_token_ids: tuple[int, ...],
+        guides: GuideMasks | None,
+    ) -> None:
+        self.token_ids = token_ids
+        self._rows = rows
+        self._scored = scored
+        self._entries = entries
+        self._beams = beams
+        self._eos_token_ids = eos_token_ids
+        self._guides = guides
+        self._copy = HostCopy(token_ids)
+
+    def sources(self, sequences: list[Sequence]) -> list[int]:
+        """The rows of sequences that have one each."""
+        row_of = {row.sequence: index for index, row in enumerate(self._rows)}
+        return [row_of[sequence] for sequence in sequences]
+
+    def finish(self) -> list[Sample]:
+        """Waits for them."""
+        (token_ids,) = self._copy.wait()
+        samples = [Sample((token_id,)) for token_id in token_ids.tolist()]
+        if self._entries is not None:
+            for index, entry in zip(self._scored, self._entries.read(), strict=True):
+                samples[index] = Sample(samples[index].token_ids, (entry,))
+        for index, logprobs in self._beams.items():
+            samples[index] = self._candidates(logprobs, self._rows[index])
+        if self._guides is not None:
+            _report_faults(samples, self._rows, guides=self._guides)
+        return samples
+
+    def _candidates(self, logprobs: Tensor, row: Row) -> Sample:
+        """Enough continuations of a beam that, with all that may end it left out, its search is still full."""
+        assert row.sampling.beam is not None, "the row is a beam's"
+        num_stops = len(set(stop_token_ids(row, eos_token_ids=self._eos_token_ids)))
+        count = max(2, 1 + num_stops) * row.sampling.beam.width
+        best = logprobs.topk(min(count, len(logprobs)))
+        pairs = zip(best.indices.tolist(), best.values.tolist(), strict=True)
+        return Sample((), candidates=tuple(pair for pair in pairs if pair[1] > -torch.inf))
+
+
+class Drawing:
+    """Of each share of a batch."""
+
+    def __init__(self, shares: list[ScheduledSequence], rows: RowDraws) -> None:
+        self._shares = shares
+        self.rows = rows
+
+    def finish(self) -> list[tuple[Sample, ...]]:
+        """Waits for them; () where nothing is sampled."""
+        samples = iter(self.rows.finish())
+        return [take(share, samples) for share in self._shares]
+
+
+def _report_faults(samples: list[Sample], rows: list[Row], *, guides: GuideMasks) -> None:
+    """Replaces, in place, the samples of sequences that their guides cannot lead on."""
+    for index, row in enumerate(rows):
+        if row.sampling.guide is not None and (fault := guides.fault(row.sequence)):
+            samples[index] = Sample((), error=fault)
