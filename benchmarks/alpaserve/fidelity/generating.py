@@ -45,8 +45,9 @@ def measure_generating(directory: Path, *, duration_s: float) -> list[Cell]:
         CalledProcessError: a `headway` command failed, which has said why.
         HeadwayError: a request was neither answered nor refused; the model was not profiled in time.
     """
-    flags = ("--workers", "2", "--threads", "1", "--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "1024")
-    flags += ("--no-prefix-cache",)  # every row asks the same prompts, and the simulator has no such cache
+    limits = ("--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "1024")
+    # Every row asks the same prompts, and the simulator has no prefix cache.
+    flags = ("--workers", "2", "--threads", "1", "--no-prefix-cache", *limits)
     model = make_benchmark_model(directory / MODEL, spec=SPEC)
     with running_stack(directory / "state", *flags, "--model", f"{MODEL}={model}") as stack:
         return asyncio.run(_measure(stack.grpc_endpoint, duration_s=duration_s))
