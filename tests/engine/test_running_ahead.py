@@ -191,6 +191,25 @@ def test_blocks_are_published_when_their_last_token_is_back(make_bench: MakeBenc
         assert bench.engine.describe("a").tables[0].num_tokens == len(tokens)
 
 
+def test_a_block_whose_last_token_never_came_back_is_not_published(
+    make_bench: MakeBench, make_request: MakeRequest
+) -> None:
+    bench = make_bench(runs_ahead=True)
+    request = make_request("a", 6, max_tokens=30)
+    bench.engine.submit(request)
+    known = list(request.prompt_token_ids)
+    while len(known) < 12:
+        bench.step()
+        known = [*request.prompt_token_ids, *bench.tokens["a"]]
+    bench.runner.failures.append(RuntimeError("the device is gone"))
+    with pytest.raises(RuntimeError):
+        bench.engine.step()  # it was to bring the keys and values of the twelfth token
+    bench.take(bench.engine.fail_all("the device is gone"))
+    later = make_request("b", (*known, 1, 2))
+    bench.run(later)
+    bench.check_output(later)
+
+
 @pytest.mark.parametrize("num_prompt_tokens", [9, 30])
 def test_a_prompt_in_flight_is_not_computed_yet(
     make_bench: MakeBench, make_request: MakeRequest, num_prompt_tokens: int
