@@ -145,6 +145,13 @@ def test_requests_that_outgrow_the_memory_give_way_as_they_do_in_the_engine() ->
         assert assert_equal(workload, profile).num_preemptions.sum() > 10
 
 
+@pytest.mark.parametrize("seed", range(12))
+def test_chunks_that_find_no_room_in_a_long_pipeline_wait_as_they_do_in_the_engine(seed: int) -> None:
+    workload = make_workload(seed, count=40, rate=150.0, longest_prompt=60, longest_output=20)
+    limits = {"block_size": 4, "max_num_seqs": 8, "max_num_batched_tokens": 57}
+    assert_equal(workload, make_profile(4, num_blocks=40, **limits))
+
+
 def test_a_request_is_met_if_it_kept_every_bound() -> None:
     def met(slo: Slo, slo_s: float = np.inf) -> float:
         workload = make_workload(1, count=200, rate=4.0, longest_prompt=200, longest_output=50, slo=slo, slo_s=slo_s)

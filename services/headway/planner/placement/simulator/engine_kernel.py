@@ -145,6 +145,8 @@ def _make_batch(p: int, engines: Engines, requests: Requests) -> bool:  # noqa: 
             new = min(new, max_prefill - prefill)
         new = min(new, max_tokens - tokens)
         need = max(0, -(-(requests.computed[i] + new) // block_size) - requests.held[i]) if new else 0
+        samples = new > 0 and requests.computed[i] + new == requests.known[i]
+        requests.is_sampling[i] = samples  # also where there is no room: it then waits for what is in flight
         gone = False
         while need > engines.free[p] and engines.num_running[p] > 1:
             victim = running[engines.num_running[p] - 1]
@@ -164,8 +166,6 @@ def _make_batch(p: int, engines: Engines, requests: Requests) -> bool:  # noqa: 
             break
         engines.free[p] -= need
         requests.held[i] += need
-        samples = new > 0 and requests.computed[i] + new == requests.known[i]
-        requests.is_sampling[i] = samples
         requests.is_prefilling[i] = not samples
         if new:
             if samples and new == 1:
