@@ -42,6 +42,24 @@ def arguments(*others: str, workload: str = "gamma:rate=12,cv=3") -> tuple[str, 
 
 
 @pytest.mark.usefixtures("directory")
+def test_what_an_answer_takes_besides_the_model_counts_against_its_objective(headway: Run) -> None:
+    """Of an objective of 110 ms the fastest group leaves 40 ms."""
+
+    def serve(overhead: str) -> subprocess.CompletedProcess[str]:
+        options = ("--slo-scale", "1.1", "--duration", "60", "--answer-overhead", overhead, "--json")
+        return headway("plan", "serve", *arguments(*options))
+
+    little, much = serve("1ms"), serve("50ms")
+    assert little.returncode == 0, little.stderr
+    assert json.loads(little.stdout)["problem"]["answer_overhead_s"] == 0.001
+    assert much.returncode == 1
+    assert "can't keep its SLO of 0.11 s: the fastest answer takes 0.12 s" in " ".join(much.stderr.split())
+    refused = headway("plan", "serve", *arguments("--rules", "artifact", "--answer-overhead", "1ms"))
+    assert refused.returncode == 1
+    assert "have an overhead of their own" in refused.stderr
+
+
+@pytest.mark.usefixtures("directory")
 def test_profiles_that_were_imported_need_no_file(headway: Run) -> None:
     files = ("--models", "models.yaml", "--cluster", "cluster.yaml", "--workload", "poisson:rate=5")
     before = headway("plan", "serve", *files)

@@ -45,6 +45,13 @@ def test_options_of_groups_are_taken_together_and_refused_together(headway: Run,
     assert hint in " ".join(result.stderr.split())
 
 
+def test_an_answer_overhead_that_is_no_duration_is_wrong_usage(headway: Run, checkpoint: Path) -> None:
+    for wrong in ("soon", "-5ms", "0ms"):
+        result = headway("up", "--model", str(checkpoint), "--answer-overhead", wrong)
+        assert result.returncode == 2, wrong
+        assert "--answer-overhead" in result.stderr
+
+
 def test_stages_that_are_no_numbers_are_wrong_usage(headway: Run, checkpoint: Path) -> None:
     result = headway("up", "--model", str(checkpoint), "--stage-layers", "1,x")
     assert result.returncode == 2

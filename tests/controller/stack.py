@@ -72,6 +72,7 @@ class Stack:
             traffic=TrafficStore(database),
             apply=self.service.apply,
             catalogue=built_in_catalogue(),
+            answer_overhead_s=deployment.answer_overhead_s,
         )
         self.replacement = ReplacementDuty(
             ReplacementStore(database), replanning=replanning, is_ready=lambda: self.service.status().ready

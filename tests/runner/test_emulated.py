@@ -214,6 +214,18 @@ def test_the_one_pass_engine_takes_the_next_request_when_the_first_stage_is_free
     assert list(ended.values()) == pytest.approx(brute_force(arrivals, [1.0, 3.0, 2.0]))
 
 
+def test_a_batch_enters_behind_requests_that_came_before_it_and_ahead_of_those_that_came_after() -> None:
+    line = Line(num_stages=1, clock=Clock())
+    line.wait("encoder", 100.0)
+    batch, next_batch = line.queue(100.5, [2.0]), line.queue(101.5, [4.0])
+    assert (batch.due_s, next_batch.due_s) == (None, None)
+    assert line.start(100.0, [1.0]) == 101.0
+    line.wait("encoder", 101.2)
+    assert (batch.due_s, next_batch.due_s) == (103.0, None)
+    line.leave("encoder")
+    assert line.sleep_until_due(next_batch) == 107.0 == line.clock.now_s()
+
+
 def test_a_request_that_is_cancelled_in_the_pipeline_brings_nothing_and_the_next_one_does() -> None:
     clock, spec = Clock(), read_spec(PROFILED_MODEL)
     stages = [constant(1.0)] * 2

@@ -14,6 +14,7 @@ from benchmarks.alpaserve.fidelity.cell import Cell
 from benchmarks.alpaserve.fidelity.emulated import measure_emulated
 from benchmarks.alpaserve.fidelity.generating import measure_generating
 from benchmarks.alpaserve.fidelity.report import document, markdown
+from benchmarks.alpaserve.fidelity.sharing import measure_sharing
 from benchmarks.alpaserve.fidelity.workers import LAYOUTS, measure_workers
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.core.errors import HeadwayError
@@ -28,7 +29,10 @@ def main(
     *,
     only: Annotated[
         list[str] | None,
-        Option(help="'two groups', 'one pipeline' (both on workers), 'emulated' or 'language model'; repeatable."),
+        Option(
+            help="'two groups', 'one pipeline' (both on workers), 'emulated', 'shared' (emulated, BERTs and a language "
+            "model) or 'language model'; repeatable."
+        ),
     ] = None,
     profiles: Annotated[Path, Option(help="Stage latencies in AlpaServe's format.")] = PROFILES,
     duration_s: Annotated[
@@ -40,6 +44,7 @@ def main(
     BERTs and then a language model."""
     settings: Mapping[str, Measure] = {
         "emulated": partial(measure_emulated, profiles.resolve(), duration_s=duration_s),
+        "shared": partial(measure_sharing, profiles.resolve(), duration_s=duration_s),
         **{layout: partial(measure_workers, layout, duration_s=duration_s) for layout in LAYOUTS},
         "language model": partial(measure_generating, duration_s=0.8 * duration_s),
     }

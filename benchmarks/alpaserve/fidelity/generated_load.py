@@ -1,4 +1,5 @@
-"""Requests for language models sent to a live stack at their times, each with its own prompt and length of output."""
+"""Requests for language models, and for others beside them, sent to a live stack at their times, each with its own
+prompt and length of output."""
 
 import asyncio
 import time
@@ -8,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from benchmarks.alpaserve.fidelity.load import LEAD_S, TIMEOUT_S, Observed
+from benchmarks.alpaserve.fidelity.load import LEAD_S, TEXT, TIMEOUT_S, Observed, ask
 from headway.client import AsyncClient
 from headway.client.prompt import GenerateOptions
 from headway.core.errors import DeadlineExceededError, ResourceExhaustedError
@@ -52,8 +53,9 @@ async def send_generated(workload: Workload, slos: Mapping[str, Slo], *, endpoin
     assert workload.lengths is not None
     rng = np.random.default_rng(_SEED)
     async with AsyncClient(endpoint, timeout_s=TIMEOUT_S) as client:
-        for model in workload.models:
-            await _ask(client, [1, 2, 3], model, 2, Slo(), due_s=time.perf_counter())  # connects what is connected late
+        for number, model in enumerate(workload.models):  # connects what is connected late
+            generates = bool(workload.lengths.output[workload.model == number].any())
+            await _ask(client, [1, 2, 3], model, 2 if generates else 0, Slo(), due_s=time.perf_counter())
         start_s = time.perf_counter() + LEAD_S
         seen = await asyncio.gather(
             *(
@@ -89,7 +91,11 @@ async def send_generated(workload: Workload, slos: Mapping[str, Slo], *, endpoin
 async def _ask(
     client: AsyncClient, prompt: list[int], model: str, num_output: int, slo: Slo, *, due_s: float
 ) -> tuple[float, float, float, float, bool]:
-    """TTFT, latency, TPOT and lag of one request, and whether it kept its bounds."""
+    """TTFT, latency, TPOT and lag of one request, and whether it kept its bounds; without output it is one pass."""
+    if num_output == 0:
+        slo_s = np.inf if slo.e2e_s is None else slo.e2e_s
+        latency_s, lag_s = await ask(client, TEXT, model, due_s=due_s, slo_s=slo_s)
+        return latency_s, latency_s, np.nan, lag_s, latency_s <= slo_s
     options = GenerateOptions(max_tokens=num_output, ignore_eos=True, temperature=0.0)
     if slo.ttft_s is not None:
         options["slo_ttft_s"] = slo.ttft_s

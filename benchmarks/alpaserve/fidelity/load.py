@@ -64,7 +64,7 @@ async def send(workload: Workload, *, endpoint: str, text: str = TEXT) -> Observ
         start_s = time.perf_counter() + LEAD_S
         seen = await asyncio.gather(
             *(
-                _ask(client, text, workload.models[model], due_s=start_s + arrival_s, slo_s=slo_s)
+                ask(client, text, workload.models[model], due_s=start_s + arrival_s, slo_s=slo_s)
                 for arrival_s, model, slo_s in zip(
                     workload.arrival_s.tolist(), workload.model.tolist(), workload.slo_s.tolist(), strict=True
                 )
@@ -77,7 +77,7 @@ async def send(workload: Workload, *, endpoint: str, text: str = TEXT) -> Observ
     )
 
 
-async def _ask(client: AsyncClient, text: str, model: str, *, due_s: float, slo_s: float) -> tuple[float, float]:
+async def ask(client: AsyncClient, text: str, model: str, *, due_s: float, slo_s: float) -> tuple[float, float]:
     """Latency and lag of one request."""
     objective = InferOptions(slo_ms=1000 * slo_s) if np.isfinite(slo_s) else InferOptions()
     await asyncio.sleep(due_s - time.perf_counter())

@@ -63,6 +63,8 @@ class ControllerStatus:
         ready: whether everything in the plan is loaded.
         waiting_for: what is being waited for, for people; empty when ready.
         progress: in [0, 1].
+        answer_overhead_s: that an answer takes from the client to the group and back, besides the model, as the stack
+            was told.
     """
 
     processes: tuple[ProcessStatus, ...] = ()
@@ -72,6 +74,7 @@ class ControllerStatus:
     waiting_for: str = ""
     progress: float = 0.0
     fault: Fault | None = None
+    answer_overhead_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

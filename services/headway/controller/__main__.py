@@ -69,6 +69,7 @@ async def main(config: ControllerConfig) -> None:
             traffic=TrafficStore(host.database),
             apply=service.apply,
             catalogue=read_catalogue(config.catalogue),
+            answer_overhead_s=deployment.answer_overhead_s,
         )
         replacement = ReplacementDuty(
             ReplacementStore(host.database), replanning=replanning, is_ready=lambda: service.status().ready

@@ -54,7 +54,9 @@ class Replanning:
         traffic: TrafficStore,
         apply: ApplyPlan,
         catalogue: Catalogue,
+        answer_overhead_s: float,
     ) -> None:
+        """`answer_overhead_s` is what router and gateways count for an answer."""
         self._planner = planner
         self._placements = placements
         self._desired = desired
@@ -62,6 +64,7 @@ class Replanning:
         self._traffic = traffic
         self._apply = apply
         self._catalogue = catalogue
+        self._answer_overhead_s = answer_overhead_s
 
     async def run(
         self, how: Replacement, *, dry_run: bool
@@ -127,6 +130,7 @@ class Replanning:
                 slo_scale=how.slo_scale,
                 files=(TraceFile(name=_FILE, sha256=hashlib.sha256(traffic.content).hexdigest()),),
             ),
+            answer_overhead_s=self._answer_overhead_s,
         )
 
     async def _decide(

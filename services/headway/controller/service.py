@@ -142,6 +142,7 @@ class ControllerService:
             ready=readiness.ready and not self._stopping,
             waiting_for=readiness.waiting_for,
             progress=readiness.progress,
+            answer_overhead_s=self._deployment.answer_overhead_s,
         )
 
     def fault(self) -> HeadwayError | None:

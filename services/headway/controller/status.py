@@ -56,6 +56,7 @@ class StackStatus:
     ready: bool
     waiting_for: str
     progress: float
+    answer_overhead_s: float
 
 
 def judge_readiness(

@@ -1,14 +1,46 @@
-"""A model that generates, alone on a group: what its engine may do, and how long its steps take."""
+"""A model that generates on a group: what its engine may do, and how long its steps take."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 
 from headway.core.latency import LatencyModel
 from headway.core.plan import Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CacheMemory:
+    """What a model takes of the devices of its group, and what there is.
+
+    Attributes:
+        memory_bytes: of each device, for all models of the group.
+        fixed_bytes: weights and activations, on each device of every stage.
+        block_bytes: of a KV block, likewise.
+        least_blocks: that hold a sequence as long as it has to be served.
+        token_bytes: that a token keeps on all devices together; models share what is left over in this proportion.
+    """
+
+    memory_bytes: int
+    fixed_bytes: tuple[int, ...]
+    block_bytes: tuple[int, ...]
+    least_blocks: int
+    token_bytes: int
+
+    @property
+    def least_bytes(self) -> tuple[int, ...]:
+        """On each device of every stage."""
+        return tuple(
+            fixed + self.least_blocks * block for fixed, block in zip(self.fixed_bytes, self.block_bytes, strict=True)
+        )
+
+    def num_blocks(self, room_bytes: Sequence[int]) -> int:
+        """In so much memory on each device of every stage; never fewer than it must have."""
+        rooms = zip(room_bytes, self.fixed_bytes, self.block_bytes, strict=True)
+        return max(self.least_blocks, min((room - fixed) // block for room, fixed, block in rooms))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationProfile:
-    """As a plan has the group's engine; see `Assignment`.
+    """As a plan has the group's engine, alone there; see `Assignment`.
 
     Attributes:
         latency: of its steps, from which the router foretells.
@@ -17,6 +49,8 @@ class GenerationProfile:
         max_num_prefill_tokens: of a step; None for all that the decodes leave.
         max_model_len: prompt and output tokens of a request at most.
         watermark: share of the blocks that admission leaves to what runs.
+        memory: from which its blocks follow beside other models; None where that is unknown, so that it needs a group
+            to itself.
     """
 
     latency: LatencyModel
@@ -28,6 +62,7 @@ class GenerationProfile:
     max_num_prefill_tokens: int | None = None
     max_model_len: int = 2**31 - 1
     watermark: float = 0.01
+    memory: CacheMemory | None = None
 
     @property
     def num_cache_tokens(self) -> int:
@@ -37,6 +72,11 @@ class GenerationProfile:
     def longest(self) -> int:
         """Prompt and output tokens of a request that it can serve; the last token needs no block."""
         return min(self.max_model_len, self.num_cache_tokens + 1)
+
+    def with_blocks(self, num_blocks: int) -> "GenerationProfile":
+        """With so many at most."""
+        max_model_len = min(self.max_model_len, num_blocks * self.block_size)
+        return replace(self, num_blocks=min(self.num_blocks, num_blocks), max_model_len=max_model_len)
 
     def alone_s(self, num_prompt_tokens: float) -> tuple[float, float]:
         """TTFT and TPOT of a prompt of that length on the idle group."""

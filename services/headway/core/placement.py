@@ -82,12 +82,12 @@ class PlacedModel:
 
     def needed_bytes(self, shape: GroupShape, memory_bytes: int) -> int | None:
         """Of `memory_bytes` on each device, at the fullest stage of a group of that shape; None where it can't run
-        there. A model that generates has all of it where it fits: what its weights leave is its cache."""
+        there. A model that generates, and of whose memory no more is known than its weights, has all of it."""
         profile = self.on(shape)
         if profile is None:
             return None
         held = max(held_bytes(profile, self.memory_rule))
-        return held if profile.generation is None else max(held, memory_bytes)
+        return max(held, memory_bytes) if profile.needs_group else held
 
 
 def _is_of(profile: StageProfile, shape: GroupShape) -> bool:

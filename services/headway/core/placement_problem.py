@@ -112,6 +112,8 @@ class PlacementProblem:
     rules: how requests are dispatched and memory is counted: 'serving', as router and workers do, or
         'artifact', as AlpaServe's artifact.
     other_clusters: devices of other kinds, each of one.
+    answer_overhead_s: that an answer takes from the client to the group and back, besides the model, as the stack will
+        count it; the artifact's rules have their own.
     """
 
     models: tuple[ProblemModel, ...]
@@ -120,6 +122,7 @@ class PlacementProblem:
     workload: WorkloadSource
     rules: str = "serving"
     other_clusters: tuple[ServingCluster, ...] = ()
+    answer_overhead_s: float = 0.0
 
     @property
     def clusters(self) -> tuple[ServingCluster, ...]:

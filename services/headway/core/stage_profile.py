@@ -52,6 +52,11 @@ class StageProfile:
     generation: GenerationProfile | None = None
 
     @property
+    def needs_group(self) -> bool:
+        """Whether it generates, and what it takes of the memory beside others is unknown."""
+        return self.generation is not None and self.generation.memory is None
+
+    @property
     def smallest_batch(self) -> StageBatch:
         return min(self.batches, key=lambda batch: batch.batch_size)
 

@@ -1,60 +1,63 @@
-"""The production code as the simulator must have it for models that generate: dispatcher, admission, books, engines.
+"""The production code as the simulator must have it where models generate: dispatcher, admission, books, engines, line.
 
-Nothing here decides anything: it carries messages between them at the times of virtual clocks, without delay.
+Nothing here decides anything: it carries messages between them at the times of a virtual clock, without delay. Each
+model that generates has a thread of its own, as in a worker, in which its engine sleeps until its batches are due.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
 from headway.core.errors import ResourceExhaustedError
 from headway.core.generation import GenerationProfile
+from headway.core.infer import InferRequest, InferSequence
 from headway.core.load import LoadReport
 from headway.core.mesh import ParallelConfig
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.request import GenerationRequest, SamplingParams, SequenceOutput
 from headway.core.slo import Slo
+from headway.encoder.engine import EncoderEngine
+from headway.encoder.group_line import GroupLine
+from headway.encoder.limits import EncoderLimits
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
-from headway.planner.placement.simulator.generation import GenerationOutcome, GenerationWorkload
+from headway.planner.placement.simulator.generation import (
+    GenerationOutcome,
+    GenerationWorkload,
+    OnePass,
+    Tenants,
+)
 from headway.router.dispatcher import Dispatcher
 from headway.router.lease import Lease, Outcome, Release
 from headway.router.policies.registry import make_policy
 from headway.router.request import RoutingRequest
 from headway.router.ticket import Ticket
+from headway.runner.emulated.encoder_runner import EmulatedEncoderRunner
 from headway.runner.emulated.line import Line
 from headway.runner.emulated.model_runner import EmulatedModelRunner
+from tests.planner.placement.serving_plane import ENCODER, constant
+from tests.planner.placement.virtual_thread import VirtualClock, VirtualThread
 from tests.router.harness import SPEC
 
-MODEL = "llama"
+LONGEST = 10**6
 
 
 @dataclass
-class Clock:
-    time_s: float = 0.0
+class Generator:
+    """A model that generates, at a group's leader. What comes during a step waits for its end."""
 
-    def now_s(self) -> float:
-        return self.time_s
-
-    def sleep_until(self, due_s: float) -> None:
-        self.time_s = max(self.time_s, due_s)
-
-
-@dataclass
-class VirtualWorker:
-    """A group's leader. Its clock runs ahead to the end of the step that it is in; what comes meanwhile waits."""
-
-    worker_id: str
+    model: str
     profile: GenerationProfile
-    clock: Clock = field(default_factory=Clock)
+    line: Line
+    thread: VirtualThread
     inbox: list[GenerationRequest] = field(default_factory=list)
-    outputs: list[SequenceOutput] | None = None
+    num_preemptions: int = 0
 
     def __post_init__(self) -> None:
         profile, stages = self.profile, self.profile.stage_latencies
-        runner = EmulatedModelRunner(SPEC, stage_latencies=stages, line=Line(num_stages=len(stages), clock=self.clock))
+        runner = EmulatedModelRunner(SPEC, stage_latencies=stages, line=self.line)
         config = EngineConfig(
             num_blocks=profile.num_blocks,
             block_size=profile.block_size,
@@ -62,37 +65,37 @@ class VirtualWorker:
             num_micro_batches=len(stages),
             max_num_batched_tokens=profile.max_num_batched_tokens,
             max_num_prefill_tokens=profile.max_num_prefill_tokens,
-            max_model_len=10**6,
+            max_model_len=LONGEST,
             watermark=profile.watermark,
             enable_prefix_cache=False,
             preemption="recompute",
         )
-        self.engine = Engine(config, runner=runner, clock=self.clock.now_s)
+        self.engine = Engine(config, runner=runner, clock=self.line.clock.now_s)
+        self.report = self._report()
 
-    @property
-    def end_s(self) -> float:
-        """Of the step that it is in; infinite for none."""
-        return self.clock.time_s if self.outputs is not None else math.inf
-
-    def begin(self, now_s: float) -> None:
+    def begin(self) -> None:
         """A step, if there is one to take."""
-        self.clock.sleep_until(now_s)
         for request in self.inbox:
             self.engine.submit(request)
         self.inbox.clear()
         if self.engine.has_work:
-            self.outputs = self.engine.step()
+            self.thread.begin(self.engine.step)
             self.engine.check_integrity()
 
-    def end(self) -> list[SequenceOutput]:
-        assert self.outputs is not None
-        outputs, self.outputs = self.outputs, None
+    def resume(self) -> list[SequenceOutput] | None:
+        """What the step brought; None where it goes on."""
+        self.thread.resume()
+        if self.thread.is_busy:
+            return None
+        self.report = self._report()
+        outputs: list[SequenceOutput] = self.thread.result
         return outputs
 
-    def report(self) -> LoadReport:
+    def _report(self) -> LoadReport:
         stats, profile = self.engine.stats(), self.profile
+        self.num_preemptions = stats.num_preemptions
         return LoadReport(
-            model=MODEL,
+            model=self.model,
             num_running=stats.num_running,
             num_waiting=stats.num_waiting,
             num_pending_prefill_tokens=stats.num_pending_prefill_tokens,
@@ -101,25 +104,100 @@ class VirtualWorker:
             num_free_blocks=stats.num_free_blocks,
             max_num_seqs=profile.max_num_seqs,
             max_num_batched_tokens=profile.max_num_batched_tokens,
-            max_model_len=10**6,
+            max_model_len=LONGEST,
             block_size=profile.block_size,
         )
+
+
+@dataclass
+class Encoder:
+    """A model that answers in one pass, one request at a time."""
+
+    model: str
+    stage_s: OnePass
+    line: Line
+    turns: GroupLine
+
+    def __post_init__(self) -> None:
+        stages = [constant(each) for each in self.stage_s]
+        runner = EmulatedEncoderRunner(ENCODER, stage_latencies=stages, line=self.line)
+        limits = EncoderLimits(
+            max_num_seqs=1, max_num_batched_tokens=1, max_model_len=1, vocab_size=2, num_token_types=0
+        )
+        self.engine = EncoderEngine(limits, runner=runner, clock=self.line.clock.now_s)
+        self.engine.join(self.turns, wake=lambda: None)
+        self.report = self._report()
+
+    def step(self) -> list[tuple[str, bool]]:
+        """The requests that ended, and whether with an answer."""
+        outputs = self.engine.step()
+        self.report = self._report()
+        return [(output.request_id, not output.is_late) for output in outputs]
+
+    def _report(self) -> LoadReport:
+        stats = self.engine.stats()
+        return LoadReport(
+            model=self.model,
+            num_running=stats.num_running,
+            num_waiting=stats.num_waiting,
+            num_pending_prefill_tokens=stats.num_pending_tokens,
+            max_num_seqs=1,
+            max_num_batched_tokens=1,
+            max_model_len=1,
+            block_size=16,
+        )
+
+
+class VirtualWorker:
+    """A group's leader: an engine for each of its models, which share the group's pipeline."""
+
+    def __init__(self, worker_id: str, tenants: Tenants, clock: VirtualClock) -> None:
+        self.worker_id = worker_id
+        self.models: dict[str, Generator | Encoder] = {}
+        line, turns = Line(num_stages=_num_stages(tenants), clock=clock), GroupLine()
+        for number, tenant in tenants.items():
+            name = name_of(number)
+            if isinstance(tenant, GenerationProfile):
+                self.models[name] = Generator(name, tenant, line, VirtualThread(clock))
+            else:
+                self.models[name] = Encoder(name, tenant, line, turns)
+
+    @property
+    def generators(self) -> list[Generator]:
+        return [model for model in self.models.values() if isinstance(model, Generator)]
+
+    @property
+    def encoders(self) -> list[Encoder]:
+        return [model for model in self.models.values() if isinstance(model, Encoder)]
+
+    @property
+    def next_s(self) -> float:
+        """When there is something to do."""
+        of_encoders = [encoder.engine.next_s for encoder in self.encoders]
+        return min([*of_encoders, *(generator.thread.wake_s for generator in self.generators)])
+
+    def step_encoders(self, now_s: float) -> list[tuple[str, bool]]:
+        """All that is to be done now: the requests that ended, those first that were given up."""
+        ended: list[tuple[str, bool]] = []
+        while due := [encoder for encoder in self.encoders if encoder.engine.next_s <= now_s]:
+            ended += due[0].step()
+        return sorted(ended, key=lambda each: each[1])
 
 
 class GenerationPlane:
     """A router and its workers."""
 
-    def __init__(self, groups: Sequence[GenerationProfile], *, answer_overhead_s: float = 0.0) -> None:
-        self.clock = Clock()
+    def __init__(self, groups: Sequence[Tenants], *, answer_overhead_s: float = 0.0) -> None:
+        self.clock = VirtualClock()
         self._answer_overhead_s = answer_overhead_s
         self.dispatcher = Dispatcher(
             policy=make_policy("balanced"),
             max_group_sequences=512,
             instance_id="test",
-            clock=self.clock.now_s,
+            clock=self.clock,
             answer_overhead_s=answer_overhead_s,
         )
-        self.workers = [VirtualWorker(f"worker-{number}", profile) for number, profile in enumerate(groups)]
+        self.workers = [VirtualWorker(f"worker-{number}", each, self.clock) for number, each in enumerate(groups)]
         self.dispatcher.fleet.apply(_plan(self.workers))
         for worker in self.workers:
             self._report(worker)
@@ -137,11 +215,12 @@ class GenerationPlane:
             if lease is not None:
                 group[number] = int(lease.worker_id.removeprefix("worker-"))
         self._run_until(math.inf)
-        assert self.dispatcher.books.num_in_flight == 0
-        gaps = np.where((workload.num_output_tokens > 1) & (group >= 0), workload.num_output_tokens - 1.0, np.nan)
+        self._end()
+        group[np.isinf(self._finish_s)] = -1
+        gaps = np.where(self._num_tokens > 1, self._num_tokens - 1.0, np.nan)
         with np.errstate(invalid="ignore"):
             tpot_s = (self._finish_s - self._first_s) / gaps
-        preemptions = sum(worker.engine.stats().num_preemptions for worker in self.workers)
+        preemptions = sum(generator.num_preemptions for worker in self.workers for generator in worker.generators)
         return GenerationOutcome(
             ttft_s=self._first_s + self._answer_overhead_s - workload.arrival_s,
             e2e_s=self._finish_s + self._answer_overhead_s - workload.arrival_s,
@@ -154,48 +233,81 @@ class GenerationPlane:
         )
 
     def _arrive(self, number: int, workload: GenerationWorkload) -> Lease | None:
-        num_prompt, num_output = int(workload.num_prompt_tokens[number]), int(workload.num_output_tokens[number])
+        model = name_of(int(workload.model[number]))
+        generates = any(isinstance(worker.models.get(model), Generator) for worker in self.workers)
+        num_prompt = int(workload.num_prompt_tokens[number]) if generates else 1
+        num_output = int(workload.num_output_tokens[number]) if generates else 0
         slo_s, now_s = float(workload.slo_s[number]), self.clock.time_s
+        slo = Slo(e2e_s=slo_s if slo_s < math.inf else None).over(workload.slos[workload.model[number]])
         request = RoutingRequest(
             request_id=str(number),
-            model=MODEL,
+            model=model,
             gateway_id="gateway-0",
             num_prompt_tokens=num_prompt,
             max_output_tokens=num_output,
-            slo=Slo(e2e_s=slo_s if slo_s < math.inf else None).over(workload.slo),
+            slo=slo,
         )
         try:
             lease = self.dispatcher.place(Ticket(request=request, arrived_s=now_s, failed_at_s=now_s))
         except ResourceExhaustedError:
             return None
-        assert isinstance(lease, Lease), lease
+        if not isinstance(lease, Lease):  # no group has the model
+            return None
         self._leases[number] = lease
-        worker = next(each for each in self.workers if each.worker_id == lease.worker_id)
-        worker.inbox.append(
-            GenerationRequest(
-                request_id=str(number),
-                model=MODEL,
-                prompt_token_ids=(1,) * num_prompt,
-                sampling=SamplingParams(max_tokens=num_output, temperature=0.0, ignore_eos=True),
+        there = next(each for each in self.workers if each.worker_id == lease.worker_id).models[model]
+        if isinstance(there, Generator):
+            there.inbox.append(
+                GenerationRequest(
+                    request_id=str(number),
+                    model=model,
+                    prompt_token_ids=(1,) * num_prompt,
+                    sampling=SamplingParams(max_tokens=num_output, temperature=0.0, ignore_eos=True),
+                )
             )
-        )
+        else:
+            there.engine.submit(
+                InferRequest(
+                    request_id=str(number),
+                    model=model,
+                    sequences=(InferSequence(token_ids=(1,)),),
+                    slo_s=slo.wait_s - self._answer_overhead_s if slo else None,
+                )
+            )
         return lease
 
     def _run_until(self, until_s: float) -> None:
         """All that workers do by then, that moment included; who is idle begins with what came before it."""
-        for worker in self.workers:
-            if worker.outputs is None and worker.inbox and self.clock.time_s < until_s:
-                worker.begin(self.clock.time_s)
-        while (next_s := min(worker.end_s for worker in self.workers)) <= until_s and next_s < math.inf:
-            self.clock.time_s = next_s
-            index = next(index for index, each in enumerate(self.workers) if each.end_s == next_s)
-            worker = self.workers[index]
-            self._num_steps[index] += 1
-            for output in worker.end():
-                self._book(output)
-            self._report(worker)
-            worker.begin(next_s)
+        if self.clock.time_s < until_s:
+            for generator in (each for worker in self.workers for each in worker.generators):
+                if not generator.thread.is_busy and generator.inbox:
+                    generator.begin()
+        while (next_s := min(worker.next_s for worker in self.workers)) <= until_s and next_s < math.inf:
+            self.clock.time_s = max(self.clock.time_s, next_s)
+            for index, worker in enumerate(self.workers):
+                if worker.next_s <= self.clock.time_s:
+                    self._step(index, worker)
         self.clock.time_s = until_s
+
+    def _step(self, index: int, worker: VirtualWorker) -> None:
+        ended, has_stepped = [], False
+        if any(encoder.engine.next_s <= self.clock.time_s for encoder in worker.encoders):
+            ended, has_stepped = worker.step_encoders(self.clock.time_s), True
+        for request_id, is_answered in ended:
+            if is_answered:
+                self._first_s[int(request_id)] = self._finish_s[int(request_id)] = self.clock.time_s
+            self._release(int(request_id), Outcome.COMPLETE if is_answered else Outcome.ERROR)
+        for generator in worker.generators:
+            if generator.thread.wake_s > self.clock.time_s:
+                continue
+            outputs = generator.resume()
+            if outputs is not None:
+                has_stepped = True
+                self._num_steps[index] += 1
+                for output in outputs:
+                    self._book(output)
+                generator.begin()
+        if has_stepped:
+            self._report(worker)
 
     def _book(self, output: SequenceOutput) -> None:
         number, now_s = int(output.request_id), self.clock.time_s
@@ -203,45 +315,69 @@ class GenerationPlane:
         self._first_s[number] = min(self._first_s[number], now_s)
         if output.finish_reason is not None:
             self._finish_s[number] = now_s
-            lease, num_tokens = self._leases.pop(number), int(self._num_tokens[number])
-            self.dispatcher.release(
-                Release(outcome=Outcome.COMPLETE, lease_id=lease.lease_id, num_output_tokens=num_tokens)
-            )
+            self._release(number, Outcome.COMPLETE)
+
+    def _release(self, number: int, outcome: Outcome) -> None:
+        lease_id, num_tokens = self._leases.pop(number).lease_id, int(self._num_tokens[number])
+        self.dispatcher.release(Release(outcome=outcome, lease_id=lease_id, num_output_tokens=num_tokens))
 
     def _report(self, worker: VirtualWorker) -> None:
         fleet = self.dispatcher.fleet
         group = fleet.join(worker.worker_id, endpoint=worker.worker_id, group_id="")
-        fleet.update(group, [worker.report()], now_s=self.clock.time_s)
+        fleet.update(group, [model.report for model in worker.models.values()], now_s=self.clock.time_s)
+
+    def _end(self) -> None:
+        assert self.dispatcher.books.num_in_flight == 0
+        self.dispatcher.books.check_integrity()
+        for worker in self.workers:
+            for generator in worker.generators:
+                generator.thread.end()
+
+
+def name_of(number: int) -> str:
+    """Of a model."""
+    return f"model-{number}"
+
+
+def _num_stages(tenants: Tenants) -> int:
+    tenant = next(iter(tenants.values()))
+    return len(tenant.stage_latencies) if isinstance(tenant, GenerationProfile) else len(tenant)
 
 
 def _plan(workers: Sequence[VirtualWorker]) -> ServingPlan:
+    found = [(worker.worker_id, name, model) for worker in workers for name, model in worker.models.items()]
+    specs = {name: SPEC if isinstance(model, Generator) else ENCODER for _, name, model in found}
     return ServingPlan(
         plan_id="plan",
         created_at_s=0.0,
-        models=(ModelDeployment(name=MODEL, directory="", spec=SPEC),),
+        models=tuple(ModelDeployment(name=name, directory="", spec=spec) for name, spec in specs.items()),
         workers=(),
-        assignments=tuple(_assignment(worker.worker_id, worker.profile) for worker in workers),
+        assignments=tuple(_assignment(worker_id, model) for worker_id, _, model in found),
     )
 
 
-def _assignment(worker_id: str, profile: GenerationProfile) -> Assignment:
-    return Assignment(
+def _assignment(worker_id: str, model: Generator | Encoder) -> Assignment:
+    if isinstance(model, Generator):
+        latency, stages = model.profile.latency, model.profile.stage_latencies
+    else:
+        latency, stages = constant(sum(model.stage_s)), tuple(constant(each) for each in model.stage_s)
+    limits = model.report
+    assignment = Assignment(
         group_id=worker_id,
         worker_id=worker_id,
-        model=MODEL,
+        model=model.model,
         weight_bytes=1,
-        kv_cache_bytes=1,
+        kv_cache_bytes=limits.num_blocks and 1,
         reserved_bytes=1,
-        num_blocks=profile.num_blocks,
-        block_size=profile.block_size,
-        max_num_seqs=profile.max_num_seqs,
-        max_num_batched_tokens=profile.max_num_batched_tokens,
-        max_model_len=10**6,
+        num_blocks=limits.num_blocks,
+        block_size=limits.block_size,
+        max_num_seqs=limits.max_num_seqs,
+        max_num_batched_tokens=limits.max_num_batched_tokens,
+        max_model_len=limits.max_model_len,
         enable_prefix_cache=False,
-        prediction=Prediction(
-            ttft_s=1.0, tpot_s=0.1, tpot_loaded_s=0.1, output_tokens_per_s=1.0, latency=profile.latency
-        ),
-        max_num_prefill_tokens=profile.max_num_prefill_tokens,
-        parallel=ParallelConfig(pp=len(profile.stage_latencies)),
-        stage_latencies=profile.stage_latencies,
+        prediction=Prediction(ttft_s=1.0, tpot_s=0.1, tpot_loaded_s=0.1, output_tokens_per_s=1.0, latency=latency),
+        parallel=ParallelConfig(pp=len(stages)),
+        stage_latencies=stages,
     )
+    prefill = model.profile.max_num_prefill_tokens if isinstance(model, Generator) else None
+    return replace(assignment, max_num_prefill_tokens=prefill)

@@ -12,6 +12,13 @@ from headway.core.placement_problem import ServingCluster
 LIVE = "live"
 
 
+def live_overhead_s(text: str, state_dir: Path | None) -> float:
+    """What a stack whose workers are the cluster counts for an answer; 0 where it is another."""
+    if text != LIVE:
+        return 0.0
+    return cluster_status(None, api_key=None, state_dir=state_dir).controller.answer_overhead_s
+
+
 def find_clusters(text: str, *, catalogue: Path | None, state_dir: Path | None) -> tuple[ServingCluster, ...]:
     """One for each kind of device. FailedPreconditionError where live workers are not known yet."""
     if text != LIVE:

@@ -13,6 +13,7 @@ from headway.cli.placement.figure import check_figure_path, draw
 from headway.cli.placement.frontier_view import frontier_view
 from headway.cli.placement.interrupt import interruptible, start_then_stop
 from headway.cli.placement.options import (
+    AnswerOverhead,
     Cluster,
     Duration,
     HeldOut,
@@ -54,6 +55,7 @@ def frontier(
     seed: Seed = 0,
     time_limit: TimeLimit = None,
     rules: Rules = "serving",
+    answer_overhead: AnswerOverhead = None,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
@@ -75,6 +77,7 @@ def frontier(
         duration_s=duration,
         seed=seed,
         rules=rules,
+        answer_overhead_s=answer_overhead,
         state_dir=state_dir,
     )
     found = asyncio.run(_find(options, question, target=attainment, time_limit_s=time_limit))

@@ -1,9 +1,11 @@
 """Options of the commands that place models."""
 
 from pathlib import Path
-from typing import Annotated, TypeAlias
+from typing import Annotated, Any, TypeAlias
 
 import typer
+
+from headway.cli.duration import parse_duration
 
 Models: TypeAlias = Annotated[
     Path, typer.Option(help="YAML: the models, where their latencies are from, and objectives.")
@@ -56,6 +58,15 @@ RayAddress: TypeAlias = Annotated[
         help="Search on the machines of a Ray cluster: HOST:PORT, ray://HOST:PORT, or 'auto' for the one that this "
         "machine is part of. Needs headway[ray].",
         metavar="ADDRESS",
+    ),
+]
+AnswerOverhead: TypeAlias = Annotated[
+    Any,
+    typer.Option(
+        parser=parse_duration,
+        metavar="5ms",
+        help="What an answer takes from the client to the group and back, besides the model. Default: what the "
+        "stack counts with --cluster live, else nothing.",
     ),
 ]
 Rules: TypeAlias = Annotated[

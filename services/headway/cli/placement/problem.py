@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.cli.calls import calling
-from headway.cli.placement.cluster import LIVE, find_clusters
+from headway.cli.placement.cluster import LIVE, find_clusters, live_overhead_s
 from headway.cli.placement.files import read_models, read_profiles, read_traces, trace_files
 from headway.cli.placement.generating import generating_profiles, live_plan
 from headway.cli.placement.planner_process import Planner
@@ -42,6 +42,7 @@ class ProblemOptions:
     Attributes:
         cluster: a file, or 'live' for the workers of a running stack.
         profiles: a file in AlpaServe's form; None for those that were imported.
+        answer_overhead_s: None for that of the running stack whose workers are the cluster, else for none.
     """
 
     models: Path
@@ -54,6 +55,7 @@ class ProblemOptions:
     duration_s: float | None = None
     seed: int = 0
     rules: str = "serving"
+    answer_overhead_s: float | None = None
     state_dir: Path | None = None
 
 
@@ -64,6 +66,7 @@ class Inputs:
     Attributes:
         profiles: of the models that name some.
         files: content of the traces, by name.
+        answer_overhead_s: see `PlacementProblem`.
     """
 
     options: ProblemOptions
@@ -71,6 +74,7 @@ class Inputs:
     clusters: tuple[ServingCluster, ...]
     profiles: tuple[StageProfile, ...]
     files: dict[str, bytes]
+    answer_overhead_s: float
 
 
 async def read_inputs(options: ProblemOptions) -> Inputs:
@@ -90,7 +94,17 @@ async def read_inputs(options: ProblemOptions) -> Inputs:
                 hint=f"There are {', '.join(sorted(known)) or 'none'}; `headway profile list` shows what a stack has.",
                 field="profile",
             )
-    return Inputs(options=options, models=models, clusters=clusters, profiles=tuple(profiles), files=files)
+    overhead_s = options.answer_overhead_s
+    if overhead_s is None:
+        overhead_s = await asyncio.to_thread(live_overhead_s, options.cluster, options.state_dir)
+    return Inputs(
+        options=options,
+        models=models,
+        clusters=clusters,
+        profiles=tuple(profiles),
+        files=files,
+        answer_overhead_s=overhead_s,
+    )
 
 
 async def make_problem(inputs: Inputs, planner: Planner, show: Show) -> PlacementProblem:
@@ -127,6 +141,7 @@ async def make_problem(inputs: Inputs, planner: Planner, show: Show) -> Placemen
             files=trace_files(inputs.files),
         ),
         rules=options.rules,
+        answer_overhead_s=inputs.answer_overhead_s,
     )
 
 

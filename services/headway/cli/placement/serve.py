@@ -11,6 +11,7 @@ from rich.console import Console
 from headway.cli.options import AsJson, CatalogueFile, StateDir
 from headway.cli.placement.interrupt import interruptible, start_then_stop
 from headway.cli.placement.options import (
+    AnswerOverhead,
     Cluster,
     Duration,
     HeldOut,
@@ -51,6 +52,7 @@ def serve(
     processes: Processes = None,
     ray: RayAddress = "",
     rules: Rules = "serving",
+    answer_overhead: AnswerOverhead = None,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
@@ -72,6 +74,7 @@ def serve(
         duration_s=duration,
         seed=seed,
         rules=rules,
+        answer_overhead_s=answer_overhead,
         state_dir=state_dir,
     )
     plan = asyncio.run(_plan(options, time_limit_s=time_limit, processes=processes, ray=ray))

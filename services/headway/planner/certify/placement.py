@@ -6,6 +6,7 @@ from headway.core.held_memory import held_bytes
 from headway.core.placement import GroupShape
 from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment
 from headway.core.placement_problem import PlacementProblem, ServingCluster
+from headway.core.stage_profile import StageProfile
 from headway.core.units import format_bytes
 
 
@@ -42,6 +43,8 @@ def _check_problem(problem: PlacementProblem) -> Iterator[str]:
         generation = profile.generation
         if generation is not None:
             lengths.add(len(generation.stage_latencies))
+            if generation.memory is not None:
+                lengths |= {len(generation.memory.fixed_bytes), len(generation.memory.block_bytes)}
         if not (profile.batches or generation) or lengths != {profile.pp}:
             yield f"The {layout} does not have {profile.pp} stages."
 
@@ -127,8 +130,9 @@ def _check_groups(plan: PlacementPlan) -> Iterator[str]:
         if len(set(group.models)) < len(group.models):
             yield f"Group {number} has a model twice."
         generating = [model.name for model in plan.problem.models if model.generates and model.name in group.models]
-        if generating and len(group.models) > 1:
-            yield f"Group {number} has others beside '{generating[0]}', which generates and needs a group to itself."
+        for name in generating if len(group.models) > 1 else ():
+            if _is_without_memory(plan.problem, known[name], group.shape):
+                yield f"Group {number} has others beside '{name}', and nothing says how they share its memory."
         cluster = _cluster_of(plan.problem, group.shape)
         if generating and cluster is not None and group.shape.num_devices > max(_nodes(cluster)):
             yield f"Group {number} spans nodes, and '{generating[0]}' generates: no price of that is known."
@@ -142,10 +146,20 @@ def _check_groups(plan: PlacementPlan) -> Iterator[str]:
 
 
 def _held_bytes(problem: PlacementProblem, architecture: str, shape: GroupShape) -> tuple[int, ...] | None:
+    profile = _profile_of(problem, architecture, shape)
+    return None if profile is None else held_bytes(profile, problem.memory_rule)
+
+
+def _is_without_memory(problem: PlacementProblem, architecture: str, shape: GroupShape) -> bool:
+    profile = _profile_of(problem, architecture, shape)
+    return profile is not None and profile.generation is not None and profile.generation.memory is None
+
+
+def _profile_of(problem: PlacementProblem, architecture: str, shape: GroupShape) -> StageProfile | None:
     for profile in problem.profiles:
         layout = (profile.model, profile.pp, profile.op)
         if layout == (architecture, shape.pp, shape.op) and shape.device in ("", profile.hardware):
-            return held_bytes(profile, problem.memory_rule)
+            return profile
     return None
 
 

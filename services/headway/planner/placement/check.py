@@ -56,11 +56,11 @@ def check_placement(placement: Placement, models: Sequence[PlacedModel]) -> None
                 )
         if len(set(group.models)) < len(group.models):
             raise InvalidArgumentError(f"Group {index} has a model twice.", field="groups")
-        generating = [name for name in group.models if by_name[name].generates]
-        if generating and len(group.models) > 1:
+        alone = [name for name in group.models if (profile := by_name[name].on(group.shape)) and profile.needs_group]
+        if alone and len(group.models) > 1:
             raise InvalidArgumentError(
-                f"Group {index} has other models beside {generating[0]!r}, which generates.",
-                hint="A model that generates has its groups to itself: nobody can foretell its steps otherwise.",
+                f"Group {index} has other models beside {alone[0]!r}, and nothing says how they share its memory.",
+                hint="Give it a group to itself, or estimate it anew: headway plan serve.",
                 field="groups",
             )
 

@@ -1,20 +1,23 @@
 """A language model as groups of several shapes on a kind of device: what placement chooses from. Pure.
 
-Each is sized as `headway apply` will size it, with a group to itself: its blocks and batches are those that it gets.
+Each is sized as `headway apply` will size it: with a group to itself its blocks and batches are those that it gets, and
+what it takes of the memory says how many blocks it gets beside others.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from headway.core.catalogue import Catalogue
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.generation import generation_profile_of
+from headway.core.generation import CacheMemory, generation_profile_of
+from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.mesh import ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id
-from headway.planner.serving.memory import Shortfall
+from headway.planner.serving.memory import Shortfall, shortest_len
 from headway.planner.serving.replica import size_replica
 
 _SOURCE = "estimated from the shape of the model and the catalogue's figures of {device}"
@@ -47,7 +50,7 @@ def estimate_generation(
         if isinstance(sized, Shortfall):
             shortfall = sized
         else:
-            profiles.append(_profile(model, sized, device=device, created_at_s=created_at_s))
+            profiles.append(_profile(model, sized, hardware, device=device, created_at_s=created_at_s))
     if not profiles:
         missing_bytes = shortfall.missing_bytes if shortfall is not None else 0
         raise FailedPreconditionError(
@@ -72,22 +75,35 @@ def _layouts(model: ModelDeployment, max_devices: int) -> Iterator[ParallelConfi
                 yield parallel
 
 
-def _profile(model: ModelDeployment, assignment: Assignment, *, device: str, created_at_s: float) -> StageProfile:
+def _profile(
+    model: ModelDeployment, assignment: Assignment, hardware: Hardware, *, device: str, created_at_s: float
+) -> StageProfile:
     parallel, latency = assignment.parallel, assignment.prediction.latency
-    stages: list[list[int]] = [[] for _ in range(parallel.pp)]
+    runtime_bytes = RUNTIME_BYTES[hardware.device]
+    stages: list[list[tuple[int, int, int]]] = [[] for _ in range(parallel.pp)]
     for rank, share in enumerate(assignment.shares):
-        stages[parallel.place(rank).stage].append(share.weight_bytes)
+        fixed_bytes = share.weight_bytes + share.reserved_bytes - runtime_bytes
+        block_bytes = share.kv_cache_bytes // assignment.num_blocks
+        stages[parallel.place(rank).stage].append((share.weight_bytes, fixed_bytes, block_bytes))
+    weight, fixed, block = (tuple(max(rank[part] for rank in stage) for stage in stages) for part in range(3))
+    memory = CacheMemory(
+        memory_bytes=hardware.memory_bytes - runtime_bytes,
+        fixed_bytes=fixed,
+        block_bytes=block,
+        least_blocks=-(-shortest_len(model) // assignment.block_size),
+        token_bytes=model.spec.kv_bytes_per_token,
+    )
     return StageProfile(
         profile_id=stage_profile_id(model.name, device, pp=parallel.pp, op=parallel.tp),
         model=model.name,
         hardware=device,
         pp=parallel.pp,
         op=parallel.tp,
-        weight_bytes=tuple(map(max, stages)),
+        weight_bytes=weight,
         batches=(),
         source=_SOURCE.format(device=device),
         provenance=Provenance.ESTIMATED,
         relative_error=latency.relative_error,
         created_at_s=created_at_s,
-        generation=generation_profile_of(assignment),
+        generation=replace(generation_profile_of(assignment), memory=memory),
     )

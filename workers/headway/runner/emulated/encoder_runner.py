@@ -46,7 +46,7 @@ class EmulatedEncoderRunner:
         return self._line.foresee(ready_s, self._stage_s(sequences))
 
     def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> Flight:
-        due_s = self._line.start(self, ready_s, self._stage_s(sequences))
+        due_s = self._line.start(ready_s, self._stage_s(sequences))
         return Flight(finish=lambda: self._vectors(sequences), due_s=due_s)
 
     def measure(self, **_load: int) -> float:

@@ -1,7 +1,9 @@
 """The pipeline of emulated devices that several models share."""
 
 import math
+from collections import deque
 from collections.abc import Sequence
+from dataclasses import dataclass
 from threading import Lock
 from typing import Protocol
 
@@ -16,11 +18,28 @@ class Clock(Protocol):
     def sleep_until(self, due_s: float) -> None: ...
 
 
+@dataclass(slots=True, eq=False)
+class Queued:
+    """A batch that is in line, or in the pipeline.
+
+    Attributes:
+        ready_s: since when it waits.
+        stage_s: what it takes in each stage.
+        due_s: when it leaves the last one; None as long as others may come before it.
+    """
+
+    ready_s: float
+    stage_s: Sequence[float]
+    due_s: float | None = None
+
+
 class Line:
     """The pipeline of a group's devices, and the models that wait for it.
 
-    Each model has a thread of its own, and a name here: whatever object it likes. One-pass engines know among
-    themselves who is next (`headway.encoder.group_line`); a model that generates lets those go first that came before.
+    Each model has a thread of its own. A one-pass engine has a name here, whatever object it likes: its next request
+    holds a place in line, and becomes a batch when the first stage is free; which of these engines is next they know
+    among themselves (`headway.encoder.group_line`). A model that generates comes with a batch that is made up. It
+    enters the pipeline, behind all that is in it, as soon as no request is in line that came before.
 
     Attributes:
         clock: of all times.
@@ -33,6 +52,7 @@ class Line:
         self._pipeline = Pipeline(num_stages=num_stages)
         self._guard = Lock()
         self._since_s: dict[object, float] = {}
+        self._queued: deque[Queued] = deque()
 
     @property
     def free_s(self) -> float:
@@ -40,35 +60,45 @@ class Line:
         return self._pipeline.free_s
 
     def wait(self, model: object, since_s: float) -> None:
-        """A model has a batch to start, which has been waiting since then; infinity for none."""
+        """Since when the next request of a one-pass engine is in line; infinity for none."""
         with self._guard:
             self._since_s[model] = since_s
+            self._admit()
 
     def foresee(self, ready_s: float, stage_s: Sequence[float]) -> float:
         """When a batch would leave the last stage, if it entered now."""
         with self._guard:
             return self._pipeline.foresee(ready_s, stage_s)
 
-    def start(self, model: object, ready_s: float, stage_s: Sequence[float]) -> float:
-        """The model's batch enters the first stage as soon as that is free; see `Pipeline.enter`."""
+    def start(self, ready_s: float, stage_s: Sequence[float]) -> float:
+        """The batch of a one-pass engine enters the first stage as soon as that is free; see `Pipeline.enter`. The
+        engine then tells what it has next in line."""
         with self._guard:
-            self._since_s.pop(model, None)
             return self._pipeline.enter(ready_s, stage_s)
 
-    def start_in_turn(self, model: object, ready_s: float, stage_s: Sequence[float]) -> float:
-        """The same once nobody waits who came before `ready_s`."""
-        while (again_s := self._someone_is_before(ready_s)) is not None:
-            self.clock.sleep_until(again_s)
-        return self.start(model, ready_s, stage_s)
+    def queue(self, ready_s: float, stage_s: Sequence[float]) -> Queued:
+        """A batch of a model that generates, behind those that are queued."""
+        with self._guard:
+            queued = Queued(ready_s, stage_s)
+            self._queued.append(queued)
+            self._admit()
+            return queued
+
+    def sleep_until_due(self, queued: Queued) -> float:
+        """Returns when a batch has left the pipeline, and the time at which it was to."""
+        while queued.due_s is None:
+            self.clock.sleep_until(max(self._pipeline.free_s, self.clock.now_s()) + _AGAIN_S)
+        self.clock.sleep_until(queued.due_s)
+        return queued.due_s
 
     def leave(self, model: object) -> None:
-        """The model waits for nothing any more."""
+        """The model has nothing in line any more."""
         with self._guard:
             self._since_s.pop(model, None)
+            self._admit()
 
-    def _someone_is_before(self, ready_s: float) -> float | None:
-        """When to ask again; None for nobody."""
-        with self._guard:
-            if min(self._since_s.values(), default=math.inf) >= ready_s:
-                return None
-            return max(self._pipeline.free_s, self.clock.now_s()) + _AGAIN_S
+    def _admit(self) -> None:
+        oldest_s = min(self._since_s.values(), default=math.inf)
+        while self._queued and self._queued[0].ready_s <= oldest_s:
+            queued = self._queued.popleft()
+            queued.due_s = self._pipeline.enter(queued.ready_s, queued.stage_s)

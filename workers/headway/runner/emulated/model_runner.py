@@ -11,7 +11,7 @@ from headway.core.request import TokenLogprobs
 from headway.core.sharding import ShardWork
 from headway.engine.batch import ScheduledSequence, StepBatch, StepResult
 from headway.runner.emulated.blocks import EmulatedBlocks
-from headway.runner.emulated.line import Line
+from headway.runner.emulated.line import Line, Queued
 from headway.runner.emulated.sampler import EmulatedSampler, certain
 from headway.runner.parallel.traffic import Traffic
 
@@ -19,7 +19,7 @@ from headway.runner.parallel.traffic import Traffic
 @dataclass(frozen=True, slots=True)
 class _Flight:
     batch: StepBatch
-    due_s: float
+    queued: Queued
 
 
 class EmulatedModelRunner:
@@ -52,13 +52,12 @@ class EmulatedModelRunner:
         goes_on = any(share.sequence.request_id in self._last_request_ids for share in batch.sequences)
         ready_s = self._last_due_s if goes_on else self._clock.now_s()
         stage_s = [step_s(latency, batch) if batch.sequences else 0.0 for latency in self._latencies]
-        self._in_flight.append(_Flight(batch, self._line.start_in_turn(self, ready_s, stage_s)))
+        self._in_flight.append(_Flight(batch, self._line.queue(ready_s, stage_s)))
 
     def finish(self) -> StepResult:
         flight = self._in_flight.popleft()
-        self._clock.sleep_until(flight.due_s)
+        self._last_due_s = self._line.sleep_until_due(flight.queued)
         shares = flight.batch.sequences
-        self._last_due_s = flight.due_s
         self._last_request_ids = {share.sequence.request_id for share in shares}
         return StepResult(self._sampler.sample(shares), [_score_prompt(share) for share in shares])
 

@@ -55,7 +55,7 @@ def _of_model(problem: PlacementProblem, model: ProblemModel, slo_s: float, rule
         )
         return
     if model.generates:
-        yield _of_generating(problem, model, fitting)
+        yield _of_generating(problem, model, fitting, rules)
         return
     fastest = min(fitting, key=lambda profile: alone_s(profile, rules))
     if alone_s(fastest, rules) > slo_s:
@@ -66,18 +66,19 @@ def _of_model(problem: PlacementProblem, model: ProblemModel, slo_s: float, rule
             f"scale for it is {scale:.2f}."
         )
         return
-    yield f"'{model.name}' is on no group: there was no room left that other models did not make better use of."
+    yield _no_room_left(model)
 
 
-def _of_generating(problem: PlacementProblem, model: ProblemModel, fitting: list[StageProfile]) -> str:
+def _no_room_left(model: ProblemModel) -> str:
+    return f"'{model.name}' is on no group: there was no room left that other models did not make better use of."
+
+
+def _of_generating(problem: PlacementProblem, model: ProblemModel, fitting: list[StageProfile], rules: Rules) -> str:
     assert model.prompt is not None
     alone = [profile.generation.alone_s(model.prompt.mean) for profile in fitting if profile.generation is not None]
-    ttft_s, tpot_s = min(each[0] for each in alone), min(each[1] for each in alone)
+    ttft_s, tpot_s = min(each[0] for each in alone) + rules.request_overhead_s, min(each[1] for each in alone)
     if problem.token_slo(model).is_met(ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=None):
-        return (
-            f"'{model.name}' is on no group: it takes a whole one, as it generates, and other models made better use "
-            "of them."
-        )
+        return _no_room_left(model)
     return (
         f"'{model.name}' cannot meet its objectives: alone on the fastest group that it fits, the first token takes "
         f"{format_duration(ttft_s)} and each further one {format_duration(tpot_s)}."

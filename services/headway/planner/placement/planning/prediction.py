@@ -1,5 +1,7 @@
 """What to expect of a placement, by simulation. Pure."""
 
+from dataclasses import replace
+
 import numpy as np
 
 from headway.core.errors import InvalidArgumentError
@@ -14,12 +16,19 @@ _RULES = {"serving": Rules.SERVING, "artifact": Rules.ARTIFACT}
 
 
 def rules_of(problem: PlacementProblem) -> Rules:
-    """InvalidArgumentError where there are none of that name."""
+    """InvalidArgumentError where there are none of that name, or they have an overhead of their own."""
     if problem.rules not in _RULES:
         raise InvalidArgumentError(
             f"There are no rules '{problem.rules}'.", hint=f"Known are {', '.join(_RULES)}.", field="rules"
         )
-    return _RULES[problem.rules]
+    rules = _RULES[problem.rules]
+    if problem.answer_overhead_s and rules.request_overhead_s:
+        raise InvalidArgumentError(
+            f"The rules '{problem.rules}' have an overhead of their own.",
+            hint="Leave --answer-overhead out, or take --rules serving.",
+            field="answer_overhead_s",
+        )
+    return replace(rules, request_overhead_s=rules.request_overhead_s + problem.answer_overhead_s)
 
 
 def predict(problem: PlacementProblem, placement: Placement, workloads: Workloads) -> Predictions:

@@ -14,12 +14,13 @@ def full_stage_s(workload: Workload, profile: GenerationProfile) -> NDArray[np.f
     return np.array(profile.full_stage_s(float(lengths.prompt.mean()), float(lengths.output.mean())))
 
 
-def can_keep(workload: Workload, profile: GenerationProfile, slo: Slo) -> bool:
+def can_keep(workload: Workload, profile: GenerationProfile, slo: Slo, *, overhead_s: float) -> bool:
     """Whether the shortest request is short enough, and keeps its objectives alone."""
     lengths = _lengths(workload)
     if int((lengths.prompt + lengths.output).min()) > profile.longest:
         return False
     ttft_s, tpot_s = profile.alone_s(int(lengths.prompt.min()))
+    ttft_s += overhead_s
     return slo.is_met(ttft_s=ttft_s, tpot_s=tpot_s, e2e_s=None) and ttft_s <= float(workload.slo_s.max())
 
 

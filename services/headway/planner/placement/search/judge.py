@@ -15,7 +15,7 @@ from headway.planner.placement.simulator.batch_kernel import serve_batches
 from headway.planner.placement.simulator.generation import (
     GenerationWorkload,
     generation_workload,
-    simulate_generation,
+    simulate_as_far,
 )
 from headway.planner.placement.simulator.kernel import Floats, Ints, serve
 from headway.planner.placement.simulator.rules import Dispatch
@@ -131,8 +131,8 @@ class Judge:
         part = self._part(mask)
         self.evaluations += 1
         self.simulated += len(part.arrival_s)
-        if (model := mask.bit_length() - 1) in problem.generating:
-            return self._generate(groups, model, part, limits)
+        if part.generation is not None:
+            return self._generate(groups, part.generation, part.bounds, limits)
         group_shape = np.array([shape for shape, _ in groups], np.int32)
         members = unpack([models for _, models in groups], problem.num_models)
         if rules.max_batch_size > 1:
@@ -174,26 +174,34 @@ class Judge:
             return None
         return Component(groups, misses, met, served, float(latency_s @ self._slack_cost))
 
-    def _generate(self, groups: Groups, model: int, part: _Part, limits: NDArray[np.int64] | None) -> Component | None:
-        """Groups that have a model to themselves which generates."""
-        problem, placed = self.problem, self.problem.generating[model]
-        profiles = [placed.on(problem.shapes[shape]) for shape, _ in groups]
-        assert part.generation is not None
-        outcome = simulate_generation(
-            part.generation,
-            [profile.generation for profile in profiles if profile is not None and profile.generation is not None],
+    def _generate(
+        self,
+        groups: Groups,
+        workload: GenerationWorkload,
+        bounds: NDArray[np.int64],
+        limits: NDArray[np.int64] | None,
+    ) -> Component | None:
+        """Where a model generates."""
+        problem, num_models = self.problem, self.problem.num_models
+        outcome = simulate_as_far(
+            workload,
+            [problem.tenants(group) for group in groups],
             admission=problem.rules.admission,
             overhead_s=problem.rules.request_overhead_s,
+            bounds=bounds,
+            limits=self._no_limits if limits is None else limits,
         )
-        misses = np.concatenate([[0], np.cumsum(~outcome.is_met)])[part.bounds]
+        if outcome is None:
+            return None
+        misses = np.concatenate([[0], np.cumsum(~outcome.is_met)])[bounds]
         if limits is not None and (misses > limits).any():
             return None
-        served, met = np.zeros((len(groups), problem.num_models), np.int64), np.zeros(problem.num_models, np.int64)
         is_served = outcome.group >= 0
-        served[:, model] = np.bincount(outcome.group[is_served], minlength=len(groups))
-        met[model] = outcome.is_met.sum()
-        slack_cost = float(outcome.ttft_s[is_served].sum() * self._slack_cost[model])
-        return Component(groups, misses, met, served, slack_cost)
+        model, ttft_s = workload.model[is_served], outcome.ttft_s[is_served]
+        served = np.zeros((len(groups), num_models), np.int64)
+        np.add.at(served, (outcome.group[is_served], model), 1)
+        met = np.bincount(workload.model[outcome.is_met], minlength=num_models)
+        return Component(groups, misses, met, served, float(ttft_s @ self._slack_cost[model]))
 
     def _part(self, mask: int) -> _Part:
         part = self._parts.get(mask)
@@ -207,8 +215,8 @@ class Judge:
                 workload.model[chosen],
                 workload.slo_s[chosen],
                 np.concatenate([bounds, np.full(NUM_PARTS - len(bounds), len(chosen))]).astype(np.int64),
-                generation_workload(workload.take(chosen), placed)
-                if (placed := self.problem.generating.get(mask.bit_length() - 1))
+                generation_workload(workload.take(chosen), self.problem.models)
+                if any(mask >> model & 1 for model in self.problem.generating)
                 else None,
             )
             if self._cached_requests > CACHE_REQUESTS:

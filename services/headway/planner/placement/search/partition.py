@@ -102,19 +102,26 @@ def uniform(problem: Problem, shape: int, num_devices: int | None = None) -> tup
 
 
 def model_sizes(problem: Problem) -> list[int]:
-    """Sets of models of one size, by rising latency; the closest sizes are merged while there are too many."""
+    """Sets of models of one size, by rising latency; the closest sizes are merged while there are too many. One that
+    generates is of no size with one that does not."""
     latency_s = np.min(problem.latencies.total_s, axis=0, initial=np.inf)
+    generates = [model in problem.generating for model in range(problem.num_models)]
     models = sorted(
-        (model for model in range(problem.num_models) if problem.everything >> model & 1), key=lambda m: latency_s[m]
+        (model for model in range(problem.num_models) if problem.everything >> model & 1),
+        key=lambda model: (generates[model], latency_s[model]),
     )
     sizes: list[list[int]] = []
     for model in models:
-        if sizes and latency_s[model] <= SIZE_RATIO * latency_s[sizes[-1][0]]:
+        is_like = bool(sizes) and generates[model] == generates[sizes[-1][0]]
+        if is_like and latency_s[model] <= SIZE_RATIO * latency_s[sizes[-1][0]]:
             sizes[-1].append(model)
         else:
             sizes.append([model])
     while len(sizes) > MOST_SIZES:
-        ratios = [latency_s[high[0]] / latency_s[low[-1]] for low, high in pairwise(sizes)]
+        ratios = [
+            latency_s[high[0]] / latency_s[low[-1]] if generates[low[0]] == generates[high[0]] else np.inf
+            for low, high in pairwise(sizes)
+        ]
         closest = int(np.argmin(ratios))
         sizes[closest : closest + 2] = [sizes[closest] + sizes[closest + 1]]
     return [mask_of(size) for size in sizes]

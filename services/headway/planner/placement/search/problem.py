@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headway.core.device_kind import DeviceKind, first_fit
 from headway.core.placement import GroupShape, PlacedGroup, PlacedModel, Placement
 from headway.planner.placement.search.generating import can_keep, full_stage_s
+from headway.planner.placement.simulator.generation import Tenants, tenants_of
 from headway.planner.placement.simulator.latencies import Latencies, latencies_of
 from headway.planner.placement.simulator.rules import Rules
 from headway.planner.placement.simulator.simulation import rounded
@@ -31,8 +32,9 @@ class Problem:
     weight_bytes: that a model needs on the fullest device, by its memory rule; int64 [num_shapes, num_models].
     able: by shape, the models that fit an empty group of it and can keep their SLO there.
     workload: requests whose `model` counts in `latencies.models`.
-    generating: models that generate. Each has a group to itself, as it takes all of its memory; their latencies are
-        what a request of mean lengths takes of a group that is full of them.
+    models: in the order of `latencies.models`.
+    generating: those that generate. Their latencies are what a request of mean lengths takes of a group that is full of
+        them.
     """
 
     rules: Rules
@@ -43,6 +45,7 @@ class Problem:
     weight_bytes: NDArray[np.int64]
     able: tuple[int, ...]
     workload: Workload
+    models: tuple[PlacedModel, ...]
     generating: Mapping[int, PlacedModel]
 
     @cached_property
@@ -84,6 +87,19 @@ class Problem:
         for able in self.able:
             anywhere |= able
         return anywhere & mask_of(np.flatnonzero(self.counts))
+
+    def tenants(self, group: Group) -> Tenants:
+        """Its models as they are beside each other."""
+        known = self._tenants.get(group)
+        if known is None:
+            shape, mask = group
+            known = tenants_of(self.shapes[shape], [self.models[model] for model in bits(mask)], self.latencies)
+            self._tenants[group] = known
+        return known
+
+    @cached_property
+    def _tenants(self) -> dict[Group, Tenants]:
+        return {}
 
     def used_bytes(self, group: Group) -> int:
         weights = self.weights[group[0]]
@@ -194,7 +210,7 @@ def make_problem(
                 able[row, number] = (
                     weight_bytes[row, number] <= memory_bytes[row, 0]
                     and shape.num_devices <= kinds[of_shape[shape]].largest_node
-                    and can_keep(own, profile.generation, model.slo)
+                    and can_keep(own, profile.generation, model.slo, overhead_s=rules.request_overhead_s)
                 )
     return Problem(
         rules=rules,
@@ -205,5 +221,6 @@ def make_problem(
         weight_bytes=weight_bytes,
         able=tuple(mask_of(np.flatnonzero(row)) for row in able),
         workload=remapped,
+        models=tuple(models),
         generating=generating,
     )

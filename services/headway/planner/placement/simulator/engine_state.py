@@ -1,4 +1,7 @@
-"""Requests and engines of a model that generates, as the arrays that the kernels read and write."""
+"""Requests, engines and the lines of groups, as the arrays that the kernels read and write.
+
+A place is a model on a group; those of a group are neighbours.
+"""
 
 from typing import NamedTuple
 
@@ -19,9 +22,17 @@ NUM_COEFFICIENTS = 5
 BASE, TOKEN, PAIR, DECODE, CONTEXT = range(NUM_COEFFICIENTS)
 """Of a latency model; see `core.latency`."""
 
+NUM_WORK = 4
+PREFILLED, PAIRS, DECODES, CONTEXTS = range(NUM_WORK)
+"""Of a batch: what the coefficients but `BASE` are for."""
+
 
 class Requests(NamedTuple):
-    """Of one model, in the order of their arrival: [num_requests] each. `after` is the next that waits in its group."""
+    """In the order of their arrival: [num_requests] each.
+
+    `after` is the next that waits at its place; of one that is answered in one pass, the next in its group's line, then
+    the next that is under way there.
+    """
 
     arrival_s: Floats
     prompt: Ints
@@ -38,14 +49,36 @@ class Requests(NamedTuple):
     after: Counts
 
 
-class Engines(NamedTuple):
-    """Of its groups: [num_groups, ...] each.
+class Lines(NamedTuple):
+    """Of groups: [num_groups, ...] each.
 
-    `running` are the oldest first, `back` gave way, the next one last. The batches under way are a ring. `end_s` is
-    when the step ends that is under way, infinite for none. `waiting` and `pending` were counted when it began:
-    requests that wait, and tokens that they have to compute.
+    `free_s` is when each stage falls free. `first` and `last` are the requests in line that are answered in one pass,
+    `first_away` and `last_away` those under way. Batches of models that generate, which wait for requests that came
+    before them, are a ring: `queued` [num_groups, places] has their places, `next_queued` the oldest of them.
     """
 
+    num_stages: Counts
+    free_s: Floats
+    busy_s: Floats
+    first: Counts
+    last: Counts
+    first_away: Counts
+    last_away: Counts
+    queued: Counts
+    next_queued: Counts
+    num_queued: Counts
+
+
+class Engines(NamedTuple):
+    """Of places: [num_places, ...] each; those of models that answer in one pass have nothing.
+
+    `running` are the oldest first, `back` gave way, the next one last. The batches under way are a ring, of which the
+    latest `num_queued` wait to enter the first stage; `work` is what each computes: prompt tokens, their pairs,
+    decodes, context. `end_s` is when the step ends that is under way, infinite for none, or while that is not known.
+    `waiting` and `pending` were counted when it began: requests that wait, and tokens that they have to compute.
+    """
+
+    group: Counts
     limits: Counts
     num_stages: Counts
     stages: Floats
@@ -57,17 +90,18 @@ class Engines(NamedTuple):
     last_waiting: Counts
     num_waiting: Counts
     free: Counts
-    free_s: Floats
     members: Counts
     chunk: Counts
     size: Counts
+    work: Floats
+    ready_s: Floats
     due_s: Floats
     oldest: Counts
     num_batches: Counts
+    num_queued: Counts
     end_s: Floats
     waiting: Counts
     pending: Counts
-    busy_s: Floats
     num_steps: Counts
 
 
@@ -90,14 +124,36 @@ def make_requests(arrival_s: Floats, prompt: Ints, output: Ints) -> Requests:
     )
 
 
-def make_engines(limits: Counts, num_stages: Counts, stages: Floats) -> Engines:
-    """`limits` [num_groups, NUM_LIMITS], `stages` [num_groups, max_stages, NUM_COEFFICIENTS]."""
-    num_groups, max_stages = stages.shape[:2]
+def make_lines(num_stages: Counts, places_of_group: int) -> Lines:
+    """Args:
+    num_stages: [num_groups].
+    places_of_group: of the group that has most.
+    """
+    num_groups, max_stages = len(num_stages), int(num_stages.max())
+    zeros, none = np.zeros(num_groups, np.int64), np.full(num_groups, NONE, np.int64)
+    return Lines(
+        num_stages=num_stages,
+        free_s=np.full((num_groups, max_stages), -np.inf),
+        busy_s=np.zeros(num_groups),
+        first=none,
+        last=none.copy(),
+        first_away=none.copy(),
+        last_away=none.copy(),
+        queued=np.zeros((num_groups, places_of_group * max_stages), np.int64),
+        next_queued=zeros,
+        num_queued=zeros.copy(),
+    )
+
+
+def make_engines(group: Counts, limits: Counts, num_stages: Counts, stages: Floats) -> Engines:
+    """`limits` [num_places, NUM_LIMITS], `stages` [num_places, max_stages, NUM_COEFFICIENTS]."""
+    num_places, max_stages = stages.shape[:2]
     max_seqs = int(limits[:, SEQS].max())
-    zeros = np.zeros(num_groups, np.int64)
-    lists = np.zeros((num_groups, max_seqs), np.int64)
-    batches = np.zeros((num_groups, max_stages, max_seqs), np.int64)
+    zeros = np.zeros(num_places, np.int64)
+    lists = np.zeros((num_places, max_seqs), np.int64)
+    batches = np.zeros((num_places, max_stages, max_seqs), np.int64)
     return Engines(
+        group=group,
         limits=limits,
         num_stages=num_stages,
         stages=stages,
@@ -105,20 +161,21 @@ def make_engines(limits: Counts, num_stages: Counts, stages: Floats) -> Engines:
         num_running=zeros,
         back=lists.copy(),
         num_back=zeros.copy(),
-        first_waiting=np.full(num_groups, NONE, np.int64),
-        last_waiting=np.full(num_groups, NONE, np.int64),
+        first_waiting=np.full(num_places, NONE, np.int64),
+        last_waiting=np.full(num_places, NONE, np.int64),
         num_waiting=zeros.copy(),
         free=limits[:, BLOCKS].copy(),
-        free_s=np.full((num_groups, max_stages), -np.inf),
         members=batches,
         chunk=batches.copy(),
-        size=np.zeros((num_groups, max_stages), np.int64),
-        due_s=np.zeros((num_groups, max_stages)),
+        size=np.zeros((num_places, max_stages), np.int64),
+        work=np.zeros((num_places, max_stages, NUM_WORK)),
+        ready_s=np.zeros((num_places, max_stages)),
+        due_s=np.zeros((num_places, max_stages)),
         oldest=zeros.copy(),
         num_batches=zeros.copy(),
-        end_s=np.full(num_groups, np.inf),
+        num_queued=zeros.copy(),
+        end_s=np.full(num_places, np.inf),
         waiting=zeros.copy(),
         pending=zeros.copy(),
-        busy_s=np.zeros(num_groups),
         num_steps=zeros.copy(),
     )

@@ -18,6 +18,7 @@ from headway.planner.placement.simulator.generation import (
     GenerationWorkload,
     generation_workload,
     simulate_generation,
+    tenants_of,
 )
 from headway.planner.placement.simulator.kernel import Flags, Floats, Ints, serve
 from headway.planner.placement.simulator.latencies import Latencies, latencies_of
@@ -43,10 +44,12 @@ def simulate(models: Sequence[PlacedModel], placement: Placement, workload: Work
     finish_s, group = np.full(len(workload), np.inf), np.full(len(workload), -1, np.int32)
     met, busy_s = np.zeros(len(workload.models), np.int64), np.zeros(len(placement.groups))
     one_pass = np.ones(len(workload), np.bool_)
-    for number, model in _generating(models, workload):
-        chosen = workload.model == number
+    record = _Record(finish_s=finish_s, group=group, met=met, busy_s=busy_s)
+    for numbers, names in _generating_parts(models, placement, workload):
+        chosen = np.isin(workload.model, [workload.models.index(name) for name in names if name in workload.models])
         one_pass &= ~chosen
-        met[number] = _generate(model, placement, workload.take(chosen), rules, chosen, finish_s, group, busy_s)
+        if chosen.any():
+            _generate(models, placement, workload, rules, chosen, numbers, record)
     if one_pass.any():
         part = workload.take(one_pass)
         part_s, part_group = np.empty(len(part)), np.empty(len(part), np.int32)
@@ -95,11 +98,15 @@ def compile_kernels(rules: Rules, *, generation: bool = False) -> float:
     if generation:
         one = np.ones(1, np.int32)
         requests = GenerationWorkload(
-            arrival_s=np.zeros(1), num_prompt_tokens=one, num_output_tokens=one, slo_s=np.full(1, np.inf), slo=Slo()
+            arrival_s=np.zeros(1),
+            model=np.zeros(1, np.int32),
+            num_prompt_tokens=one,
+            num_output_tokens=one,
+            slo_s=np.full(1, np.inf),
+            slos=(Slo(),),
         )
-        simulate_generation(
-            requests, [GenerationProfile(latency=_NO_TIME, stage_latencies=(_NO_TIME,), num_blocks=1, max_num_seqs=1)]
-        )
+        profile = GenerationProfile(latency=_NO_TIME, stage_latencies=(_NO_TIME,), num_blocks=1, max_num_seqs=1)
+        simulate_generation(requests, [{0: profile}])
     return time.perf_counter() - began_s
 
 
@@ -118,48 +125,68 @@ def _check(models: Sequence[PlacedModel], placement: Placement, workload: Worklo
     generating = _generating(models, workload)
     if generating and replace(rules, request_overhead_s=0.0) != Rules.SERVING:
         raise InvalidArgumentError(
-            f"{generating[0][1].name!r} generates, which these rules know nothing of.",
+            f"{generating[0].name!r} generates, which these rules know nothing of.",
             hint="Simulate it with --rules serving.",
             field="rules",
         )
 
 
-def _generating(models: Sequence[PlacedModel], workload: Workload) -> list[tuple[int, PlacedModel]]:
-    """With their numbers in the workload."""
-    by_name = {model.name: model for model in models}
-    return [
-        (number, by_name[name])
-        for number, name in enumerate(workload.models)
-        if name in by_name and by_name[name].generates
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class _Record:
+    """What is filled in: of each request, by model, and by group."""
+
+    finish_s: Floats
+    group: Ints
+    met: NDArray[np.int64]
+    busy_s: Floats
+
+
+def _generating(models: Sequence[PlacedModel], workload: Workload) -> list[PlacedModel]:
+    """Those of the workload."""
+    return [model for model in models if model.generates and model.name in workload.models]
+
+
+def _generating_parts(
+    models: Sequence[PlacedModel], placement: Placement, workload: Workload
+) -> list[tuple[list[int], set[str]]]:
+    """Groups that share models, directly or over others, and their models; where one generates."""
+    parts: list[tuple[list[int], set[str]]] = []
+    for number, placed in enumerate(placement.groups):
+        if not placed.models:
+            continue
+        numbers, names = [number], set(placed.models)
+        for part in [part for part in parts if part[1] & names]:
+            parts.remove(part)
+            numbers, names = [*part[0], *numbers], names | part[1]
+        parts.append((sorted(numbers), names))
+    generating = {model.name for model in _generating(models, workload)}
+    return [part for part in parts if part[1] & generating]
 
 
 def _generate(
-    model: PlacedModel,
+    models: Sequence[PlacedModel],
     placement: Placement,
     workload: Workload,
     rules: Rules,
     chosen: Flags,
-    finish_s: Floats,
-    group: Ints,
-    busy_s: Floats,
-) -> int:
-    """Fills in the requests that are `chosen` and adds to its groups' device seconds; the number that was met."""
-    homes = [number for number, placed in enumerate(placement.groups) if model.name in placed.models]
-    if not homes or not len(workload):
-        return 0
-    shapes = [placement.groups[number].shape for number in homes]
-    profiles = [profile.generation for shape in shapes if (profile := model.on(shape)) and profile.generation]
+    numbers: list[int],
+    record: _Record,
+) -> None:
+    """Fills in the requests that are `chosen`, and the groups of these numbers."""
+    by_name = {model.name: model for model in models}
+    own, groups = workload.take(chosen), [placement.groups[number] for number in numbers]
+    known = [by_name[name] for name in workload.models]
+    latencies = latencies_of(known, sorted({group.shape for group in groups}), rules)
     outcome = simulate_generation(
-        generation_workload(workload, model),
-        profiles,
+        generation_workload(own, known),
+        [tenants_of(group.shape, [by_name[name] for name in group.models], latencies) for group in groups],
         admission=rules.admission,
         overhead_s=rules.request_overhead_s,
     )
-    finish_s[chosen] = workload.arrival_s + outcome.e2e_s
-    group[chosen] = np.where(outcome.group < 0, -1, np.array(homes, np.int32)[outcome.group])
-    busy_s[homes] += outcome.busy_s * [shape.op for shape in shapes]
-    return int(outcome.is_met.sum())
+    record.finish_s[chosen] = own.arrival_s + outcome.e2e_s
+    record.group[chosen] = np.where(outcome.group < 0, -1, np.array(numbers, np.int32)[outcome.group])
+    record.busy_s[numbers] += outcome.busy_s * [group.shape.op for group in groups]
+    record.met[:] += np.bincount(own.model[outcome.is_met], minlength=len(workload.models))
 
 
 def _arrays(models: Sequence[PlacedModel], placement: Placement, workload: Workload, rules: Rules) -> _Arrays:
