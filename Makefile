@@ -26,9 +26,16 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
 
-install: $(BUILD)/.installed ## Set up .venv, the protobuf code and the C++ kernels; the command is .venv/bin/headway
+install: $(BUILD)/.installed $(BUILD)/.simulator ## Set up .venv, the protobuf code and the C++ kernels; the command is .venv/bin/headway
 	@$(PY) proto/generate.py
 	@$(PY) -m headway.kernels.build
+
+# numba looks at a kernel's own file only: one that calls what has changed would go on with the old code.
+SIMULATOR = services/headway/planner/placement/simulator
+$(BUILD)/.simulator: $(wildcard $(SIMULATOR)/*.py)
+	@mkdir -p $(BUILD)
+	@rm -f $(SIMULATOR)/__pycache__/*.nb[ic]
+	@touch $@
 
 $(BUILD)/uv/bin/uv:
 	@mkdir -p $(BUILD)
