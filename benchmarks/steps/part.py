@@ -11,6 +11,7 @@ from headway.engine.engine import Engine
 from headway.models.linear import Linear
 from headway.models.llama import Llama
 from headway.models.row_linear import RowLinear
+from headway.runner.drawing import Drawing
 from headway.runner.model_runner import ModelRunner
 from headway.runner.sampler import Sampler
 
@@ -40,7 +41,8 @@ _FUNCTIONS: tuple[tuple[object, str, Part], ...] = (
     (RowLinear, "__call__", Part.MATMULS),
     (kernels, "paged_attention", Part.ATTENTION),
     (kernels, "rotate_and_cache", Part.ATTENTION),
-    (Sampler, "sample", Part.SAMPLING),
+    (Sampler, "start", Part.SAMPLING),
+    (Drawing, "finish", Part.SAMPLING),
 )
 
 
