@@ -217,6 +217,7 @@ class ControllerService:
             metrics_endpoint=member.metrics_endpoint if member else "",
             num_restarts=process.num_restarts,
             started_at_s=process.handle.started_at_s if process.handle else 0.0,
+            cores=process.spec.cores,
         )
 
     def _own_status(self) -> ProcessStatus:
