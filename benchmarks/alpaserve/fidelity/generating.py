@@ -83,7 +83,8 @@ def problem_of(plan: ServingPlan) -> PlacementProblem:
 
 async def _measure_overhead(endpoint: str) -> float:
     plan = await profiled_plan(endpoint)
-    return await measure_overhead(problem_of(plan), live_placement(plan, (MODEL,)), endpoint=endpoint)
+    placement = live_placement(plan, (MODEL,))
+    return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, num_together=len(placement.groups))
 
 
 async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> list[Cell]:

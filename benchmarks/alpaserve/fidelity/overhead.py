@@ -20,11 +20,15 @@ _STEP_S = 1e-4
 
 
 async def measure_overhead(
-    problem: PlacementProblem, placement: Placement, *, endpoint: str, text: str = TEXT
+    problem: PlacementProblem, placement: Placement, *, endpoint: str, text: str = TEXT, num_together: int = 1
 ) -> float:
     """Seconds from the client to the group and back, besides the profile's: a high percentile over requests that come
     one after the other, to each model in turn, on a stack where the placement is live. Of a model that generates they
     are prompts of the mean length, and ask for one token.
+
+    Args:
+        num_together: requests that come at once, so that workers compute beside each other as they were profiled; then
+            all are answered before more come.
 
     Raises:
         HeadwayError: a request was not answered.
@@ -33,9 +37,10 @@ async def measure_overhead(
     longest_s = max(
         problem.alone_s(model)[0] if model.generates else problem.latency_s(model) for model in problem.models
     )
+    apart_s = num_together * longest_s + _PAUSE_S
     workload = Workload(
         models=tuple(model.name for model in models),
-        arrival_s=np.linspace(0.0, (longest_s + _PAUSE_S) * (NUM_REQUESTS - 1), NUM_REQUESTS),
+        arrival_s=(np.arange(NUM_REQUESTS) // num_together).astype(np.float64) * apart_s,
         model=number.astype(np.int32),
         slo_s=np.full(NUM_REQUESTS, TIMEOUT_S),
         lengths=_first_tokens(problem, number) if any(model.generates for model in models) else None,

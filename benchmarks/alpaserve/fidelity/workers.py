@@ -98,7 +98,8 @@ def _profile(assignment: Assignment) -> StageProfile:
 
 async def _measure_overhead(endpoint: str) -> float:
     plan = await profiled_plan(endpoint)
-    return await measure_overhead(problem_of(plan), live_placement(plan, MODELS), endpoint=endpoint, text=TEXT)
+    placement = live_placement(plan, MODELS)
+    return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, text=TEXT, num_together=len(MODELS))
 
 
 async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> list[Cell]:
