@@ -136,6 +136,7 @@ def serve_together(
     record: Record,
     bounds: Counts,
     limits: Counts,
+    missed: Counts,
 ) -> bool:
     """Serve all requests; sets their `first_s` and `finish_s`, infinite where they are refused, and their places.
 
@@ -144,10 +145,12 @@ def serve_together(
     Args:
         bounds: requests by which each part of the trace ends; the last is their number.
         limits: misses of requests up to the end of each part beyond which there is no point in going on.
+        missed: filled with the misses that are known when each part ends, or the run.
     """
     part = 0
     for i in range(len(requests.arrival_s)):
         while i == bounds[part]:
+            missed[part:] = record.missed[0]
             if record.missed[0] > limits[part]:
                 return False
             part += 1
@@ -176,6 +179,7 @@ def serve_together(
         else:
             _lease(best, i, places, engines, lines, requests, router, horizons, record)
     _advance(np.inf, places, engines, lines, requests, router, horizons, demand, record)
+    missed[part:] = record.missed[0]
     return True
 
 
