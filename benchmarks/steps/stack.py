@@ -94,5 +94,5 @@ def module_of(process: psutil.Process) -> str:
 def openmp_environment(processes: Sequence[psutil.Process]) -> dict[str, str]:
     """What the stack's worker runs its threads with."""
     (worker,) = (process for process in processes if module_of(process) == WORKER)
-    names = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT", "OMP_PROC_BIND")
+    names = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")
     return {name: value for name, value in worker.environ().items() if name in names}

@@ -22,7 +22,7 @@ def find_compiler() -> str:
             return path
     raise FailedPreconditionError(
         f"No C++ compiler found (looked for {' and '.join(names)}).",
-        hint="Install g++ (Debian, Ubuntu: apt-get install g++), or set CXX to a C++17 compiler with OpenMP.",
+        hint="Install g++ (Debian, Ubuntu: apt-get install g++), or set CXX to a C++17 compiler.",
     )
 
 

@@ -8,14 +8,14 @@ from torch import Tensor
 
 from headway.kernels.library import chosen_isa, load_library
 
-_DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1}  # as in csrc/cpu/abi.h
+_DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}  # as in csrc/cpu/abi.h
 
 # The operand structs of csrc/cpu, field by field: q an integer, P a pointer (0: none), d a double.
 _pack_norm = Struct("2q P Pq Pq P2q d").pack
 _pack_gate = Struct("2q P Pq 2q").pack
 _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
 _pack_packing = Struct("2q2P4q").pack
-_pack_linear = Struct("q P Pq 2P P Pq 5q").pack
+_pack_linear = Struct("2q P Pq 2P P Pq 5q").pack
 _pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
 _pack_merge = Struct("2q P2q P3q 4q").pack
 
@@ -34,7 +34,7 @@ _ATTENTION_FAULTS = {
 
 
 class CpuKernels:
-    """One variant of the library. Threads are torch's: `torch.set_num_threads` governs both."""
+    """One variant of the library. It has threads of its own, as many as `torch.set_num_threads` says."""
 
     def __init__(self, isa: str) -> None:
         self.isa = isa
@@ -239,11 +239,12 @@ class CpuKernels:
 
     def pack_linear(self, weight: Tensor, *, is_gated: bool) -> Tensor:
         out_features, in_features = weight.shape
-        panels = torch.empty(self._packed_size(in_features, out_features, is_gated), dtype=weight.dtype)
+        dtype = _DTYPE_CODES[weight.dtype]
+        panels = torch.empty(self._packed_size(dtype, in_features, out_features, is_gated), dtype=weight.dtype)
         self._pack(
             _pack_packing(
                 torch.get_num_threads(),
-                weight.dtype is torch.int8,
+                dtype,
                 panels.data_ptr(),
                 weight.data_ptr(),
                 weight.stride(0),
@@ -267,10 +268,11 @@ class CpuKernels:
         residual: Tensor | None,
     ) -> Tensor:
         num_rows, in_features = x.shape
-        out = torch.empty((num_rows, out_features // 2 if is_gated else out_features))
+        out = torch.empty((num_rows, out_features // 2 if is_gated else out_features), dtype=x.dtype)
         self._linear(
             _pack_linear(
                 torch.get_num_threads(),
+                _DTYPE_CODES[x.dtype],
                 out.data_ptr(),
                 x.data_ptr(),
                 x.stride(0),

@@ -3,8 +3,6 @@
 import os
 from ctypes import CDLL, c_char_p, c_int64
 
-import torch  # noqa: F401  loaded first, so that its OpenMP runtime is the one that the library finds
-
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.kernels.variants import build_stamp, isa_flags, library_path
 
@@ -40,7 +38,7 @@ def load_library(isa: str) -> CDLL:
         raise FailedPreconditionError(f"{path.name} was built from other sources.", hint=_BUILD_HINT)
     for name in _KERNELS:
         getattr(library, name).argtypes = (c_char_p,)
-    library.headway_packed_size.argtypes = (c_int64, c_int64, c_int64)
+    library.headway_packed_size.argtypes = (c_int64, c_int64, c_int64, c_int64)
     library.headway_packed_size.restype = c_int64
     return library
 

@@ -1,4 +1,4 @@
-"""Linear layers in float32 on the CPU, over weights that are packed once, in float32 or int8."""
+"""Linear layers on the CPU, over weights that are packed once: in float32, bfloat16 or int8."""
 
 from dataclasses import dataclass
 
@@ -8,6 +8,7 @@ from torch import Tensor
 from headway.kernels.cpu import default_kernels
 from headway.kernels.operands import check_matrix, check_vector
 
+DTYPES = frozenset({torch.float32, torch.bfloat16})
 ACTIVATIONS = frozenset({"none", "relu", "silu", "gelu", "gelu_tanh"})
 
 
@@ -16,8 +17,8 @@ class PackedLinear:
     """A weight in the layout of this process's kernels; `pack_linear` makes it.
 
     Attributes:
-        panels: the weights, in an order that a product streams through once; float32 or int8.
-        scales: [out_features] float32 that the products with weights in int8 are multiplied by; None for float32.
+        panels: the weights, in an order that a product streams through once.
+        scales: [out_features] float32 that the products with weights in int8 are multiplied by; None for others.
         is_gated: whether the first half of the output features gates the second.
     """
 
@@ -32,15 +33,16 @@ def pack_linear(weight: Tensor, *, scales: Tensor | None = None, is_gated: bool 
     """Packs a weight; the original is not needed any more.
 
     Args:
-        weight: [out_features, in_features] on the CPU, rows contiguous; int8 if there are scales, else float32.
+        weight: [out_features, in_features] on the CPU, rows contiguous; int8 if there are scales, else float32 or
+            bfloat16.
         scales: [out_features] float32, one for each row of the weight; `quantize` makes both.
         is_gated: the rows hold the gates, then as many features that they gate.
 
     Raises:
         ValueError: the weight has another shape, dtype, layout or device.
     """
-    dtype = torch.float32 if scales is None else torch.int8
-    out_features, in_features = check_matrix("weight", weight, dtypes=frozenset({dtype}))
+    dtypes = DTYPES if scales is None else frozenset({torch.int8})
+    out_features, in_features = check_matrix("weight", weight, dtypes=dtypes)
     if not weight.is_cpu:
         raise ValueError(f"weight must be on the CPU; it is on {weight.device}")
     if scales is not None:
@@ -63,33 +65,33 @@ def linear(
 
     Gated it is `activation(gate) * value`, the halves of y.
 
-    A row's result does not depend on the rows beside it, bit for bit, nor on the number of threads.
+    Sums are float32. A row's result does not depend on the rows beside it, bit for bit, nor on the number of threads.
 
     Args:
-        x: [tokens, in_features] float32, rows contiguous.
+        x: [tokens, in_features], rows contiguous; of the weight's type, or if that is int8 float32 or bfloat16.
         bias: [out_features] float32.
         activation: one of `ACTIVATIONS`.
         residual: as the result, rows contiguous; not with a gated layer.
 
     Returns:
-        A new [tokens, out_features], half as wide if gated.
+        A new [tokens, out_features] of x's type, half as wide if gated.
 
     Raises:
         ValueError: an operand has another shape, dtype, layout or device, or the activation is not known.
     """
-    num_rows, width = check_matrix("x", x)
-    if width != layer.in_features or x.dtype is not torch.float32 or not x.is_cpu:
-        raise ValueError(
-            f"x must be float32 [tokens, {layer.in_features}] on the CPU; it is {x.dtype} {list(x.shape)} on {x.device}"
-        )
+    num_rows, width = check_matrix(
+        "x", x, dtypes=DTYPES if layer.scales is not None else frozenset({layer.panels.dtype})
+    )
+    if width != layer.in_features or not x.is_cpu:
+        raise ValueError(f"x must be [tokens, {layer.in_features}] on the CPU; it is {list(x.shape)} on {x.device}")
     if bias is not None:
         check_vector("bias", bias, layer.out_features, dtype=torch.float32, like=x)
     if activation not in ACTIVATIONS:
         raise ValueError(f"activation must be one of {', '.join(sorted(ACTIVATIONS))}; it is {activation!r}")
     if residual is not None:
-        check_matrix("residual", residual)
-        if layer.is_gated or residual.shape != (num_rows, layer.out_features) or residual.dtype is not torch.float32:
-            raise ValueError(f"residual must be float32 [{num_rows}, {layer.out_features}], of a layer without gate")
+        check_matrix("residual", residual, dtypes=frozenset({x.dtype}))
+        if layer.is_gated or residual.shape != (num_rows, layer.out_features):
+            raise ValueError(f"residual must be [{num_rows}, {layer.out_features}], of a layer without gate")
     return default_kernels().linear(
         x,
         panels=layer.panels,

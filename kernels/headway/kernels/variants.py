@@ -17,12 +17,14 @@ COMMON_FLAGS = (
     "-fno-gnu-unique",  # variants loaded side by side share nothing
     "-fPIC",
     "-shared",
-    "-fopenmp",
+    "-pthread",
     "-Wall",
     "-Wextra",
 )
+_AVX512_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512")
 _X86_FLAGS = {
-    "avx512": ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512"),
+    "avx512_bf16": (*_AVX512_FLAGS, "-mavx512bf16"),
+    "avx512": _AVX512_FLAGS,
     "avx2": ("-mavx2", "-mfma"),
 }
 

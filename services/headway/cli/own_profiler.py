@@ -25,7 +25,7 @@ from headway.store.redis import Database
 _NAMESPACE = "headway"
 _FILE = "profile.json"
 _MEMORY_SHARE = 0.8
-_OPENMP_SPINS = "20000"
+_OPENMP_SPINS = "1000"
 """As of a stack's workers: threads wait for each other by spinning for a short while, then sleep."""
 _START_S = 60.0
 _LOOK_EVERY_S = 0.05

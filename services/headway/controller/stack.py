@@ -12,7 +12,7 @@ SERVICE_KINDS = ("router", "planner", "kvcache", "profiler")
 # Gateway, router and workers share the processor. The scheduler lets a process that wakes up preempt one of lower
 # priority at once, so with this the few microseconds that a token takes through the gateway never wait for a matrix
 # product, while workers still get all the time that nobody else wants.
-_OPENMP_SPINS = "20000"
+_OPENMP_SPINS = "1000"
 _WORKER_NICENESS = 1
 _SERVICE_RUNTIME = {"OMP_NUM_THREADS": "1"}
 _EMULATED_RUNTIME = {"OMP_NUM_THREADS": "1", "MALLOC_ARENA_MAX": "1"}  # many of them on one machine
@@ -95,17 +95,15 @@ def _worker(index: int, deployment: Deployment, settings: ChildSettings) -> Proc
 
 
 def _openmp(workers: WorkerOptions) -> dict[str, str]:
-    """Threads of a step wait for each other by spinning for a short while, then sleep.
+    """PyTorch's threads wait for each other by spinning for a short while, then sleep.
 
-    The default spins for milliseconds, which keeps gateway and router from the cores that they share with a worker
-    and the worker's own threads from running; never spinning costs a wake-up per operator. A lone worker's threads
-    are bound to the cores, so that none is queued behind the other; of several workers each has cores of its own.
+    The default spins for milliseconds, which keeps gateway and router, and the threads of the worker's own kernels,
+    from the cores. No thread is bound to one: the kernels' threads would inherit that. Of several workers each has
+    cores of its own.
     """
     variables = {"OMP_NUM_THREADS": str(workers.num_threads), "OPENBLAS_NUM_THREADS": "1"}
     if workers.num_threads > 1:
         variables["GOMP_SPINCOUNT"] = _OPENMP_SPINS
-        if workers.count == 1:
-            variables["OMP_PROC_BIND"] = "true"
     return variables
 
 

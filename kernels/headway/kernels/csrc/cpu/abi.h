@@ -10,7 +10,7 @@
 
 namespace headway {
 
-constexpr int64_t kFloat32 = 0, kBFloat16 = 1;  // as in cpu.py
+constexpr int64_t kFloat32 = 0, kBFloat16 = 1, kInt8 = 2;  // as in cpu.py
 
 // Calls body(float{}) or body(bfloat16{}).
 template <class Body>
@@ -19,17 +19,6 @@ inline void with_dtype(int64_t dtype, Body body) {
     body(bfloat16{});
   else
     body(float{});
-}
-
-
-// Floats touched below which a second thread costs more than it saves.
-constexpr int64_t kParallelFloats = 16384;
-
-// body(i) for i in [0, n), in equal ranges over at most num_threads threads of the process's OpenMP pool.
-template <class Body>
-inline void parallel_for(int64_t n, int64_t floats_each, int64_t num_threads, Body body) {
-#pragma omp parallel for schedule(static) num_threads(num_threads) if (n * floats_each >= kParallelFloats)
-  for (int64_t i = 0; i < n; ++i) body(i);
 }
 
 // int32 or int64 numbers behind one pointer.

@@ -1,5 +1,6 @@
 // The gate of a gated feed-forward layer.
 #include "abi.h"
+#include "team.h"
 
 namespace headway {
 

@@ -5,6 +5,7 @@
 #include "abi.h"
 #include "attention_problem.h"
 #include "attention_tile.h"
+#include "team.h"
 
 namespace headway {
 namespace {
@@ -33,27 +34,22 @@ void run_attention(const AttentionProblem& problem) {
   const AttentionPlan plan = plan_attention(problem, floats_per_row);
   const std::unique_ptr<float[]> workspace(new float[plan.workspace_floats]);
   const int64_t num_chunks = plan.chunk_ends.size(), num_splits = plan.splits.size(), num_blanks = plan.blanks.size();
-#pragma omp parallel num_threads(problem.num_threads) if (plan.cost * problem.head_dim >= kParallelWork)
-  {
+  const int64_t num_threads = plan.cost * problem.head_dim >= kParallelWork ? problem.num_threads : 1;
+  for_each_task(num_chunks + num_blanks, num_threads, [&](int64_t task) {
     Tiles tiles(problem, thread_scratch(Tiles::scratch_floats(problem)), workspace.get());
-#pragma omp for schedule(static) nowait
-    for (int64_t i = 0; i < num_blanks; ++i) tiles.finish_blank(plan.blanks[i]);
-#pragma omp for schedule(dynamic, 1)
-    for (int64_t i = 0; i < num_chunks; ++i) {
-      const int64_t begin = i == 0 ? 0 : plan.chunk_ends[i - 1];
-      tiles.run(&plan.tiles[begin], plan.tiles.data() + plan.chunk_ends[i]);
-    }
-#pragma omp for schedule(static)
-    for (int64_t i = 0; i < num_splits; ++i) {
-      const auto& [tile, partial, num_partials] = plan.splits[i];
-      float* memory = workspace.get() + partial;
-      Softmax whole(memory, tile.num_rows, problem.head_dim);
-      for (int64_t p = 1; p < num_partials; ++p)
-        whole.merge(Softmax(memory + p * tile.num_rows * floats_per_row, tile.num_rows, problem.head_dim),
-                    tile.num_rows);
-      tiles.finish(tile, whole);
-    }
-  }
+    if (task >= num_chunks) return tiles.finish_blank(plan.blanks[task - num_chunks]);
+    const int64_t begin = task == 0 ? 0 : plan.chunk_ends[task - 1];
+    tiles.run(&plan.tiles[begin], plan.tiles.data() + plan.chunk_ends[task]);
+  });
+  for_each_task(num_splits, num_threads, [&](int64_t task) {
+    const auto& [tile, partial, num_partials] = plan.splits[task];
+    float* memory = workspace.get() + partial;
+    Softmax whole(memory, tile.num_rows, problem.head_dim);
+    for (int64_t p = 1; p < num_partials; ++p)
+      whole.merge(Softmax(memory + p * tile.num_rows * floats_per_row, tile.num_rows, problem.head_dim),
+                  tile.num_rows);
+    Tiles(problem, thread_scratch(Tiles::scratch_floats(problem)), workspace.get()).finish(tile, whole);
+  });
 }
 
 }  // namespace

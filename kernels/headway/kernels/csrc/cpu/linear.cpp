@@ -1,10 +1,11 @@
-// Linear layers in float32, over weights that are packed once into the panels of linear_tile.h: float32, or int8 with
-// one scale for each output feature.
+// Linear layers in float32 and bfloat16, summed in float32, over weights that are packed once into the panels of
+// linear_tile.h: in the layer's type, or int8 with one scale for each output feature.
 #include <algorithm>
 
 #include "abi.h"
 #include "activate.h"
 #include "linear_tile.h"
+#include "team.h"
 
 namespace headway {
 
@@ -21,24 +22,39 @@ inline int64_t count_panels(int64_t out_features, int64_t is_gated) {
   return (output_width(out_features, is_gated) + columns - 1) / columns;
 }
 
+template <class Weight>
+inline int64_t panel_size(int64_t in_features) {
+  constexpr int64_t kStep = kInterleaved<Weight>;
+  return (in_features + kStep - 1) / kStep * kStep * kPanel;
+}
+
+// Calls body(Weight{}).
+template <class Body>
+inline void with_weight_dtype(int64_t dtype, Body body) {
+  if (dtype == kInt8)
+    body(int8_t{});
+  else
+    with_dtype(dtype, body);
+}
+
 struct PackProblem {
   int64_t num_threads;
-  int64_t is_int8;
+  int64_t weight_dtype;
   void* panels;
-  const void* weight;  // [out_features, in_features], as the panels float32 or int8
+  const void* weight;  // [out_features, in_features], of the same type
   int64_t stride;      // elements from one row to the next
   int64_t in_features, out_features, is_gated;
 };
 
 struct LinearProblem {
-  int64_t num_threads;
-  float* out;  // [num_rows, output_width]
-  const float* x;
+  int64_t num_threads, dtype;
+  void* out;  // [num_rows, output_width]
+  const void* x;
   int64_t x_stride;
-  const void* panels;
-  const float* scales;    // [out_features] for panels of int8; null for float32
-  const float* bias;      // [out_features], or null
-  const float* residual;  // as out, or null; not with a gate
+  const void* panels;    // int8 if there are scales, else of the layer's type
+  const float* scales;   // [out_features], or null
+  const float* bias;     // [out_features], or null
+  const void* residual;  // as out, or null; not with a gate
   int64_t residual_stride;
   int64_t num_rows, in_features, out_features, is_gated;
   int64_t activation;  // of the output, or of the gates
@@ -68,53 +84,58 @@ inline Vec finish_sum(const LinearProblem& p, int64_t column, Vec sum, Lanes lan
   return sum;
 }
 
+template <class T>
 inline void finish_plain(const LinearProblem& p, int64_t row, int64_t column, const Vec (&sums)[kPanelVecs]) {
   for (int c = 0; c < kPanelVecs; ++c, column += kLanes)
     write_columns(p.out_features - column, [&](auto lanes) {
       Vec y = activate(p.activation, finish_sum(p, column, sums[c], lanes));
-      if (p.residual) y += load(p.residual + row * p.residual_stride + column, lanes);
-      store(p.out + row * p.out_features + column, y, lanes);
+      if (p.residual) y += load(static_cast<const T*>(p.residual) + row * p.residual_stride + column, lanes);
+      store(static_cast<T*>(p.out) + row * p.out_features + column, y, lanes);
     });
 }
 
+template <class T>
 inline void finish_gated(const LinearProblem& p, int64_t row, int64_t column, const Vec (&sums)[kPanelVecs]) {
   const int64_t width = p.out_features / 2;
   for (int c = 0; c < kPanelVecs / 2; ++c, column += kLanes)
     write_columns(width - column, [&](auto lanes) {
       const Vec gate = finish_sum(p, column, sums[c], lanes);
       const Vec value = finish_sum(p, width + column, sums[c + kPanelVecs / 2], lanes);
-      store(p.out + row * width + column, activate(p.activation, gate) * value, lanes);
+      store(static_cast<T*>(p.out) + row * width + column, activate(p.activation, gate) * value, lanes);
     });
 }
 
 // Rows [first_row, last_row) times one panel, in tiles of about equal height.
-template <class Weight>
+template <class T, class Weight>
 inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_row, int64_t last_row) {
   const int64_t num_rows = last_row - first_row, num_tiles = (num_rows + kTileRows - 1) / kTileRows;
-  const Weight* weights = static_cast<const Weight*>(p.panels) + panel * kPanel * p.in_features;
+  const Weight* weights = static_cast<const Weight*>(p.panels) + panel * panel_size<Weight>(p.in_features);
   const int64_t column = panel * panel_columns(p.is_gated);
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
     const int64_t top = first_row + num_rows * tile / num_tiles, end = first_row + num_rows * (tile + 1) / num_tiles;
-    multiply_rows(end - top, p.x + top * p.x_stride, p.x_stride, weights, p.in_features,
+    multiply_rows(end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, weights, p.in_features,
                   [&](int64_t r, const Vec(&sums)[kPanelVecs]) {
                     if (p.is_gated)
-                      finish_gated(p, top + r, column, sums);
+                      finish_gated<T>(p, top + r, column, sums);
                     else
-                      finish_plain(p, top + r, column, sums);
+                      finish_plain<T>(p, top + r, column, sums);
                   });
   }
 }
 
 template <class Weight>
 inline void pack_panels(const PackProblem& p) {
+  constexpr int64_t kStep = kInterleaved<Weight>;
   const int64_t width = output_width(p.out_features, p.is_gated), columns = panel_columns(p.is_gated);
-  const int64_t num_panels = count_panels(p.out_features, p.is_gated);
-  parallel_for(num_panels, kPanel * p.in_features, p.num_threads, [&](int64_t panel) {
-    Weight* out = static_cast<Weight*>(p.panels) + panel * kPanel * p.in_features;
+  const int64_t num_panels = count_panels(p.out_features, p.is_gated), size = panel_size<Weight>(p.in_features);
+  parallel_for(num_panels, size, p.num_threads, [&](int64_t panel) {
+    Weight* out = static_cast<Weight*>(p.panels) + panel * size;
+    std::fill_n(out, size, Weight{});
     for (int64_t i = 0; i < kPanel; ++i) {
       const int64_t column = panel * columns + i % columns;
+      if (column >= width) continue;
       const Weight* row = static_cast<const Weight*>(p.weight) + (i < columns ? column : width + column) * p.stride;
-      for (int64_t k = 0; k < p.in_features; ++k) out[k * kPanel + i] = column < width ? row[k] : Weight{};
+      for (int64_t k = 0; k < p.in_features; ++k) out[(k - k % kStep) * kPanel + i * kStep + k % kStep] = row[k];
     }
   });
 }
@@ -122,15 +143,17 @@ inline void pack_panels(const PackProblem& p) {
 }  // namespace headway
 
 // Elements that the packed weight takes.
-HEADWAY_API int64_t headway_packed_size(int64_t in_features, int64_t out_features, int64_t is_gated) {
-  return headway::count_panels(out_features, is_gated) * headway::kPanel * in_features;
+HEADWAY_API int64_t headway_packed_size(int64_t weight_dtype, int64_t in_features, int64_t out_features,
+                                        int64_t is_gated) {
+  using namespace headway;
+  int64_t size = 0;
+  with_weight_dtype(weight_dtype, [&](auto weight) { size = panel_size<decltype(weight)>(in_features); });
+  return count_panels(out_features, is_gated) * size;
 }
 
 HEADWAY_API void headway_pack_linear(const headway::PackProblem* problem) {
-  if (problem->is_int8)
-    headway::pack_panels<int8_t>(*problem);
-  else
-    headway::pack_panels<float>(*problem);
+  using namespace headway;
+  with_weight_dtype(problem->weight_dtype, [=](auto weight) { pack_panels<decltype(weight)>(*problem); });
 }
 
 // y = scales * x weight^T + bias. out = activation(y) + residual; gated, with y in halves: out = activation(gate) * value.
@@ -143,17 +166,19 @@ HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
   const int64_t most_panels = std::max<int64_t>(1, kTaskFloats / (kPanel * p.in_features));
   const int64_t task_panels = std::clamp<int64_t>(even_share, 1, most_panels);
   const int64_t num_groups = (num_panels + task_panels - 1) / task_panels;
-#pragma omp parallel for schedule(dynamic) num_threads(p.num_threads) \
-    if (p.num_rows * p.in_features * p.out_features >= kParallelProducts)
-  for (int64_t task = 0; task < num_groups * num_blocks; ++task) {
+  const bool is_parallel = p.num_rows * p.in_features * p.out_features >= kParallelProducts;
+  for_each_task(num_groups * num_blocks, is_parallel ? p.num_threads : 1, [&](int64_t task) {
     // Tasks that follow each other share panels, which are then read from memory once.
     const int64_t group = task / num_blocks, block = task % num_blocks;
     const int64_t first_row = p.num_rows * block / num_blocks, last_row = p.num_rows * (block + 1) / num_blocks;
     const int64_t end = std::min(num_panels, (group + 1) * task_panels);
-    for (int64_t panel = group * task_panels; panel < end; ++panel)
-      if (p.scales)
-        multiply_panel<int8_t>(p, panel, first_row, last_row);
-      else
-        multiply_panel<float>(p, panel, first_row, last_row);
-  }
+    with_dtype(p.dtype, [&](auto type) {
+      using T = decltype(type);
+      for (int64_t panel = group * task_panels; panel < end; ++panel)
+        if (p.scales)
+          multiply_panel<T, int8_t>(p, panel, first_row, last_row);
+        else
+          multiply_panel<T, T>(p, panel, first_row, last_row);
+    });
+  });
 }

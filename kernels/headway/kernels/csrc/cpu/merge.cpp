@@ -1,6 +1,7 @@
 // One attention over keys that lie in several shards, from what each shard made of its own.
 #include "abi.h"
 #include "softmax.h"
+#include "team.h"
 
 namespace headway {
 

@@ -1,6 +1,7 @@
 // RMS normalisation of rows, alone or after adding to the residual stream.
 #include "abi.h"
 #include "rms.h"
+#include "team.h"
 
 namespace headway {
 

@@ -2,6 +2,7 @@
 // and the write into the paged cache.
 #include "abi.h"
 #include "rms.h"
+#include "team.h"
 
 namespace headway {
 

@@ -6,15 +6,14 @@
 #pragma once
 
 #include <fcntl.h>
-#include <linux/futex.h>
 #include <sched.h>
-#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <atomic>
 #include <chrono>
-#include <climits>
 #include <cstdint>
+
+#include "wait.h"
 
 namespace headway {
 
@@ -29,7 +28,6 @@ struct alignas(128) Flag {
   std::atomic<uint32_t> num_sleepers;
   std::atomic<int32_t> core;  // on which the step was published
 };
-static_assert(std::atomic<uint32_t>::is_always_lock_free && sizeof(std::atomic<uint32_t>) == 4, "a futex");
 
 // Fields as collectives.py packs them. The segment is the flags by rank, then two slots for each rank.
 struct Seat {
@@ -46,14 +44,6 @@ struct Absence {
   static Absence late(int64_t rank) { return {static_cast<int>(1 + rank)}; }
   static Absence dead(int64_t rank) { return {static_cast<int>(-1 - rank)}; }
 };
-
-inline void relax_core() {
-#if defined(__x86_64__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 // A rank's view of the segment during one collective.
 class Session {
@@ -77,8 +67,7 @@ class Session {
   void publish() {
     own().core.store(sched_getcpu(), std::memory_order_relaxed);
     own().step.store(step_, std::memory_order_seq_cst);
-    if (own().num_sleepers.load(std::memory_order_seq_cst) > 0)
-      syscall(SYS_futex, &own().step, FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+    if (own().num_sleepers.load(std::memory_order_seq_cst) > 0) wake_all(own().step);
   }
 
   // What another rank has published in this step.
@@ -133,7 +122,7 @@ class Session {
     const uint32_t seen = flag.step.load(std::memory_order_seq_cst);
     if (static_cast<int32_t>(seen - step) < 0) {
       const timespec timeout{0, std::chrono::nanoseconds(kLifeCheck).count()};
-      syscall(SYS_futex, &flag.step, FUTEX_WAIT, seen, &timeout, nullptr, 0);
+      sleep_on(flag.step, seen, &timeout);
     }
     flag.num_sleepers.fetch_sub(1, std::memory_order_seq_cst);
   }

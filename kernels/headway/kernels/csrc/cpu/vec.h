@@ -63,6 +63,15 @@ inline Vec load(const float* p, Full = {}) {
   return v;
 }
 
+inline float widen(float x) { return x; }
+
+inline float widen(bfloat16 x) {
+  const uint32_t bits = uint32_t{x.bits} << 16;
+  float wide;
+  std::memcpy(&wide, &bits, sizeof wide);
+  return wide;
+}
+
 inline Vec widen(HalfVec half) { return reinterpret_cast<Vec>(__builtin_convertvector(half, UintVec) << 16); }
 
 inline Vec load(const bfloat16* p, Full = {}) {
@@ -98,10 +107,14 @@ inline Vec load(const bfloat16* p, Partial part) {
 
 // Rounds to the nearest bfloat16, ties to even; a NaN stays one.
 inline HalfVec narrow(Vec v) {
+#if defined(__AVX512BF16__)
+  return reinterpret_cast<HalfVec>(_mm512_cvtneps_pbh(v));
+#else
   const UintVec bits = reinterpret_cast<UintVec>(v);
   const UintVec rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
   const UintVec quiet_nan = (bits >> 16) | 0x40;
   return __builtin_convertvector(v == v ? rounded : quiet_nan, HalfVec);
+#endif
 }
 
 inline void store(float* p, Vec v, Full = {}) { std::memcpy(p, &v, sizeof v); }
@@ -133,6 +146,18 @@ inline void scatter_row(const From* from, To* to, int64_t stride, int64_t n) {
     for (int64_t k = 0; k < count; ++k) to[(i + k) * stride] = row[k];
   });
 }
+
+// ---- pairs of bfloat16, the first one in the lower half of each lane ------------------------------------------
+
+inline UintVec load_pairs(const bfloat16* p) {
+  UintVec pairs;
+  std::memcpy(&pairs, p, sizeof pairs);
+  return pairs;
+}
+
+inline Vec widen_first(UintVec pairs) { return reinterpret_cast<Vec>(pairs << 16); }
+
+inline Vec widen_second(UintVec pairs) { return reinterpret_cast<Vec>(pairs & 0xffff0000); }
 
 // ---- across lanes -------------------------------------------------------------------------------------------
 
