@@ -59,7 +59,7 @@ lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
 
 $(BUILD)/cuda/.installed: requirements-cuda.lock | $(UV)
 	@mkdir -p $(BUILD)/cuda
-	@echo "Installing nvcc into $(BUILD)/cuda (270 MB on disk) ..."
+	@echo "Installing nvcc into $(BUILD)/cuda (310 MB on disk) ..."
 	@$(UV_RUN) pip install --quiet --python $(PY) --no-deps --target $(BUILD)/cuda --requirement requirements-cuda.lock
 	@touch $@
 

@@ -1,17 +1,25 @@
 """The load generator and the comparison: on two emulated devices, and what their tables say."""
 
 import asyncio
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+from benchmarks.alpaserve.fidelity import generating
 from benchmarks.alpaserve.fidelity.cell import Cell, Pattern, measure
 from benchmarks.alpaserve.fidelity.load import Observed
-from benchmarks.alpaserve.fidelity.patterns import TRACE_FILE, function_trace, patterns
+from benchmarks.alpaserve.fidelity.overhead import answer_overhead, measure_overhead
+from benchmarks.alpaserve.fidelity.patterns import NUM_REQUESTS, TRACE_FILE, duration_of, function_trace, patterns
 from benchmarks.alpaserve.fidelity.placed import write_placement
 from benchmarks.alpaserve.fidelity.report import document, markdown
+from benchmarks.model import BENCHMARK_SPEC, make_tokenizer
 from deploy.demo.alpaserve import MODELS, PLACEMENTS, PROFILES, make_problem
+from deploy.demo.checkpoint import write_checkpoint
 from deploy.demo.stack import running_stack
+from headway.client import AsyncClient
+from headway.client.stack import Stack
+from headway.core.live_placement import live_placement
 from headway.core.placement_plan import PlacementPlan
 from headway.planner.placement.workloads.source import make_workloads
 
@@ -56,6 +64,29 @@ def test_every_request_is_answered_or_refused_and_none_before_it_can_be(cells: l
     assert cell.simulated == 1 - cell.simulated_refused / cell.num_requests
 
 
+async def overhead_of(stack: Stack) -> float:
+    async with AsyncClient(stack.grpc_endpoint) as client:
+        plan = (await client.status()).plan
+    assert plan is not None
+    placement = live_placement(plan, (generating.MODEL,))
+    return await measure_overhead(generating.problem_of(plan), placement, endpoint=stack.grpc_endpoint)
+
+
+def test_the_overhead_of_first_tokens_is_what_they_take_besides_the_model(tmp_path: Path) -> None:
+    write_checkpoint(
+        tmp_path / "chat",
+        spec=BENCHMARK_SPEC,
+        weights={},
+        tokenizer=make_tokenizer(BENCHMARK_SPEC.vocab_size),
+        recipe={},
+    )
+    model = ("--model", f"{generating.MODEL}={tmp_path / 'chat'}")
+    with running_stack(tmp_path / "state", "--emulate", "1xV100-16", *model) as stack:
+        overhead_s = asyncio.run(overhead_of(stack))
+    assert overhead_s > 0
+    assert answer_overhead(overhead_s) == ("--answer-overhead", f"{1000 * overhead_s:.1f}ms")
+
+
 def test_the_table_has_a_row_for_each_cell_and_its_verdict(cells: list[Cell]) -> None:
     lines = markdown(cells).splitlines()
     assert [cell.strip() for cell in lines[0].strip("|").split("|")] == [
@@ -81,6 +112,11 @@ def test_patterns_have_the_rate_and_the_same_times_at_every_scale(plan: Placemen
         assert (2 * tight.slo_s).tolist() == loose.slo_s.tolist()
         assert tight.arrival_s[-1] < 50.0
         assert len(tight) == pytest.approx(2000, rel=0.3)
+
+
+def test_a_row_lasts_until_there_are_enough_requests() -> None:
+    assert duration_of(2.0, at_least_s=25.0) == NUM_REQUESTS / 2
+    assert duration_of(100.0, at_least_s=25.0) == 25.0
 
 
 def test_functions_come_in_bursts_and_few_have_most_invocations() -> None:

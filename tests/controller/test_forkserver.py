@@ -71,6 +71,16 @@ async def test_other_runtimes_have_other_forkservers(program: str, launcher: Loc
     assert len({psutil.Process(handle.pid).ppid() for handle in handles}) == 2
 
 
+async def test_it_is_bound_to_its_cores_whatever_the_one_before_was(
+    program: str, launcher: LocalLauncher, spawned: list[int], until: Any
+) -> None:
+    core = max(os.sched_getaffinity(0))
+    for name, cores, usable in (("a", (core,), {core}), ("b", (), os.sched_getaffinity(0))):
+        spawned.append((await launcher.launch(spec_of(name=name, cores=cores))).pid)
+        await until(lambda name=name: launcher.log_path(name).read_text(), what="its first word")
+        assert os.sched_getaffinity(spawned[-1]) == usable
+
+
 @pytest.mark.parametrize(("arguments", "status"), [(("3",), "Exit status 3"), ((), "Exit status -9")])
 async def test_death_is_seen_with_its_status(
     program: str, launcher: LocalLauncher, until: Any, arguments: tuple[str, ...], status: str

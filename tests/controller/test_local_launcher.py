@@ -97,6 +97,13 @@ async def test_environment_and_niceness_are_set(
     assert psutil.Process(handle.pid).nice() == os.nice(0) + 1
 
 
+async def test_a_process_is_bound_to_its_cores(launcher: LocalLauncher, make_spec: Any, spawned: list[int]) -> None:
+    core = max(os.sched_getaffinity(0))
+    handles = [await launcher.launch(make_spec(name, cores=cores)) for name, cores in (("a", (core,)), ("b", ()))]
+    spawned.extend(handle.pid for handle in handles)
+    assert [os.sched_getaffinity(handle.pid) for handle in handles] == [{core}, os.sched_getaffinity(0)]
+
+
 async def test_logs_are_appended_and_rotated_when_they_are_large(
     launcher: LocalLauncher, make_spec: Any, until: Any
 ) -> None:

@@ -1,14 +1,18 @@
 """The processes of a deployment."""
 
+import os
 from dataclasses import replace
 from typing import Any
 
+import pytest
+
 from headway.controller.machine import Machine, read_machine
 from headway.controller.stack import SERVICE_KINDS, ChildSettings, resolve_workers, wanted_processes
-from headway.core.deployment import Deployment, GatewayOptions, WorkerOptions
+from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
 from headway.core.line import QueuePolicy
 
-MACHINE = Machine(num_cores=8, available_bytes=10_000)
+MACHINE = Machine(num_cores=8, cores=(0, 4, 1, 5, 2, 6, 3, 7), available_bytes=10_000)
+"""Four cores of two hardware threads each."""
 SETTINGS = ChildSettings(
     redis_url="redis://:hunter2@host:1/0", auth_token="sesame", namespace="ns", bind_host="127.0.0.1", advertise_host=""
 )
@@ -97,16 +101,45 @@ def test_open_options_become_even_shares_of_the_machine() -> None:
 
 
 def test_what_the_user_set_stays() -> None:
-    options = WorkerOptions(count=2, num_threads=7, memory_bytes=5)
+    options = WorkerOptions(count=2, num_threads=7, memory_bytes=5, cores=())
     assert resolve_workers(options, machine=MACHINE) == options
 
 
 def test_a_resolved_deployment_stays_as_it_is() -> None:
     resolved = resolve_workers(WorkerOptions(count=3), machine=MACHINE)
-    assert resolve_workers(resolved, machine=Machine(num_cores=1, available_bytes=1)) == resolved
+    assert resolve_workers(resolved, machine=Machine(num_cores=1, cores=(0,), available_bytes=1)) == resolved
+
+
+def test_each_of_several_workers_has_cores_of_its_own(make_model: Any) -> None:
+    workers = resolve_workers(WorkerOptions(count=3, num_threads=2), machine=MACHINE)
+    assert workers.cores == ((0, 4), (1, 5), (2, 6))
+    specs = wanted_processes(make_deployment(make_model, workers=workers), settings=SETTINGS)
+    assert [spec.cores for spec in specs[:4]] == [(0, 4), (1, 5), (2, 6), ()]
+    assert "OMP_PROC_BIND" not in specs[0].runtime, "its places would be those of the process that it is forked from"
+
+
+@pytest.mark.parametrize(
+    "workers",
+    [
+        WorkerOptions(count=3, num_threads=3),
+        WorkerOptions(count=1, num_threads=4),
+        WorkerOptions(count=9),
+        WorkerOptions(count=2, device="cuda"),
+        WorkerOptions(count=2, emulated=(EmulatedDevices(count=2, name="V100", memory_bytes=1),)),
+        WorkerOptions(count=2, cores=()),
+    ],
+)
+def test_who_has_too_few_cores_is_alone_or_does_not_compute_is_not_bound(workers: WorkerOptions) -> None:
+    assert resolve_workers(workers, machine=MACHINE).cores == ()
+
+
+def test_cores_whose_time_a_quota_limits_are_not_ours_alone() -> None:
+    machine = Machine(num_cores=2, cores=MACHINE.cores, available_bytes=1)
+    assert resolve_workers(WorkerOptions(count=2), machine=machine).cores == ()
 
 
 def test_the_machine_has_cores_and_memory() -> None:
     machine = read_machine()
     assert machine.num_cores >= 1
+    assert set(machine.cores) == os.sched_getaffinity(0)
     assert machine.available_bytes > 2**20

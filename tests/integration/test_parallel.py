@@ -44,6 +44,11 @@ def answers(stack: RunningStack) -> dict[str, list[str]]:
         return {name: [answer.result() for answer in found] for name, found in running.items()}
 
 
+def cores_of(pid: int) -> set[int]:
+    """That any thread of the process may run on."""
+    return set().union(*(os.sched_getaffinity(thread.id) for thread in psutil.Process(pid).threads()))
+
+
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path) -> dict[str, list[str]]:
     """What one worker answers."""
@@ -84,6 +89,17 @@ def test_status_tells_who_stands_where(group: RunningStack) -> None:
     assert {worker["num_ranks"] for worker in workers.values()} == {2}
     assert {worker["group_id"] for worker in workers.values()} == {"group-0"}
     assert [load["worker_id"] for load in status["fleet"]["groups"]] == ["worker-0"]
+
+
+def test_ranks_run_on_cores_of_their_own_with_all_their_threads(group: RunningStack) -> None:
+    cores = {worker: cores_of(pid) for worker, pid in worker_pids(group).items()}
+    if len(os.sched_getaffinity(0)) == 1:
+        assert cores["worker-0"] == cores["worker-1"]
+        return
+    assert not cores["worker-0"] & cores["worker-1"]
+    processes = {process["name"]: process.get("cores") for process in group.status()["controller"]["processes"]}
+    assert {name: set(processes[name]) for name in cores} == cores
+    assert "on core" in group.headway("status").stdout
 
 
 @pytest.mark.parametrize("name", ["worker-1", "worker-0"])

@@ -55,6 +55,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         self.plan_id = "plan-1"
         self.law: Callable[[worker_pb2.MeasureStepRequest], float] = step_by_law
         self.num_busy = 0
+        self.wait_s = 0.0  # until a measurement is answered
         self.asked: list[tuple[int, int, int]] = []
         self.on_measure: Callable[[], None] = lambda: None
         self.places: list[tuple[int, int, str]] = []  # among ranks that time collectives
@@ -95,6 +96,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             raise FailedPreconditionError("The worker is serving requests.")
         self.asked.append((request.prefill_tokens, request.num_decodes, request.context_tokens))
         self.on_measure()
+        await asyncio.sleep(self.wait_s)
         return worker_pb2.MeasureStepResponse(step_s=self.law(request))
 
     async def MeasurePrograms(  # noqa: N802
@@ -154,6 +156,7 @@ async def serving(worker: ScriptedWorker, database: Database) -> AsyncIterator[N
         metrics_endpoint="",
         pid=1,
         started_at_s=time.time(),
+        models=(worker.model,) if worker.model else (),
     )
     membership = Membership(database)
     await membership.renew(member)

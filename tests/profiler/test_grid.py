@@ -68,3 +68,9 @@ def test_a_step_with_more_sequences_than_the_engine_runs_does_not_fit() -> None:
     limits = make_limits(max_num_seqs=8)
     assert fits(Point(0, 8, 16), limits)
     assert not fits(Point(16, 8, 16), limits)
+
+
+def test_a_model_without_blocks_takes_a_prompt_and_nothing_else() -> None:
+    limits = WorkerLimits(max_num_seqs=4, max_num_batched_tokens=64, max_model_len=128, num_blocks=0, block_size=0)
+    assert fits(Point(128, 0, 0), limits)
+    assert not any(fits(point, limits) for point in (Point(129, 0, 0), Point(0, 1, 0), Point(8, 0, 8)))

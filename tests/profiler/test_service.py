@@ -14,6 +14,8 @@ from headway.core.model import ModelSpec
 from headway.core.profile import Profile, profile_id
 from headway.profiler.service import ProfilerService, Progress
 from headway.store.documents import Documents
+from headway.store.redis import Database
+from tests.profiler.conftest import ScriptedWorker, serving
 
 
 async def run_profile(service: ProfilerService, spec: ModelSpec, *, force: bool = False) -> list[Progress]:
@@ -45,6 +47,45 @@ async def test_a_group_of_two_has_a_profile_of_its_own(service: ProfilerService,
     assert together.profile is not None
     assert alone is not None
     assert together.profile.profile_id == profile_id(spec, worker.hardware, worker.parallel) != alone.profile_id
+
+
+async def test_neighbours_compute_the_same_steps_meanwhile_where_that_is_asked_for(
+    service: ProfilerService, worker: ScriptedWorker, spec: ModelSpec, database: Database
+) -> None:
+    async with serving(neighbour := ScriptedWorker("worker-1"), database):
+        worker.wait_s = neighbour.wait_s = 0.04
+        await run_profile(service, spec)
+        assert worker.asked
+        assert not neighbour.asked
+        asked, worker.asked = worker.asked, []
+        work = service.profile(spec, worker_id="worker-0", force=True, beside_others=True)
+        profile = [progress async for progress in work][-1].profile
+    assert profile is not None
+    assert set(neighbour.asked) == set(worker.asked) == set(asked)
+
+
+async def test_neighbours_are_left_alone_while_the_worker_has_requests(
+    service: ProfilerService, worker: ScriptedWorker, spec: ModelSpec, database: Database
+) -> None:
+    async with serving(neighbour := ScriptedWorker("worker-1"), database):
+        worker.num_busy, worker.wait_s = 3, 0.04
+        work = service.profile(spec, worker_id="worker-0", force=False, beside_others=True)
+        assert [progress async for progress in work][-1].profile is not None
+        assert len(neighbour.asked) == len(worker.asked)
+
+
+async def test_a_neighbour_that_serves_or_goes_away_delays_nothing(
+    service: ProfilerService, worker: ScriptedWorker, spec: ModelSpec, database: Database
+) -> None:
+    async with serving(neighbour := ScriptedWorker("worker-1"), database):
+        worker.wait_s, neighbour.num_busy = 0.04, 5
+        work = service.profile(spec, worker_id="worker-0", force=False, beside_others=True)
+        async for progress in work:
+            if progress.num_done == 8:
+                assert neighbour.server is not None
+                await neighbour.server.stop(None)
+        assert progress.profile is not None
+    assert 0 < len(neighbour.asked) < len(worker.asked)
 
 
 async def test_a_profile_is_reused_when_nothing_changed(service: ProfilerService, worker: Any, spec: ModelSpec) -> None:

@@ -36,7 +36,7 @@ def main(
     ] = None,
     profiles: Annotated[Path, Option(help="Stage latencies in AlpaServe's format.")] = PROFILES,
     duration_s: Annotated[
-        float, Option(min=1.0, help="Of each scale and pattern; of the language model 0.8 of it.")
+        float, Option(min=1.0, help="Of each scale and pattern; on workers it is longer, until 120 requests came.")
     ] = 25.0,
     name: Annotated[str, Option(help="The result goes to benchmarks/results/NAME.json.")] = "alpaserve-fidelity",
 ) -> None:
@@ -46,7 +46,7 @@ def main(
         "emulated": partial(measure_emulated, profiles.resolve(), duration_s=duration_s),
         "shared": partial(measure_sharing, profiles.resolve(), duration_s=duration_s),
         **{layout: partial(measure_workers, layout, duration_s=duration_s) for layout in LAYOUTS},
-        "language model": partial(measure_generating, duration_s=0.8 * duration_s),
+        "language model": partial(measure_generating, duration_s=duration_s),
     }
     if unknown := sorted(set(only or ()) - settings.keys()):
         typer.echo(f"There is no setting '{unknown[0]}'; there are {', '.join(settings)}.", err=True)

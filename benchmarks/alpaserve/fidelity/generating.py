@@ -6,7 +6,8 @@ from pathlib import Path
 
 from benchmarks.alpaserve.fidelity.cell import Cell, measure
 from benchmarks.alpaserve.fidelity.live_plan import profiled_plan
-from benchmarks.alpaserve.fidelity.patterns import patterns
+from benchmarks.alpaserve.fidelity.overhead import answer_overhead, measure_overhead
+from benchmarks.alpaserve.fidelity.patterns import duration_of, patterns
 from benchmarks.model import BENCHMARK_SPEC, make_benchmark_model
 from deploy.demo.stack import running_stack
 from headway.core.catalogue.figure import Provenance
@@ -33,24 +34,27 @@ wide one waits for memory, which both workers share and no placement knows of.""
 LOAD = 0.35
 """Of what the two workers can do together with full batches."""
 SLO_SCALES = (2.0, 4.0, 8.0)
-PROMPT, OUTPUT = TokenLengths(mean=96.0, cv=0.6), TokenLengths(mean=24.0, cv=0.6)
+PROMPT, OUTPUT = TokenLengths(mean=512.0, cv=0.6), TokenLengths(mean=36.0, cv=0.6)
 MAX_NUM_SEQS = 8
 _DEVICE = "CPU"
 
 
 def measure_generating(directory: Path, *, duration_s: float) -> list[Cell]:
-    """Each scale and pattern for so long, on two replicas; the stack's state goes into the directory.
+    """Each scale and pattern for so long, on two replicas, after the overhead of first tokens on others like them; the
+    stack's state goes into the directory.
 
     Raises:
         CalledProcessError: a `headway` command failed, which has said why.
         HeadwayError: a request was neither answered nor refused; the model was not profiled in time.
     """
-    limits = ("--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "1024")
+    limits = ("--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "2048")
     # Every row asks the same prompts, and the simulator has no prefix cache.
     flags = ("--workers", "2", "--threads", "1", "--no-prefix-cache", *limits)
-    model = make_benchmark_model(directory / MODEL, spec=SPEC)
-    with running_stack(directory / "state", *flags, "--model", f"{MODEL}={model}") as stack:
-        return asyncio.run(_measure(stack.grpc_endpoint, duration_s=duration_s))
+    model = ("--model", f"{MODEL}={make_benchmark_model(directory / MODEL, spec=SPEC)}")
+    with running_stack(directory / "state", *flags, *model) as stack:
+        overhead_s = asyncio.run(_measure_overhead(stack.grpc_endpoint))
+    with running_stack(directory / "state", *flags, *model, *answer_overhead(overhead_s)) as stack:
+        return asyncio.run(_measure(stack.grpc_endpoint, duration_s=duration_s, overhead_s=overhead_s))
 
 
 def problem_of(plan: ServingPlan) -> PlacementProblem:
@@ -77,17 +81,26 @@ def problem_of(plan: ServingPlan) -> PlacementProblem:
     )
 
 
-async def _measure(endpoint: str, *, duration_s: float) -> list[Cell]:
+async def _measure_overhead(endpoint: str) -> float:
+    plan = await profiled_plan(endpoint)
+    placement = live_placement(plan, (MODEL,))
+    return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, num_together=len(placement.groups))
+
+
+async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> list[Cell]:
     plan = await profiled_plan(endpoint)
     problem = problem_of(plan)
     ttft_s, tpot_s = problem.alone_s(problem.models[0])
     print(f"\nalone a first token takes {ttft_s * 1000:.0f} ms, a further one {tpot_s * 1000:.1f} ms", flush=True)
     busy_s = sum(generation_profile_of(plan.assignments[0]).full_stage_s(PROMPT.mean, OUTPUT.mean))
+    rate = LOAD * len(plan.assignments) / busy_s
+    duration_s = duration_of(rate, at_least_s=duration_s)
     return await measure(
         problem,
         live_placement(plan, (MODEL,)),
-        patterns=patterns(LOAD * len(plan.assignments) / busy_s, duration_s=duration_s),
+        patterns=patterns(rate, duration_s=duration_s),
         slo_scales=SLO_SCALES,
         duration_s=duration_s,
         endpoint=endpoint,
+        answer_overhead_s=overhead_s,
     )

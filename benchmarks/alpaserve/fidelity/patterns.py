@@ -7,6 +7,8 @@ import numpy as np
 from benchmarks.alpaserve.fidelity.cell import SEED, Pattern
 
 TRACE_FILE = "functions.csv"
+NUM_REQUESTS = 120
+"""Of a row, about, where it is not given more time than they take."""
 _NUM_FUNCTIONS = 120
 _SKEW = 1.2
 _BURST_S, _PAUSE_S = 2.0, 10.0
@@ -21,6 +23,11 @@ def patterns(rate: float, *, duration_s: float) -> tuple[Pattern, ...]:
         Pattern(name="power law, CV 2", spec=f"powerlaw:rate={rate:g},alpha=0.7,cv=2", files={}),
         Pattern(name="functions", spec=f"azure:{TRACE_FILE}", files={TRACE_FILE: trace}),
     )
+
+
+def duration_of(rate: float, *, at_least_s: float) -> float:
+    """Seconds in which about `NUM_REQUESTS` arrive."""
+    return max(at_least_s, NUM_REQUESTS / rate)
 
 
 def function_trace(rate: float, *, duration_s: float) -> bytes:

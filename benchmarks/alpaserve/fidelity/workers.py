@@ -11,7 +11,7 @@ from transformers import BertConfig, BertModel
 from benchmarks.alpaserve.fidelity.cell import Cell, measure
 from benchmarks.alpaserve.fidelity.live_plan import profiled_plan
 from benchmarks.alpaserve.fidelity.overhead import answer_overhead, measure_overhead
-from benchmarks.alpaserve.fidelity.patterns import patterns
+from benchmarks.alpaserve.fidelity.patterns import duration_of, patterns
 from deploy.demo.stack import running_stack
 from headway.core.catalogue.figure import Provenance
 from headway.core.live_placement import live_placement
@@ -49,15 +49,15 @@ def measure_workers(layout: str, directory: Path, *, duration_s: float) -> list[
 
 
 def write_bert(directory: Path, *, seed: int) -> None:
-    """4 layers, 1024 wide, random weights; its words are those of `TEXT`. So slow that what client and services take of
-    the same processor for each answer matters less."""
+    """12 layers, 1024 wide, random weights; its words are those of `TEXT`. So slow that what client and services take
+    of the same processor for each answer matters less."""
     directory.mkdir(parents=True)
     words = {word: number for number, word in enumerate(["[PAD]", "[UNK]", *TEXT.split()])}
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(words),
         hidden_size=1024,
-        num_hidden_layers=4,
+        num_hidden_layers=12,
         num_attention_heads=16,
         intermediate_size=4096,
         max_position_embeddings=2 * NUM_TOKENS,
@@ -98,7 +98,8 @@ def _profile(assignment: Assignment) -> StageProfile:
 
 async def _measure_overhead(endpoint: str) -> float:
     plan = await profiled_plan(endpoint)
-    return await measure_overhead(problem_of(plan), live_placement(plan, MODELS), endpoint=endpoint, text=TEXT)
+    placement = live_placement(plan, MODELS)
+    return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, text=TEXT, num_together=len(MODELS))
 
 
 async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> list[Cell]:
@@ -106,10 +107,12 @@ async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> li
     problem = problem_of(plan)
     latency_s = max(problem.latency_s(model) for model in problem.models)
     print(f"\nan answer alone takes {latency_s * 1000:.0f} ms", flush=True)
+    rate = LOAD * len(MODELS) / latency_s
+    duration_s = duration_of(rate, at_least_s=duration_s)
     return await measure(
         problem,
         live_placement(plan, MODELS),
-        patterns=patterns(LOAD * len(MODELS) / latency_s, duration_s=duration_s),
+        patterns=patterns(rate, duration_s=duration_s),
         slo_scales=SLO_SCALES,
         duration_s=duration_s,
         endpoint=endpoint,

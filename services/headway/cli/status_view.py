@@ -64,12 +64,14 @@ def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | Non
     table = _table("worker", "group", "model", "state", "running", "waiting", "KV in use")
     table.add_column("hardware")
     loads = {(load.worker_id, load.model): load for load in fleet.groups}
+    cores = {process.name: process.cores for process in controller.processes}
     for worker in controller.workers:
         hardware = worker.hardware
         described = "-"
         if hardware is not None:
             threads = "" if hardware.is_emulated else f", {hardware.num_threads} threads"
-            described = f"{hardware.label}{threads}, {format_bytes(hardware.memory_bytes)}"
+            bound = f" on {_cores(own)}" if (own := cores.get(worker.worker_id)) else ""
+            described = f"{hardware.label}{threads}{bound}, {format_bytes(hardware.memory_bytes)}"
         for number, model in enumerate(worker.models or (worker.model,)):
             load = loads.get((worker.worker_id, model))
             names = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")
@@ -89,6 +91,14 @@ def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:
         part = rank_text(assignment, assignment.worker_ids.index(worker.worker_id))
     rank = f"rank {worker.rank} of {worker.num_ranks}"
     return f"{worker.group_id} ({rank}{', ' if part else ''}{part})"
+
+
+def _cores(cores: tuple[int, ...]) -> str:
+    """'core 0', 'cores 0-3' or 'cores 0 2'."""
+    first, last = min(cores), max(cores)
+    if len(cores) == 1:
+        return f"core {first}"
+    return f"cores {first}-{last}" if last - first + 1 == len(cores) else f"cores {' '.join(map(str, cores))}"
 
 
 def _processes(controller: ControllerStatus, *, now_s: float) -> Table:

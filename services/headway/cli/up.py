@@ -30,6 +30,7 @@ def up(
     model: options.Models,
     workers: options.Workers = None,
     threads: options.Threads = 0,
+    no_bind_cores: options.NoBindCores = False,
     memory: options.Memory = None,
     device: options.Device = "cpu",
     emulate: options.Emulate = None,
@@ -106,6 +107,7 @@ def up(
             device=device,
             num_threads=threads,
             memory_bytes=memory or 0,
+            cores=() if no_bind_cores else None,
         )
     else:
         worker_options = WorkerOptions(

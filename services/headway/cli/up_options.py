@@ -46,6 +46,14 @@ StageProfiles: TypeAlias = Annotated[
     ),
 ]
 Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
+NoBindCores: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--no-bind-cores",
+        help="Let workers run on any core. Default: of several on the CPU each has cores of its own, if there are "
+        "enough.",
+    ),
+]
 Memory: TypeAlias = Annotated[
     int | None,
     typer.Option(parser=parse_bytes, metavar="SIZE", help="What each worker may use, e.g. 2GiB. Default: a share."),

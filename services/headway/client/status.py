@@ -25,6 +25,7 @@ class ProcessStatus:
         kind: 'router', 'worker', ...
         state: 'starting', 'ready', 'restarting', 'draining' or 'stopped'.
         started_at_s: seconds since 1970.
+        cores: of the machine, that it is bound to; () for none.
     """
 
     name: str
@@ -35,6 +36,7 @@ class ProcessStatus:
     metrics_endpoint: str = ""
     num_restarts: int = 0
     started_at_s: float = 0.0
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

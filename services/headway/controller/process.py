@@ -19,6 +19,7 @@ class ProcessSpec:
         preload: modules that processes of the same runtime load once and share: it is forked from a process that has
             them. Without any it is started from nothing.
         niceness: how far it stands back for others when the processor is busy.
+        cores: of the machine, that it is bound to; () for none.
     """
 
     name: str
@@ -28,11 +29,12 @@ class ProcessSpec:
     runtime: dict[str, str] = field(default_factory=dict)
     preload: tuple[str, ...] = ()
     niceness: int = 0
+    cores: tuple[int, ...] = ()
 
     @property
     def fingerprint(self) -> str:
         """Changes when the process would have to be started anew. It tells nothing of the environment's secrets."""
-        text = json.dumps([self.command, sorted((self.environment | self.runtime).items()), self.niceness])
+        text = json.dumps([self.command, sorted((self.environment | self.runtime).items()), self.niceness, self.cores])
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 

@@ -177,7 +177,12 @@ class ControllerService:
             profile = profile_id(model.spec, worker.hardware, assignment.parallel)
             if assignment.prediction.profile_id or profile in done:
                 continue
-            await self._profiler.profile(model.spec, worker_id=worker.worker_id, model=model.name)
+            await self._profiler.profile(
+                model.spec,
+                worker_id=worker.worker_id,
+                model=model.name,
+                beside_others=bool(self._deployment.workers.cores),  # else they would take turns on the cores
+            )
             done.add(profile)
             await self._desired.refresh()
             return  # the plan is another one now
@@ -217,6 +222,7 @@ class ControllerService:
             metrics_endpoint=member.metrics_endpoint if member else "",
             num_restarts=process.num_restarts,
             started_at_s=process.handle.started_at_s if process.handle else 0.0,
+            cores=process.spec.cores,
         )
 
     def _own_status(self) -> ProcessStatus:

@@ -42,11 +42,23 @@ def resolve_workers(options: WorkerOptions, *, machine: Machine) -> WorkerOption
     memory_bytes = options.memory_bytes
     if memory_bytes == 0 and options.device == "cpu":
         memory_bytes = int(_MEMORY_SHARE * machine.available_bytes) // options.count
+    num_threads = options.num_threads or max(1, machine.num_cores // options.count)
     return replace(
         options,
-        num_threads=options.num_threads or max(1, machine.num_cores // options.count),
+        num_threads=num_threads,
         memory_bytes=memory_bytes or _ALL_OF_THE_GPU_BYTES,
+        cores=_shares(options, num_threads, machine) if options.cores is None else options.cores,
     )
+
+
+def _shares(options: WorkerOptions, num_threads: int, machine: Machine) -> tuple[tuple[int, ...], ...]:
+    """Cores of each worker's own, as many for each; none where they are too few, or not the machine's alone."""
+    if options.device != "cpu" or options.emulated or options.count == 1:
+        return ()
+    if options.count * num_threads > machine.num_cores or machine.num_cores < len(machine.cores):
+        return ()
+    share = len(machine.cores) // options.count
+    return tuple(machine.cores[index * share : (index + 1) * share] for index in range(options.count))
 
 
 def wanted_processes(deployment: Deployment, *, settings: ChildSettings) -> tuple[ProcessSpec, ...]:
@@ -78,6 +90,7 @@ def _worker(index: int, deployment: Deployment, settings: ChildSettings) -> Proc
         runtime=_EMULATED_RUNTIME if emulated else _openmp(workers),
         preload=("headway.worker.__main__", f"headway.worker.{'emulated' if emulated else 'computed'}_loading"),
         niceness=0 if emulated else _WORKER_NICENESS,  # it computes nothing, and must wake up in time
+        cores=workers.cores[index] if workers.cores else (),
     )
 
 
@@ -85,7 +98,8 @@ def _openmp(workers: WorkerOptions) -> dict[str, str]:
     """PyTorch's threads wait for each other by spinning for a short while, then sleep.
 
     The default spins for milliseconds, which keeps gateway and router, and the threads of the worker's own kernels,
-    from the cores. None is bound to one: the kernels' threads would inherit that.
+    from the cores. No thread is bound to one: the kernels' threads would inherit that. Of several workers each has
+    cores of its own.
     """
     variables = {"OMP_NUM_THREADS": str(workers.num_threads), "OPENBLAS_NUM_THREADS": "1"}
     if workers.num_threads > 1:

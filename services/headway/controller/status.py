@@ -13,7 +13,7 @@ _MOST_NAMED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessStatus:
-    """One process; `state` is 'starting', 'ready', 'restarting', 'draining' or 'stopped'."""
+    """One process, bound to `cores`, if any; `state` is 'starting', 'ready', 'restarting', 'draining' or 'stopped'."""
 
     name: str
     kind: str
@@ -23,6 +23,7 @@ class ProcessStatus:
     metrics_endpoint: str = ""
     num_restarts: int = 0
     started_at_s: float = 0.0
+    cores: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -46,6 +46,8 @@ class WorkerOptions:
         device: 'cpu' or 'cuda'.
         num_threads: compute threads of each; 0 shares the machine's cores evenly.
         memory_bytes: what each may use; 0 shares the machine's available memory.
+        cores: of the machine, that each worker is bound to, by worker; () for none: they run where there is room. None
+            gives each its share where there are several that compute on the CPU, and cores enough for their threads.
         emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
 
@@ -53,6 +55,7 @@ class WorkerOptions:
     device: str = "cpu"
     num_threads: int = 0
     memory_bytes: int = 0
+    cores: tuple[tuple[int, ...], ...] | None = None
     emulated: tuple[EmulatedDevices, ...] = ()
 
     def emulated_by(self, index: int) -> EmulatedDevices | None:

@@ -84,7 +84,9 @@ def _encoder_grid(limits: WorkerLimits) -> Grid:
 
 
 def fits(point: Point, limits: WorkerLimits) -> bool:
-    """Whether one step can hold the point's sequences."""
+    """Whether one step can hold the point's sequences; a model without blocks takes one prompt."""
+    if limits.num_blocks == 0:
+        return point.num_decodes == point.context_tokens == 0 < point.prefill_tokens <= limits.max_model_len
     prompt_len, decode_len = point.context_tokens + point.prefill_tokens, point.context_tokens + 1
     num_prompts = int(point.prefill_tokens > 0)
     longest = max(prompt_len * num_prompts, decode_len * int(point.num_decodes > 0))

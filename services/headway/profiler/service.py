@@ -3,6 +3,7 @@
 import logging
 import time
 from collections.abc import AsyncGenerator
+from contextlib import AsyncExitStack
 from dataclasses import dataclass
 
 from headway.core.cluster import Hardware
@@ -14,8 +15,9 @@ from headway.observe.metrics import PROFILE_STEPS
 from headway.profiler.fit import fit_latency
 from headway.profiler.grid import Grid, Point, choose_grid
 from headway.profiler.machines import Machines
-from headway.profiler.measure import measure_point
-from headway.profiler.worker import Worker, dial_worker
+from headway.profiler.measure import Bench, measure_point
+from headway.profiler.neighbours import AccompaniedBench, dial_neighbours
+from headway.profiler.worker import dial_worker
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
 
@@ -54,7 +56,7 @@ class ProfilerService:
         self._partial: dict[str, _Measured] = {}
 
     async def profile(
-        self, spec: ModelSpec, *, worker_id: str, force: bool, model: str = ""
+        self, spec: ModelSpec, *, worker_id: str, force: bool, model: str = "", beside_others: bool = False
     ) -> AsyncGenerator[Progress, None]:
         """Yields after every point, and at last the profile.
 
@@ -62,6 +64,7 @@ class ProfilerService:
             spec: of the model that the worker has loaded.
             model: which of the worker's models it is; '' for its only one.
             force: measure anew even though a profile is stored.
+            beside_others: the other workers of its machine compute as well meanwhile, where they have no requests.
 
         Raises:
             NotFoundError: there is no such worker.
@@ -71,6 +74,7 @@ class ProfilerService:
         async with (
             dial_worker(self._peers, worker_id, model=model) as worker,
             self._machines.lock(worker.machine),
+            AsyncExitStack() as stack,
         ):
             loaded = await worker.describe()
             name = profile_id(spec, loaded.hardware, loaded.parallel)
@@ -83,7 +87,11 @@ class ProfilerService:
                 self._partial.pop(name, None)
             grid = choose_grid(await worker.limits())
             measured = self._partial.setdefault(name, {})
-            async for num_done, num_total in self._measure(worker, grid, measured, worker_id=worker_id):
+            bench: Bench = worker
+            if beside_others:
+                neighbours = await stack.enter_async_context(dial_neighbours(self._peers, worker_id))
+                bench = AccompaniedBench(worker, neighbours)
+            async for num_done, num_total in self._measure(bench, grid, measured, worker_id=worker_id):
                 yield Progress(num_done=num_done, num_total=num_total)
             if await worker.describe() != loaded:
                 del self._partial[name]
@@ -112,7 +120,7 @@ class ProfilerService:
         return sorted(await self._profiles.all(), key=lambda profile: -profile.created_at_s)
 
     async def _measure(
-        self, worker: Worker, grid: Grid, measured: _Measured, *, worker_id: str
+        self, bench: Bench, grid: Grid, measured: _Measured, *, worker_id: str
     ) -> AsyncGenerator[tuple[int, int], None]:
         """Fills `measured` with the grid's points; yields how many are done, of how many, after each.
 
@@ -124,17 +132,17 @@ class ProfilerService:
             for number, point in enumerate(grid.points, start=(num_rounds - 1) * num_points + 1):
                 known = measured.get(point)
                 if known is None or num_rounds > 1:
-                    again = await self._measure_point(worker, point, worker_id, number - 1, num_rounds * num_points)
+                    again = await self._measure_point(bench, point, worker_id, number - 1, num_rounds * num_points)
                     measured[point] = min(known or again, again, key=lambda measurement: measurement.step_s)
                 yield number, num_rounds * num_points
             if _fit(grid, measured).relative_error <= _GOOD_ERROR:
                 return
 
     async def _measure_point(
-        self, worker: Worker, point: Point, worker_id: str, num_done: int, num_total: int
+        self, bench: Bench, point: Point, worker_id: str, num_done: int, num_total: int
     ) -> StepMeasurement:
         try:
-            step_s = await measure_point(worker, point, patience_s=self._patience_s)
+            step_s = await measure_point(bench, point, patience_s=self._patience_s)
         except UnavailableError as error:
             raise UnavailableError(
                 f"Profiling {worker_id} stopped after {num_done} of {num_total} points: {error.message}",

@@ -44,7 +44,13 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
         self, request: profiler_pb2.ProfileModelRequest, context: Context
     ) -> AsyncIterator[profiler_pb2.ProfileModelResponse]:
         spec = from_pb(request.spec, ModelSpec)
-        work = self._service.profile(spec, worker_id=request.worker_id, force=request.force, model=request.model)
+        work = self._service.profile(
+            spec,
+            worker_id=request.worker_id,
+            force=request.force,
+            model=request.model,
+            beside_others=request.beside_others,
+        )
         async with aclosing(work):
             async for progress in work:
                 yield _progress_to_pb(progress)

@@ -80,7 +80,7 @@ class DecodeStep:
     def run_with(self, kernels: CudaKernels) -> tuple[Tensor, Tensor]:
         """What a library of its own makes of the step, unchecked."""
         self.table.load(self.rows)
-        out, lse = torch.full(self.q.shape, torch.nan), torch.full(self.q.shape[:2], torch.nan)
+        out, lse = self._room()
         kernels.decode_attention(
             self.q,
             k_cache=self.k_cache,
@@ -106,8 +106,7 @@ class DecodeStep:
 
     def attend(self) -> tuple[Tensor, Tensor]:
         """As `run`, with the plan that the table holds."""
-        out = torch.full(self.q.shape, torch.nan, device=self.device)
-        lse = torch.full(self.q.shape[:2], torch.nan, device=self.device)
+        out, lse = self._room()
         decode_attention(
             self.q,
             k_cache=self.k_cache,
@@ -123,6 +122,10 @@ class DecodeStep:
             lse=lse,
         )
         return out, lse
+
+    def _room(self) -> tuple[Tensor, Tensor]:
+        shape = self.q.shape
+        return (torch.full(size, torch.nan, device=self.device) for size in (shape, shape[:2]))  # type: ignore[return-value]
 
     @property
     def scale(self) -> float:

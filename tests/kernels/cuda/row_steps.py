@@ -11,6 +11,8 @@ from headway.kernels.cuda.kernels import CudaKernels
 from headway.runner.draw import draw_tokens, token_weights, uniforms
 from headway.runner.truncation import truncate
 
+CPU = torch.device("cpu")
+
 
 @dataclass(frozen=True)
 class NormStep:
@@ -18,9 +20,9 @@ class NormStep:
     weight: Tensor
 
     @classmethod
-    def of(cls, width: int, dtype: torch.dtype) -> "NormStep":
-        generator = torch.Generator().manual_seed(0)
-        return cls(torch.randn(2, width, generator=generator).to(dtype), torch.ones(width, dtype=dtype))
+    def of(cls, width: int, dtype: torch.dtype, device: torch.device = CPU) -> "NormStep":
+        x = torch.randn(2, width, generator=torch.Generator().manual_seed(0))
+        return cls(x.to(device, dtype), torch.ones(width, dtype=dtype, device=device))
 
     def run_with(self, kernels: CudaKernels) -> tuple[Tensor, ...]:
         out = torch.empty_like(self.x)
@@ -37,18 +39,20 @@ class NormStep:
 class SampleStep:
     logits: Tensor
     params: list[SamplingParams]
+    device: torch.device = CPU
 
     @classmethod
-    def of(cls, vocab_size: int, params: list[SamplingParams]) -> "SampleStep":
-        return cls(torch.randn(len(params), vocab_size, generator=torch.Generator().manual_seed(0)), params)
+    def of(cls, vocab_size: int, params: list[SamplingParams], device: torch.device = CPU) -> "SampleStep":
+        return cls(torch.randn(len(params), vocab_size, generator=torch.Generator().manual_seed(0)), params, device)
 
     def run_with(self, kernels: CudaKernels) -> tuple[Tensor, ...]:
-        out = torch.empty(len(self.params), dtype=torch.int64)
-        kernels.sample_tokens(self.logits, **columns_of(self.params, self.positions), out=out)
+        out = torch.empty(len(self.params), dtype=torch.int64, device=self.device)
+        columns = {name: column.to(self.device) for name, column in columns_of(self.params, self.positions).items()}
+        kernels.sample_tokens(self.logits.to(self.device), **columns, out=out)
         return (out,)
 
     def check(self, *results: Tensor) -> None:
-        assert torch.equal(results[0], sampled_on_the_cpu(self.logits, self.params, self.positions))
+        assert torch.equal(results[0].cpu(), sampled_on_the_cpu(self.logits, self.params, self.positions))
 
     @property
     def positions(self) -> list[int]:

@@ -1,4 +1,4 @@
-"""Runs every kernel of a library that was compiled with sanitizers: `python -m tests.kernels.cuda.sanitized PATH`.
+"""Runs every kernel of a library under a sanitizer: `python -m tests.kernels.cuda.sanitized PATH [DEVICE]`.
 
 The library is called directly: under AddressSanitizer torch's operators take half a minute to be imported, and the
 tests' own framework some seconds. A fault ends the process; results are compared as in the tests.
@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from headway.core.request import SamplingParams
 from headway.kernels.cuda.kernels import CudaKernels
@@ -18,35 +19,42 @@ from tests.kernels.cuda.row_steps import NormStep, SampleStep
 RANDOM_SCHEDULE = 20
 
 
-def write_and_copy(kernels: CudaKernels, dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
-    q, k, v = torch.randn(7, 9, 80).to(dtype).split((5, 2, 2), dim=1)
-    caches = [torch.zeros(4, 2, 8, 80).to(cache_dtype) for _ in range(2)]
-    slots, positions, cos_sin = torch.tensor([3, 9, -1, 31, 0, 17, 16]), torch.arange(7), torch.randn(7, 32)
-    norms = (torch.ones(80, dtype=dtype), None)
+def write_and_copy(kernels: CudaKernels, device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
+    q, k, v = torch.randn(7, 9, 80).to(device, dtype).split((5, 2, 2), dim=1)
+    caches = [torch.zeros(4, 2, 8, 80).to(device, cache_dtype) for _ in range(2)]
+    slots, positions = torch.tensor([3, 9, -1, 31, 0, 17, 16]).to(device), torch.arange(7, device=device)
+    cos_sin, norms = torch.randn(7, 32).to(device), (torch.ones(80, dtype=dtype, device=device), None)
     kernels.rotate_and_cache(q, k, v, *caches, slots, positions, cos_sin, *norms, 1e-5, 1.0, 1.0)
     kernels.rotate(q, k, positions, cos_sin, *norms, 1e-5)
-    planes, host_planes = torch.randint(255, (6, 4, 320)).byte(), torch.zeros(3, 6, 320).byte()
-    kernels.copy_blocks(planes, torch.tensor([[0, 3], [1, 2]]))
+    planes, host_planes = torch.randint(255, (6, 4, 320)).byte().to(device), pinned_on(device, (3, 6, 320))
+    kernels.copy_blocks(planes, torch.tensor([[0, 3], [1, 2]]).to(device))
     kernels.swap_blocks(planes, host_planes, torch.tensor([[3, 2]]), is_out=True)
     kernels.swap_blocks(planes, host_planes, torch.tensor([[2, 1]]), is_out=False)
     assert torch.equal(planes[:, 1], planes[:, 3])
-    gate_up = torch.randn(3, 400).to(dtype)
-    kernels.silu_mul(gate_up, torch.empty(3, 200, dtype=dtype))
+    gate_up = torch.randn(3, 400).to(device, dtype)
+    kernels.silu_mul(gate_up, torch.empty(3, 200, dtype=dtype, device=device))
+
+
+def pinned_on(device: torch.device, shape: tuple[int, ...]) -> Tensor:
+    """Host memory that the device can reach."""
+    return torch.zeros(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
 
 def main() -> None:
-    kernels = CudaKernels(Path(sys.argv[1]))
-    kernels.set_schedule(RANDOM_SCHEDULE)
+    path, *names = sys.argv[1:]
+    kernels, device = CudaKernels(Path(path)), torch.device(*names or ["cpu"])
+    if device.type == "cpu":
+        kernels.set_schedule(RANDOM_SCHEDULE)
     steps = [
-        *(DecodeStep(case) for case in CASES),
-        *(PrefillStep(case) for case in PREFILL_CASES),
-        *(NormStep.of(600, dtype) for dtype in (F32, BF16, F16)),
-        SampleStep.of(1500, [SamplingParams(top_k=7, top_p=0.9, seed=seed) for seed in range(4)]),
+        *(DecodeStep(case, device) for case in CASES),
+        *(PrefillStep(case, device) for case in PREFILL_CASES),
+        *(NormStep.of(600, dtype, device) for dtype in (F32, BF16, F16)),
+        SampleStep.of(1500, [SamplingParams(top_k=7, top_p=0.9, seed=seed) for seed in range(4)], device),
     ]
     for step in steps:
         step.check(*step.run_with(kernels))
     for dtype, cache_dtype in ((F32, F32), (F32, FP8), (BF16, BF16), (F16, F16)):
-        write_and_copy(kernels, dtype, cache_dtype)
+        write_and_copy(kernels, device, dtype, cache_dtype)
 
 
 if __name__ == "__main__":

@@ -342,4 +342,7 @@ def test_what_misses_too_much_is_given_up_early() -> None:
     kept = simulate_as_far(workload, tenants, bounds=bounds, limits=misses)
     assert kept is not None
     assert kept.is_met.tolist() == whole.is_met.tolist()
-    assert simulate_as_far(workload, tenants, bounds=bounds, limits=np.array([5, 400])) is None
+    missed = np.zeros(2, np.int64)
+    assert simulate_as_far(workload, tenants, bounds=bounds, limits=np.array([5, 400]), missed=missed) is None
+    assert 5 < missed[0] <= misses[0]
+    assert missed[1] == missed[0]

@@ -200,6 +200,22 @@ def test_what_is_simulated_in_parts_adds_up_to_the_whole(rules: Rules) -> None:
     assert changed > 3
 
 
+def test_what_was_given_up_is_simulated_again_only_where_it_might_be_kept() -> None:
+    problem = make(traffic(), Rules.SERVING)
+    groups = ((0, 0b011), (0, 0b100))
+    judge = Judge(problem)
+    (first, _), whole = judge.split(groups), stand(Judge(problem), groups)
+    misses = whole.components[0].misses
+    early = misses.copy()
+    early[3] -= 1
+    assert misses[3] > 0
+    assert judge.weigh(first, early) is None
+    assert judge.weigh(first, early - 1) is None
+    assert judge.evaluations == 1
+    assert judge.weigh(first, misses) is not None
+    assert judge.evaluations == 2
+
+
 def test_groups_that_share_no_model_are_apart() -> None:
     judge = Judge(make(traffic(), Rules.SERVING))
     parts = judge.split([(0, 0b001), (0, 0b010), (0, 0b011), (1, 0b100), (0, 0)])

@@ -3,6 +3,7 @@
 import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -106,7 +107,8 @@ class EncoderRunner:
         return self.start(sequences, ready_s=-math.inf).finish()
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
-        """Seconds that a step with one sequence of `prefill_tokens` takes, once the same step has run before.
+        """Seconds that a step with one sequence of `prefill_tokens` takes, once the same step has run before. In a
+        pipeline they are those of one among others: all stages have something to do.
 
         Raises:
             InvalidArgumentError: decodes or a context are asked for, which an encoder has not.
@@ -116,11 +118,18 @@ class EncoderRunner:
                 f"A step of an encoder is one sequence of 1 to {self.spec.max_position} tokens, without context.",
                 field="prefill_tokens",
             )
-        token_ids = tuple(index % self.spec.vocab_size for index in range(prefill_tokens))
-        self.execute([InferSequence(token_ids=token_ids)])
+        sequence = InferSequence(token_ids=tuple(index % self.spec.vocab_size for index in range(prefill_tokens)))
+        num_stages = self._group.parallel.pp
+        flights = deque(self.start([sequence], ready_s=-math.inf) for _ in range(num_stages))
+        flights.popleft().finish()
         started_s = time.perf_counter()
-        self.execute([InferSequence(token_ids=token_ids)])
-        return time.perf_counter() - started_s
+        for _ in range(num_stages):
+            flights.append(self.start([sequence], ready_s=-math.inf))
+            flights.popleft().finish()
+        duration_s = time.perf_counter() - started_s
+        while flights:
+            flights.popleft().finish()
+        return duration_s
 
     def close(self) -> None:
         """Waits for what is under way, and has the group's other ranks drop the model, or with its last one go."""

@@ -14,14 +14,15 @@ from headway.kernels.cuda.resources import BUDGETS, parse_report, write_budgets
 from headway.kernels.cuda.sources import ARCHITECTURES, GPU_LIBRARY, GPU_REPORT, NVCC_FLAGS, SOURCES, gpu_stamp, units
 
 
-def find_nvcc() -> str:
-    """$CUDA_HOME/bin/nvcc, else nvcc on the PATH.
-
-    Raises:
-        FailedPreconditionError: there is none.
-    """
+def find_tool(name: str) -> str | None:
+    """The program of that name in $CUDA_HOME/bin, else on the PATH."""
     home = os.environ.get("CUDA_HOME")
-    path = (shutil.which("nvcc", path=str(Path(home) / "bin")) if home else None) or shutil.which("nvcc")
+    return (shutil.which(name, path=str(Path(home) / "bin")) if home else None) or shutil.which(name)
+
+
+def find_nvcc() -> str:
+    """The CUDA compiler; raises FailedPreconditionError where there is none."""
+    path = find_tool("nvcc")
     if path is None:
         raise FailedPreconditionError(
             "No nvcc found, in $CUDA_HOME/bin or on the PATH.",

@@ -20,10 +20,10 @@ class ProfilerClient:
         async with calling(self._peers, endpoint, profiler_pb2_grpc.ProfilerServiceStub) as stub:
             await stub.ImportProfiles(request, timeout=_IMPORT_TIMEOUT_S, metadata=self._peers.metadata)
 
-    async def profile(self, spec: ModelSpec, *, worker_id: str, model: str) -> None:
-        """Returns when the profile of the model on the worker's hardware is stored."""
+    async def profile(self, spec: ModelSpec, *, worker_id: str, model: str, beside_others: bool) -> None:
+        """Returns when the profile of the model on the worker's hardware is stored; see `ProfileModelRequest`."""
         request = profiler_pb2.ProfileModelRequest(
-            spec=to_pb(spec, common_pb2.ModelSpec), worker_id=worker_id, model=model
+            spec=to_pb(spec, common_pb2.ModelSpec), worker_id=worker_id, model=model, beside_others=beside_others
         )
         endpoint = endpoint_of(self._peers, "profiler")
         async with calling(self._peers, endpoint, profiler_pb2_grpc.ProfilerServiceStub) as stub:

@@ -119,6 +119,7 @@ def _fork(server: Forkserver, spec: ProcessSpec, log_path: Path) -> subprocess.P
         environment=os.environ | spec.environment | spec.runtime,
         log_path=str(log_path),
         niceness=spec.niceness,
+        cores=spec.cores,
     )
     try:
         return _Forked(server, server.fork(order))
@@ -137,9 +138,11 @@ def _start(spec: ProcessSpec, log_path: Path) -> subprocess.Popen[bytes]:
             env=os.environ | spec.environment | spec.runtime,
             start_new_session=True,
         )
-    if spec.niceness:
-        with suppress(ProcessLookupError):  # before it has threads: each inherits from the one that starts it
+    with suppress(ProcessLookupError):  # before it has threads: each inherits from the one that starts it
+        if spec.niceness:
             os.setpriority(os.PRIO_PROCESS, child.pid, os.nice(0) + spec.niceness)
+        if spec.cores:
+            os.sched_setaffinity(child.pid, spec.cores)
     return child
 
 

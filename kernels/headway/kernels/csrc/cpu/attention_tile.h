@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cmath>
+#include <cstring>
 #include <type_traits>
 
 #include "abi.h"
@@ -117,10 +118,12 @@ class TileAttention {
     const bool reads_in_place = can_read_in_place(tile);
     do {
       advance(tile, following);
-      if (reads_in_place)
+      if (!reads_in_place)
+        attend_tile(tile, packed(), softmax);
+      else if (problem_.block_size % kLanes == 0)
         attend_tile(tile, in_place(), softmax);
       else
-        attend_tile(tile, packed(), softmax);
+        attend_tile(tile, gathered(), softmax);
       prefetch_.rest();
     } while (current_->start + kTileKeys < end);
     for (int64_t r = 0; r < tile.num_rows; ++r) softmax.sum[r] = sum(load(lane_sums_ + r * kLanes));
@@ -150,10 +153,12 @@ class TileAttention {
     prefetch_ = Prefetch<Cache>(*next_, problem_);
   }
 
-  // Whole registers of the cache can be loaded where they lie; what must be widened, only if no later rows want it too.
+  // Values can be loaded where they lie, and keys where a block has whole registers of them or after they were laid side
+  // by side; what must be widened, only if no later rows want it too.
   bool can_read_in_place(const RowTile& tile) const {
-    const bool has_whole_registers = problem_.block_size % kLanes == 0 && problem_.head_dim % kLanes == 0;
-    return has_whole_registers && (std::is_same_v<Cache, float> || tile.num_rows <= kMaxRows);
+    const bool has_fitting_blocks = problem_.block_size % kLanes == 0 || kLanes % problem_.block_size == 0;
+    return has_fitting_blocks && problem_.head_dim % kLanes == 0 &&
+           (std::is_same_v<Cache, float> || tile.num_rows <= kMaxRows);
   }
 
   Source<Cache> in_place() const {
@@ -161,15 +166,49 @@ class TileAttention {
     source.key_stride = problem_.block_size;
     for (int p = 0; p < current_->num_pieces; ++p) {
       const auto& piece = current_->pieces[p];
-      const int end = piece.begin + piece.count;
-      for (int c = piece.begin / kLanes; c * kLanes < end; ++c)
+      for (int c = piece.begin / kLanes; c * kLanes < piece.begin + piece.count; ++c)
         source.key_columns[c] = piece.key + (c * kLanes - piece.begin);
-      for (int n = piece.begin; n < end; ++n)
-        source.value_rows[n] = piece.value + (n - piece.begin) * problem_.head_dim;
     }
     const int begin = current_->first / kLanes;
     std::fill_n(source.key_columns, begin, source.key_columns[begin]);
+    point_to_values(source);
     return source;
+  }
+
+  void point_to_values(Source<Cache>& source) const {
+    for (int p = 0; p < current_->num_pieces; ++p) {
+      const auto& piece = current_->pieces[p];
+      for (int n = 0; n < piece.count; ++n)
+        source.value_rows[piece.begin + n] = piece.value + n * problem_.head_dim;
+    }
+  }
+
+  // The keys of blocks that are narrower than a register, side by side in the scratch memory.
+  Source<Cache> gathered() {
+    Source<Cache> source;
+    auto* keys = reinterpret_cast<Cache*>(keys_);
+    source.key_stride = kTileKeys;
+    for (int c = 0; c < kTileKeys / kLanes; ++c) source.key_columns[c] = keys + c * kLanes;
+    gather_blocks<kLanes / 2>(keys);
+    point_to_values(source);
+    return source;
+  }
+
+  // Of `kBlock` tokens, or fewer. All of a block is copied, whichever of its keys are attended to.
+  template <int kBlock>
+  void gather_blocks(Cache* keys) {
+    if constexpr (kBlock > 1)
+      if (problem_.block_size < kBlock) return gather_blocks<kBlock / 2>(keys);
+    for (int p = 0; p < current_->num_pieces; ++p) {
+      const auto& piece = current_->pieces[p];
+      const int slot = piece.begin % kBlock;
+      const Cache* from = piece.key - slot;
+      Cache* to = keys + piece.begin - slot;
+      for (int64_t i = 0; i < problem_.head_dim; ++i) {
+        if (i % (kTileKeys / kBlock) == 0) prefetch_.some(4);
+        std::memcpy(to + i * kTileKeys, from + i * kBlock, kBlock * sizeof(Cache));
+      }
+    }
   }
 
   // Copies of both as float32 in the scratch memory, values padded to whole registers.

@@ -52,13 +52,13 @@ def serve(orders: socket.socket, deaths: socket.socket) -> Order | None:
         orders.send(str(pid).encode())
 
 
-def become(order: Order, *, cpus: set[int]) -> None:
+def become(order: Order, *, usable: set[int]) -> None:
     """Runs the order's module as the process's own program."""
     os.setsid()
     with Path(order.log_path).open("ab") as log, Path(os.devnull).open("rb") as nothing:
         for descriptor, file in ((0, nothing), (1, log), (2, log)):
             os.dup2(file.fileno(), descriptor)
-    os.sched_setaffinity(0, cpus)  # OpenMP has bound the thread that loaded it
+    os.sched_setaffinity(0, order.cores or usable)  # OpenMP has bound the thread that loaded it
     if order.niceness:
         os.nice(order.niceness)
     setproctitle(" ".join(order.command))  # which goes by the environment that the process was started with
@@ -89,4 +89,4 @@ if __name__ == "__main__":
     usable = os.sched_getaffinity(0)
     received = serve(*(socket.socket(fileno=int(number)) for number in sys.argv[1:3]))
     if received is not None:
-        become(received, cpus=usable)
+        become(received, usable=usable)

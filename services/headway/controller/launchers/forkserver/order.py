@@ -18,6 +18,7 @@ class Order:
         environment: all of it.
         log_path: that its output is appended to.
         niceness: how far it stands back for others when the processor is busy.
+        cores: of the machine, that it is bound to; () for all that the forkserver may use.
     """
 
     preload: tuple[str, ...]
@@ -25,6 +26,7 @@ class Order:
     environment: Mapping[str, str]
     log_path: str
     niceness: int = 0
+    cores: tuple[int, ...] = ()
 
     def to_bytes(self) -> bytes:
         return json.dumps(asdict(self)).encode()
@@ -32,4 +34,4 @@ class Order:
     @classmethod
     def from_bytes(cls, message: bytes) -> "Order":
         fields = json.loads(message)
-        return cls(**fields | {"preload": tuple(fields["preload"]), "command": tuple(fields["command"])})
+        return cls(**fields | {name: tuple(fields[name]) for name in ("preload", "command", "cores")})

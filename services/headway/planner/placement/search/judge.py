@@ -79,6 +79,7 @@ class Judge:
         cuts = np.linspace(0, len(workload), NUM_PARTS + 1)[1:].astype(np.int64)
         self._cut_s = workload.arrival_s[cuts[:-1] - 1] if len(workload) >= NUM_PARTS else np.empty(0)
         self._known: dict[Groups, Component] = {}
+        self._least: dict[Groups, NDArray[np.int64]] = {}
         self._parts: dict[int, _Part] = {}
         self._cached_requests = 0
         self._slack_cost = SLACK_WEIGHT / self._typical_slo_s()
@@ -106,10 +107,13 @@ class Judge:
         """Simulate one component; None where it misses more than `limits` allows by the end of a part of the trace."""
         known = self._known.get(groups)
         if known is None:
-            known = self._simulate(groups, limits)
-            if known is None:
+            if limits is not None and groups in self._least and (self._least[groups] > limits).any():
                 return None
-            self._known[groups] = known
+            found = self._simulate(groups, self._no_limits if limits is None else limits)
+            if not isinstance(found, Component):
+                self._least[groups] = found
+                return None
+            known = self._known[groups] = found
         return None if limits is not None and known.misses[-1] > limits[-1] else known
 
     def missing(self, models: int) -> NDArray[np.int64]:
@@ -123,7 +127,8 @@ class Judge:
         limits[-1] = misses[-1]
         return limits
 
-    def _simulate(self, groups: Groups, limits: NDArray[np.int64] | None) -> Component | None:
+    def _simulate(self, groups: Groups, limits: NDArray[np.int64]) -> Component | NDArray[np.int64]:
+        """What they are worth; where they were given up, what they miss at least up to the end of each part."""
         problem, rules, latencies = self.problem, self.problem.rules, self.problem.latencies
         mask = 0
         for _, models in groups:
@@ -166,12 +171,13 @@ class Judge:
             rules.dispatch is Dispatch.EARLIEST_FINISH,
             rules.admission,
             part.bounds,
-            self._no_limits if limits is None else limits,
+            limits,
             NO_FLOATS,
             NO_INTS,
         )
         if misses[-1] < 0:
-            return None
+            least: NDArray[np.int64] = np.maximum.accumulate(misses)
+            return least
         return Component(groups, misses, met, served, float(latency_s @ self._slack_cost))
 
     def _generate(
@@ -179,23 +185,23 @@ class Judge:
         groups: Groups,
         workload: GenerationWorkload,
         bounds: NDArray[np.int64],
-        limits: NDArray[np.int64] | None,
-    ) -> Component | None:
+        limits: NDArray[np.int64],
+    ) -> Component | NDArray[np.int64]:
         """Where a model generates."""
         problem, num_models = self.problem, self.problem.num_models
+        least = np.zeros(NUM_PARTS, np.int64)
         outcome = simulate_as_far(
             workload,
             [problem.tenants(group) for group in groups],
             admission=problem.rules.admission,
             overhead_s=problem.rules.request_overhead_s,
             bounds=bounds,
-            limits=self._no_limits if limits is None else limits,
+            limits=limits,
+            missed=least,
         )
         if outcome is None:
-            return None
+            return least
         misses = np.concatenate([[0], np.cumsum(~outcome.is_met)])[bounds]
-        if limits is not None and (misses > limits).any():
-            return None
         is_served = outcome.group >= 0
         model, ttft_s = workload.model[is_served], outcome.ttft_s[is_served]
         served = np.zeros((len(groups), num_models), np.int64)

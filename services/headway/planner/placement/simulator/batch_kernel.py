@@ -7,6 +7,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from headway.planner.placement.simulator.borrowing import borrowing
 from headway.planner.placement.simulator.kernel import Flags, Floats, Ints, index_replicas
 
 NONE = -1
@@ -23,7 +24,7 @@ Record = tuple[Floats, Ints, NDArray[np.int64], Floats]
 """Finish and group of each request (or empty), requests met by model, seconds of work by group."""
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def push(request: int, g: int, m: int, queues: Queues) -> None:
     first, last, after, model_first, model_last, model_after, waits = queues
     waits[request] = True
@@ -40,7 +41,7 @@ def push(request: int, g: int, m: int, queues: Queues) -> None:
     model_last[g, m] = request
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def oldest(g: int, queues: Queues) -> int:
     """The request that has waited longest in a group, or NONE."""
     first, _, after, _, _, _, waits = queues
@@ -49,7 +50,7 @@ def oldest(g: int, queues: Queues) -> int:
     return int(first[g])
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def finish_at(start_s: float, clocks: Floats, stage_s: Floats) -> float:
     """When a batch that starts now, or once the first stage is free, leaves the last stage."""
     time_s = start_s
@@ -58,7 +59,7 @@ def finish_at(start_s: float, clocks: Floats, stage_s: Floats) -> float:
     return time_s
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def batch_size_of(
     head: int, start_s: float, clocks: Floats, batch_s: Floats, overhead_s: float, requests: Requests, queues: Queues
 ) -> int:
@@ -74,7 +75,7 @@ def batch_size_of(
     return size
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def advance(
     g: int,
     until_s: float,

@@ -8,8 +8,8 @@ of leases. Of models that answer in one pass no two requests are batched.
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headway.planner.placement.simulator.borrowing import borrowing
 from headway.planner.placement.simulator.engine_kernel import begin_step, end_step, has_work, submit
 from headway.planner.placement.simulator.engine_state import (
     BASE,
@@ -124,7 +124,7 @@ def make_router(latency: Floats, *, num_groups: int, num_models: int, num_reques
     )
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def serve_together(
     places: Places,
     engines: Engines,
@@ -136,6 +136,7 @@ def serve_together(
     record: Record,
     bounds: Counts,
     limits: Counts,
+    missed: Counts,
 ) -> bool:
     """Serve all requests; sets their `first_s` and `finish_s`, infinite where they are refused, and their places.
 
@@ -144,10 +145,12 @@ def serve_together(
     Args:
         bounds: requests by which each part of the trace ends; the last is their number.
         limits: misses of requests up to the end of each part beyond which there is no point in going on.
+        missed: filled with the misses that are known when each part ends, or the run.
     """
     part = 0
     for i in range(len(requests.arrival_s)):
         while i == bounds[part]:
+            missed[part:] = record.missed[0]
             if record.missed[0] > limits[part]:
                 return False
             part += 1
@@ -176,10 +179,11 @@ def serve_together(
         else:
             _lease(best, i, places, engines, lines, requests, router, horizons, record)
     _advance(np.inf, places, engines, lines, requests, router, horizons, demand, record)
+    missed[part:] = record.missed[0]
     return True
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _lease(
     p: int,
     i: int,
@@ -209,7 +213,7 @@ def _lease(
         record.next_s[g] = min(record.next_s[g], start_s(g, lines, requests.arrival_s))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _release(
     p: int,
     i: int,
@@ -237,7 +241,7 @@ def _release(
         leave(g, i, now_s, is_complete, horizons)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
     until_s: float,
     places: Places,
@@ -281,7 +285,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
         record.next_s[g] = _next_s(g, places.start, engines.end_s, lines, requests.arrival_s, requests.finish_s)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _next_s(g: int, first: Counts, end_s: Floats, lines: Lines, arrival_s: Floats, finish_s: Floats) -> float:
     """When something happens next in a group."""
     next_s = min(start_s(g, lines, arrival_s), answer_s(g, lines, finish_s))
@@ -290,7 +294,7 @@ def _next_s(g: int, first: Counts, end_s: Floats, lines: Lines, arrival_s: Float
     return next_s
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _pass(
     g: int,
     now_s: float,
@@ -323,7 +327,7 @@ def _pass(
     return False
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _note(i: int, requests: Requests, demand: Demand, record: Record) -> None:
     """Whether a request that has ended kept its bounds."""
     m = demand.model[i]
@@ -336,7 +340,7 @@ def _note(i: int, requests: Requests, demand: Demand, record: Record) -> None:
     record.missed[0] += not is_met
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _report(p: int, engines: Engines, requests: Requests, router: Router) -> None:
     num_running = engines.num_running[p]
     router.running[p] = num_running
@@ -352,7 +356,7 @@ def _report(p: int, engines: Engines, requests: Requests, router: Router) -> Non
     router.context[p] = context
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _unreported(p: int, places: Places, requests: Requests, router: Router) -> tuple[int, int]:
     """Sequences and their tokens that were leased and are in no report."""
     num_missing = router.num_leases[p] - router.sequences[p]
@@ -366,7 +370,7 @@ def _unreported(p: int, places: Places, requests: Requests, router: Router) -> t
     return num_new, new_tokens
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _others_s(p: int, places: Places, engines: Engines, requests: Requests, router: Router, with_passes: bool) -> float:  # noqa: FBT001
     """What a step of each other model on the group takes that has something to do."""
     g, others_s = places.group[p], 0.0
@@ -390,7 +394,7 @@ def _others_s(p: int, places: Places, engines: Engines, requests: Requests, rout
     return others_s
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _foresee_pass(
     p: int,
     i: int,
@@ -409,7 +413,7 @@ def _foresee_pass(
     return done_s + demand.overhead_s - now_s + others_s, done_s - now_s + others_s
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _foresee(
     p: int, i: int, places: Places, engines: Engines, requests: Requests, router: Router, demand: Demand
 ) -> tuple[float, float, float, float]:

@@ -6,8 +6,8 @@ as many batches as may be under way, which stand in the group's line, and ends w
 """
 
 import numpy as np
-from numba import njit
 
+from headway.planner.placement.simulator.borrowing import borrowing
 from headway.planner.placement.simulator.engine_state import (
     BLOCK_SIZE,
     CONTEXTS,
@@ -26,7 +26,7 @@ from headway.planner.placement.simulator.engine_state import (
 from headway.planner.placement.simulator.line_kernel import admit
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def submit(p: int, i: int, engines: Engines, requests: Requests) -> None:
     """Request i waits at place p, behind all others."""
     if engines.first_waiting[p] == NONE:
@@ -37,12 +37,12 @@ def submit(p: int, i: int, engines: Engines, requests: Requests) -> None:
     engines.num_waiting[p] += 1
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def has_work(p: int, engines: Engines) -> bool:
     return bool(engines.num_running[p] + engines.num_back[p] + engines.num_waiting[p])
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def begin_step(p: int, now_s: float, engines: Engines, lines: Lines, requests: Requests) -> None:
     """Make up as many batches as may be under way, and stand them in line."""
     g = engines.group[p]
@@ -68,7 +68,7 @@ def begin_step(p: int, now_s: float, engines: Engines, lines: Lines, requests: R
     engines.pending[p] = pending
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def end_step(p: int, engines: Engines, requests: Requests) -> int:
     """Book what the oldest batch brought; the number of requests that have ended, whose `finish_s` is now set."""
     now_s, slot = engines.end_s[p], engines.oldest[p]
@@ -102,7 +102,7 @@ def end_step(p: int, engines: Engines, requests: Requests) -> int:
     return num_ended
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _max_shares(p: int, num_waiting: int, engines: Engines, requests: Requests) -> int:
     """Shares of a batch, so that all batches are equal."""
     num_batches, max_seqs = engines.num_stages[p], engines.limits[p, SEQS]
@@ -119,7 +119,7 @@ def _max_shares(p: int, num_waiting: int, engines: Engines, requests: Requests) 
     return int(min(-(-num_shares // num_batches), -(-num_free // num_left)))
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _make_batch(p: int, engines: Engines, requests: Requests) -> bool:  # noqa: C901, PLR0912, PLR0915 - one step of a scheduler, whose parts share ten variables
     """Schedule a batch; False if there is nothing to schedule."""
     limits, running = engines.limits[p], engines.running[p]

@@ -111,6 +111,7 @@ def simulate_as_far(
     overhead_s: float = 0.0,
     bounds: Counts | None = None,
     limits: Counts | None = None,
+    missed: Counts | None = None,
 ) -> GenerationOutcome | None:
     """As the router dispatches and the workers' schedulers have it, step by step: without prefix cache, swapping and
     drafts. A request that is longer than one of its model's groups takes is refused, as at the gateway.
@@ -121,6 +122,8 @@ def simulate_as_far(
         overhead_s: added to each first token and each whole answer; holds no device.
         bounds: requests by which each part of the trace ends, int64 [num_parts]; the last is their number.
         limits: misses up to the end of each part beyond which it is given up: None is returned then.
+        missed: filled with what is known by the end of each part to have missed; from where it is given up on with the
+            same, int64 [num_parts].
 
     Raises:
         InvalidArgumentError: the workload is empty, out of order or has a request without tokens.
@@ -131,7 +134,7 @@ def simulate_as_far(
     plane = _plane(workload, groups, tenants, admission=admission, overhead_s=overhead_s)
     if bounds is None or limits is None:
         bounds, limits = np.array([count]), np.array([count])
-    if not serve_together(*plane, bounds, limits):
+    if not serve_together(*plane, bounds, limits, np.zeros_like(bounds) if missed is None else missed):
         return None
     requests, served_by = plane.requests, plane.record.served_by
     is_generated = np.isin(workload.model, plane.places.model[plane.places.generates])

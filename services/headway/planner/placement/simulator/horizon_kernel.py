@@ -6,8 +6,8 @@ Nobody is batched and nobody overtakes, so that each lease has a known way from 
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headway.planner.placement.simulator.borrowing import borrowing
 from headway.planner.placement.simulator.engine_state import NONE, Counts
 from headway.planner.placement.simulator.kernel import Floats
 
@@ -36,7 +36,7 @@ def make_horizons(num_groups: int, max_stages: int, num_requests: int) -> Horizo
     )
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def look(g: int, now_s: float, horizons: Horizons) -> None:
     """An answer that is overdue holds up all behind it."""
     first = horizons.first[g]
@@ -44,7 +44,7 @@ def look(g: int, now_s: float, horizons: Horizons) -> None:
         _shift(g, now_s - horizons.due_s[first], horizons)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def foresee_answer(g: int, now_s: float, stage_s: Floats, num_stages: int, horizons: Horizons) -> float:
     """When a request would be answered that came now."""
     look(g, now_s, horizons)
@@ -54,7 +54,7 @@ def foresee_answer(g: int, now_s: float, stage_s: Floats, num_stages: int, horiz
     return time_s
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def enter(g: int, i: int, now_s: float, stage_s: Floats, num_stages: int, horizons: Horizons) -> None:
     """Request i was leased to the group."""
     look(g, now_s, horizons)
@@ -72,7 +72,7 @@ def enter(g: int, i: int, now_s: float, stage_s: Floats, num_stages: int, horizo
     horizons.last[g] = i
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def leave(g: int, i: int, now_s: float, is_complete: bool, horizons: Horizons) -> None:  # noqa: FBT001
     """The lease of request i ended."""
     look(g, now_s, horizons)
@@ -91,10 +91,11 @@ def leave(g: int, i: int, now_s: float, is_complete: bool, horizons: Horizons) -
         horizons.free_s[g] = -np.inf
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def _shift(g: int, by_s: float, horizons: Horizons) -> None:
     if by_s:
-        horizons.free_s[g] += by_s
+        for stage in range(horizons.free_s.shape[1]):
+            horizons.free_s[g, stage] += by_s
         i = horizons.first[g]
         while i != NONE:
             horizons.due_s[i] += by_s

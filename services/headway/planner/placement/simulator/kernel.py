@@ -8,6 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from headway.planner.placement.simulator.borrowing import borrowing
+
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int32]
 Flags = NDArray[np.bool_]
@@ -33,7 +35,7 @@ def index_replicas(members: Flags) -> tuple[Ints, Ints]:
     return start, group
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def finish_of(arrival_s: float, clocks: Floats, stage_s: Floats, num_stages: int) -> float:
     """When the last stage would be done with a request that arrives now."""
     time_s = arrival_s
@@ -42,7 +44,7 @@ def finish_of(arrival_s: float, clocks: Floats, stage_s: Floats, num_stages: int
     return time_s
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def choose(
     arrival_s: float,
     first: int,

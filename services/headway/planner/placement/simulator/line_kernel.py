@@ -6,8 +6,8 @@ request is in line that came before that.
 """
 
 import numpy as np
-from numba import njit
 
+from headway.planner.placement.simulator.borrowing import borrowing
 from headway.planner.placement.simulator.engine_state import (
     BASE,
     CONTEXT,
@@ -26,7 +26,7 @@ from headway.planner.placement.simulator.engine_state import (
 from headway.planner.placement.simulator.kernel import Floats
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def admit(g: int, engines: Engines, lines: Lines, arrival_s: Floats) -> None:
     """Let the batches in that no request in line came before."""
     first = lines.first[g]
@@ -52,7 +52,7 @@ def admit(g: int, engines: Engines, lines: Lines, arrival_s: Floats) -> None:
             engines.end_s[p] = time_s
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def stand(g: int, i: int, lines: Lines, requests: Requests) -> None:
     """Request i, which is answered in one pass, stands in line."""
     requests.after[i] = NONE
@@ -63,14 +63,14 @@ def stand(g: int, i: int, lines: Lines, requests: Requests) -> None:
     lines.last[g] = i
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def start_s(g: int, lines: Lines, arrival_s: Floats) -> float:
     """When the next request in line enters; infinite for none."""
     first = lines.first[g]
     return max(arrival_s[first], lines.free_s[g, 0]) if first != NONE else np.inf
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def start(g: int, stage_s: Floats, deadline_s: float, engines: Engines, lines: Lines, requests: Requests) -> bool:
     """The next request in line enters, and its `finish_s` is set; False where it would be late: then it only leaves."""
     i = lines.first[g]
@@ -96,14 +96,14 @@ def start(g: int, stage_s: Floats, deadline_s: float, engines: Engines, lines: L
     return bool(in_time)
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def answer_s(g: int, lines: Lines, finish_s: Floats) -> float:
     """When the next answer is there of those under way; infinite for none."""
     away = lines.first_away[g]
     return finish_s[away] if away != NONE else np.inf
 
 
-@njit(cache=True, nogil=True)
+@borrowing
 def land(g: int, lines: Lines, requests: Requests) -> int:
     """The request whose answer is there."""
     i = lines.first_away[g]
