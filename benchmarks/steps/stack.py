@@ -92,7 +92,11 @@ def module_of(process: psutil.Process) -> str:
 
 
 def openmp_environment(processes: Sequence[psutil.Process]) -> dict[str, str]:
-    """What the stack's worker runs its threads with."""
+    """What the stack's worker runs its threads with: the environment of the process that it was forked from.
+
+    Its own cannot be read, since its title lies there.
+    """
     (worker,) = (process for process in processes if module_of(process) == WORKER)
-    names = ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")
-    return {name: value for name, value in worker.environ().items() if name in names}
+    parent = worker.parent()
+    assert parent is not None, "the stack is running"
+    return {name: value for name, value in parent.environ().items() if name in ("OMP_NUM_THREADS", "GOMP_SPINCOUNT")}
