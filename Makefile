@@ -123,7 +123,7 @@ bench-parallel: install ## Two workers with one core each against one, and what 
 bench-parallel-figures: install ## Thesis figures 4.1 to 4.5 by the planner's cost model, and its findings
 	@$(PY) -m benchmarks.parallel.figures
 
-bench-parallel-measured: install ## The same measured on two processes of this machine, in small
+bench-parallel-measured: install ## Thesis figures 4.2 to 4.5 measured on two processes of this machine, in small
 	@$(PY) -m benchmarks.parallel.measured
 
 bench-fabric: install ## Collectives between two processes of this machine, fitted

@@ -1,4 +1,4 @@
-"""Figures 4.2, 4.4 and 4.5 of the thesis measured on two processes of this machine, one core each, in small."""
+"""Figures 4.2 to 4.5 of the thesis measured on two processes of this machine, one core each, in small."""
 
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -6,6 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -22,6 +23,7 @@ from headway.core.mesh import SINGLE, ParallelConfig
 
 BATCHES = (4, 16, 64)
 CONTEXTS = (256, 1024, 4096, 16_384)
+SHOWN_BATCH, SHOWN_CONTEXT = 16, 4096  # of the panels that show one batch or one context
 GROUPS = {
     "tp": ParallelConfig(tp=2),
     "cp": ParallelConfig(cp=2),
@@ -64,7 +66,8 @@ def main(
         console.print(f"{layout} 2")
         points += measure_group(layout, parallel)
     console.print(table_of(points))
-    draw(points)
+    draw_lengths(points)
+    draw_steps(points)
     console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', {'points': list(map(asdict, points))})}")
 
 
@@ -123,27 +126,53 @@ def table_of(points: Sequence[Measured]) -> Table:
     return table
 
 
-def draw(points: Sequence[Measured]) -> Path:
-    """Above figure 4.2; the last panel is figure 4.5 at the largest batch and context."""
-    titles = [f"batch {batch}" for batch in BATCHES]
-    figure, axes = panels(*titles, f"batch {BATCHES[-1]}, {CONTEXTS[-1] // 1024}K tokens")
-    for axis, batch in zip(axes, BATCHES, strict=False):
-        for layout, colour in COLOURS.items():
-            own = [point for point in points if point.layout == layout and point.batch == batch]
-            lengths, rates = [point.context_tokens for point in own], [point.layer_tokens_per_s for point in own]
+def decode_rate(points: Sequence[Measured], output_tokens: int) -> float:
+    """Tokens/s per layer while that many are decoded behind the shortest context, steps between those measured taken
+    as linear in their context."""
+    contexts = [point.context_tokens for point in points]
+    steps_s = [point.step_s for point in points]
+    mean_step_s = np.interp(contexts[0] + np.arange(output_tokens), contexts, steps_s).mean()
+    return float(points[0].batch / mean_step_s * LONG_SPEC.num_layers)
+
+
+def draw_lengths(points: Sequence[Measured]) -> Path:
+    """Figure 4.2 for each batch, and 4.3 for one."""
+    titles = (*(f"batch {batch}" for batch in BATCHES), f"batch {SHOWN_BATCH}, from {CONTEXTS[0]} tokens on")
+    figure, axes = panels(*titles)
+    for layout, colour in COLOURS.items():
+        own = [point for point in points if point.layout == layout]
+        for axis, batch in zip(axes, BATCHES, strict=False):
+            shown = [point for point in own if point.batch == batch]
+            lengths, rates = [point.context_tokens for point in shown], [point.layer_tokens_per_s for point in shown]
             axis.plot(lengths, rates, marker=".", color=colour, label=layout)
-        axis.set(xlabel="context, tokens", ylabel="tokens/s per layer", xscale="log", yscale="log")
+            axis.set(xlabel="context, tokens", ylabel="tokens/s per layer", xscale="log", yscale="log")
+        decoded = [length - CONTEXTS[0] for length in CONTEXTS[1:]]
+        shown = [point for point in own if point.batch == SHOWN_BATCH]
+        axes[-1].plot(decoded, [decode_rate(shown, length) for length in decoded], marker=".", color=colour)
+    axes[-1].set(xlabel="decoded tokens", ylabel="tokens/s per layer", xscale="log", yscale="log")
+    axes[0].legend(fontsize=7)
+    return save(figure, "parallel-measured-lengths")
+
+
+def draw_steps(points: Sequence[Measured]) -> Path:
+    """Figure 4.4 at one context, and 4.5 at the largest batch and context."""
+    figure, axes = panels(f"{SHOWN_CONTEXT} tokens", f"batch {BATCHES[-1]}, {CONTEXTS[-1]} tokens")
+    for layout, colour in COLOURS.items():
+        shown = [point for point in points if (point.layout, point.context_tokens) == (layout, SHOWN_CONTEXT)]
+        latencies_ms, rates = [1e3 * point.step_s for point in shown], [point.layer_tokens_per_s for point in shown]
+        axes[0].plot(latencies_ms, rates, marker=".", color=colour, label=layout)
+    axes[0].set(xlabel="ms a step", ylabel="tokens/s per layer")
     axes[0].legend(fontsize=7)
     last = [point for point in points if (point.batch, point.context_tokens) == (BATCHES[-1], CONTEXTS[-1])]
     for place, point in enumerate(last):
         rest_s = point.step_s - point.attention_s - point.waiting_s
         bottom = 0.0
         for seconds, alpha in ((point.attention_s, 1.0), (max(rest_s, 0.0), 0.6), (point.waiting_s, 0.3)):
-            axes[-1].bar(place, 1e3 * seconds, bottom=bottom, alpha=alpha, color=COLOURS[point.layout])
+            axes[1].bar(place, 1e3 * seconds, bottom=bottom, alpha=alpha, color=COLOURS[point.layout])
             bottom += 1e3 * seconds
-    axes[-1].set_xticks(range(len(last)), [point.layout for point in last], fontsize=7)
-    axes[-1].set(ylabel="ms a step: attention, other arithmetic, exchange")
-    return save(figure, "parallel-measured")
+    axes[1].set_xticks(range(len(last)), [point.layout for point in last], fontsize=7)
+    axes[1].set(ylabel="ms a step: attention, other arithmetic, exchange")
+    return save(figure, "parallel-measured-steps")
 
 
 if __name__ == "__main__":

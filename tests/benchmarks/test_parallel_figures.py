@@ -4,6 +4,7 @@ import pytest
 
 from benchmarks.parallel.findings import find
 from benchmarks.parallel.fit import SIZES, time_sums
+from benchmarks.parallel.measured import Measured, decode_rate
 from benchmarks.parallel.node import A5000_NODE, LLAMA_7B, PYTHON_TABLE_ENTRY_S, capacity_tokens, decode, draw_lengths
 from benchmarks.parallel.pair import serve_pair
 from benchmarks.parallel.sweep import CASES, DECODE, PREFIX, crossover, sweep
@@ -65,3 +66,13 @@ def test_two_processes_are_timed() -> None:
     samples = serve_pair(time_sums, SIZES[:4], 8)
     assert [sample["num_bytes"] for sample in samples] == list(SIZES[:4])
     assert all(0 < sample["tenth_s"] <= sample["half_s"] for sample in samples)
+
+
+def test_a_decode_is_as_fast_as_its_mean_step() -> None:
+    """Steps of 10 ms at the first context and 20 ms at the second: 15 ms in the mean between them."""
+    points = [
+        Measured(layout="tp", batch=16, context_tokens=context, step_s=step_s, attention_s=0.0, waiting_s=0.0)
+        for context, step_s in ((256, 0.01), (1024, 0.02))
+    ]
+    assert decode_rate(points, 1) == pytest.approx(points[0].layer_tokens_per_s)
+    assert decode_rate(points, 769) == pytest.approx(points[0].layer_tokens_per_s / 1.5)
