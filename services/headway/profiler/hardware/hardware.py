@@ -84,7 +84,8 @@ def _refusal(name: str, known: Iterable[str], wanted: int, possible: Mapping[Tra
     room = min(wanted, possible.get(collective.transport, 0))
     return InvalidArgumentError(
         f"'{name}' is timed among 2 ranks or more over {collective.transport}: there is room for {room} here.",
-        hint=f"NCCL takes a GPU of one machine for each rank, the others a core; --ranks limits both. {choices}",
+        hint="Each rank takes a worker of its own, or beside a lone worker a core (with NCCL a GPU); --ranks limits "
+        f"both. {choices}",
         field="only",
     )
 

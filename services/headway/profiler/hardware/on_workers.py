@@ -55,7 +55,7 @@ class WorkersCalibrator:
             return ranks_of_one(machine)
         if machine.hardware.device == "cuda":
             return {Transport.NCCL: len(hosts[0])}
-        on_one = min(machine.num_cores, len(hosts[0]))
+        on_one = len(hosts[0])  # cores or not: a worker that has its own sees no others
         return {
             Transport.SHARED_MEMORY: on_one,
             Transport.LOOPBACK: on_one,
