@@ -156,7 +156,9 @@ def draw_lengths(points: Sequence[Measured]) -> Path:
 
 def draw_steps(points: Sequence[Measured]) -> Path:
     """Figure 4.4 at one context, and 4.5 at the largest batch and context."""
-    figure, axes = panels(f"{SHOWN_CONTEXT} tokens", f"batch {BATCHES[-1]}, {CONTEXTS[-1]} tokens")
+    figure, axes = panels(
+        f"{SHOWN_CONTEXT} tokens", f"{BATCHES[-1]} x {CONTEXTS[-1]} tokens: attention, the rest, exchange"
+    )
     for layout, colour in COLOURS.items():
         shown = [point for point in points if (point.layout, point.context_tokens) == (layout, SHOWN_CONTEXT)]
         latencies_ms, rates = [1e3 * point.step_s for point in shown], [point.layer_tokens_per_s for point in shown]
@@ -171,7 +173,7 @@ def draw_steps(points: Sequence[Measured]) -> Path:
             axes[1].bar(place, 1e3 * seconds, bottom=bottom, alpha=alpha, color=COLOURS[point.layout])
             bottom += 1e3 * seconds
     axes[1].set_xticks(range(len(last)), [point.layout for point in last], fontsize=7)
-    axes[1].set(ylabel="ms a step: attention, other arithmetic, exchange")
+    axes[1].set(ylabel="ms a step")
     return save(figure, "parallel-measured-steps")
 
 
