@@ -37,6 +37,11 @@ class DecodeCase:
         return 1e-3 if self.query_dtype is torch.float16 else 8e-3
 
 
+def blank_result(q: Tensor) -> tuple[Tensor, Tensor]:
+    """Room for what queries get and for the logarithms of their softmax's sums, holding NaNs."""
+    return torch.full(q.shape, torch.nan, device=q.device), torch.full(q.shape[:2], torch.nan, device=q.device)
+
+
 @dataclass
 class DecodeStep:
     """The operands of a case. What no query sees holds NaN, and its blocks are not in the tables."""
@@ -80,7 +85,7 @@ class DecodeStep:
     def run_with(self, kernels: CudaKernels) -> tuple[Tensor, Tensor]:
         """What a library of its own makes of the step, unchecked."""
         self.table.load(self.rows)
-        out, lse = self._room()
+        out, lse = blank_result(self.q)
         kernels.decode_attention(
             self.q,
             k_cache=self.k_cache,
@@ -106,7 +111,7 @@ class DecodeStep:
 
     def attend(self) -> tuple[Tensor, Tensor]:
         """As `run`, with the plan that the table holds."""
-        out, lse = self._room()
+        out, lse = blank_result(self.q)
         decode_attention(
             self.q,
             k_cache=self.k_cache,
@@ -122,10 +127,6 @@ class DecodeStep:
             lse=lse,
         )
         return out, lse
-
-    def _room(self) -> tuple[Tensor, Tensor]:
-        shape = self.q.shape
-        return (torch.full(size, torch.nan, device=self.device) for size in (shape, shape[:2]))  # type: ignore[return-value]
 
     @property
     def scale(self) -> float:

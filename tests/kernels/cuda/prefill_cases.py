@@ -9,7 +9,7 @@ from torch import Tensor
 from headway.kernels import reference
 from headway.kernels.cuda import prefill_attention
 from headway.kernels.cuda.kernels import CudaKernels
-from tests.kernels.cuda.cases import BF16, F16, F32, FP8
+from tests.kernels.cuda.cases import BF16, F16, F32, FP8, blank_result
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ class PrefillStep:
 
     def run_with(self, kernels: CudaKernels) -> tuple[Tensor, Tensor]:
         """What a library of its own makes of the step, unchecked."""
-        out, lse = self._room()
+        out, lse = blank_result(self.operands["q"])
         kernels.prefill_attention(
             **self.operands,
             out=out,
@@ -108,7 +108,7 @@ class PrefillStep:
 
     def run(self) -> tuple[Tensor, Tensor]:
         """The operator's result and logarithms, in float32."""
-        out, lse = self._room()
+        out, lse = blank_result(self.operands["q"])
         prefill_attention(
             **self.operands,
             sliding_window=self.case.sliding_window,
@@ -117,10 +117,6 @@ class PrefillStep:
             lse=lse,
         )
         return out, lse
-
-    def _room(self) -> tuple[Tensor, Tensor]:
-        shape = self.operands["q"].shape
-        return (torch.full(size, torch.nan, device=self.device) for size in (shape, shape[:2]))  # type: ignore[return-value]
 
     def expected(self) -> tuple[Tensor, Tensor]:
         """By the definition, in float64, one query at a time."""

@@ -26,7 +26,7 @@ def write_and_copy(kernels: CudaKernels, device: torch.device, dtype: torch.dtyp
     cos_sin, norms = torch.randn(7, 32).to(device), (torch.ones(80, dtype=dtype, device=device), None)
     kernels.rotate_and_cache(q, k, v, *caches, slots, positions, cos_sin, *norms, 1e-5, 1.0, 1.0)
     kernels.rotate(q, k, positions, cos_sin, *norms, 1e-5)
-    planes, host_planes = torch.randint(255, (6, 4, 320)).byte().to(device), pinned_on(device, (3, 6, 320))
+    planes, host_planes = torch.randint(255, (6, 4, 320)).byte().to(device), host_memory_for(device, (3, 6, 320))
     kernels.copy_blocks(planes, torch.tensor([[0, 3], [1, 2]]).to(device))
     kernels.swap_blocks(planes, host_planes, torch.tensor([[3, 2]]), is_out=True)
     kernels.swap_blocks(planes, host_planes, torch.tensor([[2, 1]]), is_out=False)
@@ -35,8 +35,8 @@ def write_and_copy(kernels: CudaKernels, device: torch.device, dtype: torch.dtyp
     kernels.silu_mul(gate_up, torch.empty(3, 200, dtype=dtype, device=device))
 
 
-def pinned_on(device: torch.device, shape: tuple[int, ...]) -> Tensor:
-    """Host memory that the device can reach."""
+def host_memory_for(device: torch.device, shape: tuple[int, ...]) -> Tensor:
+    """Pinned where the device is a GPU."""
     return torch.zeros(shape, dtype=torch.uint8, pin_memory=device.type == "cuda")
 
 

@@ -53,9 +53,9 @@ class WorkersCalibrator:
         self._are_several = num_workers > 1
         if not self._are_several:
             return ranks_of_one(machine)
+        on_one = len(hosts[0])
         if machine.hardware.device == "cuda":
-            return {Transport.NCCL: len(hosts[0])}
-        on_one = len(hosts[0])  # cores or not: a worker that has its own sees no others
+            return {Transport.NCCL: on_one}
         return {
             Transport.SHARED_MEMORY: on_one,
             Transport.LOOPBACK: on_one,
