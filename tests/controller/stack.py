@@ -73,6 +73,7 @@ class Stack:
             apply=self.service.apply,
             catalogue=built_in_catalogue(),
             answer_overhead_s=deployment.answer_overhead_s,
+            queue_policy=deployment.queue_policy,
         )
         self.replacement = ReplacementDuty(
             ReplacementStore(database), replanning=replanning, is_ready=lambda: self.service.status().ready

@@ -67,6 +67,7 @@ class ControllerStatus:
         progress: in [0, 1].
         answer_overhead_s: that an answer takes from the client to the group and back, besides the model, as the stack
             was told.
+        queue_policy: who is next of the requests that wait.
     """
 
     processes: tuple[ProcessStatus, ...] = ()
@@ -77,6 +78,7 @@ class ControllerStatus:
     progress: float = 0.0
     fault: Fault | None = None
     answer_overhead_s: float = 0.0
+    queue_policy: str = "fcfs"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

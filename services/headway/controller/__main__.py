@@ -70,6 +70,7 @@ async def main(config: ControllerConfig) -> None:
             apply=service.apply,
             catalogue=read_catalogue(config.catalogue),
             answer_overhead_s=deployment.answer_overhead_s,
+            queue_policy=deployment.queue_policy,
         )
         replacement = ReplacementDuty(
             ReplacementStore(host.database), replanning=replanning, is_ready=lambda: service.status().ready

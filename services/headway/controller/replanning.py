@@ -13,9 +13,10 @@ from headway.controller.fleet import Fleet
 from headway.controller.placements import Placements
 from headway.core.catalogue import Catalogue
 from headway.core.errors import FailedPreconditionError, HeadwayError, InvalidArgumentError
+from headway.core.line import QueuePolicy
 from headway.core.live_placement import live_clusters, live_placement, placement_text
 from headway.core.placement_plan import PlacementPlan, PlacementProgress
-from headway.core.placement_problem import PlacementProblem, TraceFile, WorkloadSource
+from headway.core.placement_problem import PlacementProblem, TraceFile, WorkloadSource, planned_policy
 from headway.core.plan import ServingPlan
 from headway.core.plan_change import ChangeKind
 from headway.core.replacement import Replacement, ReplacementDecision, ReplacementVerdict
@@ -55,8 +56,9 @@ class Replanning:
         apply: ApplyPlan,
         catalogue: Catalogue,
         answer_overhead_s: float,
+        queue_policy: QueuePolicy,
     ) -> None:
-        """`answer_overhead_s` is what router and gateways count for an answer."""
+        """`answer_overhead_s` is what router and gateways count for an answer, `queue_policy` the stack's."""
         self._planner = planner
         self._placements = placements
         self._desired = desired
@@ -65,6 +67,7 @@ class Replanning:
         self._apply = apply
         self._catalogue = catalogue
         self._answer_overhead_s = answer_overhead_s
+        self._queue_policy = queue_policy
 
     async def run(
         self, how: Replacement, *, dry_run: bool
@@ -131,6 +134,7 @@ class Replanning:
                 files=(TraceFile(name=_FILE, sha256=hashlib.sha256(traffic.content).hexdigest()),),
             ),
             answer_overhead_s=self._answer_overhead_s,
+            queue_policy=planned_policy(self._queue_policy, generates=any(model.generates for model in how.models)),
         )
 
     async def _decide(

@@ -143,6 +143,7 @@ class ControllerService:
             waiting_for=readiness.waiting_for,
             progress=readiness.progress,
             answer_overhead_s=self._deployment.answer_overhead_s,
+            queue_policy=self._deployment.queue_policy,
         )
 
     def fault(self) -> HeadwayError | None:

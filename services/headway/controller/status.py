@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from headway.controller.reconcile import Work
 from headway.controller.worker import Worker
 from headway.core.cluster import Hardware
+from headway.core.line import QueuePolicy
 
 _MOST_NAMED = 4
 """Models that are waited for, by name; of more only the number is told."""
@@ -58,6 +59,7 @@ class StackStatus:
     waiting_for: str
     progress: float
     answer_overhead_s: float
+    queue_policy: QueuePolicy
 
 
 def judge_readiness(

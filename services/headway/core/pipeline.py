@@ -39,6 +39,12 @@ class Pipeline:
         """When a batch would leave the last stage, if it entered now."""
         return self._play(ready_s, stage_s)[-1]
 
+    def copy(self) -> "Pipeline":
+        """One that goes its own way from here on."""
+        copy = Pipeline(num_stages=0)
+        copy._free_s = list(self._free_s)
+        return copy
+
     def shift(self, by_s: float) -> None:
         """All that is under way is so much later than it was to be; earlier where it is negative."""
         self._free_s = [free_s + by_s for free_s in self._free_s]

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from headway.core.device_kind import DeviceKind, check_devices, even_nodes
 from headway.core.held_memory import MemoryRule
+from headway.core.line import QueuePolicy
 from headway.core.node_span import NodeLink, over_nodes
 from headway.core.placement import GroupShape, PlacedModel
 from headway.core.slo import Slo
@@ -114,6 +115,7 @@ class PlacementProblem:
     other_clusters: devices of other kinds, each of one.
     answer_overhead_s: that an answer takes from the client to the group and back, besides the model, as the stack will
         count it; the artifact's rules have their own.
+    queue_policy: who is next in a group, `FCFS` or `LEAST_SLACK`, as the stack will have it.
     """
 
     models: tuple[ProblemModel, ...]
@@ -123,6 +125,7 @@ class PlacementProblem:
     rules: str = "serving"
     other_clusters: tuple[ServingCluster, ...] = ()
     answer_overhead_s: float = 0.0
+    queue_policy: QueuePolicy = QueuePolicy.FCFS
 
     @property
     def clusters(self) -> tuple[ServingCluster, ...]:
@@ -212,6 +215,12 @@ class PlacementProblem:
 
     def _on_fewest(self, model: ProblemModel) -> StageProfile:
         return min(self.profiles_of(model), key=lambda profile: (profile.pp * profile.op, profile.pp))
+
+
+def planned_policy(policy: QueuePolicy, *, generates: bool) -> QueuePolicy:
+    """What a problem has for a stack's policy: first come, first served where models generate, since they are simulated
+    so only, and for priorities, which a workload does not have."""
+    return policy if policy is QueuePolicy.LEAST_SLACK and not generates else QueuePolicy.FCFS
 
 
 def _kind(cluster: ServingCluster, *, device: str) -> DeviceKind:

@@ -1,4 +1,4 @@
-"""Refuses at once what could only be late."""
+"""Refuses at once what could only be late, or make others late."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,8 @@ _MAX_RETRY_S = 60.0
 
 
 def admit(request: RoutingRequest, candidates: Sequence[Candidate], *, waited_s: float) -> Sequence[Candidate]:
-    """The candidates that can keep the request's SLO as far as it can be predicted; all of them where it has none.
+    """The candidates that can keep the request's SLO, and those of others, as far as it can be predicted; all of them
+    where it has none.
 
     Args:
         waited_s: since the request arrived.
@@ -31,6 +32,8 @@ def admit(request: RoutingRequest, candidates: Sequence[Candidate], *, waited_s:
 def _keeps_slo(request: RoutingRequest, candidate: Candidate, waited_s: float) -> bool:
     if not candidate.is_predictable:
         return True
+    if candidate.is_harmful:
+        return False
     return request.slo.is_met(
         ttft_s=waited_s + _ttft_s(request, candidate),
         tpot_s=candidate.tpot_s(request) if request.max_output_tokens > 1 else None,
@@ -64,6 +67,14 @@ def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s:
             hint="Try again when fewer requests are ahead, ask for less, or allow more time.",
             field="slo_ms",
             retry_after_s=_clamp(e2e_s - slo.e2e_s),
+        )
+    harmful = [candidate for candidate in candidates if candidate.is_harmful]
+    if harmful:
+        return ResourceExhaustedError(
+            "Requests that were admitted before would miss their objectives for this one.",
+            hint="Try again when fewer requests are ahead, or allow more time: then it lets them go first.",
+            field="slo_ms",
+            retry_after_s=_clamp(min(candidate.answer_s for candidate in harmful)),
         )
     least_busy = min(candidates, key=lambda candidate: candidate.tpot_s(request))
     return ResourceExhaustedError(

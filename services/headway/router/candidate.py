@@ -43,6 +43,7 @@ class Candidate:
         job: what the request is to the group's line, of a model that answers in one pass, and
         answer_s: until the group has its answer if nothing ahead of it is batched, and
         soonest_s: until the client has it if it went ahead of all that waits.
+        is_harmful: whether a request that waits there would be late for it.
         overhead_s: that an answer takes from the client to the group and back, besides the model.
         decode_at: where the sequences go on once their prompt is computed; None: they stay.
     """
@@ -74,6 +75,7 @@ class Candidate:
     job: Job | None = None
     answer_s: float = 0.0
     soonest_s: float = 0.0
+    is_harmful: bool = False
     overhead_s: float = 0.0
 
     @property

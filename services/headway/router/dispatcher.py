@@ -161,6 +161,7 @@ class Dispatcher:
             job=job,
             answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,
             soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
+            is_harmful=forecast is not None and forecast.is_harmful,
             overhead_s=self._answer_overhead_s,
             num_sequences=report.num_running
             + report.num_waiting
@@ -191,12 +192,15 @@ class Dispatcher:
         ready_s = now_s
         if group.horizon.is_empty and group.reported_at_s > group.horizon.left_s:
             ready_s += _backlog_s(report, replica.stage_latencies)  # leased by a router before or beside this one
+        deadline_s = ticket.arrived_s + (request.slo.wait_s - self._answer_overhead_s)
+        alone_s = sum(latency.one_pass_s([request.num_prompt_tokens]) for latency in replica.stage_latencies)
         return Job(
             model=replica.model,
             num_tokens=request.num_prompt_tokens,
             ready_s=ready_s,
-            deadline_s=ticket.arrived_s + (request.slo.wait_s - self._answer_overhead_s),
-            rank=ticket.rank,
+            deadline_s=deadline_s,
+            rank=rank_of(self._queue_policy, latest_start_s=deadline_s - alone_s, priority=request.priority),
+            is_considerate=self._queue_policy is QueuePolicy.LEAST_SLACK,
             latencies=replica.stage_latencies,
             max_num_jobs=report.max_num_seqs,
             max_num_tokens=report.max_num_batched_tokens,

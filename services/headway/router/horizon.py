@@ -6,15 +6,17 @@ everything behind it.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from headway.core.latency import LatencyModel
 from headway.core.line import Rank, batch_size
 from headway.core.pipeline import Pipeline
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class Job:
     """A request as a group's line has it.
 
@@ -22,6 +24,7 @@ class Job:
         ready_s: when it could begin if the group had nothing else to do.
         deadline_s: by which the group must have its answer; infinite for none.
         rank: its place in line; empty where nobody overtakes anybody.
+        is_considerate: whether it stays away where somebody who waits would be late for it.
         latencies: of the model's steps, in each stage.
         max_num_jobs, max_num_tokens: of the model's batches.
     """
@@ -34,8 +37,9 @@ class Job:
     max_num_jobs: int
     max_num_tokens: int
     rank: Rank = ()
+    is_considerate: bool = False
 
-    @property
+    @cached_property
     def stage_s(self) -> list[float]:
         """Alone."""
         return stage_s_of([self])
@@ -53,10 +57,12 @@ class Forecast:
     Attributes:
         answer_s: when a request is answered if nothing ahead of it is batched.
         soonest_s: when, if it went ahead of all that waits; the same of what is never batched.
+        is_harmful: whether somebody who waits would be late for it.
     """
 
     answer_s: float
     soonest_s: float
+    is_harmful: bool = False
 
 
 @dataclass(slots=True)
@@ -84,17 +90,34 @@ class Horizon:
         """What would become of a job that came now."""
         self._advance(now_s)
         if len(job.latencies) != self._pipeline.num_stages:
-            done_s = Pipeline(num_stages=len(job.latencies)).foresee(job.ready_s, job.stage_s)
-            return Forecast(done_s, done_s)
+            return Horizon(_pipeline=Pipeline(num_stages=len(job.latencies))).foresee(job, now_s=now_s)
         soonest_s = self._pipeline.foresee(job.ready_s, job.stage_s)
         if job.has_known_way and not self._line:
             return Forecast(soonest_s, soonest_s)
+        if job.is_considerate and all(each.max_num_jobs == 1 for each in (job, *self._line.values())):
+            return self._foresee_in_line(job)
         ahead_s = self._queued_s
         if job.rank:
             ahead_s = sum(max(other.stage_s) for other in self._line.values() if other.rank <= job.rank)
         begin_s = max(job.ready_s, self._pipeline.free_s) + ahead_s
         answer_s = begin_s + sum(job.stage_s)
         return Forecast(answer_s, answer_s if job.max_num_jobs == 1 else soonest_s)
+
+    def _foresee_in_line(self, job: Job) -> Forecast:
+        """What would become of a job and of those behind it, where nobody is batched."""
+        line = list(self._line.values())
+        at = bisect_right(line, job.rank, key=lambda other: other.rank)
+        without = self._pipeline.copy()
+        for other in line[:at]:
+            _serve(other, without)
+        beside = without.copy()
+        answer_s = beside.enter(job.ready_s, job.stage_s)
+        is_harmful = False
+        for other in line[at:]:
+            if is_harmful or other.deadline_s == math.inf:
+                break
+            is_harmful = _serve(other, without) and not _serve(other, beside)
+        return Forecast(answer_s, answer_s, is_harmful)
 
     def enter(self, lease_id: str, job: Job, *, now_s: float) -> None:
         """A job was leased to the group."""
@@ -166,6 +189,14 @@ class Horizon:
         if by_s:
             self._pipeline.shift(by_s)
             self._due_s = {lease_id: due_s + by_s for lease_id, due_s in self._due_s.items()}
+
+
+def _serve(job: Job, pipeline: Pipeline) -> bool:
+    """Lets a job in unless it would be late: then the worker will not compute it."""
+    is_in_time = pipeline.foresee(job.ready_s, job.stage_s) <= job.deadline_s
+    if is_in_time:
+        pipeline.enter(job.ready_s, job.stage_s)
+    return is_in_time
 
 
 def stage_s_of(jobs: Sequence[Job]) -> list[float]:

@@ -14,6 +14,7 @@ from headway.core.encoder import EncoderSpec
 from headway.core.errors import ResourceExhaustedError
 from headway.core.infer import InferRequest, InferSequence
 from headway.core.latency import LatencyModel
+from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
 from headway.core.mesh import ParallelConfig
 from headway.core.placement import PlacedModel, Placement
@@ -55,6 +56,7 @@ class VirtualWorker:
 
     worker_id: str
     clock: Clock
+    queue_policy: QueuePolicy = QueuePolicy.FCFS
     line: GroupLine = field(default_factory=GroupLine)
     engines: dict[str, EncoderEngine] = field(default_factory=dict)
 
@@ -72,7 +74,7 @@ class VirtualWorker:
             vocab_size=2,
             num_token_types=0,
         )
-        self.engines[model] = EncoderEngine(limits, runner=runner, clock=self.clock)
+        self.engines[model] = EncoderEngine(limits, runner=runner, clock=self.clock, queue_policy=self.queue_policy)
         self.engines[model].join(self.line, wake=lambda: None)
 
     @property
@@ -113,7 +115,13 @@ class ServingPlane:
     """
 
     def __init__(
-        self, placement: Placement, latencies: StageLatencies, *, max_batch_size: int, answer_overhead_s: float = 0.0
+        self,
+        placement: Placement,
+        latencies: StageLatencies,
+        *,
+        max_batch_size: int,
+        answer_overhead_s: float = 0.0,
+        queue_policy: QueuePolicy = QueuePolicy.FCFS,
     ) -> None:
         self.clock = Clock()
         self._answer_overhead_s = answer_overhead_s
@@ -123,11 +131,12 @@ class ServingPlane:
             instance_id="test",
             clock=self.clock,
             answer_overhead_s=answer_overhead_s,
+            queue_policy=queue_policy,
         )
         self.workers: dict[str, VirtualWorker] = {}
         assignments = []
         for number, placed in enumerate(placement.groups):
-            worker = VirtualWorker(f"worker-{number}", self.clock)
+            worker = VirtualWorker(f"worker-{number}", self.clock, queue_policy)
             self.workers[worker.worker_id] = worker
             for model in placed.models:
                 stages = latencies[model, placed.shape.pp, placed.shape.op]

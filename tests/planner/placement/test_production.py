@@ -1,9 +1,12 @@
 """The simulator against the production code, request by request: the same group, the same refusals, the same finish."""
 
+from dataclasses import replace
+
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headway.core.line import QueuePolicy
 from headway.core.placement import PlacedModel, Placement
 from headway.core.stage_profile import StageBatch, StageProfile
 from headway.planner.placement.simulator import Rules, simulate
@@ -55,7 +58,11 @@ def assert_equal(
 ) -> None:
     foreseen = simulate(models, placement, workload, rules)
     plane = ServingPlane(
-        placement, latencies, max_batch_size=rules.max_batch_size, answer_overhead_s=rules.request_overhead_s
+        placement,
+        latencies,
+        max_batch_size=rules.max_batch_size,
+        answer_overhead_s=rules.request_overhead_s,
+        queue_policy=rules.queue_policy,
     )
     finish_s, served_by = plane.play(workload)
     assert foreseen.group.tolist() == served_by.tolist()
@@ -97,6 +104,28 @@ def test_batches_are_those_of_the_workers(
         assert_equal(batched_models(), placement, workload, latencies=BATCHED, rules=rules)
 
 
+@settings(max_examples=60, deadline=None, derandomize=True)
+@given(
+    placement=placements,
+    scales=st.tuples(*[st.sampled_from([1.5, 3.0, 5.0, 20.0, np.inf])] * 3),
+    overhead_s=overheads_s,
+    seed=st.integers(0, 10_000),
+    cv=st.sampled_from([0.5, 2.0, 5.0]),
+)
+def test_who_could_wait_least_is_next_in_both_and_nobody_is_late(
+    placement: Placement, scales: tuple[float, ...], overhead_s: float, seed: int, cv: float
+) -> None:
+    workload = gamma_trace(NAMES, rate=2.5, cv=cv, duration_s=8, slo_s=np.inf, seed=seed)
+    alone_s = np.array([0.4, 1.0, 0.15])
+    workload = replace(workload, slo_s=(alone_s * scales)[workload.model])
+    if len(workload):
+        rules = Rules(request_overhead_s=overhead_s, queue_policy=QueuePolicy.LEAST_SLACK)
+        assert_equal(MODELS, placement, workload, latencies=latencies_of(MODELS), rules=rules)
+        outcome = simulate(MODELS, placement, workload, rules)
+        served = outcome.group >= 0
+        assert (outcome.finish_s - workload.arrival_s <= workload.slo_s + 1e-9)[served].all()
+
+
 def test_a_burst_at_one_moment_fills_the_groups_in_the_plans_order() -> None:
     burst = trace(NAMES, [[1.0] * 7, [1.0] * 3, [1.0, 1.4, 1.4]], slo_s=3.0)
     placement = Placement(groups=(group(2, 1, "a", "b"), group(1, 1, "a", "c"), group(1, 2, "a", "b", "c")))
@@ -109,7 +138,9 @@ def test_recorded_traces_are_served_as_recorded_placements_would_serve_them(refe
         first = first_of(workload, 150)
         for result in case["results"]:
             placement = reference.placement(case, result)
-            assert_equal(models, placement, first, latencies=latencies_of(models), rules=Rules.SERVING)
+            for policy in (QueuePolicy.FCFS, QueuePolicy.LEAST_SLACK):
+                rules = replace(Rules.SERVING, queue_policy=policy)
+                assert_equal(models, placement, first, latencies=latencies_of(models), rules=rules)
 
 
 def first_of(workload: Workload, count: int) -> Workload:

@@ -1,22 +1,35 @@
 """The devices to place models on: those of a file, or of a running stack."""
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from headway.cli.placement.files import read_clusters
 from headway.cli.running import cluster_status
 from headway.core.catalogue import read_catalogue
 from headway.core.errors import FailedPreconditionError
+from headway.core.line import QueuePolicy
 from headway.core.live_placement import live_clusters
 from headway.core.placement_problem import ServingCluster
 
 LIVE = "live"
 
 
-def live_overhead_s(text: str, state_dir: Path | None) -> float:
-    """What a stack whose workers are the cluster counts for an answer; 0 where it is another."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StackSettings:
+    """What a stack was told that matters to a plan: see `PlacementProblem`."""
+
+    answer_overhead_s: float = 0.0
+    queue_policy: QueuePolicy = QueuePolicy.FCFS
+
+
+def stack_settings(text: str, state_dir: Path | None) -> StackSettings:
+    """Of the stack whose workers are the cluster; the usual ones where it is another."""
     if text != LIVE:
-        return 0.0
-    return cluster_status(None, api_key=None, state_dir=state_dir).controller.answer_overhead_s
+        return StackSettings()
+    status = cluster_status(None, api_key=None, state_dir=state_dir).controller
+    return StackSettings(
+        answer_overhead_s=status.answer_overhead_s, queue_policy=QueuePolicy(status.queue_policy)
+    )
 
 
 def find_clusters(text: str, *, catalogue: Path | None, state_dir: Path | None) -> tuple[ServingCluster, ...]:

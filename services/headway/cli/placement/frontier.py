@@ -19,6 +19,7 @@ from headway.cli.placement.options import (
     HeldOut,
     Models,
     Profiles,
+    QueuePolicy,
     Rules,
     Seed,
     SloScale,
@@ -56,6 +57,7 @@ def frontier(
     time_limit: TimeLimit = None,
     rules: Rules = "serving",
     answer_overhead: AnswerOverhead = None,
+    queue_policy: QueuePolicy = None,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
@@ -78,6 +80,7 @@ def frontier(
         seed=seed,
         rules=rules,
         answer_overhead_s=answer_overhead,
+        queue_policy=queue_policy,
         state_dir=state_dir,
     )
     found = asyncio.run(_find(options, question, target=attainment, time_limit_s=time_limit))

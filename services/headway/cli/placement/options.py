@@ -1,7 +1,7 @@
 """Options of the commands that place models."""
 
 from pathlib import Path
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import typer
 
@@ -67,6 +67,13 @@ AnswerOverhead: TypeAlias = Annotated[
         metavar="5ms",
         help="What an answer takes from the client to the group and back, besides the model. Default: what the "
         "stack counts with --cluster live, else nothing.",
+    ),
+]
+QueuePolicy: TypeAlias = Annotated[
+    Literal["fcfs", "least-slack"] | None,
+    typer.Option(
+        help="Who is next in a group: the first that came, or the one that could wait least before it misses its "
+        "objective. Default: the stack's with --cluster live, else fcfs.",
     ),
 ]
 Rules: TypeAlias = Annotated[

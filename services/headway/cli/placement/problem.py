@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.cli.calls import calling
-from headway.cli.placement.cluster import LIVE, find_clusters, live_overhead_s
+from headway.cli.placement.cluster import LIVE, find_clusters, stack_settings
 from headway.cli.placement.files import read_models, read_profiles, read_traces, trace_files
 from headway.cli.placement.generating import generating_profiles, live_plan
 from headway.cli.placement.planner_process import Planner
@@ -20,9 +20,16 @@ from headway.core.catalogue import read_catalogue
 from headway.core.codec import from_document, to_document
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.graph import Graph
+from headway.core.line import QueuePolicy
 from headway.core.models_file import ModelEntry, ModelOrigin
 from headway.core.placement_plan import PlacementProgress
-from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, WorkloadSource
+from headway.core.placement_problem import (
+    PlacementProblem,
+    ProblemModel,
+    ServingCluster,
+    WorkloadSource,
+    planned_policy,
+)
 from headway.core.scaled_profile import scale_profile
 from headway.core.stage_profile import StageProfile
 from headway.rpc.child import call_child
@@ -43,6 +50,7 @@ class ProblemOptions:
         cluster: a file, or 'live' for the workers of a running stack.
         profiles: a file in AlpaServe's form; None for those that were imported.
         answer_overhead_s: None for that of the running stack whose workers are the cluster, else for none.
+        queue_policy: likewise.
     """
 
     models: Path
@@ -56,6 +64,7 @@ class ProblemOptions:
     seed: int = 0
     rules: str = "serving"
     answer_overhead_s: float | None = None
+    queue_policy: str | None = None
     state_dir: Path | None = None
 
 
@@ -66,7 +75,7 @@ class Inputs:
     Attributes:
         profiles: of the models that name some.
         files: content of the traces, by name.
-        answer_overhead_s: see `PlacementProblem`.
+        answer_overhead_s, queue_policy: see `PlacementProblem`.
     """
 
     options: ProblemOptions
@@ -75,6 +84,7 @@ class Inputs:
     profiles: tuple[StageProfile, ...]
     files: dict[str, bytes]
     answer_overhead_s: float
+    queue_policy: QueuePolicy
 
 
 async def read_inputs(options: ProblemOptions) -> Inputs:
@@ -94,16 +104,17 @@ async def read_inputs(options: ProblemOptions) -> Inputs:
                 hint=f"There are {', '.join(sorted(known)) or 'none'}; `headway profile list` shows what a stack has.",
                 field="profile",
             )
-    overhead_s = options.answer_overhead_s
-    if overhead_s is None:
-        overhead_s = await asyncio.to_thread(live_overhead_s, options.cluster, options.state_dir)
+    told = await asyncio.to_thread(stack_settings, options.cluster, options.state_dir)
+    overhead_s, policy = options.answer_overhead_s, options.queue_policy
+    generates = any(entry.origin is ModelOrigin.GENERATE for entry in models)
     return Inputs(
         options=options,
         models=models,
         clusters=clusters,
         profiles=tuple(profiles),
         files=files,
-        answer_overhead_s=overhead_s,
+        answer_overhead_s=told.answer_overhead_s if overhead_s is None else overhead_s,
+        queue_policy=planned_policy(told.queue_policy, generates=generates) if policy is None else QueuePolicy(policy),
     )
 
 
@@ -142,6 +153,7 @@ async def make_problem(inputs: Inputs, planner: Planner, show: Show) -> Placemen
         ),
         rules=options.rules,
         answer_overhead_s=inputs.answer_overhead_s,
+        queue_policy=inputs.queue_policy,
     )
 
 

@@ -19,6 +19,7 @@ from headway.cli.placement.options import (
     Processes,
     Profiles,
     RayAddress,
+    QueuePolicy,
     Rules,
     Seed,
     SloScale,
@@ -53,6 +54,7 @@ def serve(
     ray: RayAddress = "",
     rules: Rules = "serving",
     answer_overhead: AnswerOverhead = None,
+    queue_policy: QueuePolicy = None,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
@@ -75,6 +77,7 @@ def serve(
         seed=seed,
         rules=rules,
         answer_overhead_s=answer_overhead,
+        queue_policy=queue_policy,
         state_dir=state_dir,
     )
     plan = asyncio.run(_plan(options, time_limit_s=time_limit, processes=processes, ray=ray))

@@ -7,6 +7,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headway.core.line import QueuePolicy
 from headway.core.placement import Placement
 from headway.core.placement_plan import PlacementAlternative, PlacementPlan, Predictions
 from headway.core.placement_problem import PlacementProblem
@@ -50,10 +51,11 @@ def _resting_on(plan: PlacementPlan) -> str:
         f"{each.num_devices} x {each.device} with {format_bytes(each.memory_bytes)} for models each"
         for each in problem.clusters
     )
+    first = "" if problem.queue_policy is QueuePolicy.FCFS else ", least slack first"
     ended = "" if plan.is_complete else ", ended before it was done"
     return (
         f"{len(problem.models)} models on {devices}; {problem.workload.spec}, "
-        f"{' and '.join(sorted(origins))} profiles; searched for {format_duration(plan.search_s)}{ended}"
+        f"{' and '.join(sorted(origins))} profiles{first}; searched for {format_duration(plan.search_s)}{ended}"
     )
 
 

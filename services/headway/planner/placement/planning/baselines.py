@@ -1,9 +1,10 @@
 """What the search is compared with, on its own terms. Pure."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.line import QueuePolicy
 from headway.core.placement import GroupShape, Placement
 from headway.core.placement_plan import PredictedAttainment, Predictions
 from headway.core.placement_problem import PlacementProblem
@@ -105,6 +106,22 @@ def _by_window(problem: PlacementProblem, workload: Workload) -> PredictedAttain
     except FailedPreconditionError:  # in some window no model can be served in time on one device
         return PredictedAttainment(attainment=0.0, models=(), utilisation=())
     return PredictedAttainment(attainment=replaced.attainment, models=(), utilisation=())
+
+
+def other_policy(chosen: Candidate, problem: PlacementProblem, workloads: Workloads) -> Candidate | None:
+    """The same groups where somebody else is next in line; None where only one policy is simulated."""
+    assert chosen.placement is not None
+    if problem.rules != "serving" or any(model.generates for model in problem.models):
+        return None
+    policy, name = QueuePolicy.LEAST_SLACK, "the same groups, least slack first"
+    if problem.queue_policy is policy:
+        policy, name = QueuePolicy.FCFS, "the same groups, first come, first served"
+    return Candidate(
+        name=name,
+        placement=chosen.placement,
+        predictions=predict(replace(problem, queue_policy=policy), chosen.placement, workloads),
+        remarks=(f"For it, `headway plan serve` and `headway up` take --queue-policy {policy}.",),
+    )
 
 
 def _candidate(name: str, placement: Placement, problem: PlacementProblem, workloads: Workloads) -> Candidate:

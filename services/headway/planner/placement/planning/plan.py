@@ -13,7 +13,7 @@ from headway.core.placement_plan import (
     Predictions,
 )
 from headway.core.placement_problem import PlacementProblem
-from headway.planner.placement.planning.baselines import BASELINES
+from headway.planner.placement.planning.baselines import BASELINES, other_policy
 from headway.planner.placement.planning.buckets import buckets_of
 from headway.planner.placement.planning.candidate import Candidate
 from headway.planner.placement.planning.counterfactual import instead
@@ -73,6 +73,9 @@ def make_placement_plan(
             others.append(baseline.weigh(problem, workloads))
     best = max((found, *(each for each in others if each.placement is not None)), key=_searched)
     assert best.placement is not None
+    rest = [each for each in (found, *others) if each is not best]
+    if (otherwise := other_policy(best, problem, workloads)) is not None:
+        rest.append(otherwise)
     return PlacementPlan(
         version=PLACEMENT_PLAN_VERSION,
         plan_id=plan_id,
@@ -81,9 +84,7 @@ def make_placement_plan(
         placement=best.placement,
         buckets=buckets_of(best.placement),
         predictions=best.predictions,
-        alternatives=tuple(
-            _alternative(each, problem, best.predictions) for each in (found, *others) if each is not best
-        ),
+        alternatives=tuple(_alternative(each, problem, best.predictions) for each in rest),
         findings=findings_of(problem, best.placement, workloads.searched),
         search_s=search_s,
         is_complete=is_complete,

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.line import QueuePolicy
 from headway.core.placement import Placement
 from headway.core.placement_plan import PredictedAttainment, PredictedModel, Predictions
 from headway.core.placement_problem import PlacementProblem
@@ -16,7 +17,8 @@ _RULES = {"serving": Rules.SERVING, "artifact": Rules.ARTIFACT}
 
 
 def rules_of(problem: PlacementProblem) -> Rules:
-    """InvalidArgumentError where there are none of that name, or they have an overhead of their own."""
+    """InvalidArgumentError where there are none of that name, they have an overhead of their own, or they go with no
+    such queue policy."""
     if problem.rules not in _RULES:
         raise InvalidArgumentError(
             f"There are no rules '{problem.rules}'.", hint=f"Known are {', '.join(_RULES)}.", field="rules"
@@ -28,7 +30,18 @@ def rules_of(problem: PlacementProblem) -> Rules:
             hint="Leave --answer-overhead out, or take --rules serving.",
             field="answer_overhead_s",
         )
-    return replace(rules, request_overhead_s=rules.request_overhead_s + problem.answer_overhead_s)
+    generating = next((model for model in problem.models if model.generates), None)
+    if generating is not None and problem.queue_policy is not QueuePolicy.FCFS:
+        raise InvalidArgumentError(
+            f"'{generating.name}' generates: with such models groups are simulated first come, first served.",
+            hint="Take --queue-policy fcfs.",
+            field="queue_policy",
+        )
+    return replace(
+        rules,
+        request_overhead_s=rules.request_overhead_s + problem.answer_overhead_s,
+        queue_policy=problem.queue_policy,
+    )
 
 
 def predict(problem: PlacementProblem, placement: Placement, workloads: Workloads) -> Predictions:

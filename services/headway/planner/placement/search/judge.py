@@ -17,9 +17,8 @@ from headway.planner.placement.simulator.generation import (
     generation_workload,
     simulate_as_far,
 )
-from headway.planner.placement.simulator.kernel import Floats, Ints, serve
-from headway.planner.placement.simulator.rules import Dispatch
-from headway.planner.placement.simulator.simulation import NO_FLOATS, NO_INTS
+from headway.planner.placement.simulator.kernel import Floats, Ints
+from headway.planner.placement.simulator.simulation import NO_FLOATS, NO_INTS, serve_one_by_one
 
 NUM_PARTS = 24
 SLACK_WEIGHT = 0.03
@@ -159,7 +158,7 @@ class Judge:
             misses = np.linspace(0, missed, NUM_PARTS).astype(np.int64)
             served = members * met // np.maximum(members.sum(axis=0), 1)
             return Component(groups, misses, met, served, 0.0)
-        misses, met, latency_s, served = serve(
+        misses, met, latency_s, served = serve_one_by_one(
             part.arrival_s,
             part.model,
             part.slo_s,
@@ -167,9 +166,7 @@ class Judge:
             members,
             latencies.num_stages,
             self._stage_s,
-            rules.request_overhead_s,
-            rules.dispatch is Dispatch.EARLIEST_FINISH,
-            rules.admission,
+            rules,
             part.bounds,
             limits,
             NO_FLOATS,

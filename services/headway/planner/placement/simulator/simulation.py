@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from headway.core.errors import InvalidArgumentError
 from headway.core.generation import GenerationProfile
 from headway.core.latency import LatencyModel
+from headway.core.line import QueuePolicy
 from headway.core.placement import PlacedModel, Placement
 from headway.core.slo import Slo
 from headway.planner.placement.check import check_placement, check_workload
@@ -24,6 +25,7 @@ from headway.planner.placement.simulator.kernel import Flags, Floats, Ints, serv
 from headway.planner.placement.simulator.latencies import Latencies, latencies_of
 from headway.planner.placement.simulator.outcome import Outcome
 from headway.planner.placement.simulator.rules import Dispatch, Rules
+from headway.planner.placement.simulator.slack_kernel import serve_by_slack
 from headway.planner.placement.workload import Workload
 
 _NO_TIME = LatencyModel(
@@ -229,7 +231,8 @@ def _run(
             served_by,
         )
         return int(missed), met, busy_s * op
-    misses, met, _, by_group = serve(
+    whole = np.array([len(workload)])
+    misses, met, _, by_group = serve_one_by_one(
         workload.arrival_s,
         workload.model,
         slo_s,
@@ -237,16 +240,50 @@ def _run(
         arrays.members,
         latencies.num_stages,
         latencies.stage_s[:, :, 0, :],
-        rules.request_overhead_s,
-        rules.dispatch is Dispatch.EARLIEST_FINISH,
-        rules.admission,
-        np.array([len(workload)]),
-        np.array([len(workload)]),
+        rules,
+        whole,
+        whole,
         finish_s,
         served_by,
     )
     total_s = np.where(by_group > 0, latencies.total_s[arrays.group_shape], 0.0)
     return int(misses[-1]), met, (by_group * total_s).sum(axis=1) * op
+
+
+def serve_one_by_one(
+    arrival_s: Floats,
+    model: Ints,
+    slo_s: Floats,
+    group_shape: Ints,
+    members: Flags,
+    num_stages: Ints,
+    stage_s: Floats,
+    rules: Rules,
+    bounds: NDArray[np.int64],
+    limits: NDArray[np.int64],
+    finish_s: Floats,
+    served_by: Ints,
+) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.int64]]:
+    """By the kernel of the rules' queue policy; arguments and results are those of `kernel.serve`."""
+    cluster = (group_shape, members, num_stages, stage_s)
+    if rules.queue_policy is QueuePolicy.LEAST_SLACK:
+        return serve_by_slack(
+            arrival_s, model, slo_s, *cluster, rules.request_overhead_s, bounds, limits, finish_s, served_by
+        )
+    by_finish = rules.dispatch is Dispatch.EARLIEST_FINISH
+    return serve(
+        arrival_s,
+        model,
+        slo_s,
+        *cluster,
+        rules.request_overhead_s,
+        by_finish,
+        rules.admission,
+        bounds,
+        limits,
+        finish_s,
+        served_by,
+    )
 
 
 def rounded(slo_s: Floats, rules: Rules) -> Floats:
