@@ -17,6 +17,7 @@ from benchmarks.alpaserve.measurement import (
     largest_difference,
     paper_search,
     replication,
+    search_by_slack,
     search_case,
     throughput,
 )
@@ -54,6 +55,8 @@ def main(
             "s",
             "paper",
             "s",
+            "least slack first",
+            "s",
             "selective",
             "uniform",
             "artifact",
@@ -81,6 +84,7 @@ def measure(case: Case, table: Table) -> dict[str, Any]:
     """One row, in the table and of the result."""
     full, quick = search_case(case, SearchOptions.DEFAULT), search_case(case, SearchOptions.QUICK)
     paper = paper_search(case) if case.num_devices <= MOST_DEVICES_OF_PAPER else None
+    by_slack = search_by_slack(case)
     selective, uniform = replication(case)
     best = case.best_recorded
     rate = throughput(case, full.placement)
@@ -89,7 +93,7 @@ def measure(case: Case, table: Table) -> dict[str, Any]:
         f"{full.searched:.4f}",
         f"{full.heldout:.4f}",
         f"{full.search_s:.2f}",
-        *(cell for each in (quick, paper) for cell in _cells(each)),
+        *(cell for each in (quick, paper, by_slack) for cell in _cells(each)),
         f"{selective:.4f}",
         f"{uniform:.4f}",
         f"{best.attainment:.4f}" if best else "",
@@ -110,6 +114,7 @@ def measure(case: Case, table: Table) -> dict[str, Any]:
         "placement": as_document(full.placement, case.models),
         "quick": _brief(quick),
         "paper": _brief(paper) if paper else None,
+        "least_slack_first": _brief(by_slack) | {"placement": as_document(by_slack.placement, case.models)},
         "selective_heldout": selective,
         "uniform_heldout": uniform,
         "artifact": {"policy": best.policy, "attainment_heldout": best.attainment, "search_s": best.search_s}

@@ -6,12 +6,15 @@ from dataclasses import dataclass, replace
 
 from benchmarks.alpaserve.case import Case
 from headway.core.device_kind import DeviceKind
+from headway.core.line import QueuePolicy
 from headway.core.placement import Placement
 from headway.planner.placement.baselines import selective_replication, uniform_replication
 from headway.planner.placement.search import Found, SearchOptions, Selection, search
 from headway.planner.placement.search.traces import join
-from headway.planner.placement.simulator import Rules, attainment, simulate
+from headway.planner.placement.simulator import Dispatch, Rules, attainment, compile_kernels, simulate
 
+BY_SLACK = replace(Rules.ARTIFACT, dispatch=Dispatch.EARLIEST_FINISH, queue_policy=QueuePolicy.LEAST_SLACK)
+"""The artifact's latencies and overheads, where who could wait least is next (`--queue-policy least-slack`)."""
 LONG = 1_000_000
 MANY_MODELS = 64
 
@@ -38,25 +41,31 @@ class Throughput:
     batching: float
 
 
-def search_case(case: Case, options: SearchOptions) -> Search:
-    found = run_search(case, options)
+def search_case(case: Case, options: SearchOptions, *, rules: Rules = Rules.ARTIFACT) -> Search:
+    found = run_search(case, options, rules=rules)
     return Search(
         searched=found.attainment,
-        heldout=attainment(case.models, found.placement, case.test, Rules.ARTIFACT),
+        heldout=attainment(case.models, found.placement, case.test, rules),
         search_s=found.seconds,
         evaluations=found.evaluations,
         placement=found.placement,
     )
 
 
-def run_search(case: Case, options: SearchOptions) -> Found:
+def search_by_slack(case: Case) -> Search:
+    compile_kernels(BY_SLACK)
+    options = SearchOptions.DEFAULT if len(case.models) <= MANY_MODELS else SearchOptions.QUICK
+    return search_case(case, options, rules=BY_SLACK)
+
+
+def run_search(case: Case, options: SearchOptions, *, rules: Rules = Rules.ARTIFACT) -> Found:
     return search(
         case.models,
         num_devices=case.num_devices,
         memory_bytes=case.memory_bytes,
         devices_per_node=case.devices_per_node,
         workload=case.train,
-        rules=Rules.ARTIFACT,
+        rules=rules,
         options=replace(options, partial=True),
     )
 

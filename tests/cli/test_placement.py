@@ -184,3 +184,21 @@ def test_a_file_that_is_no_plan_is_told(headway: Run, directory: Path) -> None:
     assert result.returncode == 1
     assert "of version 7" in result.stderr
     assert "Traceback" not in result.stderr
+
+
+@pytest.mark.usefixtures("directory")
+def test_who_is_next_in_line_is_planned_with_and_the_other_way_weighed(headway: Run) -> None:
+    def serve(*options: str) -> Any:
+        files = arguments("--duration", "60", "--json", *options, workload="gamma:rate=25,cv=3")
+        found = headway("plan", "serve", *files)
+        assert found.returncode == 0, found.stderr
+        return json.loads(found.stdout)
+
+    usual, by_slack = serve(), serve("--queue-policy", "least-slack")
+    assert "queue_policy" not in usual["problem"] or usual["problem"]["queue_policy"] == "fcfs"
+    assert by_slack["problem"]["queue_policy"] == "least-slack"
+    assert "the same groups, least slack first" in {each["name"] for each in usual["alternatives"]}
+    others = {each["name"]: each for each in by_slack["alternatives"]}
+    other = others["the same groups, first come, first served"]
+    assert other["placement"] == by_slack["placement"]
+    assert any("--queue-policy fcfs" in reason for reason in other["why_not"])

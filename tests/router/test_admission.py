@@ -55,6 +55,15 @@ def test_a_resumed_stream_is_never_refused() -> None:
     assert admit(request, [BUSY], waited_s=0.0) == [BUSY]
 
 
+def test_a_request_for_which_others_would_be_late_is_refused() -> None:
+    request = replace(REQUEST, slo=Slo(ttft_s=100.0))
+    harmful = replace(IDLE, is_harmful=True, answer_s=3.0)
+    assert admit(request, [harmful, BUSY], waited_s=0.0) == [BUSY]
+    with pytest.raises(ResourceExhaustedError, match="admitted before would miss their objectives") as refusal:
+        admit(request, [harmful], waited_s=0.0)
+    assert refusal.value.retry_after_s == 3.0
+
+
 def test_nobody_is_refused_for_want_of_a_latency_model() -> None:
     unknown = replace(BUSY, latency=NOMINAL)
     assert admit(replace(REQUEST, slo=Slo(ttft_s=1e-6)), [unknown], waited_s=0.0) == [unknown]

@@ -73,6 +73,32 @@ def test_a_job_of_higher_rank_waits_for_those_of_lower_rank_only() -> None:
     assert horizon.foresee(job(0.5, rank=(10,)), now_s=0.5).answer_s == pytest.approx(4.0)
 
 
+def considerate(deadline_s: float, *, ready_s: float = 0.0) -> Job:
+    """Of a model that takes 1 s, in a line by slack."""
+    return job(ready_s, deadline_s=deadline_s, rank=(deadline_s - 1.0,), is_considerate=True)
+
+
+def test_who_could_wait_least_goes_first_unless_others_would_be_late() -> None:
+    horizon = Horizon()
+    for name, deadline_s in (("running", 1.5), ("tight", 2.5), ("loose", 4.4)):
+        horizon.enter(name, considerate(deadline_s), now_s=0.0)
+    assert horizon.foresee(considerate(9.0), now_s=0.5).answer_s == pytest.approx(4.0)  # behind all
+    ahead = horizon.foresee(considerate(3.0), now_s=0.5)
+    assert (ahead.answer_s, ahead.is_harmful) == (pytest.approx(3.0), False)  # the loose one still ends at 4.0
+    horizon.enter("ahead", considerate(3.0), now_s=0.5)
+    again = horizon.foresee(considerate(3.9), now_s=0.5)
+    assert again.is_harmful  # the loose one would end at 5.0
+    assert not horizon.foresee(considerate(4.5), now_s=0.5).is_harmful  # it lets the loose one go first
+
+
+def test_who_is_late_already_holds_nobody_up() -> None:
+    horizon = Horizon()
+    for name, deadline_s in (("running", 1.5), ("first", 2.5), ("hopeless", 2.7)):
+        horizon.enter(name, considerate(deadline_s), now_s=0.0)
+    newcomer = horizon.foresee(considerate(3.1), now_s=0.5)
+    assert (newcomer.answer_s, newcomer.is_harmful) == (pytest.approx(3.0), False)
+
+
 def test_ranks_are_those_of_the_policies() -> None:
     def rank(policy: QueuePolicy) -> tuple[float, ...]:
         return rank_of(policy, latest_start_s=7.5, priority=-2)

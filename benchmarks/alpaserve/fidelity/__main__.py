@@ -18,6 +18,7 @@ from benchmarks.alpaserve.fidelity.sharing import measure_sharing
 from benchmarks.alpaserve.fidelity.workers import LAYOUTS, measure_workers
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.core.errors import HeadwayError
+from headway.core.line import QueuePolicy
 
 Measure: TypeAlias = Callable[[Path], list[Cell]]
 """Takes a directory for what it makes."""
@@ -30,8 +31,8 @@ def main(
     only: Annotated[
         list[str] | None,
         Option(
-            help="'two groups', 'one pipeline' (both on workers), 'emulated', 'shared' (emulated, BERTs and a language "
-            "model) or 'language model'; repeatable."
+            help="'two groups', 'one pipeline' (both on workers), 'emulated', 'emulated, least slack first', 'shared' "
+            "(emulated, BERTs and a language model) or 'language model'; repeatable."
         ),
     ] = None,
     profiles: Annotated[Path, Option(help="Stage latencies in AlpaServe's format.")] = PROFILES,
@@ -44,6 +45,9 @@ def main(
     BERTs and then a language model."""
     settings: Mapping[str, Measure] = {
         "emulated": partial(measure_emulated, profiles.resolve(), duration_s=duration_s),
+        "emulated, least slack first": partial(
+            measure_emulated, profiles.resolve(), duration_s=duration_s, queue_policy=QueuePolicy.LEAST_SLACK
+        ),
         "shared": partial(measure_sharing, profiles.resolve(), duration_s=duration_s),
         **{layout: partial(measure_workers, layout, duration_s=duration_s) for layout in LAYOUTS},
         "language model": partial(measure_generating, duration_s=duration_s),

@@ -12,6 +12,7 @@ from benchmarks.alpaserve.fidelity.placed import write_placement
 from deploy.demo.stack import headway, running_stack
 from headway.cli.placement.plan_file import read_plan
 from headway.client.stack import Stack
+from headway.core.line import QueuePolicy
 from headway.core.placement_plan import PlacementPlan
 from headway.planner.placement.planning.counterfactual import instead
 from headway.planner.placement.workloads.source import make_workloads
@@ -41,7 +42,9 @@ memory_per_device: 13 GiB
 """
 
 
-def measure_emulated(profiles: Path, directory: Path, *, duration_s: float) -> list[Cell]:
+def measure_emulated(
+    profiles: Path, directory: Path, *, duration_s: float, queue_policy: QueuePolicy = QueuePolicy.FCFS
+) -> list[Cell]:
     """Each scale and pattern for so long, on one stack, after the overhead of answers on another; their state goes into
     the directory.
 
@@ -49,10 +52,11 @@ def measure_emulated(profiles: Path, directory: Path, *, duration_s: float) -> l
         CalledProcessError: a `headway` command failed, which has said why.
         HeadwayError: a request was neither answered nor refused.
     """
-    plan = make_plan(profiles, directory)
-    with _live(profiles, directory) as stack:
+    plan = make_plan(profiles, directory, queue_policy=queue_policy)
+    policy = ("--queue-policy", queue_policy)
+    with _live(profiles, directory, *policy) as stack:
         overhead_s = asyncio.run(measure_overhead(plan.problem, plan.placement, endpoint=stack.grpc_endpoint))
-    with _live(profiles, directory, *answer_overhead(overhead_s)) as stack:
+    with _live(profiles, directory, *policy, *answer_overhead(overhead_s)) as stack:
         return asyncio.run(
             measure(
                 plan.problem,
@@ -75,7 +79,7 @@ def _live(profiles: Path, directory: Path, *options: str) -> Iterator[Stack]:
         yield stack
 
 
-def make_plan(profiles: Path, directory: Path) -> PlacementPlan:
+def make_plan(profiles: Path, directory: Path, *, queue_policy: QueuePolicy = QueuePolicy.FCFS) -> PlacementPlan:
     """Written to `fidelity.json`."""
     models, cluster, searched = (directory / name for name in ("models.yaml", "cluster.yaml", "searched.json"))
     models.write_text(_MODELS)
@@ -83,7 +87,7 @@ def make_plan(profiles: Path, directory: Path) -> PlacementPlan:
     headway(
         *("plan", "serve", "--models", str(models), "--cluster", str(cluster), "--profiles", str(profiles)),
         *("--workload", f"gamma:rate={RATE:g},cv=3", "--slo-scale", "3", "--duration", "300", "--time-limit", "10"),
-        *("--out", str(searched)),
+        *("--queue-policy", queue_policy, "--out", str(searched)),
         state_dir=directory,
     )
     plan = read_plan(searched)

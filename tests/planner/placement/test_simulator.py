@@ -1,11 +1,15 @@
 """The compiled simulator against an event loop in plain Python, and against what the AlpaServe artifact recorded."""
 
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.line import QueuePolicy
 from headway.core.placement import PlacedModel, Placement
 from headway.planner.placement.simulator import Dispatch, Rules, attainment, simulate
 from headway.planner.placement.workload import Workload
@@ -126,3 +130,30 @@ def test_a_workload_out_of_order_is_refused_by_its_request(change: dict, message
 def test_a_group_that_cannot_run_is_refused(placed: object, message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         simulate(MODELS, Placement(groups=(placed,)), trace(["a"], [[0.0]]), Rules())
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"admission": False}, "with admission"),
+        ({"max_batch_size": 2}, "one request at a time"),
+        ({"dispatch": Dispatch.LAST_STAGE}, "the earliest finish"),
+    ],
+)
+def test_least_slack_first_goes_with_admission_and_without_batches(changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(InvalidArgumentError, match=message):
+        Rules(queue_policy=QueuePolicy.LEAST_SLACK, **changes)
+
+
+def test_requests_of_a_workload_have_no_priorities() -> None:
+    with pytest.raises(InvalidArgumentError, match="no priorities"):
+        Rules(queue_policy=QueuePolicy.PRIORITY)
+
+
+def test_a_short_request_overtakes_a_long_one_that_can_wait() -> None:
+    """On one device. The fourth could overtake as well, but would make the long one late; the last can wait."""
+    slos_s = np.array([np.inf, 2.0, 0.9, 0.9, 3.0])
+    workload = replace(trace(["a", "b"], [[0.0, 0.2, 0.3, 0.35], [0.1]]), slo_s=slos_s)
+    rules = Rules(queue_policy=QueuePolicy.LEAST_SLACK)
+    outcome = simulate(MODELS, Placement(groups=(group(1, 1, "a", "b"),)), workload, rules)
+    assert outcome.finish_s.tolist() == pytest.approx([0.4, 1.8, 0.8, np.inf, 2.2])

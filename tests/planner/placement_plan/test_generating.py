@@ -14,6 +14,7 @@ from headway.core.encoder import EncoderSpec
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.generation import generation_profile_of
 from headway.core.held_memory import MemoryRule, side_by_side
+from headway.core.line import QueuePolicy
 from headway.core.model import Family
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_plan import PlacementPlan
@@ -24,6 +25,7 @@ from headway.core.placement_problem import (
     TokenLengths,
     TraceFile,
     WorkloadSource,
+    planned_policy,
 )
 from headway.core.plan import EngineLimits, ModelDeployment
 from headway.core.slo import Slo
@@ -31,6 +33,7 @@ from headway.core.stage_profile import StageProfile
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.placement.planning.plan import make_placement_plan, search_placement, try_instead
+from headway.planner.placement.planning.prediction import rules_of
 from headway.planner.placement.search import SearchOptions
 from headway.planner.placement.simulator import Rules, simulate
 from headway.planner.placement.simulator.generation import generation_workload, simulate_generation
@@ -245,6 +248,16 @@ def test_the_rules_of_the_artifact_know_no_language_models(problem: PlacementPro
     workload = make_workloads(problem, {}).searched
     with pytest.raises(InvalidArgumentError, match="'chat' generates, which these rules know nothing of"):
         simulate(problem.placed_models, Placement(groups=()), workload, Rules.ARTIFACT)
+
+
+def test_models_that_generate_are_simulated_first_come_first_served(problem: PlacementProblem) -> None:
+    by_slack = replace(problem, queue_policy=QueuePolicy.LEAST_SLACK)
+    with pytest.raises(InvalidArgumentError, match="'chat' generates") as refusal:
+        rules_of(by_slack)
+    assert refusal.value.field == "queue_policy"
+    assert planned_policy(QueuePolicy.LEAST_SLACK, generates=True) is QueuePolicy.FCFS
+    assert planned_policy(QueuePolicy.LEAST_SLACK, generates=False) is QueuePolicy.LEAST_SLACK
+    assert planned_policy(QueuePolicy.PRIORITY, generates=False) is QueuePolicy.FCFS
 
 
 def test_objectives_are_scaled_from_tokens_alone_unless_one_is_given(problem: PlacementProblem) -> None:

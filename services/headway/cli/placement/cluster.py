@@ -27,9 +27,7 @@ def stack_settings(text: str, state_dir: Path | None) -> StackSettings:
     if text != LIVE:
         return StackSettings()
     status = cluster_status(None, api_key=None, state_dir=state_dir).controller
-    return StackSettings(
-        answer_overhead_s=status.answer_overhead_s, queue_policy=QueuePolicy(status.queue_policy)
-    )
+    return StackSettings(answer_overhead_s=status.answer_overhead_s, queue_policy=QueuePolicy(status.queue_policy))
 
 
 def find_clusters(text: str, *, catalogue: Path | None, state_dir: Path | None) -> tuple[ServingCluster, ...]:
