@@ -47,7 +47,7 @@ def measure_generating(directory: Path, *, duration_s: float) -> list[Cell]:
         CalledProcessError: a `headway` command failed, which has said why.
         HeadwayError: a request was neither answered nor refused; the model was not profiled in time.
     """
-    limits = ("--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "2048")
+    limits = ("--max-num-seqs", str(MAX_NUM_SEQS), "--max-model-len", "4096")
     # Every row asks the same prompts, and the simulator has no prefix cache.
     flags = ("--workers", "2", "--threads", "1", "--no-prefix-cache", *limits)
     model = ("--model", f"{MODEL}={make_benchmark_model(directory / MODEL, spec=SPEC)}")

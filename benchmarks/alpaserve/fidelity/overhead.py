@@ -15,6 +15,8 @@ from headway.planner.placement.workload import Lengths, Workload
 NUM_REQUESTS = 40
 PERCENTILE = 90
 _PAUSE_S = 0.05
+_ORDER_S = 0.02
+"""Between two that come together, so that a group they share gets them in the order that is simulated."""
 _STEP_S = 1e-4
 """What the overhead is rounded to, one at least."""
 
@@ -27,7 +29,7 @@ async def measure_overhead(
     are prompts of the mean length, and ask for one token.
 
     Args:
-        num_together: requests that come at once, so that workers compute beside each other as they were profiled; then
+        num_together: requests that come at (almost) once, so that workers compute beside each other as they were profiled; then
             all are answered before more come.
 
     Raises:
@@ -37,10 +39,11 @@ async def measure_overhead(
     longest_s = max(
         problem.alone_s(model)[0] if model.generates else problem.latency_s(model) for model in problem.models
     )
-    apart_s = num_together * longest_s + _PAUSE_S
+    apart_s = num_together * (longest_s + _ORDER_S) + _PAUSE_S
+    turn, place = np.divmod(np.arange(NUM_REQUESTS), num_together)
     workload = Workload(
         models=tuple(model.name for model in models),
-        arrival_s=(np.arange(NUM_REQUESTS) // num_together).astype(np.float64) * apart_s,
+        arrival_s=turn * apart_s + place * _ORDER_S,
         model=number.astype(np.int32),
         slo_s=np.full(NUM_REQUESTS, TIMEOUT_S),
         lengths=_first_tokens(problem, number) if any(model.generates for model in models) else None,
