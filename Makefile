@@ -8,7 +8,8 @@ PYTHON ?= python3
 VENV := .venv
 PY := $(VENV)/bin/python
 BUILD := build
-export PYTHONDONTWRITEBYTECODE ?=
+# Containers often set it; every process that a stack or a test starts would then compile all its imports anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 # uv from PATH, or fetched with pip into build/uv.
 UV := $(shell command -v uv 2>/dev/null || echo $(BUILD)/uv/bin/uv)
