@@ -59,8 +59,10 @@ class TileAttention {
            2 * kTileRows * Softmax::floats_per_row(problem.head_dim);
   }
 
-  TileAttention(const AttentionProblem& problem, float* scratch, float* workspace)
+  // `sharers`: the plan's.
+  TileAttention(const AttentionProblem& problem, const Sharer* sharers, float* scratch, float* workspace)
       : problem_(problem),
+        sharers_(sharers),
         padded_dim_(round_up_to_vec(problem.head_dim)),
         workspace_(workspace),
         queries_(scratch),
@@ -110,14 +112,36 @@ class TileAttention {
     Softmax result(tile.partial < 0 ? result_ : workspace_ + tile.partial, tile.num_rows, problem_.head_dim);
     Softmax partition(partition_, tile.num_rows, problem_.head_dim);
     load_queries(tile);
+    if (tile.lanes < 0) {
+      result.reset(tile.num_rows);
+      std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
+    } else {
+      std::copy_n(workspace_ + tile.lanes, tile.num_rows * kLanes, lane_sums_);
+    }
     int64_t end = partition_end(tile, tile.first_key);
     attend(tile, following, end, result);
+    if (tile.first_sharer >= 0) return hand_out(tile, result);
     while (end < tile.last_key) {
       end = partition_end(tile, end);
+      partition.reset(tile.num_rows);
+      std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
       attend(tile, following, end, partition);
       result.merge(partition, tile.num_rows);
     }
-    if (tile.partial < 0) finish(tile, result);
+    if (tile.is_whole) finish(tile, result);
+  }
+
+  // The sharers' results, each to its place.
+  void hand_out(const RowTile& tile, const Softmax& all) const {
+    const int64_t num_rows = problem_.group_size();
+    const Sharer* sharer = sharers_ + tile.first_sharer;
+    for (int64_t r = 0; r < tile.num_rows; r += num_rows, ++sharer) {
+      Softmax own(workspace_ + sharer->partial, num_rows, problem_.head_dim);
+      std::copy_n(all.values + r * all.stride, num_rows * all.stride, own.values);
+      std::copy_n(all.max + r, num_rows, own.max);
+      std::copy_n(all.sum + r, num_rows, own.sum);
+      if (sharer->lanes >= 0) std::copy_n(lane_sums_ + r * kLanes, num_rows * kLanes, workspace_ + sharer->lanes);
+    }
   }
 
   static int64_t partition_end(const RowTile& tile, int64_t key) {
@@ -126,7 +150,9 @@ class TileAttention {
 
   int64_t row_offset(const RowTile& tile, int64_t row, int64_t token_stride, int64_t head_stride) const {
     const int64_t group = problem_.group_size();
-    const int64_t token = problem_.query_start[tile.sequence] + (tile.first_row + row) / group;
+    const int64_t place = (tile.first_row + row) / group;
+    const int64_t token = tile.first_sharer < 0 ? problem_.query_start[tile.sequence] + place
+                                                : problem_.query_start[sharers_[tile.first_sharer + place].sequence];
     const int64_t head = tile.kv_head * group + (tile.first_row + row) % group;
     return token * token_stride + head * head_stride;
   }
@@ -138,7 +164,9 @@ class TileAttention {
       float* to = queries_ + r * kQueryStride;
       const float scale = static_cast<float>(problem_.scale);
       for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(to + i, load(q + i, lanes) * scale); });
-      visible_[r] = problem_.visible(tile.sequence, (tile.first_row + r) / problem_.group_size());
+      visible_[r] = tile.first_sharer < 0
+                        ? problem_.visible(tile.sequence, (tile.first_row + r) / problem_.group_size())
+                        : KeySpan{tile.first_key, tile.last_key};
     }
   }
 
@@ -153,10 +181,8 @@ class TileAttention {
     ValueMatrix<T> values(int first) const { return {value_rows + first}; }
   };
 
-  // The softmax over the keys from the next cache tile up to `end`.
+  // Takes the keys from the next cache tile up to `end` into the softmax, whose sums are those of the lanes until then.
   void attend(const RowTile& tile, const RowTile* following, int64_t end, Softmax softmax) {
-    softmax.reset(tile.num_rows);
-    std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
     const bool reads_in_place = can_read_in_place(tile);
     do {
       advance(tile, following);
@@ -306,6 +332,7 @@ class TileAttention {
   }
 
   const AttentionProblem& problem_;
+  const Sharer* sharers_;
   const int64_t padded_dim_;
   float* workspace_;
   float *queries_, *keys_, *values_, *lane_sums_, *result_, *partition_;  // in the scratch memory
