@@ -27,7 +27,8 @@ from benchmarks.serve.report import RESULTS_DIR, limit_line, write_result, write
 from benchmarks.serve.server import Server, ServerError, free_port
 from benchmarks.serve.workload import WorkloadSpec
 from benchmarks.steps.part import MODEL_PARTS, Part
-from benchmarks.steps.stack import StackSteps, burst_through_stack, openmp_environment
+from benchmarks.steps.rounds import Round, median_parts_s, median_stack
+from benchmarks.steps.stack import burst_through_stack, openmp_environment
 from headway.core.units import format_duration
 
 MAX_OUTSIDE_MODEL = 0.10
@@ -39,7 +40,8 @@ console = Console()
 def main(
     *,
     sequences: Annotated[int, Option(min=2, help="That decode at once.")] = 64,
-    steps: Annotated[int, Option(min=5, help="Timed in the engine.")] = 60,
+    steps: Annotated[int, Option(min=5, help="Timed in the engine, each round.")] = 40,
+    rounds: Annotated[int, Option(min=1, help="Of engine and stack in turns.")] = 5,
     dtype: Annotated[Dtype, Option(help="Of weights and KV cache.")] = Dtype.FLOAT32,
     model_dir: Annotated[Path, Option(help="Benchmark model, made if absent.")] = DEFAULT_DIRECTORY,
     name: Annotated[str, Option(help="The result goes to benchmarks/results/NAME.json.")] = "steps",
@@ -49,12 +51,11 @@ def main(
     spec = WorkloadSpec(num_requests=sequences, seed=SEED)
     limit = measured_limit(spec, replace(BENCHMARK_SPEC, dtype=dtype.value))
     try:
-        stack, openmp = uvloop.run(run_stack(spec, dtype, model_dir.resolve()))
+        done = uvloop.run(run_rounds(spec, dtype, model_dir.resolve(), num_steps=steps, num_rounds=rounds))
     except ServerError as error:
         console.print(str(error), style="red", markup=False)
         raise typer.Exit(1) from error
-    parts = time_engine(model_dir, dtype, num_sequences=sequences, num_steps=steps, openmp=openmp)
-    parts[Part.PUBLISHING] = max(stack.interval_s - sum(parts.values()), 0.0)
+    parts, stack = median_parts_s(done), median_stack(done)
     console.print(step_table(parts, num_sequences=sequences))
     console.print(cpu_table(stack.cpu_s))
     console.print(f"burst of {sequences}: {stack.output_tokens_per_s:.0f} output tokens/s")
@@ -64,13 +65,16 @@ def main(
         "num_sequences": sequences,
         "part_s": parts,
         "stack": asdict(stack),
+        "rounds": [asdict(round_) for round_ in done],
         "limit": asdict(limit),
     }
     console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', document)}")
 
 
-async def run_stack(spec: WorkloadSpec, dtype: Dtype, model_dir: Path) -> tuple[StackSteps, dict[str, str]]:
-    """A stack of its own, warmed up; returns its burst and its worker's OpenMP settings."""
+async def run_rounds(
+    spec: WorkloadSpec, dtype: Dtype, model_dir: Path, *, num_steps: int, num_rounds: int
+) -> list[Round]:
+    """An engine alone and a stack, which waits meanwhile, in turns. No burst finds its prompts in the prefix cache."""
     with tempfile.TemporaryDirectory(prefix="headway-bench-") as scratch:
         deployment = Deployment(
             model_name=MODEL_NAME,
@@ -86,7 +90,15 @@ async def run_stack(spec: WorkloadSpec, dtype: Dtype, model_dir: Path) -> tuple[
             await server.start()
             await server.client.run(WARM_UP)
             await asyncio.sleep(SETTLE_S)
-            return await burst_through_stack(server, spec), openmp_environment(server.processes())
+            openmp = openmp_environment(server.processes())
+            rounds = []
+            for index in range(num_rounds):
+                parts = await asyncio.to_thread(
+                    time_engine, model_dir, dtype, num_sequences=spec.num_requests, num_steps=num_steps, openmp=openmp
+                )
+                burst = replace(spec, seed=spec.seed + index)
+                rounds.append(Round(parts, await burst_through_stack(server, burst)))
+            return rounds
         finally:
             await server.stop()
 

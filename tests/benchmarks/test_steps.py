@@ -15,7 +15,8 @@ from benchmarks.serve.workload import Request
 from benchmarks.steps.__main__ import step_table
 from benchmarks.steps.engine import time_parts
 from benchmarks.steps.part import Part, instrumented
-from benchmarks.steps.stack import COMPUTE, OTHER_THREADS, cpu_by_part, step_interval_s
+from benchmarks.steps.rounds import Round, median_parts_s, median_stack
+from benchmarks.steps.stack import COMPUTE, OTHER_THREADS, StackSteps, cpu_by_part, step_interval_s
 from benchmarks.steps.stopwatch import Stopwatch
 from headway.engine.engine import Engine
 
@@ -70,6 +71,20 @@ def test_compute_threads_of_the_worker_stand_apart() -> None:
         ("headway.gateway", 4): 1.0,
     }
     assert cpu_by_part(cpu_s, num_compute=2) == {"gateway": 1.0, COMPUTE: 7.0, OTHER_THREADS: 0.5}
+
+
+def test_each_round_is_compared_with_itself() -> None:
+    """The middle one is on a machine half as fast."""
+    speeds, outside_s = (1.0, 2.0, 1.0), (0.2, 0.5, 0.3)
+    rounds = [
+        Round(
+            {Part.MATMULS: 3 * speed, Part.ATTENTION: speed},
+            StackSteps(interval_s=4 * speed + outside, cpu_s={"gateway": speed}, output_tokens_per_s=64 / speed),
+        )
+        for speed, outside in zip(speeds, outside_s, strict=True)
+    ]
+    assert median_parts_s(rounds) == pytest.approx({Part.MATMULS: 3, Part.ATTENTION: 1, Part.PUBLISHING: 0.3})
+    assert median_stack(rounds) == StackSteps(interval_s=4.3, cpu_s={"gateway": 1.0}, output_tokens_per_s=64.0)
 
 
 def test_shares_outside_the_model_are_added_up() -> None:

@@ -35,8 +35,14 @@ void run_attention(const AttentionProblem& problem) {
   const std::unique_ptr<float[]> workspace(new float[plan.workspace_floats]);
   const int64_t num_chunks = plan.chunk_ends.size(), num_splits = plan.splits.size(), num_blanks = plan.blanks.size();
   const int64_t num_threads = plan.cost * problem.head_dim >= kParallelWork ? problem.num_threads : 1;
+  const auto thread_tiles = [&] {
+    return Tiles(problem, plan.sharers.data(), thread_scratch(Tiles::scratch_floats(problem)), workspace.get());
+  };
+  for_each_task(plan.shared_tiles.size(), num_threads, [&](int64_t task) {
+    thread_tiles().run(&plan.shared_tiles[task], &plan.shared_tiles[task] + 1);
+  });
   for_each_task(num_chunks + num_blanks, num_threads, [&](int64_t task) {
-    Tiles tiles(problem, thread_scratch(Tiles::scratch_floats(problem)), workspace.get());
+    Tiles tiles = thread_tiles();
     if (task >= num_chunks) return tiles.finish_blank(plan.blanks[task - num_chunks]);
     const int64_t begin = task == 0 ? 0 : plan.chunk_ends[task - 1];
     tiles.run(&plan.tiles[begin], plan.tiles.data() + plan.chunk_ends[task]);
@@ -48,7 +54,7 @@ void run_attention(const AttentionProblem& problem) {
     for (int64_t p = 1; p < num_partials; ++p)
       whole.merge(Softmax(memory + p * tile.num_rows * floats_per_row, tile.num_rows, problem.head_dim),
                   tile.num_rows);
-    Tiles(problem, thread_scratch(Tiles::scratch_floats(problem)), workspace.get()).finish(tile, whole);
+    thread_tiles().finish(tile, whole);
   });
 }
 

@@ -68,18 +68,27 @@ struct AttentionProblem {
   }
 };
 
-// Query rows of one sequence that read one KV head: row r is token r / group_size, head r % group_size of the group.
+// Query rows that read one KV head. Of one sequence: row r is token r / group_size, head r % group_size of the group.
+// Of sharers of keys: the same, over the plan's sharers from `first_sharer` on, and `sequence` is the first of them.
 // [first_key, last_key) are the keys to attend to, for the rows that see them.
 struct RowTile {
   int64_t sequence, kv_head;
   int64_t first_row, num_rows;
   int64_t first_key, last_key;
-  int64_t partial;  // offset of its result in the workspace, or -1 if it is the rows' whole result
+  int64_t first_sharer = -1;
+  int64_t partial = -1;  // offset of its result in the workspace; -1: a thread's own memory
+  int64_t lanes = -1;    // offset of its lanes' sums, where another tile has begun it; -1: it is the first
+  bool is_whole = true;  // its result is the rows' whole one
 
   bool has_keys() const { return first_key < last_key; }
 
   // In units of one row that sees one key; to bring a key in costs about as much as eight.
   int64_t cost() const { return (num_rows + 8) * (last_key - first_key); }
+};
+
+// A decode among those that share keys, and where the result of its rows goes. `lanes` is -1 where that is complete.
+struct Sharer {
+  int64_t sequence, partial, lanes;
 };
 
 // Rows whose context was cut into partitions; the partial results lie one after the other.
@@ -89,6 +98,8 @@ struct SplitRows {
 };
 
 struct AttentionPlan {
+  std::vector<RowTile> shared_tiles;  // to be computed before the others, which may go on with what they give
+  std::vector<Sharer> sharers;
   std::vector<RowTile> tiles;
   std::vector<int64_t> chunk_ends;  // tiles that one thread takes in a row end here
   std::vector<SplitRows> splits;

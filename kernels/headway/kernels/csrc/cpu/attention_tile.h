@@ -13,6 +13,41 @@
 
 namespace headway {
 
+// The keys of a tile as the right side of a product: row i is dimension i of them.
+template <class T>
+struct KeyMatrix {
+  const T* const* starts;
+  int64_t stride;
+
+  template <int kColumns>
+  auto columns(int column) const {
+    struct Rows {
+      const T* starts[kColumns];
+      int64_t stride;
+
+      auto operator()(int i) const {
+        return [this, offset = i * stride](int c) { return load(starts[c] + offset); };
+      }
+    } rows;
+    std::copy_n(starts + column, kColumns, rows.starts);
+    rows.stride = stride;
+    return rows;
+  }
+};
+
+// The same for its values: row n is value n.
+template <class T>
+struct ValueMatrix {
+  const T* const* rows;
+
+  template <int kColumns>
+  auto columns(int column) const {
+    return [rows = rows, column](int n) {
+      return [row = rows[n] + column * kLanes](int c) { return load(row + c * kLanes); };
+    };
+  }
+};
+
 // One thread's scratch memory, and the walk over a tile's keys. Prefill and decode are the same code with more or
 // fewer rows, which makes a row's result independent of how its sequence was cut into steps.
 template <class Activation, class Cache>
@@ -20,16 +55,18 @@ class TileAttention {
  public:
   static int64_t scratch_floats(const AttentionProblem& problem) {
     const int64_t padded_dim = round_up_to_vec(problem.head_dim);
-    return (kTileRows + 2 * kTileKeys) * padded_dim + kTileRows * kLanes +
+    return kTileRows * kQueryStride + 2 * kTileKeys * padded_dim + kTileRows * kLanes +
            2 * kTileRows * Softmax::floats_per_row(problem.head_dim);
   }
 
-  TileAttention(const AttentionProblem& problem, float* scratch, float* workspace)
+  // `sharers`: the plan's.
+  TileAttention(const AttentionProblem& problem, const Sharer* sharers, float* scratch, float* workspace)
       : problem_(problem),
+        sharers_(sharers),
         padded_dim_(round_up_to_vec(problem.head_dim)),
         workspace_(workspace),
         queries_(scratch),
-        keys_(queries_ + kTileRows * padded_dim_),
+        keys_(queries_ + kTileRows * kQueryStride),
         values_(keys_ + kTileKeys * padded_dim_),
         lane_sums_(values_ + kTileKeys * padded_dim_),
         result_(lane_sums_ + kTileRows * kLanes),
@@ -67,18 +104,44 @@ class TileAttention {
   }
 
  private:
+  // Floats from one row to the next: room for the longest head, and no two rows on the same cache lines' sets. That it is
+  // known at compile time saves registers.
+  static constexpr int kQueryStride = 512 + 16;
+
   void run_tile(const RowTile& tile, const RowTile* following) {
     Softmax result(tile.partial < 0 ? result_ : workspace_ + tile.partial, tile.num_rows, problem_.head_dim);
     Softmax partition(partition_, tile.num_rows, problem_.head_dim);
     load_queries(tile);
+    if (tile.lanes < 0) {
+      result.reset(tile.num_rows);
+      std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
+    } else {
+      std::copy_n(workspace_ + tile.lanes, tile.num_rows * kLanes, lane_sums_);
+    }
     int64_t end = partition_end(tile, tile.first_key);
     attend(tile, following, end, result);
+    if (tile.first_sharer >= 0) return hand_out(tile, result);
     while (end < tile.last_key) {
       end = partition_end(tile, end);
+      partition.reset(tile.num_rows);
+      std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
       attend(tile, following, end, partition);
       result.merge(partition, tile.num_rows);
     }
-    if (tile.partial < 0) finish(tile, result);
+    if (tile.is_whole) finish(tile, result);
+  }
+
+  // The sharers' results, each to its place.
+  void hand_out(const RowTile& tile, const Softmax& all) const {
+    const int64_t num_rows = problem_.group_size();
+    const Sharer* sharer = sharers_ + tile.first_sharer;
+    for (int64_t r = 0; r < tile.num_rows; r += num_rows, ++sharer) {
+      Softmax own(workspace_ + sharer->partial, num_rows, problem_.head_dim);
+      std::copy_n(all.values + r * all.stride, num_rows * all.stride, own.values);
+      std::copy_n(all.max + r, num_rows, own.max);
+      std::copy_n(all.sum + r, num_rows, own.sum);
+      if (sharer->lanes >= 0) std::copy_n(lane_sums_ + r * kLanes, num_rows * kLanes, workspace_ + sharer->lanes);
+    }
   }
 
   static int64_t partition_end(const RowTile& tile, int64_t key) {
@@ -87,7 +150,9 @@ class TileAttention {
 
   int64_t row_offset(const RowTile& tile, int64_t row, int64_t token_stride, int64_t head_stride) const {
     const int64_t group = problem_.group_size();
-    const int64_t token = problem_.query_start[tile.sequence] + (tile.first_row + row) / group;
+    const int64_t place = (tile.first_row + row) / group;
+    const int64_t token = tile.first_sharer < 0 ? problem_.query_start[tile.sequence] + place
+                                                : problem_.query_start[sharers_[tile.first_sharer + place].sequence];
     const int64_t head = tile.kv_head * group + (tile.first_row + row) % group;
     return token * token_stride + head * head_stride;
   }
@@ -96,10 +161,12 @@ class TileAttention {
     for (int64_t r = 0; r < tile.num_rows; ++r) {
       const auto* q =
           static_cast<const Activation*>(problem_.q) + row_offset(tile, r, problem_.q_stride, problem_.head_dim);
-      float* to = queries_ + r * padded_dim_;
+      float* to = queries_ + r * kQueryStride;
       const float scale = static_cast<float>(problem_.scale);
       for_each_vec(problem_.head_dim, [=](int64_t i, auto lanes) { store(to + i, load(q + i, lanes) * scale); });
-      visible_[r] = problem_.visible(tile.sequence, (tile.first_row + r) / problem_.group_size());
+      visible_[r] = tile.first_sharer < 0
+                        ? problem_.visible(tile.sequence, (tile.first_row + r) / problem_.group_size())
+                        : KeySpan{tile.first_key, tile.last_key};
     }
   }
 
@@ -109,12 +176,13 @@ class TileAttention {
   struct Source {
     const T *key_columns[kTileKeys / kLanes], *value_rows[kTileKeys];
     int64_t key_stride;
+
+    KeyMatrix<T> keys() const { return {key_columns, key_stride}; }
+    ValueMatrix<T> values(int first) const { return {value_rows + first}; }
   };
 
-  // The softmax over the keys from the next cache tile up to `end`.
+  // Takes the keys from the next cache tile up to `end` into the softmax, whose sums are those of the lanes until then.
   void attend(const RowTile& tile, const RowTile* following, int64_t end, Softmax softmax) {
-    softmax.reset(tile.num_rows);
-    std::fill_n(lane_sums_, tile.num_rows * kLanes, 0.0f);
     const bool reads_in_place = can_read_in_place(tile);
     do {
       advance(tile, following);
@@ -244,25 +312,15 @@ class TileAttention {
     if (begin >= end) return;
     alignas(64) float scores[kRows][kTileKeys];
     const int num_vecs = static_cast<int>(round_up_to_vec(end)) / kLanes;
-    multiply<kRows, kTileKeys / kLanes>(
-        queries_ + r * padded_dim_, padded_dim_, static_cast<int>(problem_.head_dim),
-        [&](int i, int c) {
-          if (c == 0) prefetch_.some(4);
-          return load(source.key_columns[c] + i * source.key_stride);
-        },
-        num_vecs,
+    const auto prefetch = [this] { prefetch_.some(kStepsBetween * 4); };
+    multiply<kRows, kTileKeys / kLanes, kQueryStride>(
+        queries_ + r * kQueryStride, static_cast<int>(problem_.head_dim), source.keys(), num_vecs, prefetch,
         [&](int row, int n, Vec score) { store(&scores[row][n], score); });
     float rescale[kRows];
-    for (int row = 0; row < kRows; ++row)
-      rescale[row] = exponentiate(scores[row], num_vecs, firsts[row], ends[row], softmax.max[r + row],
-                                  lane_sums_ + (r + row) * kLanes);
-    multiply<kRows, 8>(
-        &scores[0][begin], kTileKeys, end - begin,
-        [&](int n, int c) {
-          if (c == 0) prefetch_.some(4);
-          return load(source.value_rows[begin + n] + c * kLanes);
-        },
-        static_cast<int>(padded_dim_) / kLanes, [&](int row, int i, Vec sum) {
+    exponentiate(scores, num_vecs, firsts, ends, softmax.max + r, lane_sums_ + r * kLanes, rescale);
+    multiply<kRows, 8, kTileKeys>(
+        &scores[0][begin], end - begin, source.values(begin), static_cast<int>(padded_dim_) / kLanes, prefetch,
+        [&](int row, int i, Vec sum) {
           float* value = softmax.values + (r + row) * softmax.stride + i;
           store(value, load(value) * rescale[row] + sum);
         });
@@ -274,6 +332,7 @@ class TileAttention {
   }
 
   const AttentionProblem& problem_;
+  const Sharer* sharers_;
   const int64_t padded_dim_;
   float* workspace_;
   float *queries_, *keys_, *values_, *lane_sums_, *result_, *partition_;  // in the scratch memory

@@ -46,28 +46,53 @@ struct Softmax {
   }
 };
 
-// Turns one row's scores of a tile into exp(score - max) where begin <= n < end and 0 elsewhere. Updates the running
-// maximum and the sums that each lane keeps, and returns the factor that brings earlier sums to the new maximum.
-inline float exponentiate(float* scores, int num_vecs, int begin, int end, float& running_max, float* lane_sums) {
-  Vec tile_max = broadcast(kNegativeInfinity);
+// Turns the scores of a tile, of kRows rows, into exp(score - max) where firsts[r] <= n < ends[r] and 0 elsewhere. Updates
+// the running maxima and the sums that each lane keeps, and gives the factors that bring earlier sums to the new maxima.
+template <int kRows, int kTileKeys>
+inline void exponentiate(float (&scores)[kRows][kTileKeys], int num_vecs, const int (&firsts)[kRows],
+                         const int (&ends)[kRows], float* running_max, float* lane_sums, float (&rescale)[kRows]) {
+  static_assert(kRows <= kLanes, "a register has a lane for each row");
+  Vec maxima[kRows];
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) maxima[r] = broadcast(kNegativeInfinity);
+  const bool all_visible = *std::max_element(firsts, firsts + kRows) == 0 &&
+                           *std::min_element(ends, ends + kRows) == num_vecs * kLanes;
   for (int c = 0; c < num_vecs; ++c) {
     const IntVec n = lane_numbers() + c * kLanes;
-    const Vec visible = select((n >= begin) & (n < end), load(scores + c * kLanes), broadcast(kNegativeInfinity));
-    store(scores + c * kLanes, visible);
-    tile_max = max(tile_max, visible);
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      Vec visible = load(&scores[r][c * kLanes]);
+      if (!all_visible) {
+        visible = select((n >= firsts[r]) & (n < ends[r]), visible, broadcast(kNegativeInfinity));
+        store(&scores[r][c * kLanes], visible);
+      }
+      maxima[r] = max(maxima[r], visible);
+    }
   }
-  const float new_max = std::max(running_max, max(tile_max));
-  const float base = new_max == kNegativeInfinity ? 0.0f : new_max;  // of a row that sees no key yet
-  Vec sums{};
+  Vec bases[kRows], sums[kRows] = {};
+  Vec distances{};
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    const float new_max = std::max(running_max[r], max(maxima[r]));
+    const float base = new_max == kNegativeInfinity ? 0.0f : new_max;  // of a row that sees no key yet
+    bases[r] = broadcast(base);
+    distances[r] = running_max[r] - base;
+    running_max[r] = new_max;
+  }
   for (int c = 0; c < num_vecs; ++c) {
-    const Vec weights = exp(load(scores + c * kLanes) - base);
-    store(scores + c * kLanes, weights);
-    sums += weights;
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) {
+      const Vec weights = exp(load(&scores[r][c * kLanes]) - bases[r]);
+      store(&scores[r][c * kLanes], weights);
+      sums[r] += weights;
+    }
   }
-  const float rescale = exp(broadcast(running_max - base))[0];
-  store(lane_sums, load(lane_sums) * rescale + sums);
-  running_max = new_max;
-  return rescale;
+  const Vec factors = exp(distances);
+#pragma GCC unroll 4
+  for (int r = 0; r < kRows; ++r) {
+    rescale[r] = factors[r];
+    store(lane_sums + r * kLanes, load(lane_sums + r * kLanes) * rescale[r] + sums[r]);
+  }
 }
 
 }  // namespace headway
