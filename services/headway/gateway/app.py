@@ -6,11 +6,10 @@ from typing import Any
 
 import orjson
 from fastapi import FastAPI, Request
-from fastapi.routing import APIRoute
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp
 
 from headway.core.errors import HeadwayError
 from headway.gateway.entrance import Entrance
@@ -29,35 +28,22 @@ _JSON = "application/json"
 def make_app(service: GatewayService) -> ASGIApp:
     """All routes, behind the entrance."""
     app = FastAPI(title="Headway", version=_version(), description="The OpenAI API, and what operators ask.")
-    _add_exchanges(app, service)
+    exchanges = _add_exchanges(app, service)
     _add_models(app, service)
     _add_operations(app, service)
     app.add_exception_handler(HeadwayError, _on_headway_error)
     app.add_exception_handler(HTTPException, _on_http_error)
-    return Entrance(app, keys=service.keys)
+    return Entrance(app, exchanges=exchanges, keys=service.keys)
 
 
-class _ExchangeRoute(APIRoute):
-    """Documented like any other route, and out of the way of requests: their exchange answers them itself."""
+def _add_exchanges(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:
+    """Documents them like any other routes; returns what answers a POST to each path."""
+    exchanges: dict[str, Callable[[], ASGIApp]] = {}
 
-    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "POST":
-            await self.endpoint()(scope, receive, send)
-        else:
-            await super().handle(scope, receive, send)
-
-
-def _add_exchanges(app: FastAPI, service: GatewayService) -> None:
     def post(path: str, kind: type[BaseModel]) -> Callable[[Callable[[], Response]], None]:
         def add(endpoint: Callable[[], Response]) -> None:
-            app.router.add_api_route(
-                path,
-                endpoint,
-                methods=["POST"],
-                openapi_extra=_body_of(kind),
-                response_model=None,
-                route_class_override=_ExchangeRoute,
-            )
+            app.add_api_route(path, endpoint, methods=["POST"], openapi_extra=_body_of(kind), response_model=None)
+            exchanges[path] = endpoint
 
         return add
 
@@ -85,6 +71,8 @@ def _add_exchanges(app: FastAPI, service: GatewayService) -> None:
     def ranking() -> Response:
         """Documents by their relevance to a query."""
         return InferAnswer(service, RerankRequest, rerank)
+
+    return exchanges
 
 
 def _add_models(app: FastAPI, service: GatewayService) -> None:

@@ -102,7 +102,8 @@ class Decoding:
         """New text, and the offset of each token that stands for text (the one that ended the sequence does not)."""
         detokenizer, token_ids = self._detokenizer, output.token_ids
         self._token_ids.extend(token_ids)
-        self._logprob_sum += sum(entry.logprob for entry in output.logprobs)
+        if output.logprobs:
+            self._logprob_sum += sum(entry.logprob for entry in output.logprobs)
         if output.stop_token_id is not None and token_ids:
             token_ids = token_ids[:-1]
         text = ""

@@ -1,9 +1,11 @@
 """What every HTTP request passes: an id, the key, and a last resort for bugs.
 
-Pure ASGI, since each event of a stream passes too: it costs one call here.
+Pure ASGI, since each event of a stream passes too: it costs one call here. A stream's task is resumed for each event
+through all that awaits it, so exchanges are not behind the layers of the application.
 """
 
 import logging
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -36,10 +38,15 @@ class _Exit:
 
 
 class Entrance:
-    """An ASGI application around another."""
+    """An ASGI application around another.
 
-    def __init__(self, app: ASGIApp, *, keys: ApiKeys) -> None:
+    Args:
+        exchanges: by path, what answers a POST in place of the application.
+    """
+
+    def __init__(self, app: ASGIApp, *, exchanges: Mapping[str, Callable[[], ASGIApp]], keys: ApiKeys) -> None:
         self._app = app
+        self._exchanges = exchanges
         self._keys = keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -52,7 +59,8 @@ class Entrance:
         request_id_var.set(own_id)
         try:
             self._admit(scope["path"], headers, out)
-            await self._app(scope, receive, out)
+            exchange = self._exchanges.get(scope["path"]) if scope["method"] == "POST" else None
+            await (self._app if exchange is None else exchange())(scope, receive, out)
         except HeadwayError as error:
             await send_error(out, error)
         except Exception:

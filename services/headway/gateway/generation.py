@@ -28,16 +28,14 @@ class Generator:
         self._metrics: dict[str, ModelMetrics] = {}
         self._foregone: dict[str, str] = {}
 
-    async def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
+    def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
         """What came of the job's sequences, as it comes; closing the iterator cancels what still runs.
 
         Raises:
             HeadwayError: no place, or no answer. Before the first deltas nothing was generated.
         """
         streams = [self._stream(job, prompt_index) for prompt_index in range(len(job.prompts))]
-        async with aclosing(streams[0] if len(streams) == 1 else _merge(streams)) as stream:
-            async for deltas in stream:
-                yield deltas
+        return streams[0] if len(streams) == 1 else _merge(streams)
 
     async def close(self) -> None:
         """Cancels what still runs."""

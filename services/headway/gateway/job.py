@@ -88,9 +88,9 @@ class Job:
         ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Delta:
-    """What came of one sequence at once.
+    """What came of one sequence at once. One is made for each token: it is not frozen, which would take thrice as long.
 
     Attributes:
         index: of the sequence in the job: prompt by prompt, n each.

@@ -124,4 +124,6 @@ class LoadedModel:
 
 
 def _num_tokens(output: SequenceOutput) -> int:
-    return len(output.token_ids) + sum(len(hypothesis.token_ids) for hypothesis in output.hypotheses)
+    if not output.hypotheses:
+        return len(output.token_ids)
+    return sum(len(hypothesis.token_ids) for hypothesis in output.hypotheses)

@@ -20,7 +20,7 @@ from headway.core.program import Program
 from headway.core.request import SequenceOutput
 from headway.engine.config import PreemptionMode
 from headway.engine.events import BlockStored
-from headway.rpc.convert import from_pb, group_from_pb, output_to_pb, to_pb
+from headway.rpc.convert import add_output, from_pb, group_from_pb, to_pb
 from headway.rpc.convert.infer import infer_from_pb
 from headway.rpc.convert.load import loads_to_pb
 from headway.rpc.status import error_to_pb
@@ -105,7 +105,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         reader = asyncio.create_task(self._read(first, requests, session))
         try:
             async for outputs in session.steps():
-                yield worker_pb2.GenerateTokensResponse(outputs=[_output_to_pb(output) for output in outputs])
+                yield _step_to_pb(outputs)
         finally:
             reader.cancel()
             self._service.close_session(session)
@@ -308,15 +308,19 @@ def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
     )
 
 
-def _output_to_pb(output: SequenceOutput | Refusal) -> worker_pb2.SequenceOutput:
-    if isinstance(output, SequenceOutput):
-        return output_to_pb(output)
-    return worker_pb2.SequenceOutput(
-        request_id=output.request_id,
-        finish_reason=common_pb2.FINISH_REASON_ERROR,
-        error=error_to_pb(output.error),
-        moved_to_worker_id=output.moved_to,
-    )
+def _step_to_pb(outputs: list[SequenceOutput | Refusal]) -> worker_pb2.GenerateTokensResponse:
+    step = worker_pb2.GenerateTokensResponse()
+    for output in outputs:
+        if isinstance(output, SequenceOutput):
+            add_output(step, output)
+        else:
+            step.outputs.add(
+                request_id=output.request_id,
+                finish_reason=common_pb2.FINISH_REASON_ERROR,
+                error=error_to_pb(output.error),
+                moved_to_worker_id=output.moved_to,
+            )
+    return step
 
 
 def _blocks_to_pb(update: BlockUpdate) -> worker_pb2.WatchBlocksResponse:

@@ -10,7 +10,7 @@ from headway.cli.calls import calling
 from headway.cli.process import end_all, identify
 from headway.cli.supervisor.controller import Controller
 from headway.cli.supervisor.recorded import recorded_processes
-from headway.client.stack import Stack, remove_stack, write_stack
+from headway.client.stack import ProcessId, Stack, remove_stack, write_stack
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
 from headway.store.documents import Documents
@@ -55,6 +55,7 @@ class Supervisor:
         for name in ("redis", "logs"):
             (state_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
         self._redis = EmbeddedRedis(state_dir / "redis")
+        self._redis_id: ProcessId | None = None
         command = [
             *controller_command,
             *("--redis-url", self._redis.url),
@@ -80,7 +81,7 @@ class Supervisor:
     async def run(self) -> None:
         """Raises HeadwayError where the stack cannot be started; nothing is left running then either."""
         try:
-            await asyncio.to_thread(self._redis.start)
+            await asyncio.to_thread(self._start_redis)
             self._publish()
             await self._write_deployment()
             self._controller.start()
@@ -114,10 +115,14 @@ class Supervisor:
         if not self._redis.is_running():
             log.warning("Redis ended; starting it again")
             try:
-                await asyncio.to_thread(self._redis.start)
+                await asyncio.to_thread(self._start_redis)
             except HeadwayError as error:
                 log.warning("%s", error)
         self._controller.keep_alive()
+
+    def _start_redis(self) -> None:
+        self._redis.start()
+        self._redis_id = identify(self._redis.pid)
 
     async def _find_controller(self, membership: Membership) -> None:
         try:
@@ -137,7 +142,7 @@ class Supervisor:
             http_url=f"http://{host}:{gateway.port}",
             grpc_endpoint=f"{host}:{gateway.grpc_port}",
             supervisor=self._supervisor_id,
-            redis=identify(self._redis.pid) if self._redis.is_running() else None,
+            redis=self._redis_id if self._redis.is_running() else None,
             controller=self._controller.process_id,
             controller_endpoint=self._endpoint,
             api_key=next(iter(gateway.api_keys), ""),

@@ -1,10 +1,12 @@
 """Load reports: they come many times a second from every worker."""
 
 from collections.abc import Sequence
-from dataclasses import asdict
+from dataclasses import fields
 
 from headway.core.load import LoadReport
 from headway.v1 import worker_pb2
+
+_NAMES = tuple(field.name for field in fields(LoadReport))
 
 
 def loads_from_pb(message: worker_pb2.WatchLoadResponse) -> list[LoadReport]:
@@ -14,7 +16,9 @@ def loads_from_pb(message: worker_pb2.WatchLoadResponse) -> list[LoadReport]:
 
 def loads_to_pb(reports: Sequence[LoadReport]) -> worker_pb2.WatchLoadResponse:
     """`reports` are one at least."""
-    first, *others = (worker_pb2.WatchLoadResponse(**asdict(report)) for report in reports)
+    first, *others = (
+        worker_pb2.WatchLoadResponse(**{name: getattr(report, name) for name in _NAMES}) for report in reports
+    )
     first.others.extend(others)
     return first
 
