@@ -23,8 +23,9 @@ def text(client: openai.OpenAI, world: World) -> Iterator[str]:
     wait_for(lambda: world.router.num_open == 0)
     world.worker.submitted.clear()
     world.router.delay_s = 0.3
+    step_s = world.worker.step_s
     yield answer
-    world.router.delay_s, world.router.is_foregone = 0.0, False
+    world.router.delay_s, world.router.is_foregone, world.worker.step_s = 0.0, False, step_s
     client.completions.create(**BODY)  # and it knows it no more
 
 

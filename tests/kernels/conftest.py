@@ -15,6 +15,8 @@ from headway.kernels.dispatch import Kernels
 from headway.kernels.library import supported_isas
 from headway.kernels.variants import isa_flags
 
+SEED = 0
+
 
 @pytest.fixture(scope="session", autouse=True)
 def built() -> None:
@@ -41,6 +43,6 @@ def implementation(request: pytest.FixtureRequest, built: None) -> Kernels:
 def seeded() -> Iterator[None]:
     num_threads = torch.get_num_threads()
     torch.set_num_threads(2)
-    torch.manual_seed(0)
+    torch.manual_seed(SEED)
     yield
     torch.set_num_threads(num_threads)

@@ -2,8 +2,8 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,16 +18,37 @@ from tests.worker.conftest import NUM_BLOCKS, Bench, load, serving
 from tests.worker.streams import GREEDY, PROMPT, SEEDED, Stream, check_books, sampling, stream
 
 
+class Pace:
+    """Steps are slow, so that no request ends before it can be moved, however busy the machine is."""
+
+    def __init__(self) -> None:
+        self._pause_s = 0.008
+
+    def pause(self) -> None:
+        time.sleep(self._pause_s)
+
+    def hurry(self) -> None:
+        """What was to be moved has been."""
+        self._pause_s = 0.0
+
+    @contextmanager
+    def unhindered(self) -> Iterator[None]:
+        """Here nothing is moved."""
+        pause_s, self._pause_s = self._pause_s, 0.0
+        yield
+        self._pause_s = pause_s
+
+
 @pytest.fixture(autouse=True)
-def slow_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that no request ends before it can be moved, however busy the machine is."""
-    step = Engine.step
+def pace(monkeypatch: pytest.MonkeyPatch) -> Pace:
+    step, pace = Engine.step, Pace()
 
     def slow_step(engine: Engine) -> list[SequenceOutput]:
-        time.sleep(0.008)
+        pace.pause()
         return step(engine)
 
     monkeypatch.setattr(Engine, "step", slow_step)
+    return pace
 
 
 @pytest.fixture
@@ -68,13 +89,15 @@ async def wait_until_known(bench: Bench, request_id: str) -> None:
     ids=["greedy", "seeded", "penalised", "two samples", "three samples"],
 )
 async def test_a_moved_request_gives_the_tokens_of_one_that_stayed(
-    pair: dict[str, Bench], fields: dict[str, Any], n: int
+    pair: dict[str, Bench], pace: Pace, fields: dict[str, Any], n: int
 ) -> None:
-    expected = await stream(pair, n=n, name="undisturbed", prompt=PROMPT, **fields).run("worker-0")
+    with pace.unhindered():
+        expected = await stream(pair, n=n, name="undisturbed", prompt=PROMPT, **fields).run("worker-0")
     moving = stream(pair, n=n, **fields)
     task = asyncio.create_task(moving.run("worker-0"))
     await moving.reached.wait()
     moved = await move(pair)
+    pace.hurry()
     assert list((await task).values()) == list(expected.values())
     assert moving.places == ["worker-0", "worker-1"]
     assert moved.num_sequences == n
@@ -86,15 +109,16 @@ async def test_a_moved_request_gives_the_tokens_of_one_that_stayed(
         await check_books(bench)
 
 
-async def test_so_does_one_whose_steps_overlap(overlapped_steps: None, pair: dict[str, Bench]) -> None:
+async def test_so_does_one_whose_steps_overlap(overlapped_steps: None, pair: dict[str, Bench], pace: Pace) -> None:
     assert pair["worker-0"].service.require_generator().runner.runs_ahead
-    await test_a_moved_request_gives_the_tokens_of_one_that_stayed(pair, SEEDED, 2)
+    await test_a_moved_request_gives_the_tokens_of_one_that_stayed(pair, pace, SEEDED, 2)
 
 
-async def test_a_request_moves_there_and_back_under_load(pair: dict[str, Bench]) -> None:
+async def test_a_request_moves_there_and_back_under_load(pair: dict[str, Bench], pace: Pace) -> None:
     others = [stream(pair, name=f"other-{i}", prompt=PROMPT[i:], **GREEDY) for i in range(1, 5)]
-    expected = [await other.run("worker-0") for other in others]
-    alone = await stream(pair, name="alone", **SEEDED).run("worker-0")
+    with pace.unhindered():
+        expected = [await other.run("worker-0") for other in others]
+        alone = await stream(pair, name="alone", **SEEDED).run("worker-0")
     crowd = [stream(pair, name=f"again-{i}", prompt=PROMPT[i:], **GREEDY) for i in range(1, 5)]
     running = [asyncio.create_task(other.run(f"worker-{i % 2}")) for i, other in enumerate(crowd)]
     moving = stream(pair, **SEEDED)
@@ -103,6 +127,7 @@ async def test_a_request_moves_there_and_back_under_load(pair: dict[str, Bench])
     await move(pair)
     await moving.arrived.wait()
     back = await move(pair, to="worker-0")
+    pace.hurry()
     assert list((await task).values()) == list(alone.values())
     assert moving.places == ["worker-0", "worker-1", "worker-0"]
     assert back.num_blocks < len(PROMPT) // 16, "what it had left behind is not sent again"
@@ -110,7 +135,7 @@ async def test_a_request_moves_there_and_back_under_load(pair: dict[str, Bench])
         assert list(other.values()) == list(undisturbed.values())
 
 
-async def test_a_waiting_request_moves_without_blocks(pair: dict[str, Bench]) -> None:
+async def test_a_waiting_request_moves_without_blocks(pair: dict[str, Bench], pace: Pace) -> None:
     crowd = [stream(pair, name=f"first-{i}", prompt=PROMPT[i:], max_tokens=200, **GREEDY) for i in range(8)]
     running = [asyncio.create_task(one.run("worker-0")) for one in crowd]
     await asyncio.gather(*(one.reached.wait() for one in crowd))
@@ -118,19 +143,21 @@ async def test_a_waiting_request_moves_without_blocks(pair: dict[str, Bench]) ->
     task = asyncio.create_task(waiting.run("worker-0"))
     await wait_until_known(pair["worker-0"], "req")
     moved = await move(pair)
+    pace.hurry()
     assert (moved.num_blocks, moved.num_sequences) == (0, 1)
     await task
     assert waiting.places == ["worker-0", "worker-1"]
     await asyncio.gather(*running)
 
 
-async def test_draining_with_a_target_moves_everything_and_is_quick(pair: dict[str, Bench]) -> None:
+async def test_draining_with_a_target_moves_everything_and_is_quick(pair: dict[str, Bench], pace: Pace) -> None:
     names = [f"req-{i}" for i in range(6)]
 
     def streams() -> list[Stream]:
         return [stream(pair, name=name, prompt=PROMPT[i:], max_tokens=300, **SEEDED) for i, name in enumerate(names)]
 
-    expected = await asyncio.gather(*(one.run("worker-0") for one in streams()))
+    with pace.unhindered():
+        expected = await asyncio.gather(*(one.run("worker-0") for one in streams()))
     moving = streams()
     tasks = [asyncio.create_task(one.run("worker-0", stops_after=5)) for one in moving]
     await asyncio.gather(*(one.reached.wait() for one in moving))
@@ -139,11 +166,12 @@ async def test_draining_with_a_target_moves_everything_and_is_quick(pair: dict[s
     assert drained.num_moved == len(names)
     assert drained.num_cancelled == 0
     assert any(not task.done() for task in tasks), "they go on at the target"
+    pace.hurry()
     assert await asyncio.gather(*tasks) == expected
     assert all(one.places == ["worker-0", "worker-1"] for one in moving)
 
 
-async def test_a_target_without_room_leaves_the_request_where_it_is(pair: dict[str, Bench]) -> None:
+async def test_a_target_without_room_leaves_the_request_where_it_is(pair: dict[str, Bench], pace: Pace) -> None:
     crowd = [stream(pair, name=f"other-{i}", prompt=PROMPT[i:], max_tokens=200, **GREEDY) for i in range(8)]
     running = [asyncio.create_task(one.run("worker-1")) for one in crowd]
     await asyncio.gather(*(one.reached.wait() for one in crowd))
@@ -152,6 +180,7 @@ async def test_a_target_without_room_leaves_the_request_where_it_is(pair: dict[s
     await staying.reached.wait()
     with pytest.raises(grpc.aio.AioRpcError) as fault:
         await move(pair)
+    pace.hurry()
     assert fault.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     await task
     assert staying.places == ["worker-0"]
@@ -159,13 +188,14 @@ async def test_a_target_without_room_leaves_the_request_where_it_is(pair: dict[s
     await asyncio.gather(*running)
 
 
-async def test_a_target_that_cannot_be_reached_leaves_it_too(pair: dict[str, Bench]) -> None:
+async def test_a_target_that_cannot_be_reached_leaves_it_too(pair: dict[str, Bench], pace: Pace) -> None:
     staying = stream(pair, **GREEDY)
     task = asyncio.create_task(staying.run("worker-0"))
     await staying.reached.wait()
     target = worker_pb2.MoveTarget(worker_id="worker-9", endpoint="127.0.0.1:1")
     with pytest.raises(grpc.aio.AioRpcError) as fault:
         await pair["worker-0"].stub.MoveSequences(worker_pb2.MoveSequencesRequest(request_id="req", target=target))
+    pace.hurry()
     assert fault.value.code() is grpc.StatusCode.UNAVAILABLE
     await task
     assert staying.places == ["worker-0"]
@@ -227,7 +257,7 @@ async def test_blocks_beyond_the_room_are_refused(pair: dict[str, Bench]) -> Non
     ids=["block size", "dtype", "quantization", "no prefix cache"],
 )
 async def test_other_layouts_are_refused_and_the_request_is_computed_anew(
-    tiny: Path, fields: dict[str, Any], reason: str
+    tiny: Path, pace: Pace, fields: dict[str, Any], reason: str
 ) -> None:
     async with serving("worker-0") as source, serving("worker-1") as target:
         pair = {"worker-0": await load(source, tiny), "worker-1": await load(target, tiny, **fields)}
@@ -235,6 +265,7 @@ async def test_other_layouts_are_refused_and_the_request_is_computed_anew(
         task = asyncio.create_task(moving.run("worker-0"))
         await moving.reached.wait()
         moved = await move(pair)
+        pace.hurry()
         assert reason in moved.recompute_reason
         assert moved.num_blocks == 0
         assert len((await task)["req"]) == 120

@@ -108,7 +108,6 @@ class Host:
             await on_stop()
         await self._withdraw()
         await self.server.stop(_STOP_GRACE_S)
-        metrics_server.shutdown()
 
     def _bind(self) -> int:
         address = f"{self.config.bind_host}:{self.config.port}"
