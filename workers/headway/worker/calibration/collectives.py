@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from itertools import groupby
 from multiprocessing.connection import Connection
-from multiprocessing.process import BaseProcess
+from multiprocessing.context import SpawnProcess
 from typing import Any
 
 import torch
@@ -42,8 +42,7 @@ def _time_in_group(cells: tuple[Cell, ...]) -> Iterator[CellTiming]:
             hint="Name fewer with --ranks, or other families with --only.",
             field="only",
         )
-    context = mp.get_context("forkserver")
-    context.set_forkserver_preload([__name__])  # torch is loaded once, not by each rank
+    context = mp.get_context("spawn")
     lines = [context.Pipe() for _ in range(parallel.num_ranks)]
     processes = [
         context.Process(target=_run_rank, args=(line[1], rank, cells), daemon=True) for rank, line in enumerate(lines)
@@ -64,7 +63,7 @@ def _time_in_group(cells: tuple[Cell, ...]) -> Iterator[CellTiming]:
             process.join()
 
 
-def _receive(line: Connection, processes: Sequence[BaseProcess]) -> Any:
+def _receive(line: Connection, processes: Sequence[SpawnProcess]) -> Any:
     """What the rank has sent; HeadwayErrors are raised."""
     try:
         answer = line.recv()
