@@ -29,8 +29,8 @@ async def measure_overhead(
     are prompts of the mean length, and ask for one token.
 
     Args:
-        num_together: requests that come at (almost) once, so that workers compute beside each other as they were profiled; then
-            all are answered before more come.
+        num_together: requests that come at (almost) once, so that workers compute beside each other as they were
+            profiled; then all are answered before more come.
 
     Raises:
         HeadwayError: a request was not answered.
