@@ -50,15 +50,20 @@ class StepMetrics:
         self._swapped.set(stats.num_swapped)
         self._usage.set(stats.num_used_blocks / num_blocks)
         self._host_usage.set(stats.num_used_host_blocks / max(self._num_host_blocks, 1))
-        self._prompt_tokens.inc(stats.num_prefill_tokens)
-        self._generation_tokens.inc(num_sampled)
-        self._swaps.inc(num_swaps)
-        self._recomputes.inc(stats.num_preemptions - before.num_preemptions - num_swaps)
-        self._draft_tokens.inc(stats.num_draft_tokens - before.num_draft_tokens)
-        self._accepted_tokens.inc(stats.num_accepted_tokens - before.num_accepted_tokens)
-        self._prefix_queries.inc(stats.num_prefix_queries - before.num_prefix_queries)
-        self._prefix_hits.inc(stats.num_prefix_hits - before.num_prefix_hits)
-        self._moved_blocks.inc(stats.num_moved_blocks - before.num_moved_blocks)
+        increases = (
+            (self._prompt_tokens, stats.num_prefill_tokens),
+            (self._generation_tokens, num_sampled),
+            (self._swaps, num_swaps),
+            (self._recomputes, stats.num_preemptions - before.num_preemptions - num_swaps),
+            (self._draft_tokens, stats.num_draft_tokens - before.num_draft_tokens),
+            (self._accepted_tokens, stats.num_accepted_tokens - before.num_accepted_tokens),
+            (self._prefix_queries, stats.num_prefix_queries - before.num_prefix_queries),
+            (self._prefix_hits, stats.num_prefix_hits - before.num_prefix_hits),
+            (self._moved_blocks, stats.num_moved_blocks - before.num_moved_blocks),
+        )
+        for counter, increase in increases:
+            if increase:  # most steps change two of them
+                counter.inc(increase)
         self._step_seconds.observe(stats.duration_s)
         self._step_tokens.observe(num_tokens)
         self._budget_usage.set(num_tokens / self._max_num_batched_tokens)
