@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import time
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -44,6 +45,16 @@ def export(stack: RunningStack) -> list[dict[str, str]]:
     result = stack.headway("traffic", "export", "--window", "1h")
     assert result.returncode == 0, result.stderr
     return list(csv.DictReader(io.StringIO(result.stdout)))
+
+
+def settled_export(stack: RunningStack) -> list[dict[str, str]]:
+    """Once all that was asked before is in it: arrivals are written every half second."""
+    rows = export(stack)
+    while True:
+        time.sleep(0.6)
+        rows, before = export(stack), rows
+        if rows == before:
+            return rows
 
 
 def test_what_cannot_be_applied_is_refused_and_nothing_changes(stack: RunningStack, tmp_path: Path) -> None:
@@ -113,7 +124,7 @@ def test_an_applied_placement_outlives_workers_and_the_controller(stack: Running
 
 
 def test_the_record_is_what_was_sent_also_what_was_refused_and_before_a_crash(stack: RunningStack) -> None:
-    before = export(stack)
+    before = settled_export(stack)
     for _ in range(3):
         embed(stack, "one")
     hurried = {"x-headway-slo-ttft-ms": "1"}
