@@ -105,21 +105,32 @@ inline void finish_gated(const LinearProblem& p, int64_t row, int64_t column, co
     });
 }
 
-// Rows [first_row, last_row) times one panel, in tiles of about equal height.
+template <class T>
+inline void finish_row(const LinearProblem& p, int64_t row, int64_t column, const Vec (&sums)[kPanelVecs]) {
+  if (p.is_gated)
+    finish_gated<T>(p, row, column, sums);
+  else
+    finish_plain<T>(p, row, column, sums);
+}
+
+// Rows [first_row, last_row) times one panel, in tiles of about equal height. `following`: the panel that the thread will
+// probably take next, or one that does not exist.
 template <class T, class Weight>
-inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_row, int64_t last_row) {
+inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_row, int64_t last_row,
+                           int64_t following) {
   const int64_t num_rows = last_row - first_row, num_tiles = (num_rows + kTileRows - 1) / kTileRows;
-  const Weight* weights = static_cast<const Weight*>(p.panels) + panel * panel_size<Weight>(p.in_features);
+  const int64_t size = panel_size<Weight>(p.in_features);
+  const Weight* weights = static_cast<const Weight*>(p.panels) + panel * size;
+  Ahead ahead;
+  if (following < count_panels(p.out_features, p.is_gated)) {
+    const Weight* next = static_cast<const Weight*>(p.panels) + following * size;
+    ahead = {reinterpret_cast<const char*>(next), reinterpret_cast<const char*>(next + size)};
+  }
   const int64_t column = panel * panel_columns(p.is_gated);
   for (int64_t tile = 0; tile < num_tiles; ++tile) {
     const int64_t top = first_row + num_rows * tile / num_tiles, end = first_row + num_rows * (tile + 1) / num_tiles;
-    multiply_rows(end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, weights, p.in_features,
-                  [&](int64_t r, const Vec(&sums)[kPanelVecs]) {
-                    if (p.is_gated)
-                      finish_gated<T>(p, top + r, column, sums);
-                    else
-                      finish_plain<T>(p, top + r, column, sums);
-                  });
+    multiply_rows(end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, weights, p.in_features, ahead,
+                  [&](int64_t r, const Vec(&sums)[kPanelVecs]) { finish_row<T>(p, top + r, column, sums); });
   }
 }
 
@@ -167,18 +178,24 @@ HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
   const int64_t task_panels = std::clamp<int64_t>(even_share, 1, most_panels);
   const int64_t num_groups = (num_panels + task_panels - 1) / task_panels;
   const bool is_parallel = p.num_rows * p.in_features * p.out_features >= kParallelProducts;
-  for_each_task(num_groups * num_blocks, is_parallel ? p.num_threads : 1, [&](int64_t task) {
+  const int64_t num_threads = is_parallel ? p.num_threads : 1;
+  for_each_task(num_groups * num_blocks, num_threads, [&](int64_t task) {
     // Tasks that follow each other share panels, which are then read from memory once.
     const int64_t group = task / num_blocks, block = task % num_blocks;
     const int64_t first_row = p.num_rows * block / num_blocks, last_row = p.num_rows * (block + 1) / num_blocks;
     const int64_t end = std::min(num_panels, (group + 1) * task_panels);
     with_dtype(p.dtype, [&](auto type) {
       using T = decltype(type);
-      for (int64_t panel = group * task_panels; panel < end; ++panel)
+      // Behind the group's last panel: threads take turns, and only the last blocks of a group lead on to another.
+      const int64_t next_group = group + (num_blocks == 1 ? num_threads : 1);
+      const int64_t beyond = block + num_threads >= num_blocks ? next_group * task_panels : num_panels;
+      for (int64_t panel = group * task_panels; panel < end; ++panel) {
+        const int64_t following = panel + 1 < end ? panel + 1 : beyond;
         if (p.scales)
-          multiply_panel<T, int8_t>(p, panel, first_row, last_row);
+          multiply_panel<T, int8_t>(p, panel, first_row, last_row, following);
         else
-          multiply_panel<T, T>(p, panel, first_row, last_row);
+          multiply_panel<T, T>(p, panel, first_row, last_row, following);
+      }
     });
   });
 }

@@ -11,6 +11,18 @@
 
 namespace headway {
 
+// Memory that the core will want soon, asked for a line at a time between the arithmetic: where a panel is read for the
+// first time, the hardware does not look far enough ahead.
+struct Ahead {
+  const char *next = nullptr, *end = nullptr;
+
+  void ask() {
+    if (next >= end) return;
+    __builtin_prefetch(next, /*write=*/0, /*locality=*/2);
+    next += 64;
+  }
+};
+
 // A tile's accumulators, one row of the panel and one factor: 29 of 32 registers, or 15 of 16.
 constexpr int kPanelVecs = kLanes == 16 ? 4 : 2;
 constexpr int kTileRows = 6;
@@ -72,11 +84,17 @@ inline void accumulate(Vec (&sums)[kRows][kPanelVecs], const bfloat16* x, int64_
 
 // finish(r, sums) for each of kRows rows, with the row's products in the order of the panel's features.
 template <int kRows, class X, class Weight, class Finish>
-inline void multiply_tile(const X* x, int64_t x_stride, const Weight* panel, int64_t depth, Finish finish) {
+inline void multiply_tile(const X* x, int64_t x_stride, const Weight* panel, int64_t depth, Ahead& ahead,
+                          Finish finish) {
   constexpr int64_t kStep = kInterleaved<Weight>;
   Vec sums[kRows][kPanelVecs] = {};
+  Ahead lines = ahead;
   int64_t k = 0;
-  for (; k + kStep <= depth; k += kStep) accumulate(sums, x + k, x_stride, panel + k * kPanel, kStep);
+  for (; k + kStep <= depth; k += kStep) {
+    lines.ask();
+    accumulate(sums, x + k, x_stride, panel + k * kPanel, kStep);
+  }
+  ahead = lines;
   if (k < depth) accumulate(sums, x + k, x_stride, panel + k * kPanel, depth - k);
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) finish(r, sums[r]);
@@ -85,10 +103,10 @@ inline void multiply_tile(const X* x, int64_t x_stride, const Weight* panel, int
 // The same for a number of rows that is known at run time, from 1 to kTileRows.
 template <int kRows = kTileRows, class X, class Weight, class Finish>
 inline void multiply_rows(int64_t num_rows, const X* x, int64_t x_stride, const Weight* panel, int64_t depth,
-                          Finish finish) {
+                          Ahead& ahead, Finish finish) {
   if constexpr (kRows > 1)
-    if (num_rows < kRows) return multiply_rows<kRows - 1>(num_rows, x, x_stride, panel, depth, finish);
-  multiply_tile<kRows>(x, x_stride, panel, depth, finish);
+    if (num_rows < kRows) return multiply_rows<kRows - 1>(num_rows, x, x_stride, panel, depth, ahead, finish);
+  multiply_tile<kRows>(x, x_stride, panel, depth, ahead, finish);
 }
 
 }  // namespace headway
