@@ -22,6 +22,7 @@ MODEL = "chat"
 SPEC = replace(
     BENCHMARK_SPEC,
     num_layers=120,
+    max_position=4096,
     hidden_size=128,
     num_heads=4,
     num_kv_heads=2,
