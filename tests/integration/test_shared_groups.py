@@ -26,6 +26,7 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def stack(tmp_path_factory: pytest.TempPathFactory, model: Path) -> Iterator[RunningStack]:
     directory = tmp_path_factory.mktemp("shared")
     options = ("--emulate", "2xV100", "--max-model-len", "2000", "--answer-overhead", "4ms")
+    options += ("--queue-policy", "least-slack")
     running = RunningStack(directory / "state", {"tiny": model}, *options).start()
     yield running
     running.stop()
@@ -54,6 +55,18 @@ def attainment(alternative: Any) -> float:
 def test_what_the_stack_counts_for_an_answer_is_planned_with(stack: RunningStack, plan: Path) -> None:
     assert stack.status()["controller"]["answer_overhead_s"] == 0.004
     assert yaml.safe_load(plan.read_text())["problem"]["answer_overhead_s"] == 0.004
+
+
+def test_the_stacks_policy_is_planned_with_unless_a_model_generates(
+    stack: RunningStack, plan: Path, tmp_path: Path
+) -> None:
+    assert stack.status()["controller"]["queue_policy"] == "least-slack"
+    assert yaml.safe_load(plan.read_text())["problem"]["queue_policy"] == "fcfs"
+    (tmp_path / "models.yaml").write_text(yaml.safe_dump({"models": [{"name": "bert", "profile": "bert"}]}))
+    files = ("--models", str(tmp_path / "models.yaml"), "--profiles", str(write_profiles(tmp_path / "profiles.json")))
+    found = stack.headway("plan", "serve", *files, "--cluster", "live", *WORKLOAD, "--json", timeout_s=200)
+    assert found.returncode == 0, found.stderr
+    assert json.loads(found.stdout)["problem"]["queue_policy"] == "least-slack"
 
 
 def test_sharing_keeps_more_objectives_than_a_device_for_each(stack: RunningStack, plan: Path) -> None:
