@@ -177,13 +177,19 @@ def test_the_hot_model_gets_more_workers_once_the_traffic_has_shifted(stack: Run
 
 def test_the_duty_goes_on_after_a_restart_of_the_controller_and_ends_when_it_is_told_to(stack: RunningStack) -> None:
     def status() -> Any:
-        return json.loads(stack.headway("replace", "--status", "--json").stdout)
+        result = stack.headway("replace", "--status", "--json")
+        assert result.returncode == 0, result.stderr
+        return json.loads(result.stdout)
+
+    def is_found() -> bool:
+        return stack.headway("replace", "--status").returncode == 0
 
     told = len(status()["decisions"])
     assert stack.headway("replace", "--every", "2s", "--window", "1h", "--time-limit", "1").returncode == 0
     wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
-    stack.kill("controller")
-    wait_for(lambda: stack.status()["controller"]["ready"], timeout_s=60)
+    gone = stack.kill("controller")
+    wait_for(lambda: stack.status()["controller"]["ready"] and stack.pid("controller") != gone, timeout_s=60)
+    wait_for(is_found, timeout_s=10)
     told = len(status()["decisions"])
     wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
     assert "Every 2.0 s for the traffic" in stack.headway("replace", "--status").stdout

@@ -64,6 +64,7 @@ class Supervisor:
         ]
         self._controller = Controller(command, log_path=state_dir / "logs" / "controller.log")
         self._endpoint = ""
+        self._found: ProcessId | None = None  # whose endpoint that is
         self._published: Stack | None = None
         self._stopping = asyncio.Event()
         self._hurrying = asyncio.Event()
@@ -103,7 +104,8 @@ class Supervisor:
         try:
             while not self._stopping.is_set():
                 await self._keep_alive()
-                if not self._endpoint or loop.time() - looked_up_at_s > _LOOK_UP_EVERY_S:
+                is_new = self._controller.process_id != self._found
+                if is_new or not self._endpoint or loop.time() - looked_up_at_s > _LOOK_UP_EVERY_S:
                     looked_up_at_s = loop.time()
                     await self._find_controller(Membership(database))
                 self._publish()
@@ -131,7 +133,7 @@ class Supervisor:
             log.warning("%s", error)
             return
         if members and self._controller.process_id is not None and members[0].pid == self._controller.process_id.pid:
-            self._endpoint = members[0].endpoint
+            self._endpoint, self._found = members[0].endpoint, self._controller.process_id
             self._controller.has_served = True
 
     def _publish(self) -> None:
