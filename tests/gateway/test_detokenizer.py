@@ -7,19 +7,34 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.gateway.text.detokenizer import Detokenizer
+from headway.gateway.text.byte_detokenizer import ByteDetokenizer
+from headway.gateway.text.detokenizer import Detokenizer, make_detokenizer
 from headway.gateway.text.tokenizer import Tokenizer, TokenKind
+from headway.gateway.text.window_detokenizer import WindowDetokenizer
 from tests.gateway.vocabularies import VOCABULARIES, byte_level, sentencepiece
 
 TOKENIZERS = {name: Tokenizer(make()) for name, make in VOCABULARIES.items()}
 
 
 def deltas(tokenizer: Tokenizer, token_ids: list[int]) -> list[str]:
-    detokenizer = Detokenizer(tokenizer)
+    """Of the detokenizer that suits the tokenizer; the general one gives the same text."""
+    windows, chosen = (
+        [*_pieces(each, token_ids)] for each in (WindowDetokenizer(tokenizer), make_detokenizer(tokenizer))
+    )
+    assert "".join(windows) == "".join(chosen)
+    return chosen
+
+
+def _pieces(detokenizer: Detokenizer, token_ids: list[int]) -> list[str]:
     pieces = [detokenizer.push(token_id) for token_id in token_ids]
     pieces.append(detokenizer.flush())
     assert detokenizer.num_chars == sum(map(len, pieces))
     return pieces
+
+
+def test_byte_level_vocabularies_are_joined_by_bytes() -> None:
+    assert isinstance(make_detokenizer(TOKENIZERS["byte_level"]), ByteDetokenizer)
+    assert isinstance(make_detokenizer(TOKENIZERS["sentencepiece"]), WindowDetokenizer)
 
 
 @pytest.mark.parametrize("name", TOKENIZERS)
@@ -81,7 +96,7 @@ def test_pushing_a_token_is_cheap(name: str) -> None:
     """Under 20 us; the bound leaves room for a busy machine."""
     tokenizer = TOKENIZERS[name]
     random_ids = random.Random(0).choices(range(len(tokenizer.kinds)), k=5000)
-    detokenizer = Detokenizer(tokenizer)
+    detokenizer = make_detokenizer(tokenizer)
     best_s = float("inf")
     for start in range(0, len(random_ids), 500):
         started_s = time.process_time()

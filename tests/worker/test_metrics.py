@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from prometheus_client import REGISTRY
 
+from headway.core.step_work import StepWork
 from headway.engine.stats import StepStats
 from headway.runner.parallel.traffic import Traffic, TrafficKey
 from headway.worker.metrics import StepMetrics, TrafficMetrics
@@ -30,6 +31,7 @@ BEFORE = StepStats(
     num_accepted_tokens=4,
     num_moved_blocks=0,
     duration_s=0.01,
+    work=StepWork(),
 )
 
 

@@ -1,8 +1,9 @@
 """One workload, simulated and measured."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
+from typing import TypeAlias
 
 from benchmarks.alpaserve.fidelity.generated_load import send_generated
 from benchmarks.alpaserve.fidelity.load import TEXT, Observed, send
@@ -14,6 +15,9 @@ from headway.planner.placement.workload import Workload
 from headway.planner.placement.workloads.source import make_workloads
 
 SEED = 11
+
+Relearn: TypeAlias = Callable[[PlacementProblem], Awaitable[PlacementProblem]]
+"""Puts what a stack has learned of its models by now into a problem."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -95,11 +99,13 @@ async def measure(
     endpoint: str,
     text: str = TEXT,
     answer_overhead_s: float = 0.0,
+    relearn: Relearn | None = None,
 ) -> list[Cell]:
     """Each pattern at each scale, one after the other, on a stack where the placement is live.
 
     Args:
         answer_overhead_s: that the stack counts for each answer; the simulator then does too.
+        relearn: before each row, of a stack that learns from its steps; objectives stay those of the problem.
 
     Raises:
         HeadwayError: a request was neither answered nor refused.
@@ -109,7 +115,10 @@ async def measure(
     for pattern, slo_scale in product(patterns, slo_scales):
         workload = pattern.workload(problem, slo_scale=slo_scale, duration_s=duration_s)
         models = pattern.problem(problem, slo_scale=slo_scale, duration_s=duration_s).placed_models
-        simulated = simulate(models, placement, workload, rules)
+        known = problem if relearn is None else await relearn(problem)
+        profiles = {model.name: model.profiles for model in known.placed_models}
+        believed = [replace(model, profiles=profiles[model.name]) for model in models]
+        simulated = simulate(believed, placement, workload, rules)
         if workload.lengths is None:
             measured = await send(workload, endpoint=endpoint, text=text)
         else:

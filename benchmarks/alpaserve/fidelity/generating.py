@@ -1,21 +1,28 @@
 """A language model on two workers of this machine with one thread each, with objectives for its tokens."""
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from statistics import fmean
 
-from benchmarks.alpaserve.fidelity.cell import Cell, measure
+from benchmarks.alpaserve.fidelity.cell import Cell, Pattern, measure
+from benchmarks.alpaserve.fidelity.generated_load import send_generated
 from benchmarks.alpaserve.fidelity.live_plan import profiled_plan
 from benchmarks.alpaserve.fidelity.overhead import answer_overhead, measure_overhead
 from benchmarks.alpaserve.fidelity.patterns import duration_of, patterns
 from benchmarks.model import BENCHMARK_SPEC, make_benchmark_model
 from deploy.demo.stack import running_stack
+from headway.client import AsyncClient
 from headway.core.catalogue.figure import Provenance
 from headway.core.generation import generation_profile_of
+from headway.core.latency import LatencyModel
 from headway.core.live_placement import live_placement
 from headway.core.model import RopeSpec
 from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, TokenLengths, WorkloadSource
 from headway.core.plan import ServingPlan
+from headway.core.slo import Slo
 from headway.core.stage_profile import StageProfile, stage_profile_id
 
 MODEL = "chat"
@@ -37,7 +44,9 @@ LOAD = 0.35
 SLO_SCALES = (2.0, 4.0, 8.0)
 PROMPT, OUTPUT = TokenLengths(mean=512.0, cv=0.6), TokenLengths(mean=36.0, cv=0.6)
 MAX_NUM_SEQS = 8
+NUM_WARM_UP = 60
 _DEVICE = "CPU"
+_COEFFICIENTS = ("base_s", "per_prefill_token_s", "per_prefill_pair_s", "per_decode_s", "per_context_token_s")
 
 
 def measure_generating(directory: Path, *, duration_s: float) -> list[Cell]:
@@ -96,6 +105,7 @@ async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> li
     busy_s = sum(generation_profile_of(plan.assignments[0]).full_stage_s(PROMPT.mean, OUTPUT.mean))
     rate = LOAD * len(plan.assignments) / busy_s
     duration_s = duration_of(rate, at_least_s=duration_s)
+    await _warm_up(problem, rate, endpoint=endpoint)
     return await measure(
         problem,
         live_placement(plan, (MODEL,)),
@@ -104,4 +114,31 @@ async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> li
         duration_s=duration_s,
         endpoint=endpoint,
         answer_overhead_s=overhead_s,
+        relearn=partial(_relearn, endpoint=endpoint),
+    )
+
+
+async def _warm_up(problem: PlacementProblem, rate: float, *, endpoint: str) -> None:
+    """Bursts without objectives, from which the router learns what live steps take."""
+    pattern = Pattern(name="warm-up", spec=f"gamma:rate={rate:g},cv=3", files={})
+    workload = pattern.workload(problem, slo_scale=1.0, duration_s=NUM_WARM_UP / rate)
+    await send_generated(workload, {MODEL: Slo()}, endpoint=endpoint)
+
+
+async def _relearn(problem: PlacementProblem, *, endpoint: str) -> PlacementProblem:
+    """With the mean of what the router foretells both replicas from."""
+    async with AsyncClient(endpoint) as client:
+        groups = (await client.status()).fleet.groups
+    latency = _mean([group.latency for group in groups if group.latency is not None])
+    (profile,) = problem.profiles
+    assert profile.generation is not None, "the model generates"
+    generation = replace(profile.generation, latency=latency, stage_latencies=(latency,))
+    print(f"steps: {latency}", flush=True)
+    return replace(problem, profiles=(replace(profile, generation=generation),))
+
+
+def _mean(latencies: Sequence[LatencyModel]) -> LatencyModel:
+    return replace(
+        latencies[0],
+        **{name: fmean(getattr(latency, name) for latency in latencies) for name in _COEFFICIENTS},
     )

@@ -11,6 +11,8 @@ from headway.core.plan import ServingPlan
 from headway.core.slo import Slo
 from headway.core.units import format_bytes, format_duration
 
+_CONTEXT_TOKENS = 512
+
 _COLOURS = {"ready": "green", "rank": "green", "stopped": "red", "restarting": "red"}
 
 
@@ -61,7 +63,7 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
 
 
 def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | None) -> Table:
-    table = _table("worker", "group", "model", "state", "running", "waiting", "KV in use")
+    table = _table("worker", "group", "model", "state", "running", "waiting", "KV in use", "TPOT (to plan)")
     table.add_column("hardware")
     loads = {(load.worker_id, load.model): load for load in fleet.groups}
     cores = {process.name: process.cores for process in controller.processes}
@@ -76,7 +78,8 @@ def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | Non
             load = loads.get((worker.worker_id, model))
             names = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")
             state = worker.state if load is None or worker.state == "lost" else load.state
-            table.add_row(*names, model or "-", _state(state), *_load(load), described if number == 0 else "")
+            hardware_text = described if number == 0 else ""
+            table.add_row(*names, model or "-", _state(state), *_load(load), _tpot(load, plan), hardware_text)
     return table
 
 
@@ -131,6 +134,18 @@ def _load(load: GroupLoad | None) -> tuple[str, str, str]:
         return str(load.num_running), str(load.num_waiting), "-"
     used = 1 - load.num_free_blocks / load.num_blocks
     return str(load.num_running), str(load.num_waiting), f"{used:.0%} of {load.num_blocks}"
+
+
+def _tpot(load: GroupLoad | None, plan: ServingPlan | None) -> str:
+    """Of one sequence as the router foretells it now, and how much that is beyond the plan."""
+    planned = None if load is None or plan is None else plan.assignment(load.worker_id, load.model)
+    if load is None or load.latency is None or planned is None or planned.num_blocks == 0:
+        return "-"
+    live_s, planned_s = (
+        latency.decode_s(num_decodes=1, context_tokens=_CONTEXT_TOKENS)
+        for latency in (load.latency, planned.prediction.latency)
+    )
+    return f"{format_duration(live_s)} ({live_s / planned_s - 1:+.0%})"
 
 
 def _objective(slo: Slo) -> str:

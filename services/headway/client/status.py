@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 
 from headway.core.cluster import Hardware
+from headway.core.latency import LatencyModel
 from headway.core.plan import ServingPlan
 
 
@@ -89,6 +90,8 @@ class GroupLoad:
         num_in_flight: requests that the router sent there and that have not ended.
         num_running, num_waiting: sequences in the running batch, and queued for it.
         report_age_s: seconds since the worker's last load report.
+        latency: of its steps as the router foretells them: profiled, and corrected by what live ones take. None where
+            that is unknown.
     """
 
     group_id: str
@@ -102,6 +105,7 @@ class GroupLoad:
     num_blocks: int = 0
     num_free_blocks: int = 0
     report_age_s: float = 0.0
+    latency: LatencyModel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

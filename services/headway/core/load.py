@@ -2,6 +2,10 @@
 
 from dataclasses import dataclass
 
+from headway.core.step_work import StepWork
+
+_NO_WORK = StepWork()
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
@@ -16,6 +20,7 @@ class LoadReport:
         num_preemptions: since the model was loaded.
         num_prefix_hit_tokens, num_prefix_query_tokens: found and looked up in the prefix cache, since then.
         fetch_bytes_per_s: at which blocks came from other workers lately; 0 where none did.
+        work: of all its steps since then; none where they are not counted.
     """
 
     model: str = ""
@@ -34,3 +39,4 @@ class LoadReport:
     num_prefix_hit_tokens: int = 0
     num_prefix_query_tokens: int = 0
     fetch_bytes_per_s: float = 0.0
+    work: StepWork = _NO_WORK

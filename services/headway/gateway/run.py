@@ -17,7 +17,7 @@ from headway.gateway.link import Delivery, LinkLost, Links, WorkerLink
 from headway.gateway.mailbox import Mailbox
 from headway.gateway.measure import ModelMetrics, Stopwatch
 from headway.gateway.patience import Patience
-from headway.gateway.text.detokenizer import Detokenizer
+from headway.gateway.text.detokenizer import make_detokenizer
 from headway.gateway.way import Way
 
 log = logging.getLogger(__name__)
@@ -305,7 +305,7 @@ def _decoding(job: Job, index: int, request: GenerationRequest) -> Decoding:
     return Decoding(
         index,
         request=request,
-        detokenizer=Detokenizer(job.model.tokenizer),
+        detokenizer=make_detokenizer(job.model.tokenizer),
         stops=job.options.stop,
         is_silent=job.options.prompt_only,
     )

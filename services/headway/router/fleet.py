@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from headway.core.latency import LatencyModel
 from headway.core.load import LoadReport
-from headway.core.plan import Role, ServingPlan
+from headway.core.plan import Assignment, Role, ServingPlan
 from headway.core.slo import Slo
+from headway.router.drift import StepDrift
 from headway.router.horizon import Horizon
 from headway.router.lease import Place
 
@@ -17,17 +18,17 @@ class Replica:
 
     Attributes:
         report: the leader's latest on this model; None while no stream to it lives.
-        latency: seconds of its steps, from the plan; None where the plan does not know it.
+        drift: of its steps from the plan; None where the plan does not know them.
         last_chosen: number of the latest decision for it; 0 for none.
         role: what the plan has it do.
         block_bytes: of a KV block; 0 where blocks cannot go to other groups.
-        stage_latencies: the same as `latency`, in each stage of the group's pipeline; empty where that is unknown.
+        stage_latencies: seconds of its steps in each stage of the pipeline, from the plan; empty where that is unknown.
     """
 
     group: "Group"
     model: str
     report: LoadReport | None = None
-    latency: LatencyModel | None = None
+    drift: StepDrift | None = None
     last_chosen: int = 0
     role: Role = Role.BOTH
     block_bytes: int = 0
@@ -38,9 +39,30 @@ class Replica:
         return self.group.group_id, self.model
 
     @property
+    def latency(self) -> LatencyModel | None:
+        """Seconds of its steps; None where the plan does not know it."""
+        return self.drift.latency if self.drift is not None else None
+
+    @property
     def is_one_pass(self) -> bool:
         """Without blocks it does not generate."""
         return self.report is not None and self.report.num_blocks == 0
+
+    def update(self, report: LoadReport) -> None:
+        """Takes in the leader's report on this model."""
+        self.report = report
+        if self.drift is not None and len(self.stage_latencies) == 1:
+            self.drift.observe(report.work)
+
+    def assign(self, assignment: Assignment) -> None:
+        """Takes over what the plan says of it. What live steps took tells of the same prediction only."""
+        latency = assignment.prediction.latency
+        if self.drift is None or self.drift.planned != latency:
+            self.drift = StepDrift(latency)
+        self.stage_latencies = assignment.pipeline_latencies
+        self.role = assignment.role
+        moves = assignment.enable_prefix_cache and not assignment.ranks
+        self.block_bytes = assignment.kv_cache_bytes // max(1, assignment.num_blocks) if moves else 0
 
 
 @dataclass(slots=True, kw_only=True, eq=False)
@@ -75,7 +97,7 @@ class Group:
         for model in self.replicas.keys() - by_model.keys():
             del self.replicas[model]
         for model, report in by_model.items():
-            self.replicas.setdefault(model, Replica(group=self, model=model)).report = report
+            self.replicas.setdefault(model, Replica(group=self, model=model)).update(report)
 
     def disconnect(self) -> None:
         """Its stream broke: no candidate until it reports again."""
@@ -172,8 +194,4 @@ class Fleet:
             group.group_id = assignment.group_id
             replica = group.replicas.get(assignment.model)
             if replica is not None:
-                replica.latency = assignment.prediction.latency
-                replica.stage_latencies = assignment.pipeline_latencies
-                replica.role = assignment.role
-                moves = assignment.enable_prefix_cache and not assignment.ranks
-                replica.block_bytes = assignment.kv_cache_bytes // max(1, assignment.num_blocks) if moves else 0
+                replica.assign(assignment)

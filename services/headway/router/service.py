@@ -275,4 +275,5 @@ class RouterService:
                 num_blocks=report.num_blocks,
                 num_free_blocks=report.num_free_blocks,
                 report_age_s=time.monotonic() - group.reported_at_s,
+                latency=replica.latency if replica is not None else None,
             )

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from headway.core.latency import LatencyModel
 from headway.router.attainment import ModelAttainment
 
 
@@ -13,6 +14,7 @@ class GroupLoad:
         state: the worker's own, or 'unreachable' while no stream to it lives.
         num_in_flight: leases given out and not ended.
         report_age_s: seconds since the report.
+        latency: of its steps, from which answers are foretold; None where the plan knows none.
     """
 
     group_id: str
@@ -26,6 +28,7 @@ class GroupLoad:
     num_blocks: int
     num_free_blocks: int
     report_age_s: float
+    latency: LatencyModel | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from headway.core.request import TokenLogprobs
+from headway.core.step_work import StepWork
 from headway.engine.sequence import Sequence
 
 
@@ -57,6 +58,27 @@ class StepBatch:
     def has_work(self) -> bool:
         """Whether there is anything to compute or to copy."""
         return bool(self.sequences or self.swap_out or self.swap_in or self.block_copies)
+
+    def work(self, *, duration_s: float) -> StepWork:
+        """That took so long. A draft is computed like a chunk of a prompt, and counts as one."""
+        num_prefill_tokens = num_decodes = num_context_tokens = 0
+        num_prefill_pairs = 0.0
+        for share in self.sequences:
+            num_new = share.num_new_tokens
+            if num_new == 1:
+                num_decodes += 1
+                num_context_tokens += share.start
+            else:
+                num_prefill_tokens += num_new
+                num_prefill_pairs += num_new * (share.start + num_new / 2)
+        return StepWork(
+            num_steps=1,
+            num_prefill_tokens=num_prefill_tokens,
+            num_prefill_pairs=num_prefill_pairs,
+            num_decodes=num_decodes,
+            num_context_tokens=num_context_tokens,
+            duration_s=duration_s,
+        )
 
 
 @dataclass(frozen=True, slots=True)

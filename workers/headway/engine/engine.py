@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 
 from headway.core.errors import NotFoundError
 from headway.core.request import GenerationRequest, SequenceOutput
+from headway.core.step_work import StepWork
 from headway.engine.batch import Runner, StepResult
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
@@ -68,6 +69,7 @@ class Engine:
         self._num_decode_tokens = 0
         self._duration_s = 0.0
         self._finished_s = 0.0
+        self._work = StepWork()
 
     @property
     def has_work(self) -> bool:
@@ -189,6 +191,7 @@ class Engine:
             num_accepted_tokens=ledger.num_accepted_tokens,
             num_moved_blocks=blocks.num_moved_blocks,
             duration_s=self._duration_s,
+            work=self._work,
         )
 
     def block_stats(self) -> BlockStats:
@@ -255,6 +258,7 @@ class Engine:
         batch, now_s = micro_batch.batch, self._clock()
         self._duration_s = now_s - max(micro_batch.started_s, self._finished_s)
         self._finished_s = now_s
+        self._work += batch.work(duration_s=self._duration_s - result.copy_s)
         self._num_prefill_tokens = micro_batch.num_prefill_tokens
         self._num_decode_tokens = micro_batch.num_decode_tokens
         self._policy.observe_step(

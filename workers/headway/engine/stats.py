@@ -2,6 +2,8 @@
 
 from dataclasses import dataclass
 
+from headway.core.step_work import StepWork
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepStats:
@@ -25,6 +27,7 @@ class StepStats:
         num_draft_tokens, num_accepted_tokens: guessed ahead, and found right, since the start.
         num_moved_blocks: between shards of the cache, to even them out, since the start.
         duration_s: of that batch, from its start; behind another one, from when that one was done.
+        work: of all steps since the start.
     """
 
     num_steps: int
@@ -47,6 +50,7 @@ class StepStats:
     num_accepted_tokens: int
     num_moved_blocks: int
     duration_s: float
+    work: StepWork
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,6 +87,7 @@ class LoadedModel:
             num_prefix_hit_tokens=stats.num_prefix_hits,
             num_prefix_query_tokens=stats.num_prefix_queries,
             fetch_bytes_per_s=self.fetch_rate.bytes_per_s,
+            work=stats.work,
         )
 
     def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None:

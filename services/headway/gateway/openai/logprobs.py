@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headway.core.request import TokenLogprobs
-from headway.gateway.text.detokenizer import Detokenizer
+from headway.gateway.text.detokenizer import make_detokenizer
 from headway.gateway.text.tokenizer import Tokenizer
 
 # JSON has no minus infinity.
@@ -27,7 +27,7 @@ def prompt_logprobs(
     tokenizer: Tokenizer, token_ids: Sequence[int], entries: Sequence[TokenLogprobs]
 ) -> dict[str, list[Any]]:
     """Of an echoed prompt; `entries` are those of its tokens but the first, of which nothing can be said."""
-    detokenizer = Detokenizer(tokenizer)
+    detokenizer = make_detokenizer(tokenizer)
     offsets = []
     for token_id in token_ids:
         offsets.append(detokenizer.num_chars)

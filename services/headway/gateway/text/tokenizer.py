@@ -8,6 +8,7 @@ from enum import IntEnum
 from pathlib import Path
 
 import tokenizers
+from tokenizers import decoders
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.infer import TextInput
@@ -46,6 +47,7 @@ class Tokenizer:
 
     Attributes:
         kinds: the `TokenKind` of each id.
+        joins_bytes: whether a text is the bytes of its tokens, one after the other; see `piece`.
     """
 
     def __init__(self, tokenizer: tokenizers.Tokenizer) -> None:
@@ -55,6 +57,8 @@ class Tokenizer:
         self._has_byte_tokens = _decode_tokens(tokenizer, ["<0x41>"]) == "A"
         self._is_byte_level = _decode_tokens(tokenizer, ["\u0120"]) == " "
         self._texts: dict[int, TokenText] = {}
+        self._pieces: dict[int, bytes] = {}
+        self.joins_bytes = isinstance(tokenizer.decoder, decoders.ByteLevel)
         self.kinds = self._classify()
         self._anchor = self.encode(_ANCHOR, add_special_tokens=False)[-1:]
 
@@ -107,6 +111,21 @@ class Tokenizer:
         if found is None:
             found = self._texts[token_id] = self._read(token_id)
         return found
+
+    def piece(self, token_id: int) -> bytes:
+        """What a token adds to a text of a tokenizer that joins bytes; nothing of one that leaves no trace."""
+        found = self._pieces.get(token_id)
+        if found is None:
+            found = self._pieces[token_id] = self._bytes_of(token_id)
+        return found
+
+    def _bytes_of(self, token_id: int) -> bytes:
+        if not 0 <= token_id < len(self.kinds) or self.kinds[token_id] == TokenKind.SILENT:
+            return b""
+        name = self._tokenizer.id_to_token(token_id) or ""
+        if all(char in _BYTE_BY_CHAR for char in name):
+            return bytes(_BYTE_BY_CHAR[char] for char in name)
+        return name.encode()  # an added token, which is not in the alphabet
 
     def _read(self, token_id: int) -> TokenText:
         # Behind an anchor, since decoders strip the leading space of a text's first token.

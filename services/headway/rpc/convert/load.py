@@ -4,9 +4,11 @@ from collections.abc import Sequence
 from dataclasses import fields
 
 from headway.core.load import LoadReport
-from headway.v1 import worker_pb2
+from headway.core.step_work import StepWork
+from headway.v1 import common_pb2, worker_pb2
 
-_NAMES = tuple(field.name for field in fields(LoadReport))
+_NAMES = tuple(field.name for field in fields(LoadReport) if field.name != "work")
+_WORK_NAMES = tuple(field.name for field in fields(StepWork))
 
 
 def loads_from_pb(message: worker_pb2.WatchLoadResponse) -> list[LoadReport]:
@@ -17,7 +19,8 @@ def loads_from_pb(message: worker_pb2.WatchLoadResponse) -> list[LoadReport]:
 def loads_to_pb(reports: Sequence[LoadReport]) -> worker_pb2.WatchLoadResponse:
     """`reports` are one at least."""
     first, *others = (
-        worker_pb2.WatchLoadResponse(**{name: getattr(report, name) for name in _NAMES}) for report in reports
+        worker_pb2.WatchLoadResponse(**{name: getattr(report, name) for name in _NAMES}, work=_work_to_pb(report.work))
+        for report in reports
     )
     first.others.extend(others)
     return first
@@ -41,4 +44,20 @@ def _from_pb(message: worker_pb2.WatchLoadResponse) -> LoadReport:
         num_prefix_hit_tokens=message.num_prefix_hit_tokens,
         num_prefix_query_tokens=message.num_prefix_query_tokens,
         fetch_bytes_per_s=message.fetch_bytes_per_s,
+        work=_work_from_pb(message.work),
     )
+
+
+def _work_from_pb(message: common_pb2.StepWork) -> StepWork:
+    return StepWork(
+        num_steps=message.num_steps,
+        num_prefill_tokens=message.num_prefill_tokens,
+        num_prefill_pairs=message.num_prefill_pairs,
+        num_decodes=message.num_decodes,
+        num_context_tokens=message.num_context_tokens,
+        duration_s=message.duration_s,
+    )
+
+
+def _work_to_pb(work: StepWork) -> common_pb2.StepWork:
+    return common_pb2.StepWork(**{name: getattr(work, name) for name in _WORK_NAMES})

@@ -1,0 +1,35 @@
+"""Detokenisation where each token stands for bytes, whatever its neighbours are: of byte-level vocabularies."""
+
+import codecs
+
+from headway.gateway.text.tokenizer import Tokenizer
+
+_UTF8 = codecs.getincrementaldecoder("utf-8")
+
+
+class ByteDetokenizer:
+    """One sequence's text; see `Detokenizer`.
+
+    Args:
+        tokenizer: joins its tokens' bytes.
+
+    Attributes:
+        num_chars: characters given out so far.
+    """
+
+    __slots__ = ("_decoder", "_piece", "num_chars")
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._piece = tokenizer.piece
+        self._decoder = _UTF8("replace")
+        self.num_chars = 0
+
+    def push(self, token_id: int) -> str:
+        text = self._decoder.decode(self._piece(token_id))
+        self.num_chars += len(text)
+        return text
+
+    def flush(self) -> str:
+        text = self._decoder.decode(b"", final=True)
+        self.num_chars += len(text)
+        return text

@@ -1,0 +1,83 @@
+"""How live steps differ from the plan's latency model. Pure.
+
+A profile times the network by itself. In service steps share the machine with whatever carries their tokens away, and a
+device may be slower than the one that was profiled, or busy with something else. What a group's steps have taken tells
+by how much, and the prediction of the next ones is corrected by it.
+"""
+
+from dataclasses import replace
+
+from headway.core.latency import LatencyModel
+from headway.core.step_work import StepWork
+
+_HALF_LIFE_S = 60.0
+"""Of steps' time; after it an observation counts half."""
+_TRUST_S = 0.1
+"""The profile counts like so much time of each part in which nothing differed."""
+_MAX_RATIO = 10.0
+"""Of live to planned time; what takes longer was a hold-up, and says nothing of the next steps."""
+_LEAST_CHANGE = 0.01
+
+
+class StepDrift:
+    """Least squares with forgetting of what live steps take beyond the plan, as shares of the model's three parts: what
+    each step takes, its decodes, and its prefill. The shares begin at 0.
+
+    Attributes:
+        latency: the plan's model, corrected.
+    """
+
+    def __init__(self, planned: LatencyModel) -> None:
+        self.planned = planned
+        self.latency = planned
+        self._seen = StepWork()
+        self._shares = [0.0, 0.0, 0.0]
+        self._moments = [[0.0, 0.0, 0.0] for _ in self._shares]
+        self._products = [0.0, 0.0, 0.0]
+
+    def observe(self, work: StepWork) -> None:
+        """Takes in what a group has done since its model was loaded; no change where that is no more than before."""
+        done = work - self._seen if work.num_steps >= self._seen.num_steps else work  # else it was loaded anew
+        self._seen = work
+        parts_s = _parts_s(self.planned, done)
+        planned_s = sum(parts_s)
+        if done.num_steps == 0 or planned_s <= 0:
+            return
+        duration_s = min(done.duration_s, _MAX_RATIO * planned_s)
+        kept = 0.5 ** (duration_s / _HALF_LIFE_S)
+        for row, (moments, part_s) in enumerate(zip(self._moments, parts_s, strict=True)):
+            # The variance of a duration grows with it.
+            self._products[row] = kept * self._products[row] + part_s * (duration_s / planned_s - 1)
+            for column, other_s in enumerate(parts_s):
+                moments[column] = kept * moments[column] + part_s * other_s / planned_s
+        self._solve()
+        base, decode, prefill = (1 + share if abs(share) >= _LEAST_CHANGE else 1.0 for share in self._shares)
+        planned = self.planned
+        self.latency = replace(
+            planned,
+            base_s=base * planned.base_s,
+            per_prefill_token_s=prefill * planned.per_prefill_token_s,
+            per_prefill_pair_s=prefill * planned.per_prefill_pair_s,
+            per_decode_s=decode * planned.per_decode_s,
+            per_context_token_s=decode * planned.per_context_token_s,
+        )
+
+    def _solve(self) -> None:
+        """One sweep of Gauss-Seidel over the normal equations; it goes on with the next observation."""
+        for row, moments in enumerate(self._moments):
+            others = sum(
+                moment * share
+                for column, (moment, share) in enumerate(zip(moments, self._shares, strict=True))
+                if column != row
+            )
+            share = (self._products[row] - others) / (moments[row] + _TRUST_S)
+            self._shares[row] = min(max(share, 1 / _MAX_RATIO - 1), _MAX_RATIO - 1)
+
+
+def _parts_s(latency: LatencyModel, work: StepWork) -> tuple[float, float, float]:
+    """What the model has the steps, their decodes and their prefill take."""
+    return (
+        latency.base_s * work.num_steps,
+        latency.per_decode_s * work.num_decodes + latency.per_context_token_s * work.num_context_tokens,
+        latency.per_prefill_token_s * work.num_prefill_tokens + latency.per_prefill_pair_s * work.num_prefill_pairs,
+    )
