@@ -75,7 +75,15 @@ def test_what_cannot_be_applied_is_refused_and_nothing_changes(stack: RunningSta
     asked = stack.headway("apply", str(tmp_path / "fine.json"))
     assert asked.returncode == 1
     assert "Give --yes" in asked.stderr
-    assert kinds(apply(stack, tmp_path / "fine.json", "--dry-run")) == {"keep tiny": 1, "drain tiny": 4}
+    unlike = apply(stack, tmp_path / "fine.json", "--dry-run")
+    assert kinds(unlike) == {"keep tiny": 1, "drain tiny": 4}
+    assert unlike["differences"] == []
+    document = json.loads((tmp_path / "fine.json").read_text())
+    document["problem"] |= {"queue_policy": "least-slack", "answer_overhead_s": 0.005}
+    (tmp_path / "other.json").write_text(json.dumps(document))
+    policy, overhead = apply(stack, tmp_path / "other.json", "--dry-run")["differences"]
+    assert policy.startswith("planned with --queue-policy least-slack, the stack has fcfs: start it with the plan's")
+    assert overhead.startswith("planned with --answer-overhead 5.0 ms, the stack counts 0 us")
     assert stack.status()["controller"]["plan_id"] == before
 
 

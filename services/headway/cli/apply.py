@@ -12,6 +12,7 @@ from rich.console import Console
 from headway.cli.applying import await_applied
 from headway.cli.change_view import change_view
 from headway.cli.options import AsJson, StateDir
+from headway.cli.placement.cluster import setting_differences
 from headway.cli.placement.deployments import find_deployments
 from headway.cli.placement.files import traces_of
 from headway.cli.placement.live import live_attainment
@@ -61,6 +62,7 @@ def apply(
     deployments = find_deployments(placement.problem, names, live=status.plan, arguments=model or ())
     proposal = asyncio.run(propose(placement, deployments, state_dir=state_dir))
     before = _before(placement, path, status)
+    differences = setting_differences(placement.problem, status.controller)
     changes_nothing = all(change.kind is ChangeKind.KEEP for change in proposal.changes)
     if as_json:
         document: dict[str, Any] = {
@@ -68,10 +70,12 @@ def apply(
             "attainment_before": before,
             "attainment_after": placement.predictions.held_out.attainment,
             "changes": proposal.changes,
+            "differences": differences,
         }
         typer.echo(json.dumps(to_document(document), indent=2))
     else:
-        Console().print(change_view(placement, proposal.changes, before=before, live=status.plan), highlight=False)
+        view = change_view(placement, proposal.changes, before=before, live=status.plan, differences=differences)
+        Console().print(view, highlight=False)
     if dry_run:
         return
     if not (yes or changes_nothing):

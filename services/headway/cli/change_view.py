@@ -16,9 +16,18 @@ _STYLES = {ChangeKind.KEEP: "dim", ChangeKind.LOAD: "green", ChangeKind.RELOAD: 
 
 
 def change_view(
-    placement: PlacementPlan, changes: Sequence[PlanChange], *, before: float | None, live: ServingPlan | None
+    placement: PlacementPlan,
+    changes: Sequence[PlanChange],
+    *,
+    before: float | None,
+    live: ServingPlan | None,
+    differences: Sequence[str] = (),
 ) -> RenderableType:
-    """Each group of workers with what becomes of its models, models that move, and the attainment to expect."""
+    """Each group of workers with what becomes of its models, models that move, and the attainment to expect.
+
+    Args:
+        differences: in what the stack serves otherwise than predicted.
+    """
     expected = placement.predictions.held_out.attainment
     was = f"; what is live would have {before:.2%} of the same requests" if before is not None else ""
     replaced = live.placement_id or live.plan_id if live is not None else "nothing"
@@ -26,7 +35,7 @@ def change_view(
         Text(f"placement {placement.plan_id} in place of {replaced}", style="bold"),
         _table(changes),
         *(Text(line) for line in _moves(changes)),
-        *(Text(f"! {line}", style="yellow") for line in _warnings(changes)),
+        *(Text(f"! {line}", style="yellow") for line in (*_warnings(changes), *differences)),
         Text(f"expected attainment {expected:.2%}{was}"),
     )
 

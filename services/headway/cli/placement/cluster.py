@@ -5,11 +5,13 @@ from pathlib import Path
 
 from headway.cli.placement.files import read_clusters
 from headway.cli.running import cluster_status
+from headway.client.status import ControllerStatus
 from headway.core.catalogue import read_catalogue
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
 from headway.core.live_placement import live_clusters
-from headway.core.placement_problem import ServingCluster
+from headway.core.placement_problem import PlacementProblem, ServingCluster, planned_policy
+from headway.core.units import format_duration
 
 LIVE = "live"
 
@@ -26,7 +28,24 @@ def stack_settings(text: str, state_dir: Path | None) -> StackSettings:
     """Of the stack whose workers are the cluster; the usual ones where it is another."""
     if text != LIVE:
         return StackSettings()
-    status = cluster_status(None, api_key=None, state_dir=state_dir).controller
+    return _settings_of(cluster_status(None, api_key=None, state_dir=state_dir).controller)
+
+
+def setting_differences(problem: PlacementProblem, status: ControllerStatus) -> list[str]:
+    """In what a stack serves otherwise than a plan has predicted, and what to do."""
+    stack, remedy, found = _settings_of(status), "start it with the plan's, or plan again", []
+    generates = any(model.generates for model in problem.models)
+    if planned_policy(stack.queue_policy, generates=generates) is not problem.queue_policy:
+        found.append(
+            f"planned with --queue-policy {problem.queue_policy}, the stack has {stack.queue_policy}: {remedy}"
+        )
+    if stack.answer_overhead_s != problem.answer_overhead_s:
+        planned, live = (format_duration(seconds) for seconds in (problem.answer_overhead_s, stack.answer_overhead_s))
+        found.append(f"planned with --answer-overhead {planned}, the stack counts {live}: {remedy}")
+    return found
+
+
+def _settings_of(status: ControllerStatus) -> StackSettings:
     return StackSettings(answer_overhead_s=status.answer_overhead_s, queue_policy=QueuePolicy(status.queue_policy))
 
 
