@@ -37,8 +37,9 @@ def main(
     ] = None,
     profiles: Annotated[Path, Option(help="Stage latencies in AlpaServe's format.")] = PROFILES,
     duration_s: Annotated[
-        float, Option(min=1.0, help="Of each scale and pattern; on workers it is longer, until 120 requests came.")
+        float, Option(min=1.0, help="Of each scale and pattern; on workers it is longer, until --requests came.")
     ] = 25.0,
+    requests: Annotated[int, Option(min=1, help="Of each scale and pattern on workers, about.")] = 120,
     name: Annotated[str, Option(help="The result goes to benchmarks/results/NAME.json.")] = "alpaserve-fidelity",
 ) -> None:
     """Send live stacks the same requests as the simulator: emulated V100s, and two workers of this machine, which have
@@ -49,8 +50,10 @@ def main(
             measure_emulated, profiles.resolve(), duration_s=duration_s, queue_policy=QueuePolicy.LEAST_SLACK
         ),
         "shared": partial(measure_sharing, profiles.resolve(), duration_s=duration_s),
-        **{layout: partial(measure_workers, layout, duration_s=duration_s) for layout in LAYOUTS},
-        "language model": partial(measure_generating, duration_s=duration_s),
+        **{
+            layout: partial(measure_workers, layout, num_requests=requests, duration_s=duration_s) for layout in LAYOUTS
+        },
+        "language model": partial(measure_generating, num_requests=requests, duration_s=duration_s),
     }
     if unknown := sorted(set(only or ()) - settings.keys()):
         typer.echo(f"There is no setting '{unknown[0]}'; there are {', '.join(settings)}.", err=True)

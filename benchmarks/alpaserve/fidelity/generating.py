@@ -49,9 +49,9 @@ _DEVICE = "CPU"
 _COEFFICIENTS = ("base_s", "per_prefill_token_s", "per_prefill_pair_s", "per_decode_s", "per_context_token_s")
 
 
-def measure_generating(directory: Path, *, duration_s: float) -> list[Cell]:
-    """Each scale and pattern for so long, on two replicas, after the overhead of first tokens on others like them; the
-    stack's state goes into the directory.
+def measure_generating(directory: Path, *, num_requests: int, duration_s: float) -> list[Cell]:
+    """Each scale and pattern for so many requests, and so long at least, on two replicas, after the overhead of first
+    tokens on others like them; the stack's state goes into the directory.
 
     Raises:
         CalledProcessError: a `headway` command failed, which has said why.
@@ -64,7 +64,9 @@ def measure_generating(directory: Path, *, duration_s: float) -> list[Cell]:
     with running_stack(directory / "state", *flags, *model) as stack:
         overhead_s = asyncio.run(_measure_overhead(stack.grpc_endpoint))
     with running_stack(directory / "state", *flags, *model, *answer_overhead(overhead_s)) as stack:
-        return asyncio.run(_measure(stack.grpc_endpoint, duration_s=duration_s, overhead_s=overhead_s))
+        return asyncio.run(
+            _measure(stack.grpc_endpoint, num_requests=num_requests, duration_s=duration_s, overhead_s=overhead_s)
+        )
 
 
 def problem_of(plan: ServingPlan) -> PlacementProblem:
@@ -97,14 +99,14 @@ async def _measure_overhead(endpoint: str) -> float:
     return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, num_together=len(placement.groups))
 
 
-async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> list[Cell]:
+async def _measure(endpoint: str, *, num_requests: int, duration_s: float, overhead_s: float) -> list[Cell]:
     plan = await profiled_plan(endpoint)
     problem = problem_of(plan)
     ttft_s, tpot_s = problem.alone_s(problem.models[0])
     print(f"\nalone a first token takes {ttft_s * 1000:.0f} ms, a further one {tpot_s * 1000:.1f} ms", flush=True)
     busy_s = sum(generation_profile_of(plan.assignments[0]).full_stage_s(PROMPT.mean, OUTPUT.mean))
     rate = LOAD * len(plan.assignments) / busy_s
-    duration_s = duration_of(rate, at_least_s=duration_s)
+    duration_s = duration_of(rate, num_requests=num_requests, at_least_s=duration_s)
     await _warm_up(problem, rate, endpoint=endpoint)
     return await measure(
         problem,

@@ -7,8 +7,6 @@ import numpy as np
 from benchmarks.alpaserve.fidelity.cell import SEED, Pattern
 
 TRACE_FILE = "functions.csv"
-NUM_REQUESTS = 120
-"""Of a row, about, where it is not given more time than they take."""
 _NUM_FUNCTIONS = 120
 _SKEW = 1.2
 _BURST_S, _PAUSE_S = 2.0, 10.0
@@ -25,9 +23,9 @@ def patterns(rate: float, *, duration_s: float) -> tuple[Pattern, ...]:
     )
 
 
-def duration_of(rate: float, *, at_least_s: float) -> float:
-    """Seconds in which about `NUM_REQUESTS` arrive."""
-    return max(at_least_s, NUM_REQUESTS / rate)
+def duration_of(rate: float, *, num_requests: int, at_least_s: float) -> float:
+    """Seconds in which about so many arrive."""
+    return max(at_least_s, num_requests / rate)
 
 
 def function_trace(rate: float, *, duration_s: float) -> bytes:

@@ -29,9 +29,9 @@ TEXT = " ".join(f"w{number}" for number in range(NUM_TOKENS))
 _DEVICE = "CPU"
 
 
-def measure_workers(layout: str, directory: Path, *, duration_s: float) -> list[Cell]:
-    """Each scale and pattern for so long, on a stack of that layout, after the overhead of answers on another like it;
-    models and state go into the directory.
+def measure_workers(layout: str, directory: Path, *, num_requests: int, duration_s: float) -> list[Cell]:
+    """Each scale and pattern for so many requests, and so long at least, on a stack of that layout, after the overhead
+    of answers on another like it; models and state go into the directory.
 
     Raises:
         CalledProcessError: a `headway` command failed, which has said why.
@@ -45,7 +45,9 @@ def measure_workers(layout: str, directory: Path, *, duration_s: float) -> list[
     with running_stack(directory / "state", *flags) as stack:
         overhead_s = asyncio.run(_measure_overhead(stack.grpc_endpoint))
     with running_stack(directory / "state", *flags, *answer_overhead(overhead_s)) as stack:
-        return asyncio.run(_measure(stack.grpc_endpoint, duration_s=duration_s, overhead_s=overhead_s))
+        return asyncio.run(
+            _measure(stack.grpc_endpoint, num_requests=num_requests, duration_s=duration_s, overhead_s=overhead_s)
+        )
 
 
 def write_bert(directory: Path, *, seed: int) -> None:
@@ -102,13 +104,13 @@ async def _measure_overhead(endpoint: str) -> float:
     return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, text=TEXT, num_together=len(MODELS))
 
 
-async def _measure(endpoint: str, *, duration_s: float, overhead_s: float) -> list[Cell]:
+async def _measure(endpoint: str, *, num_requests: int, duration_s: float, overhead_s: float) -> list[Cell]:
     plan = await profiled_plan(endpoint)
     problem = problem_of(plan)
     latency_s = max(problem.latency_s(model) for model in problem.models)
     print(f"\nan answer alone takes {latency_s * 1000:.0f} ms", flush=True)
     rate = LOAD * len(MODELS) / latency_s
-    duration_s = duration_of(rate, at_least_s=duration_s)
+    duration_s = duration_of(rate, num_requests=num_requests, at_least_s=duration_s)
     return await measure(
         problem,
         live_placement(plan, MODELS),

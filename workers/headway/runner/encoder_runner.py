@@ -76,12 +76,16 @@ class EncoderRunner:
 
     @property
     def free_s(self) -> float:
-        """At once; in a pipeline not while it has as many batches as stages."""
-        return -math.inf if self._landing is None or self._landing.has_room else math.inf
+        """At once; in a pipeline not while there are as many batches as stages in it, whichever model's they are: what
+        has landed is told before there is room for more."""
+        if self._landing is None:
+            return -math.inf
+        return -math.inf if self._landing.has_room and self._leader.has_room else math.inf
 
     def notify(self, on_change: Callable[[], None]) -> None:
         if self._landing is not None:
             self._landing.on_landed = on_change
+            self._leader.watch(self._number, on_change)
 
     def wait(self, since_s: float) -> None:
         self._since_s = since_s

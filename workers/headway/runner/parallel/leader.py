@@ -53,6 +53,16 @@ class Leader:
         self._in_flight: deque[Step[Any]] = deque()
         self._fault = ""
         self._models: set[int] = set()
+        self._watchers: dict[int, Callable[[], None]] = {}
+
+    @property
+    def has_room(self) -> bool:
+        """Whether a step would start at once. Another model's thread may be quicker."""
+        return len(self._in_flight) < self._num_stages
+
+    def watch(self, number: int, on_room: Callable[[], None]) -> None:
+        """Calls `on_room` for a model, from any thread, whenever a step is done and there is room for another."""
+        self._watchers[number] = on_room
 
     @property
     def has_models(self) -> bool:
@@ -76,6 +86,7 @@ class Leader:
 
     def close(self, number: int) -> None:
         """Has the other ranks drop a model; with the last one they are let go, and the group is left."""
+        self._watchers.pop(number, None)
         with self.alone():
             self._models.remove(number)
             if self._models:
@@ -151,6 +162,8 @@ class Leader:
                 self._in_flight[0].run()
         finally:
             self._in_flight.popleft()
+            for on_room in tuple(self._watchers.values()):
+                on_room()
 
     @contextmanager
     def _in_step(self) -> Iterator[None]:
