@@ -127,10 +127,12 @@ class Leader:
         return step
 
     def finish(self, step: Step[R]) -> R:
-        """What the step's `compute` returned or raised; computes what was started before. Errors as `start`'s."""
-        with self._computes.take():
-            while not step.is_done:
-                self._compute_oldest()
+        """What the step's `compute` returned or raised; computes what was started before, and lets those go whose step
+        that was. Errors as `start`'s."""
+        while not step.is_done:
+            with self._computes.take():
+                if not step.is_done:
+                    self._compute_oldest()
         return step.result
 
     @contextmanager
