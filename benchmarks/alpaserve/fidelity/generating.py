@@ -46,7 +46,6 @@ PROMPT, OUTPUT = TokenLengths(mean=512.0, cv=0.6), TokenLengths(mean=36.0, cv=0.
 MAX_NUM_SEQS = 8
 NUM_WARM_UP = 60
 _DEVICE = "CPU"
-_COEFFICIENTS = ("base_s", "per_prefill_token_s", "per_prefill_pair_s", "per_decode_s", "per_context_token_s")
 
 
 def measure_generating(directory: Path, *, num_requests: int, duration_s: float) -> list[Cell]:
@@ -142,5 +141,9 @@ async def _relearn(problem: PlacementProblem, *, endpoint: str) -> PlacementProb
 def _mean(latencies: Sequence[LatencyModel]) -> LatencyModel:
     return replace(
         latencies[0],
-        **{name: fmean(getattr(latency, name) for latency in latencies) for name in _COEFFICIENTS},
+        base_s=fmean(latency.base_s for latency in latencies),
+        per_prefill_token_s=fmean(latency.per_prefill_token_s for latency in latencies),
+        per_prefill_pair_s=fmean(latency.per_prefill_pair_s for latency in latencies),
+        per_decode_s=fmean(latency.per_decode_s for latency in latencies),
+        per_context_token_s=fmean(latency.per_context_token_s for latency in latencies),
     )
