@@ -10,7 +10,7 @@ from benchmarks.alpaserve.fidelity import generating
 from benchmarks.alpaserve.fidelity.cell import Cell, Pattern, measure
 from benchmarks.alpaserve.fidelity.load import Observed
 from benchmarks.alpaserve.fidelity.overhead import answer_overhead, measure_overhead
-from benchmarks.alpaserve.fidelity.patterns import NUM_REQUESTS, TRACE_FILE, duration_of, function_trace, patterns
+from benchmarks.alpaserve.fidelity.patterns import TRACE_FILE, duration_of, function_trace, patterns
 from benchmarks.alpaserve.fidelity.placed import write_placement
 from benchmarks.alpaserve.fidelity.report import document, markdown
 from benchmarks.model import BENCHMARK_SPEC, make_tokenizer
@@ -115,8 +115,8 @@ def test_patterns_have_the_rate_and_the_same_times_at_every_scale(plan: Placemen
 
 
 def test_a_row_lasts_until_there_are_enough_requests() -> None:
-    assert duration_of(2.0, at_least_s=25.0) == NUM_REQUESTS / 2
-    assert duration_of(100.0, at_least_s=25.0) == 25.0
+    assert duration_of(2.0, num_requests=120, at_least_s=25.0) == 60.0
+    assert duration_of(100.0, num_requests=120, at_least_s=25.0) == 25.0
 
 
 def test_functions_come_in_bursts_and_few_have_most_invocations() -> None:
