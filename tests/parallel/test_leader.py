@@ -1,6 +1,7 @@
 """The order of a group's steps at its leader, for several models."""
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from threading import Event
 from types import SimpleNamespace
 from typing import Any
@@ -37,7 +38,7 @@ def test_each_model_hears_when_there_is_room_in_the_pipeline() -> None:
     leader = make_leader()
     told: list[int] = []
     for number in (0, 1):
-        leader.watch(number, lambda number=number: told.append(number))  # type: ignore[misc]
+        leader.watch(number, partial(told.append, number))
     first = start(leader, 0)
     assert leader.has_room
     second = start(leader, 1)
