@@ -101,7 +101,8 @@ def _profile(assignment: Assignment) -> StageProfile:
 async def _measure_overhead(endpoint: str) -> float:
     plan = await profiled_plan(endpoint)
     placement = live_placement(plan, MODELS)
-    return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, text=TEXT, num_together=len(MODELS))
+    num_together = len(MODELS) * plan.assignments[0].parallel.pp  # enough to keep every stage busy
+    return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, text=TEXT, num_together=num_together)
 
 
 async def _measure(endpoint: str, *, num_requests: int, duration_s: float, overhead_s: float) -> list[Cell]:
