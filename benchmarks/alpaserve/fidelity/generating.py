@@ -93,18 +93,25 @@ def problem_of(plan: ServingPlan) -> PlacementProblem:
 
 
 async def _measure_overhead(endpoint: str) -> float:
+    """Besides what the router foretells once it has learned from live steps."""
     plan = await profiled_plan(endpoint)
-    placement = live_placement(plan, (MODEL,))
-    return await measure_overhead(problem_of(plan), placement, endpoint=endpoint, num_together=len(placement.groups))
+    problem, placement = problem_of(plan), live_placement(plan, (MODEL,))
+    await _warm_up(problem, _rate(plan), endpoint=endpoint)
+    learned = await _relearn(problem, endpoint=endpoint)
+    return await measure_overhead(learned, placement, endpoint=endpoint, num_together=len(placement.groups))
+
+
+def _rate(plan: ServingPlan) -> float:
+    """Requests per second."""
+    busy_s = sum(generation_profile_of(plan.assignments[0]).full_stage_s(PROMPT.mean, OUTPUT.mean))
+    return LOAD * len(plan.assignments) / busy_s
 
 
 async def _measure(endpoint: str, *, num_requests: int, duration_s: float, overhead_s: float) -> list[Cell]:
     plan = await profiled_plan(endpoint)
-    problem = problem_of(plan)
+    problem, rate = problem_of(plan), _rate(plan)
     ttft_s, tpot_s = problem.alone_s(problem.models[0])
     print(f"\nalone a first token takes {ttft_s * 1000:.0f} ms, a further one {tpot_s * 1000:.1f} ms", flush=True)
-    busy_s = sum(generation_profile_of(plan.assignments[0]).full_stage_s(PROMPT.mean, OUTPUT.mean))
-    rate = LOAD * len(plan.assignments) / busy_s
     duration_s = duration_of(rate, num_requests=num_requests, at_least_s=duration_s)
     await _warm_up(problem, rate, endpoint=endpoint)
     return await measure(
