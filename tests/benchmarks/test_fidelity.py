@@ -90,10 +90,11 @@ def test_the_overhead_of_first_tokens_is_what_they_take_besides_the_model(tmp_pa
 def test_the_table_has_a_row_for_each_cell_and_its_verdict(cells: list[Cell]) -> None:
     lines = markdown(cells).splitlines()
     assert [cell.strip() for cell in lines[0].strip("|").split("|")] == [
-        *("arrivals", "SLO", "requests", "simulated", "measured", "points"),
+        *("arrivals", "SLO", "requests", "simulated", "measured", "points", "time over simulated"),
     ]
     (cell,) = cells
     assert lines[2].startswith(f"| Gamma | 2x | {cell.num_requests} | {100 * cell.simulated:.1f} % |")
+    assert lines[2].endswith(f" {cell.measured_mean_latency_s / cell.simulated_mean_latency_s:.2f} |")
     assert lines[-1].startswith(f"Largest difference {100 * abs(cell.difference):.1f} points")
     assert document(cells)["largest_difference"] == abs(cell.difference)
 

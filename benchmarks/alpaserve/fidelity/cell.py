@@ -70,6 +70,11 @@ class Cell:
         """Measured less simulated."""
         return self.measured - self.simulated
 
+    @property
+    def slowness(self) -> float:
+        """The mean time of an answer over the simulated one; where it changes between scales, the machine did."""
+        return self.measured_mean_latency_s / self.simulated_mean_latency_s
+
     @staticmethod
     def of(
         pattern: str, slo_scale: float, simulated: Outcome, measured: Observed, *, answer_overhead_s: float

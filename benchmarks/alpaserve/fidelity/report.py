@@ -14,14 +14,14 @@ def markdown(cells: Sequence[Cell]) -> str:
     """With the overhead of answers and the largest difference under it, and whether that is the target's."""
     rows = [
         f"| {cell.pattern} | {cell.slo_scale:g}x | {cell.num_requests} | {100 * cell.simulated:.1f} % "
-        f"| {100 * cell.measured:.1f} % | {100 * cell.difference:+.1f} |"
+        f"| {100 * cell.measured:.1f} % | {100 * cell.difference:+.1f} | {cell.slowness:.2f} |"
         for cell in cells
     ]
     largest = largest_difference(cells)
     return "\n".join(
         [
-            "| arrivals | SLO | requests | simulated | measured | points |",
-            "|---|---:|---:|---:|---:|---:|",
+            "| arrivals | SLO | requests | simulated | measured | points | time over simulated |",
+            "|---|---:|---:|---:|---:|---:|---:|",
             *rows,
             "",
             f"Counted for an answer besides the model: {1000 * cells[0].answer_overhead_s:.1f} ms.",
