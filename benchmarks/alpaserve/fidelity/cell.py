@@ -72,7 +72,8 @@ class Cell:
 
     @property
     def slowness(self) -> float:
-        """The mean time of an answer over the simulated one; where it changes between scales, the machine did."""
+        """The mean time of an answer over the simulated one. Rows of a pattern have the same arrivals: where it differs
+        much between them, the machine has changed its speed."""
         return self.measured_mean_latency_s / self.simulated_mean_latency_s
 
     @staticmethod
