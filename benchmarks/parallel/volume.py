@@ -8,7 +8,7 @@ but for the first rank. `docs/benchmarks.md` has the derivation beside section 4
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headway.core.mesh import ParallelConfig, split
+from headway.core.mesh import ParallelConfig, Span, split
 from headway.core.model import ModelSpec
 from headway.core.shard import shard_kv_bytes_per_token, shard_of
 from headway.engine.batch import StepBatch
@@ -16,6 +16,7 @@ from headway.runner.inputs import num_scored_tokens
 from headway.runner.parallel.traffic import TrafficKey
 
 FLOAT32_BYTES = 4
+TOKEN_BYTES = 8
 
 Volumes = dict[TrafficKey, int]
 """Bytes by what they are sent for; what is nothing is left out."""
@@ -28,11 +29,13 @@ class StepShape:
     Attributes:
         num_tokens: that go through the layers.
         wanted_rows: those of them whose logits are wanted; of the others the last layer keeps only keys and values.
+        best_rows: those of the wanted ones of which no more than the best token is.
         copied_from: shards of the cache, one for each block that is copied from it to another.
     """
 
     num_tokens: int
     wanted_rows: tuple[int, ...]
+    best_rows: tuple[int, ...] = ()
     copied_from: tuple[int, ...] = ()
 
     @classmethod
@@ -50,13 +53,21 @@ class StepShape:
             if source // num_sources != target // num_targets
         ]
         wanted_rows: list[int] = []
+        best_rows: list[int] = []
         start = 0
         for share in batch.sequences:
             end = start + share.num_new_tokens
             wanted_rows += range(start, start + num_scored_tokens(share))
-            wanted_rows += range(end - 1 - len(share.draft_token_ids), end) if share.samples else ()
+            sampled = range(end - 1 - len(share.draft_token_ids), end) if share.samples else ()
+            wanted_rows += sampled
+            best_rows += sampled if share.wants_best else ()
             start = end
-        return cls(num_tokens=start, wanted_rows=tuple(wanted_rows), copied_from=tuple(copied_from))
+        return cls(
+            num_tokens=start,
+            wanted_rows=tuple(wanted_rows),
+            best_rows=tuple(best_rows),
+            copied_from=tuple(copied_from),
+        )
 
 
 def step_bytes(
@@ -83,19 +94,23 @@ def step_bytes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Rows:
-    """How many rows there are, and how many of them this rank computes outside attention; the same of those wanted."""
+    """How many rows there are, and how many of them this rank computes outside attention; of those how many are wanted,
+    and of how many just the best token."""
 
     num_tokens: int
     num_own: int
     num_wanted: int
+    num_best: int
 
     @classmethod
     def of(cls, shape: StepShape, parallel: ParallelConfig, *, rank: int) -> "_Rows":
-        if parallel.cp_ffn == "tensor":
-            return cls(num_tokens=shape.num_tokens, num_own=shape.num_tokens, num_wanted=len(shape.wanted_rows))
-        own = split(shape.num_tokens, parts=parallel.cp, index=parallel.place(rank).shard)
-        num_wanted = sum(own.start <= row < own.stop for row in shape.wanted_rows)
-        return cls(num_tokens=shape.num_tokens, num_own=len(own), num_wanted=num_wanted)
+        own = Span(0, shape.num_tokens)
+        if parallel.cp_ffn == "data":
+            own = split(shape.num_tokens, parts=parallel.cp, index=parallel.place(rank).shard)
+        num_wanted, num_best = (
+            sum(own.start <= row < own.stop for row in rows) for rows in (shape.wanted_rows, shape.best_rows)
+        )
+        return cls(num_tokens=shape.num_tokens, num_own=len(own), num_wanted=num_wanted, num_best=num_best)
 
 
 Sent = Iterator[tuple[TrafficKey, int]]
@@ -139,18 +154,22 @@ def _exchanges(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int
 def _logits(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
     """Between stages: the wanted rows' hidden states, from the last one to all that share the head. Then each rank's
     part of the vocabulary, padded to the longest, to the first of these; and from there, where shards have rows of
-    their own, whole rows to the leader."""
+    their own, whole rows to the leader. Where the best token is enough, it takes the place of a row of logits; on its
+    first way with its logit, each in eight bytes."""
     part, num_parts = parallel.head_part(rank)
     axis = "pipeline" if parallel.pp > 1 else "tensor"
     if part > 0:
         part_bytes = -(-spec.vocab_size // num_parts) * FLOAT32_BYTES
-        yield TrafficKey(axis, "gather", "logits"), rows.num_wanted * part_bytes
+        yield TrafficKey(axis, "gather", "logits"), (rows.num_wanted - rows.num_best) * part_bytes
+        yield TrafficKey(axis, "gather", "best"), rows.num_best * 2 * TOKEN_BYTES
         return
     if parallel.pp > 1:
         row_bytes = (spec.embedding_dim or spec.hidden_size) * spec.dtype_bytes
         yield TrafficKey(axis, "all_gather", "hidden"), (num_parts - 1) * rows.num_wanted * row_bytes
     if parallel.place(rank).shard > 0:
-        yield TrafficKey("cache", "gather", "logits"), rows.num_wanted * spec.vocab_size * FLOAT32_BYTES
+        num_bytes = (rows.num_wanted - rows.num_best) * spec.vocab_size * FLOAT32_BYTES
+        yield TrafficKey("cache", "gather", "logits"), num_bytes
+        yield TrafficKey("cache", "gather", "best"), rows.num_best * TOKEN_BYTES
 
 
 def _stream(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:

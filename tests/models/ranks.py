@@ -185,7 +185,12 @@ def _step(
     for model, cache in stages:
         hidden = model.forward(token_ids.long(), context, cache, entering=hidden, rows=rows)
     assert hidden is not None
-    return [model.compute_logits(hidden) for model, _ in stages][-1]
+    logits = [model.compute_logits(hidden) for model, _ in stages][-1]
+    best = [model.best_tokens(hidden) for model, _ in stages][-1]
+    if logits is not None:
+        assert best is not None
+        assert best.tolist() == logits.argmax(dim=1).tolist(), "best tokens are those of the largest logits"
+    return logits
 
 
 def _num_blocks(prompts: list[list[int]]) -> int:

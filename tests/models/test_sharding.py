@@ -226,7 +226,9 @@ def test_a_rank_reads_its_own_part_and_tells_its_size(make_variant: MakeVariant,
 
 
 @pytest.mark.parametrize("variant", ["llama", "mixtral", "gpt2"])
-def test_ranks_add_up_twice_a_layer_and_collect_logits_once(make_variant: MakeVariant, variant: str) -> None:
+def test_ranks_add_up_twice_a_layer_and_collect_logits_or_best_tokens_once(
+    make_variant: MakeVariant, variant: str
+) -> None:
     checkpoint = read_checkpoint(make_variant(variant))
     spec, num_tokens = checkpoint.spec, 33
     ranks = layouts(spec, tp=2)
@@ -234,10 +236,10 @@ def test_ranks_add_up_twice_a_layer_and_collect_logits_once(make_variant: MakeVa
     run_ranks(ranks, lambda layout: compute_logits(checkpoint, prompts, layout=layout, num_steps=0))
     hidden = (num_tokens, spec.hidden_size)
     layer = [("all_reduce", "attention", hidden), ("all_reduce", "mlp", hidden)]
-    logits = ("gather", "logits", (num_tokens, spec.vocab_size // 2))
+    heads = [("gather", "logits", (num_tokens, spec.vocab_size // 2)), ("gather", "best", (num_tokens, 2))]
     for layout in ranks:
         assert isinstance(layout.tensor, ThreadAxis)
-        assert layout.tensor.calls == [("all_reduce", "embedding", hidden), *layer * spec.num_layers, logits]
+        assert layout.tensor.calls == [("all_reduce", "embedding", hidden), *layer * spec.num_layers, *heads]
 
 
 def test_tensors_of_other_ranks_are_known_and_those_of_no_rank_refused(tmp_path: Path) -> None:

@@ -65,7 +65,7 @@ def test_each_rank_has_its_part_of_the_pool(directory):
 
 @pytest.mark.parametrize("num_ranks", [2, 4])
 def test_ranks_send_what_the_formula_says(directory, num_ranks):
-    """Per layer two all-reduces of [T, hidden], one for the embedding, and the logits to the first rank."""
+    """Per layer two all-reduces of [T, hidden], one for the embedding, and the best tokens to the first rank."""
     spec = read_checkpoint(directory).spec
     ring = 2 * (num_ranks - 1) * 3 * spec.hidden_size * 4 // num_ranks
     for rank, traffic in enumerate(run_ranks(num_ranks, traffic_in, directory)):
@@ -73,7 +73,7 @@ def test_ranks_send_what_the_formula_says(directory, num_ranks):
             "embedding": (1, ring),
             "attention": (spec.num_layers, spec.num_layers * ring),
             "mlp": (spec.num_layers, spec.num_layers * ring),
-            "logits": (1, 3 * spec.vocab_size // num_ranks * 4 if rank > 0 else 0),
+            "best": (1, 3 * 2 * 8 if rank > 0 else 0),
         }
 
 

@@ -38,8 +38,10 @@ def _run(runner: ModelRunner, *, num_shards: int) -> list[StepBatch]:
     stepper = Stepper(
         runner, num_blocks=num_blocks, chunk_size=10, drafter=lambda each: (7,) * (len(each.token_ids) % 3)
     )
-    for length, num_scored in ((3, None), (12, 0), (33, None)):
-        sampling = SamplingParams(max_tokens=5, temperature=0.0, num_prompt_logprobs=num_scored)
+    for length, num_scored, num_logprobs in ((3, None, None), (12, 0, None), (33, None, 0)):
+        sampling = SamplingParams(
+            max_tokens=5, temperature=0.0, num_prompt_logprobs=num_scored, num_logprobs=num_logprobs
+        )
         stepper.add([7 * index % 512 for index in range(length)], sampling)
     batches = []
     while not all(map(is_done, stepper.sequences)):

@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from headway.core.request import SamplingParams
+from headway.core.request import BeamSearch, Guide, GuideKind, SamplingParams
 from headway.engine.batch import ScheduledSequence, StepBatch
 from headway.engine.sequence import Sequence
 from headway.runner.inputs import StepInput, flatten
@@ -99,3 +99,48 @@ def test_scored_rows_precede_prompt_tokens():
     assert step.scored_rows.tolist() == [3, 4, 6, 7, 8]
     assert step.sampled_rows.tolist() == [2, 5, 9]
     assert step.scored_rows.dtype == np.dtype("int64")
+
+
+def test_sequences_that_want_best_tokens_only_are_told_apart():
+    decode = share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
+    drafted = share(list(range(200, 207)), num_computed=6, num_new=1, blocks=[5, 0, 6])
+    drafted.draft_token_ids, drafted.num_new_tokens = (7, 8), 3
+    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7])
+    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8])
+    for scheduled in (drafted, chunk, prompt):
+        scheduled.sequence.sampling = SamplingParams(temperature=0.0)
+    batch = StepBatch([decode, drafted, chunk, prompt], num_tokens=9)
+    facts = flatten(batch, block_size=BLOCK_SIZE, finds_best=True)
+    assert facts.sampled_rows.tolist() == [0]
+    assert facts.best_rows.tolist() == [1, 2, 3, 8]
+    assert StepInput.of(facts, block_size=BLOCK_SIZE).best_rows.tolist() == [1, 2, 3, 8]
+    assert flatten(batch, block_size=BLOCK_SIZE).best_rows.tolist() == []
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"temperature": 0.5},
+        {"num_logprobs": 0},
+        {"min_tokens": 2},
+        {"logit_bias": ((3, 1.0),)},
+        {"bad_token_ids": ((3,),)},
+        {"repetition_penalty": 1.1},
+        {"presence_penalty": 0.1},
+        {"frequency_penalty": 0.1},
+        {"beam": BeamSearch(width=2)},
+        {"guide": Guide(GuideKind.REGEX, "a+")},
+    ],
+    ids=str,
+)
+def test_whatever_changes_logits_or_shows_them_wants_more_than_the_best_token(options):
+    assert SamplingParams(temperature=0.0, top_p=0.5, top_k=3, seed=4, num_prompt_logprobs=1).wants_best
+    assert not SamplingParams(**{"temperature": 0.0, **options}).wants_best
+
+
+def test_followers_are_sampled_with_their_leader():
+    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8])
+    prompt.sequence.sampling = SamplingParams(temperature=0.0)
+    assert prompt.wants_best
+    prompt.followers = (prompt.sequence,)
+    assert not prompt.wants_best

@@ -165,6 +165,27 @@ def test_drafts_right_and_wrong_leave_the_output_as_it_is_in_fewer_steps(runner,
     assert stepper.num_steps < 24
 
 
+def test_tokens_that_need_no_logits_are_those_of_the_largest_logits(runner):
+    """In a batch with others of every kind, with drafts or without; who asks for log probabilities gets all logits."""
+    kinds = [
+        GREEDY,
+        SamplingParams(max_tokens=24, seed=5, top_p=0.9),
+        SamplingParams(max_tokens=24, temperature=0.0, num_logprobs=2),
+        SamplingParams(max_tokens=24, temperature=0.0, repetition_penalty=1.3),
+        SamplingParams(max_tokens=24, temperature=0.0, num_prompt_logprobs=0),
+    ]
+    alone = [plain_output(runner, prompt, sampling) for prompt, sampling in zip(prompts(5), kinds, strict=True)]
+    for drafter in (lambda sequence: (), lambda sequence: tuple(sequence.token_ids[-2:])):
+        together = Stepper(runner, num_blocks=NUM_BLOCKS, chunk_size=11, drafter=drafter)
+        for prompt, sampling in zip(prompts(5), kinds, strict=True):
+            together.add(prompt, sampling)
+            together.step()
+        assert together.run() == alone
+    with_logits = SamplingParams(max_tokens=24, temperature=0.0, num_logprobs=0)
+    for index in (0, 2, 4):
+        assert plain_output(runner, prompts(5)[index], with_logits) == alone[index]
+
+
 def test_a_batch_may_hold_copies_only(directory):
     runner = ModelRunner(read_checkpoint(directory), num_blocks=8, num_host_blocks=4)
     runner.start(StepBatch([], 0, swap_out=[(1, 2)], swap_in=[(2, 3)], block_copies=[(3, 4)]))

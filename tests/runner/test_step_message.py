@@ -76,7 +76,7 @@ def test_a_message_arrives_as_it_was_sent(message):
     assert_equal(found, message)
 
 
-@pytest.mark.parametrize(("num_tokens", "num_rest_bytes"), [(4096 - 16 - 2, 0), (4096 - 16 - 1, 4), (10_000, 23_688)])
+@pytest.mark.parametrize(("num_tokens", "num_rest_bytes"), [(4096 - 24 - 2, 0), (4096 - 24 - 1, 4), (10_000, 23_720)])
 def test_what_does_not_fit_in_the_frame_follows_it(num_tokens, num_rest_bytes):
     one, none = np.ones(1, np.int32), np.zeros(0, np.int32)
     facts = StepFacts(np.arange(num_tokens, dtype=np.int32), one, one, none, none, none)

@@ -10,6 +10,7 @@ from headway.kernels.linear import PackedLinear, linear, pack_linear
 from headway.kernels.norm import add_rms_norm, rms_norm
 from headway.kernels.quantization import quantize
 from headway.kernels.rotary import rotate_and_cache
+from headway.kernels.sketch import find_largest, sketch_linear
 
 __all__ = [
     "DecodeRows",
@@ -20,6 +21,7 @@ __all__ = [
     "cache_keys",
     "copy_blocks",
     "decode_attention",
+    "find_largest",
     "kernel_set",
     "linear",
     "merge_partials",
@@ -29,6 +31,7 @@ __all__ = [
     "rms_norm",
     "rotate_and_cache",
     "silu_mul",
+    "sketch_linear",
     "staged",
     "swap_blocks",
     "to_device",

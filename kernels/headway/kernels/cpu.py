@@ -16,6 +16,8 @@ _pack_gate = Struct("2q P Pq 2q").pack
 _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
 _pack_packing = Struct("2q2P4q").pack
 _pack_linear = Struct("2q P Pq 2P P Pq 5q").pack
+_pack_sketching = Struct("2q2P q P 2q").pack
+_pack_largest = Struct("2q3P q 3P 3q").pack
 _pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
 _pack_merge = Struct("2q P2q P3q 4q").pack
 
@@ -47,6 +49,9 @@ class CpuKernels:
         self._packed_size = library.headway_packed_size
         self._pack = library.headway_pack_linear
         self._linear = library.headway_linear
+        self._sketch_size = library.headway_sketch_size
+        self._sketch = library.headway_sketch_linear
+        self._find_largest = library.headway_find_largest
 
     def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
         num_rows, width = x.shape
@@ -289,6 +294,49 @@ class CpuKernels:
             )
         )
         return out
+
+    def sketch_linear(self, weight: Tensor, *, scales: Tensor | None) -> Tensor | None:
+        out_features, in_features = weight.shape
+        num_bytes = self._sketch_size(in_features, out_features)
+        if not num_bytes:
+            return None
+        sketch = torch.empty(num_bytes, dtype=torch.int8)
+        self._sketch(
+            _pack_sketching(
+                torch.get_num_threads(),
+                _DTYPE_CODES[weight.dtype],
+                sketch.data_ptr(),
+                weight.data_ptr(),
+                weight.stride(0),
+                0 if scales is None else scales.data_ptr(),
+                in_features,
+                out_features,
+            )
+        )
+        return sketch
+
+    def find_largest(
+        self, x: Tensor, *, panels: Tensor, scales: Tensor | None, sketch: Tensor, out_features: int
+    ) -> tuple[Tensor, Tensor]:
+        num_rows, in_features = x.shape
+        values, columns = torch.empty(num_rows), torch.empty(num_rows, dtype=torch.int64)
+        self._find_largest(
+            _pack_largest(
+                torch.get_num_threads(),
+                _DTYPE_CODES[x.dtype],
+                columns.data_ptr(),
+                values.data_ptr(),
+                x.data_ptr(),
+                x.stride(0),
+                panels.data_ptr(),
+                0 if scales is None else scales.data_ptr(),
+                sketch.data_ptr(),
+                num_rows,
+                in_features,
+                out_features,
+            )
+        )
+        return values, columns
 
 
 @cache

@@ -17,6 +17,8 @@ _KERNELS = (
     "headway_merge_partials",
     "headway_pack_linear",
     "headway_linear",
+    "headway_sketch_linear",
+    "headway_find_largest",
     "headway_all_reduce",
     "headway_gather",
     "headway_all_to_all",
@@ -40,6 +42,8 @@ def load_library(isa: str) -> CDLL:
         getattr(library, name).argtypes = (c_char_p,)
     library.headway_packed_size.argtypes = (c_int64, c_int64, c_int64, c_int64)
     library.headway_packed_size.restype = c_int64
+    library.headway_sketch_size.argtypes = (c_int64, c_int64)
+    library.headway_sketch_size.restype = c_int64
     return library
 
 

@@ -23,7 +23,7 @@ COMMON_FLAGS = (
 )
 _AVX512_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512")
 _X86_FLAGS = {
-    "avx512_bf16": (*_AVX512_FLAGS, "-mavx512bf16"),
+    "avx512_bf16": (*_AVX512_FLAGS, "-mavx512bf16", "-mavx512vnni"),
     "avx512": _AVX512_FLAGS,
     "avx2": ("-mavx2", "-mfma"),
 }

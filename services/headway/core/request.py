@@ -100,6 +100,20 @@ class SamplingParams:
     beam: BeamSearch | None = None
 
     @property
+    def wants_best(self) -> bool:
+        """Whether each token is the one whose logit is largest as the network gives it, and nothing else is asked."""
+        return (
+            self.temperature == 0.0
+            and self.num_logprobs is None
+            and self.beam is None
+            and self.guide is None
+            and not self.min_tokens
+            and not self.logit_bias
+            and not self.bad_token_ids
+            and not self.needs_history
+        )
+
+    @property
     def needs_history(self) -> bool:
         """Whether sampling reads the tokens generated so far."""
         return self.presence_penalty != 0.0 or self.frequency_penalty != 0.0 or self.repetition_penalty != 1.0

@@ -35,6 +35,11 @@ class ScheduledSequence:
     def __post_init__(self) -> None:
         self.start = self.sequence.num_computed_tokens
 
+    @property
+    def wants_best(self) -> bool:
+        """Whether of what it samples nothing but the most likely tokens is wanted."""
+        return self.samples and not self.followers and self.sequence.sampling.wants_best
+
 
 @dataclass(slots=True)
 class StepBatch:

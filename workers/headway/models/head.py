@@ -36,6 +36,7 @@ class Head:
             bias=False,
             dtype=dtype,
             device=device,
+            is_searched=True,
             weight=shared,
         )
 
@@ -43,6 +44,19 @@ class Head:
         """hidden [S, width] -> float32 [S, vocab_size] at the first rank, None elsewhere."""
         logits = self.linear(hidden).float()
         return logits if self._axis.size == 1 else self._collect(logits)
+
+    def best(self, hidden: Tensor) -> Tensor | None:
+        """hidden [S, width] -> int64 [S], the token of the largest logit, at the first rank; None elsewhere."""
+        values, places = self.linear.largest(hidden)
+        token_ids = places + self._rows.span.start
+        if self._axis.size == 1:
+            return token_ids
+        # float64 holds both exactly.
+        gathered = self._axis.gather(torch.stack((values.double(), token_ids.double()), dim=1), site="best")
+        if gathered is None:
+            return None
+        parts = torch.stack(gathered)
+        return parts[:, :, 1].gather(0, parts[:, :, 0].argmax(0, keepdim=True))[0].long()
 
     def _collect(self, logits: Tensor) -> Tensor | None:
         """Ranks send equal shapes: where others have one column more, this one's last is empty."""

@@ -16,6 +16,7 @@ class Linear:
         activation: 'none', 'silu', 'relu', 'gelu' or 'gelu_tanh'.
         is_gated: the output is `silu(gate) * value`, whose weights are the two halves of the rows; with 'silu'.
         is_quantizable: whether a quantised model rounds the weight.
+        is_searched: whether `largest` is worth memory of its own, once packed.
         weight: shared with another layer (a tied head), left unchanged by `pack`; None allocates one to be loaded.
     """
 
@@ -30,12 +31,14 @@ class Linear:
         activation: str = "none",
         is_gated: bool = False,
         is_quantizable: bool = True,
+        is_searched: bool = False,
         weight: Tensor | None = None,
     ) -> None:
         self.weight = torch.empty(out_features, in_features, dtype=dtype, device=device) if weight is None else weight
         self.bias = torch.empty(out_features, dtype=dtype, device=device) if bias else None
         self._epilogue = Epilogue(self.bias, activation, is_gated)
         self._is_quantizable = is_quantizable
+        self._is_searched = is_searched
         self._product: Product = TorchProduct(self.weight, self._epilogue)
 
     def pack(self, *, quantization: str | None = None) -> None:
@@ -45,12 +48,18 @@ class Linear:
             quantization: 'int8' rounds the weight, if it may be; None keeps it as it is.
         """
         quantization = quantization if self._is_quantizable else None
-        self._product = bind_product(self.weight, self._epilogue, quantization=quantization)
+        self._product = bind_product(
+            self.weight, self._epilogue, quantization=quantization, is_searched=self._is_searched
+        )
         self.weight = self.weight.new_empty(0)
 
     def __call__(self, x: Tensor, *, residual: Tensor | None = None) -> Tensor:
         """x [T, in] -> a new [T, out], or half as wide if gated; `residual` [T, out] is added if given."""
         return self._product(x, residual)
+
+    def largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """Of each row of `self(x)` the largest entry, float32 [T], and the first place where it is, int64 [T]."""
+        return self._product.largest(x)
 
     def named(
         self, name: str, *, rows: Piece | None = None, columns: Piece | None = None, transposed: bool = False

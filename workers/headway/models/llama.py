@@ -104,6 +104,9 @@ class Llama:
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
         return self._head(hidden)
 
+    def best_tokens(self, hidden: Tensor) -> Tensor | None:
+        return self._head.best(hidden)
+
     def tensors(self) -> Tensors:
         return by_name(self._named())
 

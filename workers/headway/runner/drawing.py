@@ -73,16 +73,25 @@ class RowDraws:
 
 
 class Drawing:
-    """Of each share of a batch."""
+    """Of each share of a batch.
 
-    def __init__(self, shares: list[ScheduledSequence], rows: RowDraws) -> None:
+    Args:
+        rows: of the shares that are sampled from logits; None where none are.
+        best: the tokens of those that are not, int64 [N]; None where all are.
+    """
+
+    def __init__(self, shares: list[ScheduledSequence], rows: RowDraws | None, *, best: Tensor | None = None) -> None:
         self._shares = shares
+        self._best = best
         self.rows = rows
 
     def finish(self) -> list[tuple[Sample, ...]]:
         """Waits for them; () where nothing is sampled."""
-        samples = iter(self.rows.finish())
-        return [take(share, samples) for share in self._shares]
+        drawn = iter(() if self.rows is None else self.rows.finish())
+        if self._best is None:
+            return [take(share, drawn) for share in self._shares]
+        best = (Sample((token_id,)) for token_id in self._best.tolist())
+        return [take(share, best if share.wants_best else drawn) for share in self._shares]
 
 
 def _report_faults(samples: list[Sample], rows: list[Row], *, guides: GuideMasks) -> None:

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from headway.core.sharding import ShardWork
 from headway.engine.batch import StepBatch, StepResult
+from headway.kernels import KernelSet, kernel_set
 from headway.models.loader import Progress
 from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.drawing import Drawing
@@ -29,16 +30,29 @@ from headway.runner.synthetic import synthetic_batch
 from headway.store.checkpoint import Checkpoint
 
 
+@dataclass(frozen=True, slots=True)
+class _Heads:
+    """What the head gives of a step, see `StepFacts`; None where it is not asked.
+
+    Attributes:
+        best: int64 [N], of the best rows.
+        logits: float32 [S, V], of the sampled rows.
+    """
+
+    best: Tensor | None
+    logits: Tensor | None
+
+
 @dataclass(slots=True)
 class _Flight:
-    """A batch, and the step that brings its result and logits, float32 [S, V], to be sampled from.
+    """A batch, and the step that brings its result and what to sample from.
 
     Attributes:
         launched: the step's result, and its samples as soon as they are drawn; None before.
     """
 
     batch: StepBatch
-    step: Step[tuple[StepResult, Tensor | None]]
+    step: Step[tuple[StepResult, _Heads | None]]
     launched: tuple[StepResult, Drawing | None] | None = None
 
 
@@ -98,6 +112,8 @@ class ModelRunner:
         self._leader = leader
         self._number = number
         self.blocks = GroupBlocks(self._shard, group=self.group, leader=leader, model=number)
+        # Where tokens go on from step to step on a device, all of them are drawn there.
+        self._finds_best = not runs_ahead and kernel_set(torch.device(device)) is KernelSet.CPU
         self._in_flight: deque[_Flight] = deque()
         guides = Guides(
             checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
@@ -188,7 +204,9 @@ class ModelRunner:
     def _start(self, batch: StepBatch, *, on_scratch: bool) -> None:
         facts = None
         if batch.sequences:
-            facts = flatten(batch, block_size=self._shard.block_size, on_scratch=on_scratch)
+            facts = flatten(
+                batch, block_size=self._shard.block_size, on_scratch=on_scratch, finds_best=self._finds_best
+            )
         carried = self._carried(batch, facts) if self.runs_ahead and facts is not None else None
         message = StepMessage(StepKind.STEP, BlockCopies.of(batch), facts, model=self._number)
         step = self._leader.start(
@@ -202,8 +220,10 @@ class ModelRunner:
     @torch.inference_mode()
     def _launch(self, flight: _Flight) -> tuple[StepResult, Drawing | None]:
         """Starts what is left to compute of a batch, after all that was started before it."""
-        result, logits = self._leader.finish(flight.step)
-        return result, None if logits is None else self._sampler.start(logits, flight.batch.sequences)
+        result, heads = self._leader.finish(flight.step)
+        if heads is None:
+            return result, None
+        return result, self._sampler.start(heads.logits, flight.batch.sequences, best=heads.best)
 
     @torch.inference_mode()
     def _carried(self, batch: StepBatch, facts: StepFacts) -> CarriedTokens | None:
@@ -215,6 +235,7 @@ class ModelRunner:
         assert launched is not None, "each batch is launched when it is started"
         assert launched[1] is not None, "a token that is pending is being drawn"
         draws = launched[1].rows
+        assert draws is not None, "a runner that runs ahead draws all tokens"
         owners = [share.sequence for share in batch.sequences if share.start == len(share.sequence)]
         return CarriedTokens.of(rows, sampled=draws.token_ids, sources=draws.sources(owners))
 
@@ -225,7 +246,7 @@ class ModelRunner:
     @torch.inference_mode()
     def _compute(
         self, batch: StepBatch, message: StepMessage, carried: CarriedTokens | None
-    ) -> tuple[StepResult, Tensor | None]:
+    ) -> tuple[StepResult, _Heads | None]:
         """All of the step but for its samples."""
         num_shares = len(batch.sequences)
         result = StepResult([()] * num_shares, [()] * num_shares)
@@ -242,15 +263,16 @@ class ModelRunner:
         if has_heads and not is_early:
             self._leader.tell(StepMessage(StepKind.HEAD))
         parts = _leaders(self._shard.logits())
-        sampled = next(parts) if len(facts.sampled_rows) else None
+        best = next(parts) if len(facts.best_rows) else None
+        logits = next(parts) if len(facts.sampled_rows) else None
         if len(facts.scored_rows):
             result.prompt_logprobs = score_prompts(batch.sequences, parts)
         # What computes nothing more still has to be run to its end.
         assert next(parts, None) is None, "all logits were asked for"
-        return result, sampled
+        return result, None if best is None and logits is None else _Heads(best, logits)
 
 
 def _leaders(parts: Iterator[Tensor | None]) -> Iterator[Tensor]:
-    for logits in parts:
-        assert logits is not None, "logits are gathered at the leader"
-        yield logits
+    for part in parts:
+        assert part is not None, "what heads give is gathered at the leader"
+        yield part

@@ -25,13 +25,13 @@ class RowShare:
         """Those of ascending `rows` that this rank computes, counted from its first."""
         return rows[np.searchsorted(rows, self.own.start) : np.searchsorted(rows, self.own.stop)] - self.own.start
 
-    def collect(self, values: Tensor | None, rows: NDArray[np.int64]) -> Tensor | None:
-        """What each rank has for its part of ascending `rows`, [own rows, V], as one [rows, V] at the first rank.
+    def collect(self, values: Tensor | None, rows: NDArray[np.int64], *, site: str) -> Tensor | None:
+        """What each rank has for its part of ascending `rows`, [own rows, ...], as one [rows, ...] at the first rank.
 
-        None where this rank has none of the values, and elsewhere.
+        None where this rank has none of the values, and elsewhere. `site` says what for, in the counters.
         """
         if values is None or self._axis.size == 1:
             return values
         sizes = [int(np.searchsorted(rows, share.stop) - np.searchsorted(rows, share.start)) for share in self._shares]
-        gathered = self._axis.gather(values, sizes=sizes, site="logits")
+        gathered = self._axis.gather(values, sizes=sizes, site=site)
         return None if gathered is None else torch.cat(gathered)

@@ -32,15 +32,19 @@ class Sampler:
     eos_token_ids: tuple[int, ...] = ()
     guides: GuideMasks | None = None
 
-    def start(self, logits: Tensor, shares: list[ScheduledSequence]) -> Drawing:
+    def start(self, logits: Tensor | None, shares: list[ScheduledSequence], *, best: Tensor | None = None) -> Drawing:
         """Starts to draw what each share's sequence, and each of its followers, gets; nothing where nothing is sampled.
 
         Args:
             logits: float32 [S, V], behind the last known token and each draft of every share that samples; changed
-                in place.
+                in place. None where there are no such shares.
+            best: int64 [N], the tokens of the shares that want the best ones only, if those have no logits.
         """
-        rows = [row for share in shares for row in rows_of(share)]
-        return Drawing(shares, self.start_rows(_spread(logits, shares), rows))
+        if logits is None:
+            return Drawing(shares, None, best=best)
+        drawn = shares if best is None else [share for share in shares if not share.wants_best]
+        rows = [row for share in drawn for row in rows_of(share)]
+        return Drawing(shares, self.start_rows(_spread(logits, drawn), rows), best=best)
 
     def start_rows(self, logits: Tensor, rows: list[Row]) -> RowDraws:
         """Starts to draw a token for each row; beams have candidates.

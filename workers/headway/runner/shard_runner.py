@@ -37,12 +37,14 @@ class _Wanted:
 
     Attributes:
         rows: [n] int64 of each part, ascending.
+        is_best_first: of the first part only the best tokens are wanted.
         num_own: of each part, how many this rank computes outside attention.
         hidden: [sum of num_own, width], of the last stage; None elsewhere.
     """
 
     share: RowShare
     rows: tuple[NDArray[np.int64], ...]
+    is_best_first: bool
     num_own: list[int]
     hidden: Tensor | None
 
@@ -201,30 +203,43 @@ class ShardRunner:
         if wanted:
             num_own = [len(own) for own in own_rows]
             final = hidden if self._next is None else None
-            self._wanted.append(_Wanted(share=share, rows=tuple(wanted), num_own=num_own, hidden=final))
+            self._wanted.append(
+                _Wanted(
+                    share=share,
+                    rows=tuple(wanted),
+                    is_best_first=len(step.best_rows) > 0,
+                    num_own=num_own,
+                    hidden=final,
+                )
+            )
 
     @torch.inference_mode()
     def logits(self) -> Iterator[Tensor | None]:
         """The logits that are asked for of the oldest step that has computed and not given them; nothing if none has.
 
-        Every rank has to take all that it yields, since all ranks of all stages compute each together: first the logits
-        behind the sampled rows, if there are any, then those behind the scored rows, some at a time; float32 [n, V] at
-        the leader, None elsewhere.
+        Every rank has to take all that it yields, since all ranks of all stages compute each together: first the best
+        tokens behind the rows that want no more, if there are any, int64 [n]; then the logits behind the sampled rows,
+        if there are any, and those behind the scored rows, some at a time, float32 [n, V]. None but at the leader.
         """
         if not self._wanted:
             return
         self._traffic.open()
         wanted = self._wanted.popleft()
         hidden = self._show(wanted.hidden, num_rows=sum(wanted.num_own))
+        share, is_best = wanted.share, wanted.is_best_first
         for rows, own_hidden in zip(wanted.rows, torch.split(hidden, wanted.num_own), strict=True):
-            yield wanted.share.collect(self._model.compute_logits(own_hidden), rows)
+            if is_best:
+                yield share.collect(self._model.best_tokens(own_hidden), rows, site="best")
+            else:
+                yield share.collect(self._model.compute_logits(own_hidden), rows, site="logits")
+            is_best = False
 
     def _parts(self, step: StepInput) -> list[NDArray[np.int64]]:
         """Rows whose logits are wanted at once."""
         num_at_once = max(1, _MAX_LOGITS // self.spec.vocab_size)
         starts = range(0, len(step.scored_rows), num_at_once)
-        sampled = [step.sampled_rows] if len(step.sampled_rows) else []
-        return sampled + [step.scored_rows[start : start + num_at_once] for start in starts]
+        chosen = [rows for rows in (step.best_rows, step.sampled_rows) if len(rows)]
+        return chosen + [step.scored_rows[start : start + num_at_once] for start in starts]
 
     def _show(self, hidden: Tensor | None, *, num_rows: int) -> Tensor:
         """The last stage's hidden states, [num_rows, width], at every rank that shares the head with it."""

@@ -1,6 +1,6 @@
 """What a group's leader tells the other ranks before each step, and how it is written down.
 
-A message is int32 throughout: a header of 16 numbers, then the arrays one after the other. It fills a frame of fixed
+A message is int32 throughout: a header of 24 numbers, then the arrays one after the other. It fills a frame of fixed
 size, which a rank can be ready to receive before it knows the length; what does not fit in follows by itself.
 """
 
@@ -16,8 +16,8 @@ from headway.engine.batch import StepBatch
 
 FRAME_BYTES = 16384
 
-_HEADER_SIZE = 16
-_NUM_ARRAYS = 11
+_HEADER_SIZE = 24
+_NUM_ARRAYS = 12
 _FRAME_SIZE = FRAME_BYTES // 4
 
 Words = NDArray[np.int32]
@@ -77,6 +77,7 @@ class StepFacts:
         blocks: the blocks that its tokens up to the last of these lie in, sequence after sequence.
         sampled_rows: [S], the tokens whose logits give a next token: of each sequence that samples, its last known
             one and its drafts.
+        best_rows: [N], such tokens too, of which nothing but the most likely next token is wanted.
         scored_rows: [R], the tokens whose logits give a prompt token's log probability.
         on_scratch: the blocks are those of the scratch pool.
         token_type_ids: [T], of an encoder, whose step has whole sequences and none of blocks and rows.
@@ -90,10 +91,12 @@ class StepFacts:
     scored_rows: Words
     on_scratch: bool = False
     token_type_ids: Words = field(default_factory=lambda: _NOTHING)
+    best_rows: Words = field(default_factory=lambda: _NOTHING)
 
     @property
     def wants_logits(self) -> bool:
-        return len(self.sampled_rows) + len(self.scored_rows) > 0
+        """Whether the head has anything to do."""
+        return len(self.best_rows) + len(self.sampled_rows) + len(self.scored_rows) > 0
 
 
 _NO_FACTS: Final = StepFacts(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
@@ -131,6 +134,7 @@ def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] 
         copies.within.reshape(-1),
         message.blocks.reshape(-1),
         facts.token_type_ids,
+        facts.best_rows,
     )
     words = np.concatenate((np.zeros(_HEADER_SIZE, np.int32), *arrays))
     sizes = [len(array) for array in arrays]
@@ -154,7 +158,7 @@ def decode(frame: NDArray[np.uint8], rest: NDArray[np.uint8] | None) -> StepMess
     num_words, kind, model, on_scratch, num_scratch_blocks, *sizes = words[: 5 + _NUM_ARRAYS].tolist()
     ends = np.cumsum([_HEADER_SIZE, *sizes])
     assert ends[-1] == num_words, "the arrays fill the message"
-    token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, *pairs, token_type_ids = (
+    token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, *pairs, token_type_ids, best_rows = (
         words[start:end] for start, end in pairwise(ends)
     )
     facts = StepFacts(
@@ -166,6 +170,7 @@ def decode(frame: NDArray[np.uint8], rest: NDArray[np.uint8] | None) -> StepMess
         scored_rows,
         on_scratch=bool(on_scratch),
         token_type_ids=token_type_ids,
+        best_rows=best_rows,
     )
     *copies, blocks = (array.reshape(-1, 2) for array in pairs)
     return StepMessage(

@@ -8,12 +8,14 @@ from headway.planner.serving.batching import Batching
 
 _FLOAT_BYTES = 4
 _NUM_LOGIT_COPIES = 3  # as computed, processed, and sorted or as probabilities
+_SKETCH_ROW_BYTES = 16  # beside a byte for each element
 
 
 def reserve(
     spec: ModelSpec, shard: ModelShard, parallel: ParallelConfig, *, leads: bool, device: str, batching: Batching
 ) -> int:
-    """Bytes of the runtime itself, the widest activations of one step, and the logits of every sequence.
+    """Bytes of the runtime itself, the widest activations of one step, and the logits of every sequence; on a CPU also
+    of the sketch of the output head that greedy tokens are found with.
 
     Where the vocabulary or a step's tokens are split every worker has a part of the logits; the leader gathers them and
     works on the whole. Between stages the hidden states of a batch are kept until they have
@@ -29,7 +31,8 @@ def reserve(
     if parallel.pp > 1:
         num_floats += parallel.pp * num_own_tokens * spec.hidden_size
     num_floats += batching.max_num_seqs * _num_logits(spec, shard, parallel, leads=leads)
-    return RUNTIME_BYTES[device] + num_floats * _FLOAT_BYTES
+    sketch_bytes = len(shard.head) * ((spec.embedding_dim or spec.hidden_size) + _SKETCH_ROW_BYTES)
+    return RUNTIME_BYTES[device] + num_floats * _FLOAT_BYTES + (sketch_bytes if device == "cpu" else 0)
 
 
 def _mlp_width(spec: ModelSpec, shard: ModelShard) -> int:

@@ -14,7 +14,8 @@ HEADWAY_API int headway_supports_isa(const char* isa) {
     return __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq");
   if (std::strcmp(isa, "avx512_bf16") == 0)
-    return headway_supports_isa("avx512") && __builtin_cpu_supports("avx512bf16");
+    return headway_supports_isa("avx512") && __builtin_cpu_supports("avx512bf16") &&
+           __builtin_cpu_supports("avx512vnni");
 #endif
   return 0;
 }

@@ -1,11 +1,7 @@
 // Linear layers in float32 and bfloat16, summed in float32, over weights that are packed once into the panels of
 // linear_tile.h: in the layer's type, or int8 with one scale for each output feature.
-#include <algorithm>
-
-#include "abi.h"
 #include "activate.h"
-#include "linear_tile.h"
-#include "team.h"
+#include "linear_panels.h"
 
 namespace headway {
 
@@ -20,21 +16,6 @@ inline int64_t panel_columns(int64_t is_gated) { return is_gated ? kPanel / 2 : 
 inline int64_t count_panels(int64_t out_features, int64_t is_gated) {
   const int64_t columns = panel_columns(is_gated);
   return (output_width(out_features, is_gated) + columns - 1) / columns;
-}
-
-template <class Weight>
-inline int64_t panel_size(int64_t in_features) {
-  constexpr int64_t kStep = kInterleaved<Weight>;
-  return (in_features + kStep - 1) / kStep * kStep * kPanel;
-}
-
-// Calls body(Weight{}).
-template <class Body>
-inline void with_weight_dtype(int64_t dtype, Body body) {
-  if (dtype == kInt8)
-    body(int8_t{});
-  else
-    with_dtype(dtype, body);
 }
 
 struct PackProblem {
@@ -59,13 +40,6 @@ struct LinearProblem {
   int64_t num_rows, in_features, out_features, is_gated;
   int64_t activation;  // of the output, or of the gates
 };
-
-// Multiply-adds below which a second thread costs more than it saves.
-constexpr int64_t kParallelProducts = 1 << 17;
-
-// Threads take tasks as they get free, so that one which the system holds up does not hold up the others: there are
-// several for each. A task's rows, and the panels that it shares with the next tasks, stay in a core's own cache.
-constexpr int64_t kTasksPerThread = 8, kTaskRows = 12 * kTileRows, kTaskFloats = 1 << 17;
 
 // write(Full), or write(Partial) where a row has less than a register of columns left, or nothing.
 template <class Write>
@@ -113,25 +87,19 @@ inline void finish_row(const LinearProblem& p, int64_t row, int64_t column, cons
     finish_plain<T>(p, row, column, sums);
 }
 
-// Rows [first_row, last_row) times one panel, in tiles of about equal height. `following`: the panel that the thread will
-// probably take next, or one that does not exist.
+// Rows [first_row, last_row) times one panel; `following`: see `for_each_panel`.
 template <class T, class Weight>
 inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_row, int64_t last_row,
                            int64_t following) {
-  const int64_t num_rows = last_row - first_row, num_tiles = (num_rows + kTileRows - 1) / kTileRows;
   const int64_t size = panel_size<Weight>(p.in_features);
   const Weight* weights = static_cast<const Weight*>(p.panels) + panel * size;
   Ahead ahead;
-  if (following < count_panels(p.out_features, p.is_gated)) {
-    const Weight* next = static_cast<const Weight*>(p.panels) + following * size;
-    ahead = {reinterpret_cast<const char*>(next), reinterpret_cast<const char*>(next + size)};
-  }
+  if (following < count_panels(p.out_features, p.is_gated)) ahead = Ahead::of(weights + (following - panel) * size, size);
   const int64_t column = panel * panel_columns(p.is_gated);
-  for (int64_t tile = 0; tile < num_tiles; ++tile) {
-    const int64_t top = first_row + num_rows * tile / num_tiles, end = first_row + num_rows * (tile + 1) / num_tiles;
+  for_each_tile(first_row, last_row, [&](int64_t top, int64_t end) {
     multiply_rows(end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, weights, p.in_features, ahead,
                   [&](int64_t r, const Vec(&sums)[kPanelVecs]) { finish_row<T>(p, top + r, column, sums); });
-  }
+  });
 }
 
 template <class Weight>
@@ -172,30 +140,14 @@ HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
   using namespace headway;
   const LinearProblem& p = *problem;
   const int64_t num_panels = count_panels(p.out_features, p.is_gated);
-  const int64_t num_blocks = (p.num_rows + kTaskRows - 1) / kTaskRows;
-  const int64_t even_share = num_panels * num_blocks / (p.num_threads * kTasksPerThread);
-  const int64_t most_panels = std::max<int64_t>(1, kTaskFloats / (kPanel * p.in_features));
-  const int64_t task_panels = std::clamp<int64_t>(even_share, 1, most_panels);
-  const int64_t num_groups = (num_panels + task_panels - 1) / task_panels;
-  const bool is_parallel = p.num_rows * p.in_features * p.out_features >= kParallelProducts;
-  const int64_t num_threads = is_parallel ? p.num_threads : 1;
-  for_each_task(num_groups * num_blocks, num_threads, [&](int64_t task) {
-    // Tasks that follow each other share panels, which are then read from memory once.
-    const int64_t group = task / num_blocks, block = task % num_blocks;
-    const int64_t first_row = p.num_rows * block / num_blocks, last_row = p.num_rows * (block + 1) / num_blocks;
-    const int64_t end = std::min(num_panels, (group + 1) * task_panels);
-    with_dtype(p.dtype, [&](auto type) {
-      using T = decltype(type);
-      // Behind the group's last panel: threads take turns, and only the last blocks of a group lead on to another.
-      const int64_t next_group = group + (num_blocks == 1 ? num_threads : 1);
-      const int64_t beyond = block + num_threads >= num_blocks ? next_group * task_panels : num_panels;
-      for (int64_t panel = group * task_panels; panel < end; ++panel) {
-        const int64_t following = panel + 1 < end ? panel + 1 : beyond;
-        if (p.scales)
-          multiply_panel<T, int8_t>(p, panel, first_row, last_row, following);
-        else
-          multiply_panel<T, T>(p, panel, first_row, last_row, following);
-      }
-    });
+  with_dtype(p.dtype, [&](auto type) {
+    using T = decltype(type);
+    for_each_panel(p.num_rows, num_panels, p.in_features, p.num_threads,
+                   [&](int64_t panel, int64_t first_row, int64_t last_row, int64_t following) {
+                     if (p.scales)
+                       multiply_panel<T, int8_t>(p, panel, first_row, last_row, following);
+                     else
+                       multiply_panel<T, T>(p, panel, first_row, last_row, following);
+                   });
   });
 }

@@ -16,6 +16,11 @@ namespace headway {
 struct Ahead {
   const char *next = nullptr, *end = nullptr;
 
+  template <class Element>
+  static Ahead of(const Element* first, int64_t size) {
+    return {reinterpret_cast<const char*>(first), reinterpret_cast<const char*>(first + size)};
+  }
+
   void ask() {
     if (next >= end) return;
     __builtin_prefetch(next, /*write=*/0, /*locality=*/2);
@@ -35,59 +40,60 @@ template <>
 inline constexpr int64_t kInterleaved<bfloat16> = 2;
 
 // sums[r][c] += x[r * x_stride] * columns[c]
-template <int kRows, class X>
-inline void add_products(Vec (&sums)[kRows][kPanelVecs], const X* x, int64_t x_stride, const Vec (&columns)[kPanelVecs]) {
+template <int kRows, int kVecs, class X>
+inline void add_products(Vec (&sums)[kRows][kVecs], const X* x, int64_t x_stride, const Vec (&columns)[kVecs]) {
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     const float factor = widen(x[r * x_stride]);
 #pragma GCC unroll 8
-    for (int c = 0; c < kPanelVecs; ++c) sums[r][c] += factor * columns[c];
+    for (int c = 0; c < kVecs; ++c) sums[r][c] += factor * columns[c];
   }
 }
 
 // A step of a tile: the products of the next kInterleaved input features, or of the first `count` of them.
-template <int kRows, class X, class Weight>
-inline void accumulate(Vec (&sums)[kRows][kPanelVecs], const X* x, int64_t x_stride, const Weight* weights, int64_t) {
-  Vec columns[kPanelVecs];
+template <int kRows, int kVecs, class X, class Weight>
+inline void accumulate(Vec (&sums)[kRows][kVecs], const X* x, int64_t x_stride, const Weight* weights, int64_t) {
+  Vec columns[kVecs];
 #pragma GCC unroll 8
-  for (int c = 0; c < kPanelVecs; ++c) columns[c] = load(weights + c * kLanes);
+  for (int c = 0; c < kVecs; ++c) columns[c] = load(weights + c * kLanes);
   add_products(sums, x, x_stride, columns);
 }
 
-template <int kRows>
-inline void accumulate(Vec (&sums)[kRows][kPanelVecs], const bfloat16* x, int64_t x_stride, const bfloat16* weights,
+template <int kRows, int kVecs>
+inline void accumulate(Vec (&sums)[kRows][kVecs], const bfloat16* x, int64_t x_stride, const bfloat16* weights,
                        int64_t count) {
-  UintVec pairs[kPanelVecs];
+  UintVec pairs[kVecs];
 #pragma GCC unroll 8
-  for (int c = 0; c < kPanelVecs; ++c) pairs[c] = load_pairs(weights + 2 * c * kLanes);
+  for (int c = 0; c < kVecs; ++c) pairs[c] = load_pairs(weights + 2 * c * kLanes);
 #if defined(__AVX512BF16__)
 #pragma GCC unroll 8
   for (int r = 0; r < kRows; ++r) {
     uint32_t factors = 0;
     std::memcpy(&factors, x + r * x_stride, count * sizeof *x);
 #pragma GCC unroll 8
-    for (int c = 0; c < kPanelVecs; ++c)
+    for (int c = 0; c < kVecs; ++c)
       sums[r][c] = _mm512_dpbf16_ps(sums[r][c], reinterpret_cast<__m512bh>(factors - UintVec{}),
                                     reinterpret_cast<__m512bh>(pairs[c]));
   }
 #else
-  Vec columns[kPanelVecs];
+  Vec columns[kVecs];
 #pragma GCC unroll 8
-  for (int c = 0; c < kPanelVecs; ++c) columns[c] = widen_first(pairs[c]);
+  for (int c = 0; c < kVecs; ++c) columns[c] = widen_first(pairs[c]);
   add_products(sums, x, x_stride, columns);
   if (count < 2) return;
 #pragma GCC unroll 8
-  for (int c = 0; c < kPanelVecs; ++c) columns[c] = widen_second(pairs[c]);
+  for (int c = 0; c < kVecs; ++c) columns[c] = widen_second(pairs[c]);
   add_products(sums, x + 1, x_stride, columns);
 #endif
 }
 
-// finish(r, sums) for each of kRows rows, with the row's products in the order of the panel's features.
-template <int kRows, class X, class Weight, class Finish>
+// finish(r, sums) for each of kRows rows, with the row's products in the order of the panel's features: of all of them, or
+// of kVecs registers from where `panel` points to.
+template <int kRows, int kVecs = kPanelVecs, class X, class Weight, class Finish>
 inline void multiply_tile(const X* x, int64_t x_stride, const Weight* panel, int64_t depth, Ahead& ahead,
                           Finish finish) {
   constexpr int64_t kStep = kInterleaved<Weight>;
-  Vec sums[kRows][kPanelVecs] = {};
+  Vec sums[kRows][kVecs] = {};
   Ahead lines = ahead;
   int64_t k = 0;
   for (; k + kStep <= depth; k += kStep) {
