@@ -47,7 +47,7 @@ def time_decode(decode: LongDecode, runner: ModelRunner) -> Timing:
     waiting_s = (runner.group.traffic.seconds - waited_s) / (2 * NUM_TIMINGS)  # each is warmed up by another
     short_s = _time(decode.num_sequences, BLOCK_SIZE - 1, runner)
     rows = tuple(range(decode.num_sequences))
-    shape = StepShape(num_tokens=decode.num_sequences, wanted_rows=rows)
+    shape = StepShape(num_tokens=decode.num_sequences, wanted_rows=rows, best_rows=rows)
     return Timing(
         step_s=median(steps_s),
         short_s=median(short_s),
