@@ -40,6 +40,19 @@ def test_a_request_is_computed_while_it_is_routed(client: openai.OpenAI, world: 
     assert world.worker.cancelled == []
 
 
+def test_a_stop_string_ends_it_though_more_has_come_meanwhile(client: openai.OpenAI, world: World, text: str) -> None:
+    """All is there once the router has answered: what came behind the stop string is dropped."""
+    assert text
+    choice = client.completions.create(**BODY | {"max_tokens": 60, "stop": "brown"}).choices[0]
+    assert (choice.text, choice.finish_reason) == ("The quick ", "stop")
+    body = BODY | {"max_tokens": 60, "n": 2, "temperature": 0.7, "seed": 0}
+    world.router.delay_s = 0.0
+    whole = [choice.text for choice in client.completions.create(**body).choices]
+    world.router.delay_s = 0.3
+    stopped = client.completions.create(**body | {"stop": "qui"}).choices
+    assert [choice.text for choice in stopped] == [part.split("qui")[0] for part in whole]
+
+
 def test_it_waits_for_its_lease_where_an_objective_may_refuse_it(client: openai.OpenAI, world: World) -> None:
     world.router.is_foregone = True
     body = BODY | {"model": PLAIN_MODEL}

@@ -222,7 +222,10 @@ class Run:
         return deltas
 
     def _decode(self, output: SequenceOutput, link: WorkerLink) -> list[Delta]:
-        deltas = self._running[output.request_id].accept(output)
+        decoding = self._running.get(output.request_id)
+        if decoding is None:  # a stop string has ended it before this came
+            return []
+        deltas = decoding.accept(output)
         reason = deltas[-1].finish_reason
         if reason is not None:
             del self._running[output.request_id]
