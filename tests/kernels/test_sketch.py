@@ -125,5 +125,7 @@ def test_operands_are_checked() -> None:
         pytest.skip("this processor has no products of bytes, and no sketches")
     with pytest.raises(ValueError, match=r"x must be \[tokens, 16\]"):
         find_largest(torch.randn(2, 15), pack_linear(weight), sketch)
+    with pytest.raises(ValueError, match="sketch must be int8"):
+        find_largest(torch.randn(2, 16), pack_linear(torch.randn(300, 16)), sketch)
     with pytest.raises(ValueError, match="layer must be without gate"):
         find_largest(torch.randn(2, 16), pack_linear(weight, is_gated=True), sketch)

@@ -295,9 +295,13 @@ class CpuKernels:
         )
         return out
 
+    def sketch_bytes(self, *, in_features: int, out_features: int) -> int:
+        num_bytes: int = self._sketch_size(in_features, out_features)
+        return num_bytes
+
     def sketch_linear(self, weight: Tensor, *, scales: Tensor | None) -> Tensor | None:
         out_features, in_features = weight.shape
-        num_bytes = self._sketch_size(in_features, out_features)
+        num_bytes = self.sketch_bytes(in_features=in_features, out_features=out_features)
         if not num_bytes:
             return None
         sketch = torch.empty(num_bytes, dtype=torch.int8)

@@ -55,6 +55,8 @@ def find_largest(x: Tensor, layer: PackedLinear, sketch: Tensor) -> tuple[Tensor
         raise ValueError(f"x must be [tokens, {layer.in_features}] on the CPU; it is {list(x.shape)} on {x.device}")
     if layer.is_gated:
         raise ValueError("layer must be without gate")
+    num_bytes = default_kernels().sketch_bytes(in_features=width, out_features=layer.out_features)
+    check_vector("sketch", sketch, num_bytes, dtype=torch.int8, like=x)
     return default_kernels().find_largest(
         x, panels=layer.panels, scales=layer.scales, sketch=sketch, out_features=layer.out_features
     )
