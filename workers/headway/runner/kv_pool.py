@@ -9,14 +9,15 @@ from headway.core.shard import ModelShard, whole
 from headway.kernels import cache_keys, copy_blocks, swap_blocks
 from headway.models.attention import LayerCache
 from headway.models.model import DTYPES
+from headway.runner.populate import populate
 from headway.runner.step_message import Words
 
 
 class KvPool:
     """Blocks of `block_size` tokens for every layer, [num_layers, 2, num_blocks, kv_heads, block_size, head_dim].
 
-    The memory is never cleared: a page takes up room once a token is written to it, so a large pool costs nothing
-    until it is used.
+    The memory is never cleared: on the CPU a page takes up room once a token is written to it, or `populate` has come to
+    it.
 
     Args:
         shard: whose layers and KV heads lie here; None for all.
@@ -48,6 +49,11 @@ class KvPool:
             pin_memory=device.type == "cuda" and num_host_blocks > 0,
         )
         self.blocks = self.memory.movedim(2, 0)
+
+    def populate(self) -> None:
+        """Starts to take the memory; on a GPU there is nothing to do."""
+        if self.memory.device.type == "cpu":
+            populate(self.memory)
 
     def copy_out(self, pairs: Words) -> None:
         """Starts to copy blocks to the host tier: pairs [n, 2], (block, host block)."""

@@ -120,6 +120,10 @@ class ModelRunner:
         )
         self._sampler = Sampler(eos_token_ids=self.spec.eos_token_ids, guides=guides)
 
+    def populate_cache(self) -> None:
+        """See `ShardRunner`; each rank does so for itself."""
+        self._shard.populate_cache()
+
     @property
     def weight_bytes(self) -> int:
         """Of this process."""

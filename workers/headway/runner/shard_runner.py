@@ -116,6 +116,10 @@ class ShardRunner:
         self._scratch: KvPool | None = None
         self._wanted: deque[_Wanted] = deque()
 
+    def populate_cache(self) -> None:
+        """Has the KV pool's memory come in the background: the first sequences need not wait for each page."""
+        self._pool.populate()
+
     @property
     def block_size(self) -> int:
         return self._pool.block_size

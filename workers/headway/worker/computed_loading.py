@@ -114,6 +114,7 @@ class ComputedLoader:
             num_threads=num_threads,
             progress=note,
         )
+        runner.populate_cache()
         config = engine_config(order, checkpoint.spec, runs_ahead=runs_ahead)
         engine = Engine(config, runner=runner, clock=time.perf_counter)
         return lambda owner, tracing: LoadedModel(
@@ -150,6 +151,7 @@ class ComputedLoader:
                 num_threads=num_threads,
                 progress=note,
             )
+            shard.populate_cache()
         follower.add(number, shard)
         runner = RankRunner(shard, group=group, follower=follower, number=number)
         return lambda owner, _: LoadedRank(order, runner=runner, owner=owner)

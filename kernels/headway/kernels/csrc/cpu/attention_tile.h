@@ -192,7 +192,8 @@ class TileAttention {
         attend_tile(tile, in_place(), softmax);
       else
         attend_tile(tile, gathered(), softmax);
-      prefetch_.rest();
+      values_ahead_.rest();
+      keys_ahead_.rest();
     } while (current_->start + kTileKeys < end);
     for (int64_t r = 0; r < tile.num_rows; ++r) softmax.sum[r] = sum(load(lane_sums_ + r * kLanes));
   }
@@ -218,7 +219,8 @@ class TileAttention {
       next_->locate(problem_, *following, following->first_key);
     else
       next_->num_pieces = 0;
-    prefetch_ = Prefetch<Cache>(*next_, problem_);
+    values_ahead_ = {*current_, problem_};
+    keys_ahead_ = {*next_, problem_};
   }
 
   // Values can be loaded where they lie, and keys where a block has whole registers of them or after they were laid side
@@ -273,7 +275,7 @@ class TileAttention {
       const Cache* from = piece.key - slot;
       Cache* to = keys + piece.begin - slot;
       for (int64_t i = 0; i < problem_.head_dim; ++i) {
-        if (i % (kTileKeys / kBlock) == 0) prefetch_.some(4);
+        if (i % (kTileKeys / kBlock) == 0) values_ahead_.some(4);
         std::memcpy(to + i * kTileKeys, from + i * kBlock, kBlock * sizeof(Cache));
       }
     }
@@ -287,7 +289,7 @@ class TileAttention {
     for (int p = 0; p < current_->num_pieces; ++p) {
       const auto& piece = current_->pieces[p];
       for (int64_t i = 0; i < problem_.head_dim; ++i) {
-        prefetch_.some(4);
+        values_ahead_.some(4);
         copy_row(piece.key + i * problem_.block_size, keys_ + i * kTileKeys + piece.begin, piece.count);
       }
       for (int n = piece.begin; n < piece.begin + piece.count; ++n) {
@@ -312,14 +314,15 @@ class TileAttention {
     if (begin >= end) return;
     alignas(64) float scores[kRows][kTileKeys];
     const int num_vecs = static_cast<int>(round_up_to_vec(end)) / kLanes;
-    const auto prefetch = [this] { prefetch_.some(kStepsBetween * 4); };
     multiply<kRows, kTileKeys / kLanes, kQueryStride>(
-        queries_ + r * kQueryStride, static_cast<int>(problem_.head_dim), source.keys(), num_vecs, prefetch,
+        queries_ + r * kQueryStride, static_cast<int>(problem_.head_dim), source.keys(), num_vecs,
+        [this] { values_ahead_.some(kStepsBetween * 4); },
         [&](int row, int n, Vec score) { store(&scores[row][n], score); });
     float rescale[kRows];
     exponentiate(scores, num_vecs, firsts, ends, softmax.max + r, lane_sums_ + r * kLanes, rescale);
     multiply<kRows, 8, kTileKeys>(
-        &scores[0][begin], end - begin, source.values(begin), static_cast<int>(padded_dim_) / kLanes, prefetch,
+        &scores[0][begin], end - begin, source.values(begin), static_cast<int>(padded_dim_) / kLanes,
+        [this] { keys_ahead_.some(kStepsBetween * 4); },
         [&](int row, int i, Vec sum) {
           float* value = softmax.values + (r + row) * softmax.stride + i;
           store(value, load(value) * rescale[row] + sum);
@@ -338,7 +341,9 @@ class TileAttention {
   float *queries_, *keys_, *values_, *lane_sums_, *result_, *partition_;  // in the scratch memory
   CacheTile<Cache> tiles_[2];
   CacheTile<Cache>*current_ = &tiles_[0], *next_ = &tiles_[1];
-  Prefetch<Cache> prefetch_;  // of next_
+  // Half a tile is asked for while the other half is computed with: more would not fit into a first-level cache.
+  Prefetch<Cache, Side::kValues> values_ahead_;  // of current_
+  Prefetch<Cache, Side::kKeys> keys_ahead_;      // of next_
   KeySpan visible_[kTileRows];  // by each of the tile's rows
 };
 

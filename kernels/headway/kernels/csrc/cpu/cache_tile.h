@@ -40,10 +40,11 @@ struct CacheTile {
   }
 };
 
-// Asks for the next tile while another one is computed: blocks lie anywhere, so the hardware cannot foresee them.
-// A few lines at a time, between the arithmetic, keep the memory busy without blocking; they go to the second-level
-// cache, which has more requests in flight than the first.
-template <class Cache>
+enum class Side { kKeys, kValues };
+
+// Asks for a tile's keys or values while something else is computed: blocks lie anywhere, so the hardware cannot foresee
+// them. A few lines at a time, between the arithmetic, keep the memory busy without blocking.
+template <class Cache, Side kSide>
 class Prefetch {
  public:
   Prefetch() = default;
@@ -51,37 +52,35 @@ class Prefetch {
       : piece_(tile.pieces),
         end_(tile.pieces + tile.num_pieces),
         head_dim_(problem.head_dim),
-        block_size_(problem.block_size),
-        rows_per_line_(std::max<int64_t>(1, kLine / problem.block_size)) {}
+        stride_(kSide == Side::kKeys ? problem.block_size : problem.head_dim),
+        rows_per_line_(std::max<int64_t>(1, kLine / stride_)) {}
 
-  // Lines of keys and values in turns. A piece has as many elements of either.
   void some(int num_lines) {
-    for (; num_lines > 0 && piece_ != end_; num_lines -= 2) {
-      __builtin_prefetch(piece_->key + row_ * block_size_ + column_, /*write=*/0, /*locality=*/2);
-      __builtin_prefetch(piece_->value + offset_, /*write=*/0, /*locality=*/2);
-      offset_ += kLine;
+    for (; num_lines > 0 && piece_ != end_; --num_lines) {
+      const Cache* start = kSide == Side::kKeys ? piece_->key : piece_->value;
+      __builtin_prefetch(start + row_ * stride_ + column_, /*write=*/0, /*locality=*/2);
       column_ += kLine;
-      if (column_ >= piece_->count) {
+      if (column_ >= (kSide == Side::kKeys ? piece_->count : head_dim_)) {
         column_ = 0;
         row_ += rows_per_line_;
       }
-      if (row_ >= head_dim_) {
-        row_ = offset_ = 0;
+      if (row_ >= (kSide == Side::kKeys ? head_dim_ : piece_->count)) {
+        row_ = 0;
         ++piece_;
       }
     }
   }
 
   void rest() {
-    while (piece_ != end_) some(2);
+    while (piece_ != end_) some(1);
   }
 
  private:
   static constexpr int64_t kLine = 64 / sizeof(Cache);
 
   const typename CacheTile<Cache>::Piece *piece_ = nullptr, *end_ = nullptr;
-  int64_t head_dim_ = 0, block_size_ = 0, rows_per_line_ = 1;  // of keys
-  int64_t row_ = 0, column_ = 0, offset_ = 0;
+  int64_t head_dim_ = 0, stride_ = 1, rows_per_line_ = 1;
+  int64_t row_ = 0, column_ = 0;  // of the piece
 };
 
 }  // namespace headway
