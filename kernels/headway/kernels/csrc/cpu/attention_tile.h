@@ -269,16 +269,40 @@ class TileAttention {
   void gather_blocks(Cache* keys) {
     if constexpr (kBlock > 1)
       if (problem_.block_size < kBlock) return gather_blocks<kBlock / 2>(keys);
+    constexpr int kUnit = kBlock * sizeof(Cache) / sizeof(int32_t);  // lanes that a block's keys take in one dimension
+    if constexpr (kUnit > 1 && kUnit < kLanes)
+      if (current_->first < kBlock) return gather_runs<kBlock, kUnit>(keys);
     for (int p = 0; p < current_->num_pieces; ++p) {
-      const auto& piece = current_->pieces[p];
-      const int slot = piece.begin % kBlock;
-      const Cache* from = piece.key - slot;
-      Cache* to = keys + piece.begin - slot;
+      const Cache* from = whole_block<kBlock>(p);
+      Cache* to = keys + current_->pieces[p].begin / kBlock * kBlock;
       for (int64_t i = 0; i < problem_.head_dim; ++i) {
         if (i % (kTileKeys / kBlock) == 0) values_ahead_.some(4);
         std::memcpy(to + i * kTileKeys, from + i * kBlock, kBlock * sizeof(Cache));
       }
     }
+  }
+
+  // As many blocks at a time as lie side by side in a register, from the tile's start on.
+  template <int kBlock, int kUnit>
+  void gather_runs(Cache* keys) {
+    constexpr int kRun = kLanes / kUnit;
+    for (int p = 0; p < current_->num_pieces; p += kRun) {
+      const Cache* from[kRun];
+      for (int r = 0; r < kRun; ++r) from[r] = whole_block<kBlock>(std::min(p + r, current_->num_pieces - 1));
+      for (int64_t i = 0; i < problem_.head_dim; i += kRun) {
+        values_ahead_.some(kRun);
+        IntVec rows[kRun];
+        for (int r = 0; r < kRun; ++r) std::memcpy(&rows[r], from[r] + i * kBlock, sizeof(IntVec));
+        transpose_units<kUnit>(rows);
+        for (int r = 0; r < kRun; ++r) std::memcpy(keys + (i + r) * kTileKeys + p * kBlock, &rows[r], sizeof(IntVec));
+      }
+    }
+  }
+
+  // The first key of the block that a piece is of.
+  template <int kBlock>
+  const Cache* whole_block(int piece) const {
+    return current_->pieces[piece].key - current_->pieces[piece].begin % kBlock;
   }
 
   // Copies of both as float32 in the scratch memory, values padded to whole registers.

@@ -184,6 +184,25 @@ inline float max(Vec v) {
   return fold(v, [](Vec a, Vec b) { return max(a, b); });
 }
 
+// rows[i] holds kLanes / kUnit units of kUnit lanes; afterwards unit j of row i is what unit i of row j was.
+template <int kUnit, int kDistance = 1>
+inline void transpose_units(IntVec (&rows)[kLanes / kUnit]) {
+  constexpr int kRows = kLanes / kUnit, kShift = kDistance * kUnit;
+  if constexpr (kDistance < kRows) {
+    const IntVec lanes = lane_numbers(), is_upper = (lanes & kShift) != 0;
+    const IntVec lower = is_upper ? lanes + (kLanes - kShift) : lanes;
+    const IntVec upper = is_upper ? lanes + kLanes : lanes + kShift;
+#pragma GCC unroll 16
+    for (int i = 0; i < kRows; ++i) {
+      if (i & kDistance) continue;
+      const IntVec first = rows[i], second = rows[i + kDistance];
+      rows[i] = __builtin_shuffle(first, second, lower);
+      rows[i + kDistance] = __builtin_shuffle(first, second, upper);
+    }
+    transpose_units<kUnit, 2 * kDistance>(rows);
+  }
+}
+
 // ---- exp ----------------------------------------------------------------------------------------------------
 
 // e^x within 2 units in the last place: x = n ln 2 + r with |r| <= ln(2)/2, a Taylor polynomial of degree 7 for e^r
