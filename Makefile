@@ -141,6 +141,7 @@ bench-sharing: install ## KV memory saved by sharing blocks, beside the disserta
 
 bench-waste: install ## KV memory wasted, and the request rate against contiguous preallocation
 	@$(PY) -m benchmarks.waste --latency-of here
+	@$(PY) -m benchmarks.waste --latency-of here --block-size 4 --name waste-here-blocks-of-4
 	@$(PY) -m benchmarks.waste --latency-of a100
 
 bench-ablation: install ## Block sizes 1 to 256, and swapping against recomputation
