@@ -15,7 +15,7 @@ NUM_BYTES = 64 << 20
 
 def resident_bytes(tensor: torch.Tensor) -> int:
     """Of the tensor's own pages, by the kernel's page map."""
-    with open("/proc/self/pagemap", "rb") as pages:
+    with Path("/proc/self/pagemap").open("rb") as pages:
         pages.seek(tensor.data_ptr() // mmap.PAGESIZE * 8)
         entries = torch.frombuffer(bytearray(pages.read(tensor.nbytes // mmap.PAGESIZE * 8)), dtype=torch.int64)
     return int((entries < 0).sum()) * mmap.PAGESIZE  # the highest bit: it is present

@@ -16,8 +16,8 @@ from headway.runner.step_message import Words
 class KvPool:
     """Blocks of `block_size` tokens for every layer, [num_layers, 2, num_blocks, kv_heads, block_size, head_dim].
 
-    The memory is never cleared: on the CPU a page takes up room once a token is written to it, or `populate` has come to
-    it.
+    The memory is never cleared: on the CPU a page takes up room once a token is written to it, or `populate` has come
+    to it.
 
     Args:
         shard: whose layers and KV heads lie here; None for all.

@@ -20,8 +20,9 @@ _madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 
 def populate(memory: Tensor) -> threading.Thread:
-    """Starts to back memory of the CPU with pages, whose content stays as it is; a fifth of the time, for others to get on.
+    """Starts to back memory of the CPU with pages, whose content stays as it is.
 
+    It takes a fifth of its time, so that others get on.
     It ends early when nobody holds the memory any more, and where the system has no more of it or does not know how:
     pages come with their first use then, as ever.
 
