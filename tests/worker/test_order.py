@@ -34,13 +34,17 @@ class Recorder:
         self.orders: list[LoadOrder] = []
         self.configs: list[EngineConfig] = []
         self.pools: list[tuple[int, int]] = []
+        self.num_populated = 0
 
     async def load(self, order: LoadOrder, *, call: LoadCall) -> None:
         self.orders.append(order)
 
     def runner(self, checkpoint: Any, *, num_blocks: int, num_host_blocks: int, **_: Any) -> object:
         self.pools.append((num_blocks, num_host_blocks))
-        return object()
+        return SimpleNamespace(populate_cache=self.note_populated)
+
+    def note_populated(self) -> None:
+        self.num_populated += 1
 
     def engine(self, config: EngineConfig, **_: Any) -> object:
         self.configs.append(config)
@@ -113,6 +117,7 @@ async def test_each_rank_has_the_blocks_of_its_cache_shard_and_the_leaders_engin
         assert (order.parallel, order.rank) == (layout, rank)
         loader.prepare(order, call=LoadCall())
     assert recorder.pools == [(64 // layout.cp, 32 // layout.cp)] * layout.num_ranks
+    assert recorder.num_populated == layout.num_ranks
     (config,) = recorder.configs
     assert (config.num_blocks, config.host_blocks) == (64, 32)
     assert (config.num_micro_batches, config.num_shards) == (layout.pp, layout.cp)
