@@ -41,6 +41,11 @@ class Stopwatch:
 
         return call
 
+    def hand_over(self, part: str, seconds: float) -> None:
+        """Of the time that counts for the part that is on, some is another's."""
+        self.seconds[self._parts[-1]] -= seconds
+        self.seconds[part] += seconds
+
     def _switch(self) -> None:
         now_s = self._clock()
         if self._parts:

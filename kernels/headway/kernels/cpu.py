@@ -1,12 +1,15 @@
 """The kernels on the CPU: C++ called through ctypes. Operands were checked by the entry points."""
 
+from collections.abc import Mapping, Sequence
 from functools import cache
 from struct import Struct
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
 from headway.kernels.library import chosen_isa, load_library
+from headway.kernels.tape import Kernel, open_tape
 
 _DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}  # as in csrc/cpu/abi.h
 
@@ -20,9 +23,12 @@ _pack_sketching = Struct("2q2P q P 2q").pack
 _pack_largest = Struct("2q3P q 3P 3q").pack
 _pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
 _pack_merge = Struct("2q P2q P3q 4q").pack
+_pack_embedding = Struct("q2Pq Pq 3q").pack
 
 _ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # as in csrc/cpu/activate.h
 
+_NO_FAULTS: Mapping[int, str] = MappingProxyType({})
+_EMBEDDING_FAULTS = {1: "numbers holds one that is not of a row of table"}
 _ROTARY_FAULTS = {
     1: "slot_mapping holds a slot outside the cache",
     2: "positions holds a position outside cos_sin",
@@ -52,11 +58,14 @@ class CpuKernels:
         self._sketch_size = library.headway_sketch_size
         self._sketch = library.headway_sketch_linear
         self._find_largest = library.headway_find_largest
+        self._embed = library.headway_embed
+        self.replay = library.headway_replay
 
     def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
         num_rows, width = x.shape
-        out = torch.empty((num_rows, width), dtype=x.dtype)
-        self._rms_norm(
+        out = _empty((num_rows, width), x.dtype)
+        _launch(
+            self._rms_norm,
             _pack_norm(
                 torch.get_num_threads(),
                 _DTYPE_CODES[x.dtype],
@@ -69,14 +78,15 @@ class CpuKernels:
                 num_rows,
                 width,
                 eps,
-            )
+            ),
         )
         return out
 
     def add_rms_norm(self, x: Tensor, *, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
         num_rows, width = x.shape
-        out = torch.empty((num_rows, width), dtype=x.dtype)
-        self._rms_norm(
+        out = _empty((num_rows, width), x.dtype)
+        _launch(
+            self._rms_norm,
             _pack_norm(
                 torch.get_num_threads(),
                 _DTYPE_CODES[x.dtype],
@@ -89,14 +99,15 @@ class CpuKernels:
                 num_rows,
                 width,
                 eps,
-            )
+            ),
         )
         return out
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         num_rows, double_width = gate_up.shape
-        out = torch.empty((num_rows, double_width // 2), dtype=gate_up.dtype)
-        self._silu_mul(
+        out = _empty((num_rows, double_width // 2), gate_up.dtype)
+        _launch(
+            self._silu_mul,
             _pack_gate(
                 torch.get_num_threads(),
                 _DTYPE_CODES[gate_up.dtype],
@@ -105,7 +116,7 @@ class CpuKernels:
                 gate_up.stride(0),
                 num_rows,
                 double_width // 2,
-            )
+            ),
         )
         return out
 
@@ -127,7 +138,8 @@ class CpuKernels:
         num_tokens, num_heads, head_dim = q.shape
         num_blocks, num_kv_heads, block_size, _ = k_cache.shape
         num_positions, rotary_dim = (0, 0) if cos_sin is None else cos_sin.shape
-        fault = self._rotate_and_cache(
+        _launch(
+            self._rotate_and_cache,
             _pack_rotary(
                 torch.get_num_threads(),
                 _DTYPE_CODES[q.dtype],
@@ -158,10 +170,9 @@ class CpuKernels:
                 0 if q_norm_weight is None else q_norm_weight.data_ptr(),
                 0 if k_norm_weight is None else k_norm_weight.data_ptr(),
                 norm_eps,
-            )
+            ),
+            _ROTARY_FAULTS,
         )
-        if fault:
-            raise ValueError(_ROTARY_FAULTS[fault])
 
     def paged_attention(
         self,
@@ -182,8 +193,9 @@ class CpuKernels:
         num_blocks, num_kv_heads, block_size, _ = k_cache.shape
         num_sequences, max_blocks = block_tables.shape
         if out is None:
-            out = torch.empty((num_tokens, num_heads, head_dim), dtype=q.dtype)
-        fault = self._paged_attention(
+            out = _empty((num_tokens, num_heads, head_dim), q.dtype)
+        _launch(
+            self._paged_attention,
             _pack_attention(
                 torch.get_num_threads(),
                 _DTYPE_CODES[q.dtype],
@@ -216,15 +228,15 @@ class CpuKernels:
                 num_sequences,
                 sliding_window or 0,
                 scale,
-            )
+            ),
+            _ATTENTION_FAULTS,
         )
-        if fault:
-            raise ValueError(_ATTENTION_FAULTS[fault])
         return out
 
     def merge_partials(self, partials: Tensor, *, out: Tensor) -> None:
         num_tokens, num_heads, head_dim = out.shape
-        self._merge_partials(
+        _launch(
+            self._merge_partials,
             _pack_merge(
                 torch.get_num_threads(),
                 _DTYPE_CODES[out.dtype],
@@ -239,7 +251,7 @@ class CpuKernels:
                 num_tokens,
                 num_heads,
                 head_dim,
-            )
+            ),
         )
 
     def pack_linear(self, weight: Tensor, *, is_gated: bool) -> Tensor:
@@ -273,8 +285,9 @@ class CpuKernels:
         residual: Tensor | None,
     ) -> Tensor:
         num_rows, in_features = x.shape
-        out = torch.empty((num_rows, out_features // 2 if is_gated else out_features), dtype=x.dtype)
-        self._linear(
+        out = _empty((num_rows, out_features // 2 if is_gated else out_features), x.dtype)
+        _launch(
+            self._linear,
             _pack_linear(
                 torch.get_num_threads(),
                 _DTYPE_CODES[x.dtype],
@@ -291,7 +304,27 @@ class CpuKernels:
                 out_features,
                 is_gated,
                 _ACTIVATION_CODES[activation],
-            )
+            ),
+        )
+        return out
+
+    def embed(self, numbers: Tensor, *, table: Tensor) -> Tensor:
+        table_rows, width = table.shape
+        out = _empty((len(numbers), width), table.dtype)
+        _launch(
+            self._embed,
+            _pack_embedding(
+                torch.get_num_threads(),
+                out.data_ptr(),
+                table.data_ptr(),
+                table.stride(0) * table.itemsize,
+                numbers.data_ptr(),
+                numbers.dtype is torch.int64,
+                len(numbers),
+                width * table.itemsize,
+                table_rows,
+            ),
+            _EMBEDDING_FAULTS,
         )
         return out
 
@@ -323,8 +356,9 @@ class CpuKernels:
         self, x: Tensor, *, panels: Tensor, scales: Tensor | None, sketch: Tensor, out_features: int
     ) -> tuple[Tensor, Tensor]:
         num_rows, in_features = x.shape
-        values, columns = torch.empty(num_rows), torch.empty(num_rows, dtype=torch.int64)
-        self._find_largest(
+        values, columns = _empty((num_rows,), torch.float32), _empty((num_rows,), torch.int64)
+        _launch(
+            self._find_largest,
             _pack_largest(
                 torch.get_num_threads(),
                 _DTYPE_CODES[x.dtype],
@@ -338,9 +372,24 @@ class CpuKernels:
                 num_rows,
                 in_features,
                 out_features,
-            )
+            ),
         )
         return values, columns
+
+
+def _launch(kernel: Kernel, operands: bytes, faults: Mapping[int, str] = _NO_FAULTS) -> None:
+    """Calls a kernel of a step, or puts the call on this thread's tape."""
+    tape = open_tape()
+    if tape is not None:
+        tape.add(kernel, operands, faults)
+    elif fault := kernel(operands):
+        raise ValueError(faults[fault])
+
+
+def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """For a kernel to write to."""
+    tape = open_tape()
+    return torch.empty(shape, dtype=dtype) if tape is None else tape.empty(shape, dtype)
 
 
 @cache

@@ -19,6 +19,8 @@ _KERNELS = (
     "headway_linear",
     "headway_sketch_linear",
     "headway_find_largest",
+    "headway_embed",
+    "headway_replay",
     "headway_all_reduce",
     "headway_gather",
     "headway_all_to_all",
@@ -40,6 +42,7 @@ def load_library(isa: str) -> CDLL:
         raise FailedPreconditionError(f"{path.name} was built from other sources.", hint=_BUILD_HINT)
     for name in _KERNELS:
         getattr(library, name).argtypes = (c_char_p,)
+    library.headway_replay.restype = c_int64
     library.headway_packed_size.argtypes = (c_int64, c_int64, c_int64, c_int64)
     library.headway_packed_size.restype = c_int64
     library.headway_sketch_size.argtypes = (c_int64, c_int64)

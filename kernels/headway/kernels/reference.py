@@ -19,6 +19,10 @@ def _normalised(x: Tensor, weight: Tensor, eps: float) -> Tensor:
     return x * torch.rsqrt(x.square().mean(dim=-1, keepdim=True) + eps) * _wide(weight)
 
 
+def embed(numbers: Tensor, *, table: Tensor) -> Tensor:
+    return functional.embedding(numbers, table)
+
+
 def rms_norm(x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
     return _normalised(x, weight, eps).to(x.dtype)
 

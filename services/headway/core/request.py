@@ -174,9 +174,10 @@ class Hypothesis:
     finish_reason: FinishReason
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class SequenceOutput:
-    """What one engine step produced for one sequence.
+    """What one engine step produced for one sequence. One is made for each token on either side of a stream: it is not
+    frozen, which would take thrice as long.
 
     Attributes:
         token_ids: new tokens, in order; empty when only the end is reported.

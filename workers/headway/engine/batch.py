@@ -38,7 +38,7 @@ class ScheduledSequence:
     @property
     def wants_best(self) -> bool:
         """Whether of what it samples nothing but the most likely tokens is wanted."""
-        return self.samples and not self.followers and self.sequence.sampling.wants_best
+        return self.samples and not self.followers and self.sequence.wants_best
 
 
 @dataclass(slots=True)
@@ -86,9 +86,9 @@ class StepBatch:
         )
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Sample:
-    """What one sequence got from a step.
+    """What one sequence got from a step. One is made for each token: it is not frozen, which would take thrice as long.
 
     Attributes:
         token_ids: the sampled token; behind accepted drafts, those first. Empty for a beam.

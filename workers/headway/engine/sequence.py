@@ -36,6 +36,7 @@ class Sequence:
         prompt_logprobs: of prompt tokens 1.., as far as they are computed, where asked for.
         ngrams: what drafts are looked up in, once they are.
         num_given_tokens: prompt, and output of another worker, that it was submitted with.
+        wants_best: see `SamplingParams`; asked twice for each token.
     """
 
     request_id: str
@@ -55,9 +56,11 @@ class Sequence:
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     ngrams: NgramIndex | None = None
     num_given_tokens: int = field(init=False)
+    wants_best: bool = field(init=False)
 
     def __post_init__(self) -> None:
         self.num_given_tokens = len(self.token_ids)
+        self.wants_best = self.sampling.wants_best
 
     @classmethod
     def from_request(cls, request: GenerationRequest, *, arrival_s: float) -> "Sequence":

@@ -2,8 +2,8 @@
 
 import torch
 from torch import Tensor
-from torch.nn import functional
 
+from headway import kernels
 from headway.core.mesh import Span
 from headway.core.model import ModelSpec
 from headway.models.layout import Layout
@@ -22,10 +22,10 @@ class VocabEmbedding:
     def __call__(self, token_ids: Tensor) -> Tensor:
         """token_ids [T] -> a new [T, width]."""
         if self._axis.size == 1:
-            return functional.embedding(token_ids, self.weight)
+            return kernels.embed(token_ids, self.weight)
         own_ids = token_ids - self._rows.span.start
         is_elsewhere = (own_ids < 0) | (own_ids >= len(self._rows))
-        out = functional.embedding(own_ids.masked_fill_(is_elsewhere, 0), self.weight)
+        out = kernels.embed(own_ids.masked_fill_(is_elsewhere, 0), self.weight)
         return self._axis.all_reduce(out.masked_fill_(is_elsewhere[:, None], 0), site="embedding")
 
     def rows(self, span: Span) -> Tensor | None:

@@ -17,15 +17,16 @@ from headway.models.model import DTYPES, Model
 from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.decode_plans import DecodePlans
 from headway.runner.inputs import StepInput, Windows
+from headway.runner.recorded_steps import RecordedSteps
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_graphs import Capture, StepGraphs
+from headway.runner.step_graphs import Capture, Replays, StepGraphs
 
 
 class Forward:
     """A network on its device. On a GPU a step's decodes are planned apart from its chunks of prompts.
 
     Args:
-        max_num_seqs: decodes that are planned at most; more go with the chunks.
+        max_num_seqs: decodes that are planned at most, or recorded; more go with the chunks.
     """
 
     def __init__(
@@ -41,40 +42,42 @@ class Forward:
         self._model = model
         self._spec = spec
         self._device = device
+        self._max_num_seqs = max_num_seqs
         self._plans: DecodePlans | None = None
-        self._graphs: StepGraphs | None = None
         if kernel_set(device) is KernelSet.CUDA:
             self._plans = DecodePlans.allocate(
                 spec, shard=shard, windows=windows, max_num_rows=max_num_seqs, device=device
             )
 
     @torch.inference_mode()
-    def capture(self, layers: Sequence[LayerCache], capture: Capture, *, max_num_blocks: int) -> None:
-        """Records decode steps over a cache, for `replay`; of a whole model, on a GPU.
+    def capture(self, layers: Sequence[LayerCache], capture: Capture, *, max_num_blocks: int) -> Replays:
+        """Decode steps over a cache as graphs; of a whole model, on a GPU.
 
         Args:
             max_num_blocks: of a sequence.
         """
         assert self._plans is not None, "decodes are planned where they are captured"
-        buffers = StepBuffers(
-            max_num_rows=self._plans.max_num_rows,
-            max_num_blocks=max_num_blocks,
-            width=self._spec.embedding_dim or self._spec.hidden_size,
-            dtype=DTYPES[self._spec.dtype],
-            device=self._device,
-        )
-        self._graphs = StepGraphs(
+        max_num_rows = self._plans.max_num_rows
+        width, dtype = self._spec.embedding_dim or self._spec.hidden_size, DTYPES[self._spec.dtype]
+        buffers = StepBuffers(max_num_rows=max_num_rows, max_num_blocks=max_num_blocks, device=self._device)
+        return StepGraphs(
             buffers,
             plans=self._plans,
+            hidden=torch.zeros((max_num_rows, width), dtype=dtype, device=self._device),
             compute=lambda token_ids, context: self._model.forward(token_ids, context, layers),
             capture=capture,
         )
 
-    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor | None:
-        """What `run` gives for all rows of a decode step, until the next replay; None if it was not captured."""
-        if self._graphs is None or not self._graphs.serves(step):
-            return None
-        return self._graphs.replay(step, carried=carried)
+    def record(self, layers: Sequence[LayerCache], *, max_num_blocks: int) -> Replays:
+        """Decode steps over a cache as recordings; of a whole model, on the CPU.
+
+        Args:
+            max_num_blocks: of a sequence.
+        """
+        buffers = StepBuffers(max_num_rows=self._max_num_seqs, max_num_blocks=max_num_blocks, device=self._device)
+        return RecordedSteps(
+            buffers, compute=lambda token_ids, context: self._model.forward(token_ids, context, layers)
+        )
 
     def run(
         self,

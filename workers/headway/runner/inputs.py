@@ -104,16 +104,17 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, find
     starts, counts, scored = array("i"), array("i"), array("i")
     num_sampled, num_best = array("i"), array("i")
     for scheduled in batch.sequences:
-        sequence, count = scheduled.sequence, scheduled.num_new_tokens
-        start = scheduled.start
+        sequence, start, count = scheduled.sequence, scheduled.start, scheduled.num_new_tokens
+        drafts = scheduled.draft_token_ids
         if sequence.sampling.num_prompt_logprobs is not None:
             scored.extend(range(len(token_ids), len(token_ids) + num_scored_tokens(scheduled)))
         token_ids.fromlist(sequence.token_ids[start : start + count] or [PENDING])
-        token_ids.extend(scheduled.draft_token_ids)
+        if drafts:
+            token_ids.extend(drafts)
         blocks.fromlist(sequence.block_table[: -(-(start + count) // block_size)])
         starts.append(start)
         counts.append(count)
-        num_rows = 1 + len(scheduled.draft_token_ids) if scheduled.samples else 0
+        num_rows = 1 + len(drafts) if scheduled.samples else 0
         is_best = finds_best and scheduled.wants_best
         num_sampled.append(0 if is_best else num_rows)
         num_best.append(num_rows if is_best else 0)

@@ -14,6 +14,7 @@ from torch import Tensor
 from headway.core.mesh import Span
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
 from headway.core.sharding import ShardWork
+from headway.kernels import KernelSet, kernel_set, to_device
 from headway.models.cache_exchange import exchange_of
 from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
@@ -26,7 +27,7 @@ from headway.runner.parallel.group import RankGroup
 from headway.runner.row_share import RowShare
 from headway.runner.shard_copies import LocalCopy, copy_between
 from headway.runner.shard_meter import ShardMeter
-from headway.runner.step_graphs import Capture
+from headway.runner.step_graphs import Capture, Replays
 from headway.runner.step_message import BlockCopies, StepFacts, Words
 from headway.store.checkpoint import Checkpoint
 
@@ -110,10 +111,9 @@ class ShardRunner:
             device=self._device,
         )
         self._pool = self._make_pool(num_blocks, block_size=block_size, num_host_blocks=num_host_blocks)
-        if capture is not None:
-            max_num_blocks = min(num_blocks, -(-self.spec.max_position // block_size))
-            self._network.capture(self._pool.layers, capture, max_num_blocks=max_num_blocks)
+        self._replays = self._make_replays(self._pool, capture)
         self._scratch: KvPool | None = None
+        self._scratch_replays: Replays | None = None
         self._wanted: deque[_Wanted] = deque()
 
     def populate_cache(self) -> None:
@@ -174,7 +174,9 @@ class ShardRunner:
     def set_scratch(self, num_blocks: int) -> None:
         """Makes a second pool, for steps that must not touch the first; with 0, drops it."""
         self._scratch = self._make_pool(num_blocks, block_size=self._pool.block_size) if num_blocks else None
+        self._scratch_replays = None
         if self._scratch is not None:
+            self._scratch_replays = self._make_replays(self._scratch, None)
             # Untouched pages are all one page of zeros, and too quick to read.
             self._scratch.memory.zero_()
 
@@ -269,15 +271,17 @@ class ShardRunner:
         Args:
             own: rows that this rank computes; `rows` count from its start.
         """
-        if pool is self._pool and (replayed := self._network.replay(step, carried=carried)) is not None:
-            return replayed
         wants_all = [len(part) for part in rows] == [len(own)]  # in their order
+        wanted = None if wants_all else np.concatenate([_NO_ROWS, *rows])
+        replays = self._replays if pool is self._pool else self._scratch_replays
+        if replays is not None and (replayed := replays.replay(step, carried=carried)) is not None:
+            return replayed if wanted is None else replayed[to_device(torch.from_numpy(wanted), self._device)]
         return self._network.run(
             step,
             pool.layers,
             own=own,
             entering=None if self._previous is None else self._previous.receive(),
-            rows=None if wants_all else np.concatenate([_NO_ROWS, *rows]),
+            rows=wanted,
             carried=carried,
         )
 
@@ -299,6 +303,15 @@ class ShardRunner:
     def _copy(self, pairs: Words, source: Tensor, destination: Tensor, *, copy: LocalCopy) -> None:
         if len(pairs):
             copy_between(pairs, source, destination, copy=copy, axis=self._cache_axis)
+
+    def _make_replays(self, pool: KvPool, capture: Capture | None) -> Replays | None:
+        """Of the decode steps of a model that is alone."""
+        max_num_blocks = min(pool.num_blocks, -(-self.spec.max_position // pool.block_size))
+        if capture is not None:
+            return self._network.capture(pool.layers, capture, max_num_blocks=max_num_blocks)
+        if self._parallel.num_ranks == 1 and kernel_set(self._device) is KernelSet.CPU:
+            return self._network.record(pool.layers, max_num_blocks=max_num_blocks)
+        return None
 
     def _make_pool(self, num_blocks: int, *, block_size: int, num_host_blocks: int = 0) -> KvPool:
         return KvPool(

@@ -12,6 +12,8 @@ def take(share: ScheduledSequence, samples: Iterator[Sample]) -> tuple[Sample, .
         return ()
     if share.draft_token_ids:
         return (_verify(share.draft_token_ids, tuple(islice(samples, len(share.draft_token_ids) + 1))),)
+    if not share.followers:
+        return (next(samples),)
     return tuple(islice(samples, len(share.followers) + 1))
 
 

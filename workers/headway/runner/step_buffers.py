@@ -1,6 +1,7 @@
-"""What captured decode steps read and write, in memory that stays where it is while its content changes."""
+"""What decode steps read that are launched again and again, in memory that stays where it is."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -20,46 +21,68 @@ class StepBuffers:
 
     Attributes:
         token_ids: [max rows] int64.
-        hidden: [max rows, width], what comes out.
     """
 
-    def __init__(
-        self, *, max_num_rows: int, max_num_blocks: int, width: int, dtype: torch.dtype, device: torch.device
-    ) -> None:
+    def __init__(self, *, max_num_rows: int, max_num_blocks: int, device: torch.device) -> None:
         self.token_ids = torch.zeros(max_num_rows, dtype=torch.int64, device=device)
-        self.hidden = torch.zeros((max_num_rows, width), dtype=dtype, device=device)
         self._positions = torch.zeros_like(self.token_ids)
         self._slot_mapping = torch.full_like(self.token_ids, _NO_SLOT)
         self._block_tables = torch.zeros((max_num_rows, max_num_blocks), dtype=torch.int32, device=device)
-        self._no_numbers = torch.zeros(0, dtype=torch.int32, device=device)
+        self._seq_lens = torch.zeros(max_num_rows, dtype=torch.int32, device=device)
+        self._query_start = torch.arange(max_num_rows + 1, dtype=torch.int32, device=device)
+
+    @property
+    def max_num_rows(self) -> int:
+        return len(self.token_ids)
 
     def has_room(self, step: StepInput) -> bool:
-        """For the step's block tables."""
-        return bool(step.block_tables.shape[1] <= self._block_tables.shape[1])
+        """For the step's rows and block tables."""
+        num_rows, width = self._block_tables.shape
+        return bool(len(step.token_ids) <= num_rows and step.block_tables.shape[1] <= width)
 
     def load(self, step: StepInput, *, num_rows: int) -> None:
         """Starts to copy a decode step, padded to `num_rows` with rows that see nothing and leave nothing behind."""
-        num_padding = num_rows - len(step.token_ids)
-        _copy(self.token_ids, np.pad(step.token_ids, (0, num_padding)))
-        _copy(self._positions, np.pad(step.positions, (0, num_padding)))
-        _copy(self._slot_mapping, np.pad(step.slot_mapping, (0, num_padding), constant_values=_NO_SLOT))
+        _copy(self.token_ids, _padded(step.token_ids, num_rows))
+        _copy(self._positions, _padded(step.positions, num_rows))
+        _copy(self._slot_mapping, _padded(step.slot_mapping, num_rows, padding=_NO_SLOT))
         width = step.block_tables.shape[1]
         _copy(self._block_tables[:, :width], step.block_tables)
 
-    def context(self, num_rows: int, *, tables: Mapping[int | None, DecodeTable]) -> AttentionContext:
-        """Of the first rows, all of them decodes."""
+    def load_lengths(self, step: StepInput) -> None:
+        """Starts to copy what attention reads that is not planned."""
+        _copy(self._seq_lens, step.seq_lens)
+
+    def planned_context(self, num_rows: int, *, tables: Mapping[int | None, DecodeTable]) -> AttentionContext:
+        """Of the first rows, whose attention was planned."""
+        return replace(
+            self.context(num_rows),
+            block_tables=self._block_tables[:0],
+            seq_lens=self._seq_lens[:0],
+            query_start=self._query_start[:0],
+            decodes=Decodes(num_rows, self._block_tables[:num_rows], tables),
+        )
+
+    def context(self, num_rows: int) -> AttentionContext:
+        """Of the first rows, none of them padding."""
         positions = self._positions[:num_rows]
         return AttentionContext(
             positions=positions,
             slot_mapping=self._slot_mapping[:num_rows],
-            block_tables=self._block_tables[:0],
-            seq_lens=self._no_numbers,
-            query_start=self._no_numbers,
+            block_tables=self._block_tables[:num_rows],
+            seq_lens=self._seq_lens[:num_rows],
+            query_start=self._query_start[: num_rows + 1],
             own_positions=positions,
-            decodes=Decodes(num_rows, self._block_tables[:num_rows], tables),
         )
+
+
+def _padded(values: NDArray[np.int64], num_rows: int, *, padding: int = 0) -> NDArray[np.int64]:
+    num_missing = num_rows - len(values)
+    return np.pad(values, (0, num_missing), constant_values=padding) if num_missing else values
 
 
 def _copy(column: Tensor, values: NDArray[Any]) -> None:
     rows = column[: len(values)]
-    rows.copy_(staged(torch.from_numpy(values), column.device), non_blocking=True)
+    if rows.is_cpu:
+        rows.numpy()[:] = values
+    else:
+        rows.copy_(staged(torch.from_numpy(values), rows.device), non_blocking=True)

@@ -7,7 +7,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-import numpy as np
 from torch import Tensor
 
 from headway.models.attention import AttentionContext
@@ -29,10 +28,15 @@ def graph_sizes(max_num_rows: int) -> list[int]:
 
 
 def is_decode(step: StepInput) -> bool:
-    """Whether each sequence has one token, whose logits are wanted, and nothing else is."""
-    num_rows = len(step.token_ids)
-    is_single = step.num_decodes == num_rows
-    return is_single and len(step.scored_rows) == 0 and np.array_equal(step.sampled_rows, np.arange(num_rows))
+    """Whether each sequence has one token, of which no more is wanted than what follows it."""
+    return step.num_decodes == len(step.token_ids) and len(step.scored_rows) == 0
+
+
+class Replays(Protocol):
+    """Steps that were prepared once and are launched again and again."""
+
+    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor | None:
+        """The hidden states of a step's tokens, [T, width], until the next replay; None if it is not prepared."""
 
 
 class Capture(Protocol):
@@ -51,6 +55,7 @@ class StepGraphs:
 
     Args:
         plans: for as many rows as a batch has at most.
+        hidden: [max rows, width], where they leave what they compute.
         compute: what a step computes, [n] token ids -> [n, width].
     """
 
@@ -59,10 +64,12 @@ class StepGraphs:
         buffers: StepBuffers,
         *,
         plans: DecodePlans,
+        hidden: Tensor,
         compute: Callable[[Tensor, AttentionContext], Tensor],
         capture: Capture,
     ) -> None:
         self._buffers = buffers
+        self._hidden = hidden
         self._compute = compute
         self._sizes = graph_sizes(plans.max_num_rows)
         self._plans = {size: plans.first(size) for size in self._sizes}
@@ -77,11 +84,10 @@ class StepGraphs:
             (capture.used_bytes - before_bytes) / 1e6,
         )
 
-    def serves(self, step: StepInput) -> bool:
-        return len(step.token_ids) <= self._sizes[-1] and self._buffers.has_room(step) and is_decode(step)
-
-    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor:
-        """What `compute` makes of the step, [B, width], until the next replay."""
+    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor | None:
+        """See `Replays`."""
+        if not self._buffers.has_room(step) or not is_decode(step):
+            return None
         num_rows = len(step.token_ids)
         size = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
         self._buffers.load(step, num_rows=size)
@@ -89,9 +95,9 @@ class StepGraphs:
             carried.fill(self._buffers.token_ids)
         self._plans[size].load(step, num_decodes=num_rows)
         self._replays[size]()
-        return self._buffers.hidden[:num_rows]
+        return self._hidden[:num_rows]
 
     def _run(self, size: int) -> None:
         buffers = self._buffers
-        context = buffers.context(size, tables=self._plans[size].tables)
-        buffers.hidden[:size].copy_(self._compute(buffers.token_ids[:size], context))
+        context = buffers.planned_context(size, tables=self._plans[size].tables)
+        self._hidden[:size].copy_(self._compute(buffers.token_ids[:size], context))

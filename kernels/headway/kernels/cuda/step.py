@@ -1,12 +1,16 @@
 """The CUDA kernels in the shape in which the entry points of `headway.kernels` ask for a device's kernels."""
 
 from torch import Tensor
+from torch.nn import functional
 
 from headway.kernels.cuda import activation, merge, norm, prefill, rotary
 
 
 class GpuKernels:
     """What a worker's step runs on a GPU; `headway.kernels.dispatch.Kernels` documents the methods."""
+
+    def embed(self, numbers: Tensor, *, table: Tensor) -> Tensor:
+        return functional.embedding(numbers, table)
 
     def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
         return norm.rms_norm(x, weight, eps=eps)

@@ -1,5 +1,6 @@
 // What every kernel's C entry point shares. Each takes a pointer to a struct of its operands, all fields of eight
-// bytes (integers, pointers, doubles), which cpu.py packs in the same order.
+// bytes (integers, pointers, doubles), which cpu.py packs in the same order, and returns 0, or the code of a fault that
+// it found in their content; then it has written nothing.
 #pragma once
 
 #include <cstdint>

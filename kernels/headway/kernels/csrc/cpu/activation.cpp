@@ -15,7 +15,7 @@ struct GateProblem {
 }  // namespace headway
 
 // out[t, i] = silu(gate_up[t, i]) * gate_up[t, width + i], with silu(x) = x / (1 + e^-x)
-HEADWAY_API void headway_silu_mul(const headway::GateProblem* problem) {
+HEADWAY_API int headway_silu_mul(const headway::GateProblem* problem) {
   using namespace headway;
   with_dtype(problem->dtype, [=](auto type) {
     using T = decltype(type);
@@ -30,4 +30,5 @@ HEADWAY_API void headway_silu_mul(const headway::GateProblem* problem) {
       });
     });
   });
+  return 0;
 }

@@ -293,9 +293,13 @@ HEADWAY_API int64_t headway_sketch_size(int64_t in_features, int64_t out_feature
   return (out_features + kPanel - 1) / kPanel * sketch_panel_bytes(in_features);
 }
 
-HEADWAY_API void headway_sketch_linear(const headway::SketchProblem* problem) { headway::make_sketch(*problem); }
+HEADWAY_API int headway_sketch_linear(const headway::SketchProblem* problem) {
+  headway::make_sketch(*problem);
+  return 0;
+}
 
-HEADWAY_API void headway_find_largest(const headway::LargestProblem* problem) {
+HEADWAY_API int headway_find_largest(const headway::LargestProblem* problem) {
   using namespace headway;
   with_dtype(problem->dtype, [=](auto type) { find_largest<decltype(type)>(*problem); });
+  return 0;
 }

@@ -130,13 +130,14 @@ HEADWAY_API int64_t headway_packed_size(int64_t weight_dtype, int64_t in_feature
   return count_panels(out_features, is_gated) * size;
 }
 
-HEADWAY_API void headway_pack_linear(const headway::PackProblem* problem) {
+HEADWAY_API int headway_pack_linear(const headway::PackProblem* problem) {
   using namespace headway;
   with_weight_dtype(problem->weight_dtype, [=](auto weight) { pack_panels<decltype(weight)>(*problem); });
+  return 0;
 }
 
 // y = scales * x weight^T + bias. out = activation(y) + residual; gated, with y in halves: out = activation(gate) * value.
-HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
+HEADWAY_API int headway_linear(const headway::LinearProblem* problem) {
   using namespace headway;
   const LinearProblem& p = *problem;
   const int64_t num_panels = count_panels(p.out_features, p.is_gated);
@@ -150,4 +151,5 @@ HEADWAY_API void headway_linear(const headway::LinearProblem* problem) {
                        multiply_panel<T, T>(p, panel, first_row, last_row, following);
                    });
   });
+  return 0;
 }

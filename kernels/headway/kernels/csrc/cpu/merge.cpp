@@ -43,7 +43,7 @@ void merge_row(const MergeProblem& problem, const float* partial, Out* out) {
 }  // namespace
 }  // namespace headway
 
-HEADWAY_API void headway_merge_partials(const headway::MergeProblem* problem) {
+HEADWAY_API int headway_merge_partials(const headway::MergeProblem* problem) {
   using namespace headway;
   const int64_t num_heads = problem->num_heads, floats_each = problem->num_shards * problem->head_dim;
   with_dtype(problem->out_dtype, [=](auto type) {
@@ -54,4 +54,5 @@ HEADWAY_API void headway_merge_partials(const headway::MergeProblem* problem) {
                     head * problem->out_head_stride);
     });
   });
+  return 0;
 }

@@ -20,7 +20,7 @@ struct NormProblem {
 }  // namespace headway
 
 // With y = x, or y = (residual += x): out = y / rms(y) * weight, row by row.
-HEADWAY_API void headway_rms_norm(const headway::NormProblem* problem) {
+HEADWAY_API int headway_rms_norm(const headway::NormProblem* problem) {
   using namespace headway;
   with_dtype(problem->dtype, [=](auto type) {
     using T = decltype(type);
@@ -38,4 +38,5 @@ HEADWAY_API void headway_rms_norm(const headway::NormProblem* problem) {
                 static_cast<const T*>(problem->weight), static_cast<T*>(problem->out) + t * width, width);
     });
   });
+  return 0;
 }

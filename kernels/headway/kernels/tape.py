@@ -1,0 +1,63 @@
+"""What kernels of the CPU were to be called with, noted instead of calling them."""
+
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+
+from headway.kernels.arena import Arena
+
+Kernel: TypeAlias = Callable[[bytes], int]
+"""Takes a struct of operands; returns 0 or a fault in their content."""
+
+
+@dataclass(frozen=True, slots=True)
+class Launch:
+    """A call of a kernel. `faults` says what the codes mean that it returns."""
+
+    kernel: Kernel
+    operands: bytes
+    faults: Mapping[int, str]
+
+
+class Tape:
+    """The calls, in their order. What they write to, unless it was given to them, lies in an arena."""
+
+    def __init__(self, arena: Arena) -> None:
+        self._arena = arena
+        self.launches: list[Launch] = []
+
+    def add(self, kernel: Kernel, operands: bytes, faults: Mapping[int, str]) -> None:
+        self.launches.append(Launch(kernel, operands, faults))
+
+    def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+        """For a call to write to."""
+        return self._arena.empty(shape, dtype)
+
+
+class _Thread(threading.local):
+    tape: Tape | None = None
+
+
+_thread: Any = _Thread()
+
+
+def open_tape() -> Tape | None:
+    """That this thread's calls go to; None if they are made."""
+    tape: Tape | None = _thread.tape
+    return tape
+
+
+@contextmanager
+def taping(tape: Tape) -> Iterator[None]:
+    """Sends this thread's calls to a tape."""
+    assert _thread.tape is None, "one tape at a time"
+    _thread.tape = tape
+    try:
+        yield
+    finally:
+        _thread.tape = None
