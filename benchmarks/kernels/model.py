@@ -68,12 +68,12 @@ def model_timings() -> Iterator[StepTiming]:
     num_blocks = max(num_blocks for _, num_blocks in steps.values())
     pool = KvPool(SPEC, num_blocks=num_blocks, block_size=BLOCK_SIZE, device=device)
     pool.memory.normal_()
-    forward.capture(pool.layers, GraphCapture(device), max_num_blocks=SPEC.max_position // BLOCK_SIZE)
+    graphs = forward.capture(pool.layers, GraphCapture(device), max_num_blocks=SPEC.max_position // BLOCK_SIZE)
     for batch_size, (step, _) in steps.items():
         own = Span(0, batch_size)
 
         def replay(step: StepInput = step) -> torch.Tensor:
-            hidden = forward.replay(step)
+            hidden = graphs.replay(step)
             assert hidden is not None, "decode steps of these sizes were captured"
             return hidden
 

@@ -10,7 +10,7 @@ from typing import Self
 import grpc
 
 from benchmarks.serve.outcome import Outcome
-from benchmarks.serve.schedule import Send
+from benchmarks.serve.schedule import Read, Send
 from benchmarks.serve.workload import Request
 from headway.core.request import GenerationRequest, SamplingParams
 from headway.rpc.convert import request_to_pb
@@ -72,7 +72,7 @@ class DirectClient:
         )
         return partial(self._send, request, worker_pb2.GenerateTokensRequest(submit=submit))
 
-    async def _send(self, request: Request, message: worker_pb2.GenerateTokensRequest, start_s: float) -> Outcome:
+    async def _send(self, request: Request, message: worker_pb2.GenerateTokensRequest, start_s: float) -> Read:
         generation = Generation(asyncio.get_running_loop().create_future())
         self._generations[message.submit.request_id] = generation
         sent_s = time.perf_counter()
@@ -80,7 +80,7 @@ class DirectClient:
             await self._call.write(message)
         await generation.ended
         del self._generations[message.submit.request_id]
-        return Outcome(
+        outcome = Outcome(
             request=request,
             sent_s=sent_s - start_s,
             finished_s=time.perf_counter() - start_s,
@@ -88,6 +88,7 @@ class DirectClient:
             num_tokens=generation.num_tokens,
             error=generation.error,
         )
+        return lambda: outcome
 
     async def _read(self) -> None:
         """Hand out what each step brought; when the stream breaks, nobody waits for it any more."""

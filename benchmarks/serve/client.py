@@ -9,7 +9,7 @@ import orjson
 
 from benchmarks.serve.connection import ConnectionPool, Endpoint
 from benchmarks.serve.outcome import Outcome
-from benchmarks.serve.schedule import Send, send_on_time
+from benchmarks.serve.schedule import Read, Send, send_on_time
 from benchmarks.serve.stream import CompletionStream
 from benchmarks.serve.workload import Request, WorkloadSpec, make_workload
 
@@ -23,7 +23,7 @@ class LoadResult:
     Attributes:
         outcomes: in order of arrival.
         wall_s: from the first request sent to the last answer over.
-        client_cpu_share: CPU seconds of this process per second of `wall_s` (1.0 is one core).
+        client_cpu_share: CPU seconds of this process per second until all answers were read (1.0 is one core).
     """
 
     spec: WorkloadSpec
@@ -47,9 +47,11 @@ class CompletionClient:
         sends = [(request.arrival_s, self.prepare(request)) for request in make_workload(spec)]
         start_s, cpu_start_s = time.perf_counter(), time.process_time()
         outcomes = await send_on_time(sends)
-        wall_s = time.perf_counter() - start_s
         cpu_s = time.process_time() - cpu_start_s
-        return LoadResult(spec=spec, outcomes=outcomes, wall_s=wall_s, client_cpu_share=cpu_s / wall_s)
+        wall_s = max(outcome.finished_s for outcome in outcomes)
+        return LoadResult(
+            spec=spec, outcomes=outcomes, wall_s=wall_s, client_cpu_share=cpu_s / (time.perf_counter() - start_s)
+        )
 
     def prepare(self, request: Request) -> Send:
         """Build the HTTP request now, so that no clock sees it being built."""
@@ -67,34 +69,39 @@ class CompletionClient:
     def close(self) -> None:
         self._pool.close()
 
-    async def _send(self, request: Request, message: bytes, start_s: float) -> Outcome:
+    async def _send(self, request: Request, message: bytes, start_s: float) -> Read:
         def clock() -> float:
             return time.perf_counter() - start_s
 
         stream = CompletionStream(clock)
         sent_s = clock()
-        error = await self._stream(message, stream)
-        return Outcome(
-            request=request,
-            sent_s=sent_s,
-            finished_s=clock(),
-            token_times_s=tuple(stream.token_times_s),
-            num_tokens=stream.num_tokens or 0,
-            error=error or fault_in(stream, request),
-            text="".join(stream.texts),
-        )
+        status, error = await self._stream(message, stream)
+        finished_s = clock()
 
-    async def _stream(self, message: bytes, stream: CompletionStream) -> str:
-        """Run the exchange; returns what went wrong with it, empty if nothing."""
+        def read() -> Outcome:
+            stream.read()
+            refusal = f"HTTP {status}: {stream.error}" if status != 200 else ""
+            return Outcome(
+                request=request,
+                sent_s=sent_s,
+                finished_s=finished_s,
+                token_times_s=tuple(stream.token_times_s),
+                num_tokens=stream.num_tokens or 0,
+                error=error or refusal or fault_in(stream, request),
+                text="".join(stream.texts),
+            )
+
+        return read
+
+    async def _stream(self, message: bytes, stream: CompletionStream) -> tuple[int, str]:
+        """Run the exchange; returns its status, and what went wrong with it, empty if nothing."""
         try:
             async with asyncio.timeout(self.timeout_s):
-                status = await self._pool.exchange(message, reader=stream.feed)
+                return await self._pool.exchange(message, reader=stream.feed), ""
         except TimeoutError:
-            return f"no complete answer within {self.timeout_s:g} s"
+            return 0, f"no complete answer within {self.timeout_s:g} s"
         except OSError as fault:
-            return str(fault)
-        stream.finish()
-        return "" if status == 200 else f"HTTP {status}: {stream.error}"
+            return 0, str(fault)
 
     def _message(self, request: Request) -> bytes:
         """The HTTP request, built before the clock starts."""

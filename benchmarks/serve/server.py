@@ -59,7 +59,7 @@ class Server:
             )
         await self._wait_ready()
         ready_s = time.perf_counter() - start_s
-        outcome = await self.client.prepare(PROBE)(start_s)
+        outcome = (await self.client.prepare(PROBE)(start_s))()
         if outcome.error:
             raise ServerError(f"{self.name} is ready but fails its first request: {outcome.error}")
         return StartTimes(ready_s=ready_s, first_token_s=outcome.token_times_s[0])

@@ -11,7 +11,7 @@ DONE = b"[DONE]"
 
 
 class CompletionStream:
-    """Reads the body of one streamed completion.
+    """Keeps the body of one streamed completion, and reads it when it is over.
 
     Attributes:
         token_times_s: arrival of each event that carried text, by `clock`.
@@ -21,7 +21,7 @@ class CompletionStream:
         texts: of the events that carried text.
     """
 
-    __slots__ = ("_buffer", "_clock", "done", "error", "num_tokens", "texts", "token_times_s")
+    __slots__ = ("_clock", "_pieces", "done", "error", "num_tokens", "texts", "token_times_s")
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self.token_times_s: list[float] = []
@@ -30,21 +30,23 @@ class CompletionStream:
         self.error = ""
         self.done = False
         self._clock = clock
-        self._buffer = b""
+        self._pieces: list[tuple[float, bytes]] = []
 
     def feed(self, body: bytes) -> None:
         """Take the next bytes, however they are cut."""
-        now_s = self._clock()
-        *events, self._buffer = (self._buffer + body).replace(b"\r\n", b"\n").split(END_OF_EVENT)
-        for event in events:
-            if event.startswith(DATA_PREFIX):
-                self._read_data(event[len(DATA_PREFIX) :].strip(), now_s)
+        self._pieces.append((self._clock(), body))
 
-    def finish(self) -> None:
-        """The body is over; what is left of it may be an error document instead of events."""
-        if self._buffer:
-            self._read_data(self._buffer.strip().removeprefix(DATA_PREFIX).strip(), self._clock())
-            self._buffer = b""
+    def read(self) -> None:
+        """The body is over; what is left behind its last event may be an error document instead of events."""
+        rest, now_s = b"", 0.0
+        for now_s, body in self._pieces:
+            *events, rest = (rest + body).replace(b"\r\n", b"\n").split(END_OF_EVENT)
+            for event in events:
+                if event.startswith(DATA_PREFIX):
+                    self._read_data(event[len(DATA_PREFIX) :].strip(), now_s)
+        self._pieces.clear()
+        if rest:
+            self._read_data(rest.strip().removeprefix(DATA_PREFIX).strip(), now_s)
 
     def _read_data(self, data: bytes, now_s: float) -> None:
         if data == DONE:

@@ -55,8 +55,8 @@ def submit(engine: Engine, requests: Sequence[Request]) -> set[str]:
     ids = set()
     for index, request in enumerate(requests):
         prompt = [token_id % engine.config.vocab_size for token_id in request.prompt_token_ids]
-        request = replace(request, prompt_token_ids=tuple(prompt))
-        engine.submit_group(as_group(request, str(index), SamplingParams(temperature=0.0)))
+        known = replace(request, prompt_token_ids=tuple(prompt))
+        engine.submit_group(as_group(known, str(index), SamplingParams(temperature=0.0)))
         ids.add(str(index))
     return ids
 

@@ -78,7 +78,7 @@ async def test_overhead_is_the_difference_of_the_two_ways() -> None:
 
 async def test_direct_request_asks_for_the_same_tokens_and_times_them() -> None:
     async with scripted_worker(first_s=0.1) as endpoint, DirectClient(endpoint, model="m") as direct:
-        outcome = await direct.prepare(REQUEST)(0.0)
+        outcome = (await direct.prepare(REQUEST)(0.0))()
     assert (outcome.error, outcome.num_tokens, len(outcome.token_times_s)) == ("", 3, 3)
     assert outcome.ttft_s == pytest.approx(0.1, abs=0.05)
 
@@ -87,8 +87,8 @@ async def test_a_worker_that_goes_away_is_a_failure_and_does_not_hang() -> None:
     async with scripted_worker(first_s=30) as endpoint, DirectClient(endpoint, model="m") as direct:
         waiting = asyncio.create_task(direct.prepare(REQUEST)(0.0))
         await asyncio.sleep(0.1)
-        broken = await direct.prepare(Request(0.0, (0,), 3))(0.0)
-        outcome = await asyncio.wait_for(waiting, 5)
+        broken = (await direct.prepare(Request(0.0, (0,), 3))(0.0))()
+        outcome = (await asyncio.wait_for(waiting, 5))()
     assert "stream broke" in outcome.error
     assert "stream broke" in broken.error
     with pytest.raises(ValueError, match="no request was answered"):

@@ -19,7 +19,7 @@ def read(*pieces: bytes) -> CompletionStream:
     stream = CompletionStream(lambda: float(next(ticks)))
     for piece in pieces:
         stream.feed(piece)
-    stream.finish()
+    stream.read()
     return stream
 
 

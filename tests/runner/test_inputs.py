@@ -9,8 +9,18 @@ from headway.runner.inputs import StepInput, flatten
 BLOCK_SIZE = 4
 
 
-def share(tokens: list[int], *, num_computed: int, num_new: int, blocks: list[int]) -> ScheduledSequence:
-    sequence = Sequence("request", tokens, len(tokens), SamplingParams(), arrival_s=0.0)
+GREEDY = SamplingParams(temperature=0.0)
+
+
+def share(
+    tokens: list[int],
+    *,
+    num_computed: int,
+    num_new: int,
+    blocks: list[int],
+    sampling: SamplingParams = SamplingParams(),  # noqa: B008 - frozen
+) -> ScheduledSequence:
+    sequence = Sequence("request", tokens, len(tokens), sampling, arrival_s=0.0)
     sequence.num_computed_tokens = num_computed
     sequence.block_table = blocks
     return ScheduledSequence(sequence, num_new, samples=num_computed + num_new == len(tokens))
@@ -103,12 +113,10 @@ def test_scored_rows_precede_prompt_tokens():
 
 def test_sequences_that_want_best_tokens_only_are_told_apart():
     decode = share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
-    drafted = share(list(range(200, 207)), num_computed=6, num_new=1, blocks=[5, 0, 6])
+    drafted = share(list(range(200, 207)), num_computed=6, num_new=1, blocks=[5, 0, 6], sampling=GREEDY)
     drafted.draft_token_ids, drafted.num_new_tokens = (7, 8), 3
-    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7])
-    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8])
-    for scheduled in (drafted, chunk, prompt):
-        scheduled.sequence.sampling = SamplingParams(temperature=0.0)
+    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7], sampling=GREEDY)
+    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8], sampling=GREEDY)
     batch = StepBatch([decode, drafted, chunk, prompt], num_tokens=9)
     facts = flatten(batch, block_size=BLOCK_SIZE, finds_best=True)
     assert facts.sampled_rows.tolist() == [0]
@@ -139,8 +147,7 @@ def test_whatever_changes_logits_or_shows_them_wants_more_than_the_best_token(op
 
 
 def test_followers_are_sampled_with_their_leader():
-    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8])
-    prompt.sequence.sampling = SamplingParams(temperature=0.0)
+    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8], sampling=GREEDY)
     assert prompt.wants_best
     prompt.followers = (prompt.sequence,)
     assert not prompt.wants_best

@@ -48,10 +48,10 @@ def test_sizes_grow_up_to_the_largest_batch(max_num_rows, sizes):
     assert graph_sizes(max_num_rows) == sizes
 
 
-def test_decode_steps_are_those_that_want_the_next_token_of_single_tokens_only():
+def test_decode_steps_are_those_of_single_tokens_without_prompt_log_probabilities():
     assert is_decode(step_of([1, 1], starts=[5, 9], sampled=[0, 1]))
+    assert is_decode(step_of([1, 1], starts=[5, 9], sampled=[1])), "a chunk of one token, of which nothing is wanted"
     assert not is_decode(step_of([1, 2], starts=[5, 0], sampled=[0, 2]))
-    assert not is_decode(step_of([1, 1], starts=[5, 9], sampled=[1])), "a chunk of one token gives no token"
     assert not is_decode(step_of([1, 1], starts=[5, 9], sampled=[0, 1], scored=(0,)))
 
 
@@ -91,10 +91,14 @@ class Pool:
                 )
             }
         )
-        buffers = StepBuffers(
-            max_num_rows=max_num_rows, max_num_blocks=max_num_blocks, width=1, dtype=torch.float32, device=CPU
+        buffers = StepBuffers(max_num_rows=max_num_rows, max_num_blocks=max_num_blocks, device=CPU)
+        self.graphs = StepGraphs(
+            buffers,
+            plans=self.plans,
+            hidden=torch.zeros(max_num_rows, 1),
+            compute=self._compute,
+            capture=self.capture,
         )
-        self.graphs = StepGraphs(buffers, plans=self.plans, compute=self._compute, capture=self.capture)
         self.seen.clear()
 
     def _compute(self, token_ids: torch.Tensor, context: AttentionContext) -> torch.Tensor:
@@ -106,6 +110,7 @@ def test_a_step_is_padded_to_the_next_size_with_rows_that_leave_nothing_behind()
     pool = Pool(max_num_rows=6, max_num_blocks=4)
     assert pool.capture.num_captured == 4
     hidden = pool.graphs.replay(step_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2]))
+    assert hidden is not None
     assert hidden.tolist() == [[100], [101], [102]]
     (token_ids, context), decodes = pool.seen[0], pool.seen[0][1].decodes
     assert token_ids == [100, 101, 102, 0]
@@ -137,6 +142,6 @@ def test_content_changes_and_places_stay():
 
 def test_what_has_no_room_in_the_buffers_is_not_served():
     graphs = Pool(max_num_rows=2, max_num_blocks=2).graphs
-    assert graphs.serves(step_of([1, 1], starts=[5, 3], sampled=[0, 1]))
-    assert not graphs.serves(step_of([1, 1, 1], starts=[5, 3, 1], sampled=[0, 1, 2]))
-    assert not graphs.serves(step_of([1], starts=[8], sampled=[0]))
+    assert graphs.replay(step_of([1, 1], starts=[5, 3], sampled=[0, 1])) is not None
+    assert graphs.replay(step_of([1, 1, 1], starts=[5, 3, 1], sampled=[0, 1, 2])) is None
+    assert graphs.replay(step_of([1], starts=[8], sampled=[0])) is None

@@ -1,4 +1,4 @@
-"""Memory for tensors that live as long as each other, or one after the other: pieces are used again when they are free."""
+"""Memory for tensors that come and go: pieces are used again when they are free."""
 
 import bisect
 import weakref

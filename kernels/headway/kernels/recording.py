@@ -75,12 +75,12 @@ def record(compute: Callable[[], Tensor], *, arena: Arena) -> Recording:
         UnrecordedOperatorError: the function computes with PyTorch's operators too, other than views.
     """
     tape = Tape(arena)
-    with taping(tape), _ViewsOnly():
+    with taping(tape), _ViewsOnly():  # type: ignore[no-untyped-call]
         result = compute()
     return Recording(tape.launches, result)
 
 
-class _ViewsOnly(TorchDispatchMode):
+class _ViewsOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Operators see tensors that are not computed yet."""
 
     @classmethod

@@ -11,9 +11,10 @@ T = TypeVar("T")
 class Mailbox(Generic[T]):
     """A queue with one reader, who takes everything that has come at once: one wake-up for many items."""
 
-    __slots__ = ("_items", "_waiter")
+    __slots__ = ("_items", "_loop", "_waiter")
 
     def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()  # once: it costs a system call
         self._items: deque[T] = deque()
         self._waiter: asyncio.Future[None] | None = None
 
@@ -29,7 +30,7 @@ class Mailbox(Generic[T]):
     async def take(self) -> list[T]:
         """All items, oldest first; waits for one if there is none."""
         if not self._items:
-            self._waiter = asyncio.get_running_loop().create_future()
+            self._waiter = self._loop.create_future()
             try:
                 await self._waiter
             finally:
