@@ -8,6 +8,8 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
+from headway.gateway.outbox import batched_http_protocol
+
 _KEEP_ALIVE_S = 75
 _BACKLOG = 2048
 
@@ -28,7 +30,7 @@ class HttpServer(uvicorn.Server):
         super().__init__(
             uvicorn.Config(
                 app,
-                http="httptools",
+                http=batched_http_protocol(),
                 ws="none",
                 lifespan="off",
                 log_config=None,
