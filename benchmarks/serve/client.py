@@ -22,12 +22,14 @@ class LoadResult:
 
     Attributes:
         outcomes: in order of arrival.
+        started_s: when their times count from, by `time.perf_counter`.
         wall_s: from the first request sent to the last answer over.
         client_cpu_share: CPU seconds of this process per second until all answers were read (1.0 is one core).
     """
 
     spec: WorkloadSpec
     outcomes: tuple[Outcome, ...]
+    started_s: float
     wall_s: float
     client_cpu_share: float
 
@@ -50,7 +52,11 @@ class CompletionClient:
         cpu_s = time.process_time() - cpu_start_s
         wall_s = max(outcome.finished_s for outcome in outcomes)
         return LoadResult(
-            spec=spec, outcomes=outcomes, wall_s=wall_s, client_cpu_share=cpu_s / (time.perf_counter() - start_s)
+            spec=spec,
+            outcomes=outcomes,
+            started_s=start_s,
+            wall_s=wall_s,
+            client_cpu_share=cpu_s / (time.perf_counter() - start_s),
         )
 
     def prepare(self, request: Request) -> Send:

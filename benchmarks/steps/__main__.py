@@ -27,7 +27,7 @@ from benchmarks.serve.report import RESULTS_DIR, limit_line, write_result, write
 from benchmarks.serve.server import Server, ServerError, free_port
 from benchmarks.serve.workload import WorkloadSpec
 from benchmarks.steps.part import MODEL_PARTS, Part
-from benchmarks.steps.rounds import Round, median_parts_s, median_stack
+from benchmarks.steps.rounds import ARITHMETIC, Round, median_parts_s, median_stack, processor_parts_s
 from benchmarks.steps.stack import burst_through_stack, openmp_environment
 from headway.core.units import format_duration
 
@@ -57,13 +57,14 @@ def main(
         raise typer.Exit(1) from error
     parts, stack = median_parts_s(done), median_stack(done)
     console.print(step_table(parts, num_sequences=sequences))
-    console.print(cpu_table(stack.cpu_s))
+    console.print(cpu_table(processor_parts_s(parts, stack), interval_s=stack.interval_s))
     console.print(f"burst of {sequences}: {stack.output_tokens_per_s:.0f} output tokens/s")
     console.print(limit_line(limit, {"headway": stack.output_tokens_per_s}))
     document = {
         "dtype": dtype,
         "num_sequences": sequences,
         "part_s": parts,
+        "processor_s": processor_parts_s(parts, stack),
         "stack": asdict(stack),
         "rounds": [asdict(round_) for round_ in done],
         "limit": asdict(limit),
@@ -127,22 +128,30 @@ def step_table(parts: Mapping[str, float], *, num_sequences: int) -> Table:
     for part in Part:
         table.add_row(part, format_duration(parts.get(part, 0.0)), write_share(parts.get(part, 0.0) / step_s))
     outside = 1 - sum(parts.get(part, 0.0) for part in MODEL_PARTS) / step_s
-    colour = "green" if outside < MAX_OUTSIDE_MODEL else "red"
     table.add_section()
-    table.add_row("outside the model", format_duration(outside * step_s), f"[{colour}]{write_share(outside)}[/]")
+    table.add_row("outside the model", format_duration(outside * step_s), coloured_share(outside))
     table.caption = f"target: less than {write_share(MAX_OUTSIDE_MODEL)} outside the model"
     return table
 
 
-def cpu_table(cpu_s: Mapping[str, float]) -> Table:
-    """Who takes the processor while the burst runs."""
+def cpu_table(cpu_s: Mapping[str, float], *, interval_s: float) -> Table:
+    """Who takes the processors while all sequences decode in the stack."""
     total_s = sum(cpu_s.values())
-    table = Table("process", title="CPU time of the burst")
+    table = Table("process", title=f"processor time of a step in the stack, one each {format_duration(interval_s)}")
     table.add_column("time", justify="right")
     table.add_column("share", justify="right")
     for name, seconds in sorted(cpu_s.items(), key=lambda item: -item[1]):
         table.add_row(name, format_duration(seconds), write_share(seconds / total_s))
+    outside_s = total_s - cpu_s[ARITHMETIC]
+    table.add_section()
+    table.add_row("outside the model", format_duration(outside_s), coloured_share(outside_s / total_s))
+    table.caption = f"target: less than {write_share(MAX_OUTSIDE_MODEL)} outside the model"
     return table
+
+
+def coloured_share(share: float) -> str:
+    """Of what is outside the model."""
+    return f"[{'green' if share < MAX_OUTSIDE_MODEL else 'red'}]{write_share(share)}[/]"
 
 
 if __name__ == "__main__":

@@ -1,8 +1,11 @@
-"""The same steps in a whole stack: how often they come, and what CPU time each process takes."""
+"""The same steps in a whole stack: how often they come, and what processor time each process takes."""
 
+import asyncio
+import time
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import fmean
 
 import psutil
@@ -15,6 +18,7 @@ Thread = tuple[str, int]
 """The module that a process runs, and the id of one of its threads."""
 
 WORKER = "headway.worker"
+SAMPLING_S = 0.5
 COMPUTE, OTHER_THREADS = "worker: engine and its compute threads", "worker: event loop and sockets"
 
 
@@ -24,7 +28,7 @@ class StackSteps:
 
     Attributes:
         interval_s: between a step's tokens and the next one's at the client, while all sequences decode.
-        cpu_s: of each process while the burst ran; the worker's in two parts.
+        cpu_s: of a step, what each process takes meanwhile; the worker's in two parts.
         output_tokens_per_s: of the whole burst.
     """
 
@@ -34,30 +38,69 @@ class StackSteps:
 
 
 async def burst_through_stack(server: Server, spec: WorkloadSpec) -> StackSteps:
-    """Send the burst to a running stack. Raises ValueError if a request fails or they don't overlap."""
+    """Send the burst to a running stack. Raises ValueError if a request fails or they don't overlap for long."""
     processes = server.processes()
     num_compute = int(openmp_environment(processes)["OMP_NUM_THREADS"])
-    before_s = cpu_by_thread(processes)
-    result = await server.client.run(spec)
-    after_s = cpu_by_thread(processes)
-    burst_s = {thread: seconds - before_s.get(thread, 0.0) for thread, seconds in after_s.items()}
+    samples: list[CpuSample] = []
+    sampler = asyncio.create_task(_sample(processes, samples))
+    try:
+        result = await server.client.run(spec)
+    finally:
+        sampler.cancel()
     faults = [outcome.error for outcome in result.outcomes if outcome.error]
     if faults:
         raise ValueError(f"{len(faults)} requests failed: {faults[0]}")
     num_tokens = sum(outcome.num_tokens for outcome in result.outcomes)
+    interval_s = step_interval_s(result.outcomes)
+    start_s, end_s = decode_span_s(result.outcomes)
+    first, last = span_samples(samples, result.started_s + start_s, result.started_s + end_s)
+    num_steps = (last.at_s - first.at_s) / interval_s
+    spent_s = {thread: (seconds - first.cpu_s.get(thread, 0.0)) / num_steps for thread, seconds in last.cpu_s.items()}
     return StackSteps(
-        interval_s=step_interval_s(result.outcomes),
-        cpu_s=cpu_by_part(burst_s, num_compute=num_compute),
+        interval_s=interval_s,
+        cpu_s=cpu_by_part(spent_s, num_compute=num_compute),
         output_tokens_per_s=num_tokens / result.wall_s,
     )
 
 
-def step_interval_s(outcomes: Sequence[Outcome]) -> float:
-    """Mean time between a sequence's tokens, from when the last one has begun until the first one ends."""
+@dataclass(frozen=True, slots=True)
+class CpuSample:
+    """What threads have taken so far.
+
+    Attributes:
+        at_s: by `time.perf_counter`.
+    """
+
+    at_s: float
+    cpu_s: Mapping[Thread, float]
+
+
+async def _sample(processes: Sequence[psutil.Process], samples: list[CpuSample]) -> None:
+    while True:
+        samples.append(CpuSample(time.perf_counter(), cpu_by_thread(processes)))
+        await asyncio.sleep(SAMPLING_S)
+
+
+def span_samples(samples: Sequence[CpuSample], start_s: float, end_s: float) -> tuple[CpuSample, CpuSample]:
+    """The first and the last one in between; raises ValueError if there are not two."""
+    within = [sample for sample in samples if start_s <= sample.at_s <= end_s]
+    if len(within) < 2:
+        raise ValueError(f"the requests all ran at once for {end_s - start_s:.1f} s only; send more sequences")
+    return within[0], within[-1]
+
+
+def decode_span_s(outcomes: Sequence[Outcome]) -> tuple[float, float]:
+    """From when the last sequence has begun until the first one ends; raises ValueError if there is no such time."""
     start_s = max(outcome.token_times_s[0] for outcome in outcomes)
     end_s = min(outcome.token_times_s[-1] for outcome in outcomes)
     if start_s >= end_s:
         raise ValueError("the requests did not all run at once")
+    return start_s, end_s
+
+
+def step_interval_s(outcomes: Sequence[Outcome]) -> float:
+    """Mean time between a sequence's tokens while all decode."""
+    start_s, end_s = decode_span_s(outcomes)
     return (end_s - start_s) / fmean(_num_tokens_between(outcome, start_s, end_s) for outcome in outcomes)
 
 
@@ -67,11 +110,11 @@ def _num_tokens_between(outcome: Outcome, start_s: float, end_s: float) -> float
 
 
 def cpu_by_thread(processes: Sequence[psutil.Process]) -> dict[Thread, float]:
-    """CPU seconds so far."""
+    """Processor seconds so far, by the scheduler's own clock: the one that tools show counts in hundredths."""
     return {
-        (module_of(process), thread.id): thread.user_time + thread.system_time
-        for process in processes
-        for thread in process.threads()
+        (module, int(task.name)): int((task / "schedstat").read_text().split()[0]) / 1e9
+        for module, process in [(module_of(process), process) for process in processes]
+        for task in Path(f"/proc/{process.pid}/task").iterdir()
     }
 
 

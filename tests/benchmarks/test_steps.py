@@ -1,9 +1,11 @@
 """Where time goes: every part once, nothing twice, and the code as it was before."""
 
 import itertools
+import time
 from dataclasses import replace
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 from rich.console import Console
@@ -12,11 +14,20 @@ from benchmarks import model
 from benchmarks.model import BENCHMARK_SPEC, make_benchmark_model
 from benchmarks.serve.outcome import Outcome
 from benchmarks.serve.workload import Request
-from benchmarks.steps.__main__ import step_table
+from benchmarks.steps.__main__ import cpu_table, step_table
 from benchmarks.steps.engine import time_parts
 from benchmarks.steps.part import Part, instrumented
-from benchmarks.steps.rounds import Round, median_parts_s, median_stack
-from benchmarks.steps.stack import COMPUTE, OTHER_THREADS, StackSteps, cpu_by_part, step_interval_s
+from benchmarks.steps.rounds import ARITHMETIC, ENGINE, Round, median_parts_s, median_stack, processor_parts_s
+from benchmarks.steps.stack import (
+    COMPUTE,
+    OTHER_THREADS,
+    CpuSample,
+    StackSteps,
+    cpu_by_part,
+    cpu_by_thread,
+    span_samples,
+    step_interval_s,
+)
 from benchmarks.steps.stopwatch import Stopwatch
 from headway.engine.engine import Engine
 
@@ -71,6 +82,37 @@ def test_compute_threads_of_the_worker_stand_apart() -> None:
         ("headway.gateway", 4): 1.0,
     }
     assert cpu_by_part(cpu_s, num_compute=2) == {"gateway": 1.0, COMPUTE: 7.0, OTHER_THREADS: 0.5}
+
+
+def test_threads_are_timed_more_finely_than_in_hundredths() -> None:
+    process = psutil.Process()
+    before_s = sum(cpu_by_thread([process]).values())
+    until_s = time.process_time() + 0.003
+    while time.process_time() < until_s:
+        pass
+    spent_s = sum(cpu_by_thread([process]).values()) - before_s
+    assert 0.002 < spent_s < 0.1
+
+
+def test_samples_are_taken_while_all_decode() -> None:
+    samples = [CpuSample(at_s, {}) for at_s in (0.0, 1.0, 2.0, 3.0, 4.0)]
+    first, last = span_samples(samples, 0.5, 3.5)
+    assert (first.at_s, last.at_s) == (1.0, 3.0)
+    with pytest.raises(ValueError, match=r"ran at once for 0\.9 s only"):
+        span_samples(samples, 0.6, 1.5)
+
+
+def test_processor_time_is_told_apart_by_process() -> None:
+    """Of 20 ms in threads that compute, 1 ms is the engine's own; 3 of 23 are outside the model."""
+    parts = {Part.MATMULS: 0.009, Part.SCHEDULER: 0.0004, Part.SAMPLING: 0.0006, Part.PUBLISHING: 0.005}
+    stack = StackSteps(
+        interval_s=0.012, cpu_s={COMPUTE: 0.020, OTHER_THREADS: 0.001, "gateway": 0.002}, output_tokens_per_s=1.0
+    )
+    cpu_s = processor_parts_s(parts, stack)
+    assert cpu_s == pytest.approx({ARITHMETIC: 0.019, ENGINE: 0.001, OTHER_THREADS: 0.001, "gateway": 0.002})
+    console = Console(record=True, width=100)
+    console.print(cpu_table(cpu_s, interval_s=stack.interval_s))
+    assert "17.4 %" in next(line for line in console.export_text().splitlines() if "outside the model" in line)
 
 
 def test_each_round_is_compared_with_itself() -> None:
