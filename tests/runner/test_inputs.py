@@ -18,9 +18,9 @@ def share(
     num_computed: int,
     num_new: int,
     blocks: list[int],
-    sampling: SamplingParams = SamplingParams(),  # noqa: B008 - frozen
+    sampling: SamplingParams | None = None,
 ) -> ScheduledSequence:
-    sequence = Sequence("request", tokens, len(tokens), sampling, arrival_s=0.0)
+    sequence = Sequence("request", tokens, len(tokens), sampling or SamplingParams(), arrival_s=0.0)
     sequence.num_computed_tokens = num_computed
     sequence.block_table = blocks
     return ScheduledSequence(sequence, num_new, samples=num_computed + num_new == len(tokens))

@@ -4,7 +4,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
@@ -43,13 +43,12 @@ class _Thread(threading.local):
     tape: Tape | None = None
 
 
-_thread: Any = _Thread()
+_thread = _Thread()
 
 
 def open_tape() -> Tape | None:
     """That this thread's calls go to; None if they are made."""
-    tape: Tape | None = _thread.tape
-    return tape
+    return _thread.tape
 
 
 @contextmanager

@@ -11,7 +11,7 @@ def token_output(
 ) -> SequenceOutput:
     """Reports the sequence's last tokens; the first ones here bring along what is known of the prompt."""
     is_first = len(sequence.token_ids) == sequence.num_given_tokens + num_new_tokens
-    if reason is None and not is_first:  # almost all outputs: half of a step's time outside the model is spent here
+    if reason is None and not is_first:  # almost all outputs
         return SequenceOutput(sequence.request_id, sample.token_ids, sample.logprobs)
     token_ids = sample.token_ids[:num_new_tokens]
     return SequenceOutput(
