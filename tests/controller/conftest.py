@@ -209,7 +209,7 @@ async def serve(database: Database) -> AsyncIterator[Serve]:
             async def renew(state: str, model: str) -> None:
                 nonlocal member
                 member = replace(member, state=state, models=(model,) if model else ())
-                await Membership(database).renew(member)
+                await Membership(database).enter(member)
 
             await renew("ready", "")
             return renew
@@ -217,7 +217,7 @@ async def serve(database: Database) -> AsyncIterator[Serve]:
         async def keep_lease(member: Callable[[], Member]) -> None:
             while True:
                 await asyncio.sleep(1.0)
-                await Membership(database).renew(member())
+                await Membership(database).enter(member())
 
         yield start
 

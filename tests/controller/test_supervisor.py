@@ -80,7 +80,7 @@ async def register(database: Database, name: str, pid: int) -> None:
     member = Member(
         kind=name, member_id=name, endpoint="127.0.0.1:1", metrics_endpoint="", pid=pid, started_at_s=time.time()
     )
-    await Membership(database).renew(member)
+    await Membership(database).enter(member)
 
 
 async def test_what_is_killed_is_back_within_a_second(

@@ -161,7 +161,7 @@ class World:
 
     async def _renew(self) -> None:
         for each in self.members:
-            await self._membership.renew(each)
+            await self._membership.enter(each)
 
     async def _stop(self) -> None:
         self._keeper.cancel()

@@ -159,12 +159,12 @@ async def serving(worker: ScriptedWorker, database: Database) -> AsyncIterator[N
         models=(worker.model,) if worker.model else (),
     )
     membership = Membership(database)
-    await membership.renew(member)
+    await membership.enter(member)
 
     async def keep() -> None:
         while True:
             await asyncio.sleep(1)
-            await membership.renew(member)
+            await membership.enter(member)
 
     keeping = asyncio.create_task(keep())
     try:

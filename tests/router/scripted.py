@@ -71,7 +71,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         await self._server.start()
         self.endpoint = f"127.0.0.1:{port}"
         self._member = replace(make_member("worker", self.worker_id, endpoint=self.endpoint), rank=self._rank)
-        await self._membership.renew(self._member)
+        await self._membership.enter(self._member)
         self._renewal = asyncio.create_task(self._renew())
 
     def report(self, **changes: Any) -> None:
@@ -104,7 +104,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
         assert self._member is not None
         while True:
             await asyncio.sleep(1.0)
-            await self._membership.renew(self._member)
+            await self._membership.enter(self._member)
 
 
 class ScriptedKvCache(kvcache_pb2_grpc.KvCacheServiceServicer):
@@ -122,7 +122,7 @@ class ScriptedKvCache(kvcache_pb2_grpc.KvCacheServiceServicer):
         kvcache_pb2_grpc.add_KvCacheServiceServicer_to_server(kvcache, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()
-        await Membership(database).renew(make_member("kvcache", "kvcache-0", endpoint=f"127.0.0.1:{port}"))
+        await Membership(database).enter(make_member("kvcache", "kvcache-0", endpoint=f"127.0.0.1:{port}"))
         yield kvcache
         await server.stop(None)
 

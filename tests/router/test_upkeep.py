@@ -42,7 +42,7 @@ async def test_nobody_waits_for_reports_of_ranks_that_do_not_lead(database: Data
 
 async def test_leases_of_a_gateway_that_is_gone_are_dropped(database: Database, routing: StartRouter) -> None:
     membership, gateway = Membership(database), make_member("gateway", "gateway-0")
-    await membership.renew(gateway)
+    await membership.enter(gateway)
     async with ScriptedWorker.running(database, "worker-0"), routing(gateway_grace_s=1.0) as router:
         books, upkeep = router.service.dispatcher.books, router.upkeep
         await router.route("a")
@@ -64,7 +64,7 @@ async def test_leases_of_a_gateways_former_life_are_dropped(database: Database, 
         started_s = time.time()
         await asyncio.sleep(0.01)
         await router.route("b")
-        await Membership(database).renew(make_member("gateway", "gateway-0", started_at_s=started_s))
+        await Membership(database).enter(make_member("gateway", "gateway-0", started_at_s=started_s))
         await asyncio.sleep(0.6)
         router.upkeep.end_lost_leases(time.monotonic())
         books = router.service.dispatcher.books

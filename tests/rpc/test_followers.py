@@ -60,7 +60,7 @@ async def following(database: Database) -> AsyncIterator[tuple[Follower, "asynci
 async def test_members_are_followed_when_they_come_and_lost_when_stream_and_lease_are_gone(database: Database) -> None:
     membership, member = Membership(database), make_member("worker-0")
     async with following(database) as (follower, _):
-        await membership.renew(member)
+        await membership.enter(member)
         await asyncio.sleep(0.6)
         assert follower.followed == ["worker-0@host:1"]
         await membership.withdraw(member)
@@ -72,7 +72,7 @@ async def test_members_are_followed_when_they_come_and_lost_when_stream_and_leas
 
 
 async def test_a_broken_stream_is_followed_again_while_the_lease_holds(database: Database) -> None:
-    await Membership(database).renew(make_member("worker-0"))
+    await Membership(database).enter(make_member("worker-0"))
     async with following(database) as (follower, _):
         follower.cut.set()
         await asyncio.sleep(0.3)
@@ -82,16 +82,16 @@ async def test_a_broken_stream_is_followed_again_while_the_lease_holds(database:
 
 async def test_a_member_at_a_new_endpoint_replaces_the_old_one(database: Database) -> None:
     membership = Membership(database)
-    await membership.renew(make_member("worker-0"))
+    await membership.enter(make_member("worker-0"))
     async with following(database) as (follower, _):
-        await membership.renew(make_member("worker-0", endpoint="host:2"))
+        await membership.enter(make_member("worker-0", endpoint="host:2"))
         await asyncio.sleep(0.6)
         assert follower.lost == ["worker-0@host:1"]
         assert follower.followed == ["worker-0@host:1", "worker-0@host:2"]
 
 
 async def test_a_bug_in_following_is_not_hidden(database: Database) -> None:
-    await Membership(database).renew(make_member("worker-0"))
+    await Membership(database).enter(make_member("worker-0"))
     async with following(database) as (follower, task):
         follower.crash = ValueError("bug")
         follower.cut.set()
@@ -104,7 +104,7 @@ async def test_streams_outlive_a_restart_of_redis_in_which_all_leases_lapsed(tmp
     server.start()
     database = Database.connect(server.url, namespace="test")
     membership, member = Membership(database), make_member("worker-0")
-    await membership.renew(member)
+    await membership.enter(member)
     try:
         async with following(database) as (follower, _):
             server.stop()
@@ -112,7 +112,7 @@ async def test_streams_outlive_a_restart_of_redis_in_which_all_leases_lapsed(tmp
             server.start()
             await membership.withdraw(member)  # as if the outage had been longer than the lease
             await asyncio.sleep(0.8)
-            await membership.renew(member)
+            await membership.enter(member)
             await asyncio.sleep(0.6)
             assert follower.followed == ["worker-0@host:1"]
             assert follower.lost == []
@@ -124,10 +124,10 @@ async def test_streams_outlive_a_restart_of_redis_in_which_all_leases_lapsed(tmp
 async def test_a_member_that_is_accepted_no_more_is_lost_at_once(database: Database) -> None:
     membership, member = Membership(database), make_member("worker-1")
     async with following(database) as (follower, _):
-        await membership.renew(member)
+        await membership.enter(member)
         await asyncio.sleep(0.6)
         assert follower.followed == ["worker-1@host:1"]
-        await membership.renew(replace(member, rank=1))
+        await membership.enter(replace(member, rank=1))
         await asyncio.sleep(0.6)
         assert follower.lost == ["worker-1@host:1"]
         await asyncio.sleep(0.6)

@@ -48,7 +48,7 @@ async def running(database: Database, router: Router) -> AsyncIterator[grpc.aio.
     member = Member(
         kind="router", member_id="router", endpoint=endpoint, metrics_endpoint="", pid=1, started_at_s=time.time()
     )
-    await Membership(database).renew(member)
+    await Membership(database).enter(member)
     yield server
     await server.stop(None)
 

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 
 from headway.controller.launchers.launcher import Launcher
 from headway.controller.process import Handle, ProcessRecord, ProcessSpec
@@ -52,6 +52,7 @@ class Supervisor:
         self._hangs_after_s = hangs_after_s
         self._stopped = False
         self._looking = asyncio.Lock()
+        self._num_ready: dict[str, int] = {}  # by kind
 
     async def start(self) -> list[str]:
         """Adopts what runs as it should, ends what should not run, launches the rest; returns the adopted names."""
@@ -75,8 +76,10 @@ class Supervisor:
         """Restarts what dies or hangs, until `stop`; `on_death` hears of its name and pid."""
         while not self._stopped:
             async with self._looking:
-                await asyncio.gather(*(self._check(process, on_death) for process in self.processes.values()))
-            self._count_ready()
+                leases = {(member.member_id, member.pid) for member in self._peers.everyone}
+                troubled = [each for each in self.processes.values() if not await self._is_well(each, leases)]
+                await asyncio.gather(*(self._check(process, on_death) for process in troubled))
+            self._count_ready(leases)
             await asyncio.sleep(_LOOK_EVERY_S)
 
     def end_run(self, name: str, *, pid: int) -> None:
@@ -107,6 +110,16 @@ class Supervisor:
         others = [process for process in self.processes.values() if process.spec.kind != "worker"]
         for group in (workers, others):
             await asyncio.gather(*(self._end(process.record) for process in group if process.handle is not None))
+
+    async def _is_well(self, process: Supervised, leases: Container[tuple[str, int]]) -> bool:
+        """Whether it runs, has its lease and has had it before: nothing needs to be done then."""
+        handle = process.handle
+        if handle is None or process.restart_at_s is not None or process.must_end or not process.has_been_ready:
+            return False
+        if (process.spec.name, handle.pid) not in leases or not await self._launcher.is_alive(handle):
+            return False
+        process.note_lease(now_s=time.monotonic())
+        return True
 
     async def _check(self, process: Supervised, on_death: Callable[[str, int], None]) -> None:
         if process.restart_at_s is not None:
@@ -180,7 +193,12 @@ class Supervisor:
         except HeadwayError as error:
             log.warning("the record of %s is not deleted: %s", record.name, error)
 
-    def _count_ready(self) -> None:
-        for kind in {process.spec.kind for process in self.processes.values()}:
-            names = [name for name, process in self.processes.items() if process.spec.kind == kind]
-            PROCESSES_READY.labels(kind).set(sum(self.member_of(name) is not None for name in names))
+    def _count_ready(self, leases: Container[tuple[str, int]]) -> None:
+        num_ready = dict.fromkeys((process.spec.kind for process in self.processes.values()), 0)
+        for name, process in self.processes.items():
+            if process.handle is not None and (name, process.handle.pid) in leases:
+                num_ready[process.spec.kind] += 1
+        if num_ready != self._num_ready:
+            self._num_ready = num_ready
+            for kind, count in num_ready.items():
+                PROCESSES_READY.labels(kind).set(count)

@@ -29,7 +29,7 @@ class RouterConfig(ProcessConfig):
     """How long a stream whose worker died waits for another."""
     prefix_timeout_s: float = Field(default=0.02, gt=0)
     """How long the KV-cache service may take to say who holds a prefix."""
-    load_interval_ms: int = Field(default=50, ge=1)
+    load_interval_ms: int = Field(default=100, ge=1)
     """How often workers report their load."""
     max_lease_s: float = Field(default=3600.0, gt=0)
     """A lease that was not released by then is taken for lost."""

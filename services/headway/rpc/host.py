@@ -87,7 +87,7 @@ class Host:
     async def update_member(self, **changes: Any) -> None:
         """Changes fields of the lease and writes it at once."""
         self.member = replace(self.member, **changes)
-        await self._renew()
+        await self._hold_lease(self._membership.enter)
 
     async def serve(self, *, on_stop: Callable[[], Awaitable[None]] | None = None) -> None:
         """Serves until SIGTERM or SIGINT; then `on_stop`, and running calls get half a second."""
@@ -129,13 +129,13 @@ class Host:
     async def _keep_lease(self) -> None:
         while not self.stopping.is_set():
             await asyncio.sleep(RENEW_EVERY_S)
-            await self._renew()
+            await self._hold_lease(self._membership.renew)
 
-    async def _renew(self) -> None:
+    async def _hold_lease(self, write: Callable[[Member], Awaitable[None]]) -> None:
         if not self.member.endpoint:
             return
         try:
-            await self._membership.renew(self.member)
+            await write(self.member)
         except HeadwayError as error:
             log.warning("lease not renewed: %s", error)
 

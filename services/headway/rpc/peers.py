@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 S = TypeVar("S")
 R = TypeVar("R")
 
-_REFRESH_EVERY_S = 0.5
+_REFRESH_EVERY_S = 1.0
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
     ("grpc.max_send_message_length", 64 * 1024 * 1024),
@@ -35,7 +35,9 @@ CHANNEL_OPTIONS = (
 
 
 class Peers:
-    """Members of the stack by kind, refreshed twice a second, with one channel per endpoint.
+    """Members of the stack by kind, with one channel per endpoint.
+
+    They are looked up when one announces something, and once a second: some go without a word.
 
     Use as `async with Peers(membership, token=...).watching() as peers`.
     """
@@ -144,6 +146,10 @@ class Peers:
             self._changed.notify_all()
 
     async def _watch(self) -> None:
-        while True:
-            await asyncio.sleep(_REFRESH_EVERY_S)
-            await self.refresh()
+        async with self._membership.announcements() as announcements:
+            while True:
+                try:
+                    await announcements.wait(timeout_s=_REFRESH_EVERY_S)
+                except HeadwayError:  # the refresh says so
+                    await asyncio.sleep(_REFRESH_EVERY_S)
+                await self.refresh()

@@ -1,14 +1,36 @@
-"""Who is alive: each process holds a lease in Redis and renews it."""
+"""Who is alive: each process holds a lease in Redis and renews it. It tells the others when it comes, changes or goes."""
 
+import asyncio
 import json
+from collections.abc import AsyncIterator, Awaitable
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import cast
+
+from redis.asyncio.client import PubSub
 
 from headway.core.codec import from_document, to_document
 from headway.store.redis import Database, redis_faults
-from headway.store.schema import MEMBER
+from headway.store.schema import MEMBER, MEMBERS_CHANGED
 
 RENEW_EVERY_S = 1.0
+
+# What comes within this time of a first announcement is one with it: a stack's processes start together.
+_GATHER_S = 0.02
+
+# In one command, which is most of what a look costs: each process looks once a second.
+_READ_ALL = """
+local texts, cursor = {}, '0'
+repeat
+  local found = redis.call('SCAN', cursor, 'MATCH', ARGV[1], 'COUNT', 1000)
+  cursor = found[1]
+  for _, key in ipairs(found[2]) do
+    texts[#texts + 1] = redis.call('GET', key)
+  end
+until cursor == '0'
+return texts
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,11 +63,37 @@ class Member:
         return self.rank == 0
 
 
+class Announcements:
+    """Of members that came, changed or left. One that has died or was cut off from Redis announces nothing."""
+
+    def __init__(self, channel: PubSub, name: str) -> None:
+        self._channel = channel
+        self._name = name
+
+    async def wait(self, *, timeout_s: float) -> None:
+        """Returns after the next announcement, or after `timeout_s`; what was announced meanwhile counts as heard.
+
+        UnavailableError where Redis is away.
+        """
+        with redis_faults():
+            if not self._channel.subscribed:
+                await self._channel.subscribe(self._name)
+            if await self._channel.get_message(timeout=timeout_s) is not None:
+                await asyncio.sleep(_GATHER_S)
+                while await self._channel.get_message() is not None:
+                    pass
+
+
 class Membership:
     """Leases of all processes of a stack."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
+
+    async def enter(self, member: Member) -> None:
+        """Writes the lease of a member that is new, or has changed, and announces it."""
+        await self.renew(member)
+        await self._announce()
 
     async def renew(self, member: Member) -> None:
         """Writes the lease; it lapses `MEMBER.ttl_s` after the last call."""
@@ -55,22 +103,33 @@ class Membership:
             await self._database.redis.set(key, json.dumps(to_document(member)), px=int(MEMBER.ttl_s * 1000))
 
     async def withdraw(self, member: Member) -> None:
+        """Ends the lease, and announces it."""
         key = MEMBER.key(self._database.namespace, member.kind, member.member_id)
         with redis_faults():
             await self._database.redis.delete(key)
+        await self._announce()
 
     async def members(self, kind: str = "*") -> list[Member]:
         """Live members of a kind (all kinds by default), the newest first."""
-        redis = self._database.redis
         pattern = MEMBER.key(self._database.namespace, kind, "*")
         with redis_faults():
-            keys = [key async for key in redis.scan_iter(match=pattern, count=1000)]
-            texts = await redis.mget(keys) if keys else []
-        found = [_read(text) for text in texts if text is not None]
+            texts = await cast("Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern))
+        # One that has lapsed since it was found is none.
+        found = {_read(text) for text in texts if text}
         return sorted(found, key=lambda member: (-member.started_at_s, member.member_id))
+
+    @asynccontextmanager
+    async def announcements(self) -> AsyncIterator[Announcements]:
+        """Those that are made from the first `Announcements.wait` on."""
+        async with self._database.redis.pubsub(ignore_subscribe_messages=True) as channel:
+            yield Announcements(channel, MEMBERS_CHANGED.key(self._database.namespace))
+
+    async def _announce(self) -> None:
+        with redis_faults():
+            await self._database.redis.publish(MEMBERS_CHANGED.key(self._database.namespace), "")
 
 
 @lru_cache(maxsize=1024)
 def _read(text: str) -> Member:
-    """Every process reads all leases twice a second, and they hardly ever change."""
+    """Every process reads all leases again and again, and they hardly ever change."""
     return from_document(Member, json.loads(text))

@@ -21,6 +21,9 @@ class KeyFamily:
 
 
 MEMBER = KeyFamily("member:{}:{}", "string (JSON)", 3.0, "each process", "lease of a live process, by kind and id")
+MEMBERS_CHANGED = KeyFamily(
+    "members-changed", "channel", None, "each process", "announces that a process came, changed or left"
+)
 DEPLOYMENT = KeyFamily(
     "deployment", "string (JSON)", None, "headway up, controller", "models and workers that the user wants"
 )
@@ -75,6 +78,7 @@ TRAFFIC_COUNTS = KeyFamily("traffic-counts", "hash", None, "router", "requests t
 
 FAMILIES = (
     MEMBER,
+    MEMBERS_CHANGED,
     DEPLOYMENT,
     PLAN,
     PLAN_CURRENT,
