@@ -199,3 +199,12 @@ class SequenceOutput:
     num_cached_tokens: int = 0
     error: str = ""
     hypotheses: tuple[Hypothesis, ...] = ()
+
+    @property
+    def is_plain(self) -> bool:
+        """Whether it is a token and nothing else; nearly all are."""
+        return (
+            len(self.token_ids) == 1
+            and self.finish_reason is None
+            and not (self.logprobs or self.prompt_logprobs or self.num_cached_tokens)
+        )

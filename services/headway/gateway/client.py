@@ -68,7 +68,7 @@ class WorkerClient:
             stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
             try:
                 async for message in stub.GenerateTokens(_actions_to_pb(actions), metadata=self._peers.metadata):
-                    yield [_output_from_pb(output) for output in message.outputs]
+                    yield _step_from_pb(message)
             except grpc.aio.AioRpcError as error:
                 raise error_from_rpc(error) from None
 
@@ -106,10 +106,16 @@ async def _actions_to_pb(
                 group.decode_target.CopyFrom(to_pb(action.decode_target, worker_pb2.MoveTarget))
             if action.source is not None:
                 group.prefix_source.CopyFrom(to_pb(action.source, worker_pb2.PrefixSource))
-            yield worker_pb2.GenerateTokensRequest(submit_group=group)
+            yield worker_pb2.GenerateTokensRequest(submit_group=group, takes_plain_tokens=True)
         else:
             cancel = worker_pb2.CancelSequence(request_id=action.sequence_id)
             yield worker_pb2.GenerateTokensRequest(cancel=cancel)
+
+
+def _step_from_pb(message: worker_pb2.GenerateTokensResponse) -> list[SequenceOutput | Failure]:
+    plain = zip(message.plain_request_ids, message.plain_token_ids, strict=True)
+    step: list[SequenceOutput | Failure] = [SequenceOutput(request_id, (token_id,)) for request_id, token_id in plain]
+    return step + [_output_from_pb(output) for output in message.outputs]
 
 
 def _output_from_pb(message: worker_pb2.SequenceOutput) -> SequenceOutput | Failure:

@@ -20,7 +20,7 @@ from headway.core.program import Program
 from headway.core.request import SequenceOutput
 from headway.engine.config import PreemptionMode
 from headway.engine.events import BlockStored
-from headway.rpc.convert import add_output, from_pb, group_from_pb, to_pb
+from headway.rpc.convert import from_pb, group_from_pb, output_to_pb, to_pb
 from headway.rpc.convert.infer import infer_from_pb
 from headway.rpc.convert.load import loads_to_pb
 from headway.rpc.status import error_to_pb
@@ -103,9 +103,10 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         first = await anext(requests, None)  # refused while it is written, the caller would not hear why
         session = self._service.open_session()
         reader = asyncio.create_task(self._read(first, requests, session))
+        takes_plain = first is not None and first.takes_plain_tokens
         try:
             async for outputs in session.steps():
-                yield _step_to_pb(outputs)
+                yield _step_to_pb(outputs, takes_plain=takes_plain)
         finally:
             reader.cancel()
             self._service.close_session(session)
@@ -308,18 +309,25 @@ def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
     )
 
 
-def _step_to_pb(outputs: list[SequenceOutput | Refusal]) -> worker_pb2.GenerateTokensResponse:
+def _step_to_pb(
+    outputs: list[SequenceOutput | Refusal], *, takes_plain: bool
+) -> worker_pb2.GenerateTokensResponse:
     step = worker_pb2.GenerateTokensResponse()
+    plain = []
     for output in outputs:
-        if isinstance(output, SequenceOutput):
-            add_output(step, output)
-        else:
+        if isinstance(output, Refusal):
             step.outputs.add(
                 request_id=output.request_id,
                 finish_reason=common_pb2.FINISH_REASON_ERROR,
                 error=error_to_pb(output.error),
                 moved_to_worker_id=output.moved_to,
             )
+        elif takes_plain and output.is_plain:
+            plain.append(output)
+        else:
+            step.outputs.append(output_to_pb(output))
+    step.plain_request_ids.extend([output.request_id for output in plain])
+    step.plain_token_ids.extend([output.token_ids[0] for output in plain])
     return step
 
 

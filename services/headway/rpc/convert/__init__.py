@@ -3,7 +3,6 @@
 from headway.rpc.convert.document import from_pb, to_pb
 from headway.rpc.convert.sampling import guide_from_pb, guide_to_pb, sampling_from_pb, sampling_to_pb
 from headway.rpc.convert.token import (
-    add_output,
     finish_reason_from_pb,
     finish_reason_to_pb,
     group_from_pb,
@@ -11,12 +10,12 @@ from headway.rpc.convert.token import (
     logprobs_from_pb,
     logprobs_to_pb,
     output_from_pb,
+    output_to_pb,
     request_from_pb,
     request_to_pb,
 )
 
 __all__ = [
-    "add_output",
     "finish_reason_from_pb",
     "finish_reason_to_pb",
     "from_pb",
@@ -27,6 +26,7 @@ __all__ = [
     "logprobs_from_pb",
     "logprobs_to_pb",
     "output_from_pb",
+    "output_to_pb",
     "request_from_pb",
     "request_to_pb",
     "sampling_from_pb",

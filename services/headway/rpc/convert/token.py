@@ -25,10 +25,6 @@ _FINISH_TO_PB = {
 }
 _FINISH_FROM_PB = {value: key for key, value in _FINISH_TO_PB.items()}
 
-# Nearly all outputs have an id and tokens and nothing else; to look at each of the other fields would take four times
-# as long.
-_NUM_PLAIN_FIELDS = 2
-
 
 def finish_reason_to_pb(reason: FinishReason | None) -> common_pb2.FinishReason.ValueType:
     return _FINISH_TO_PB[reason]
@@ -87,8 +83,8 @@ def logprobs_from_pb(message: common_pb2.TokenLogprobs) -> TokenLogprobs:
     return TokenLogprobs(message.token_id, message.logprob, message.rank, top)
 
 
-def add_output(step: worker_pb2.GenerateTokensResponse, output: SequenceOutput) -> None:
-    message = step.outputs.add(request_id=output.request_id, token_ids=output.token_ids)
+def output_to_pb(output: SequenceOutput) -> worker_pb2.SequenceOutput:
+    message = worker_pb2.SequenceOutput(request_id=output.request_id, token_ids=output.token_ids)
     if output.finish_reason is not None:
         message.finish_reason = _FINISH_TO_PB[output.finish_reason]
     if output.stop_token_id is not None:
@@ -108,11 +104,10 @@ def add_output(step: worker_pb2.GenerateTokensResponse, output: SequenceOutput) 
     if output.error:
         message.error.code = ErrorCode.INTERNAL
         message.error.message = output.error
+    return message
 
 
 def output_from_pb(message: worker_pb2.SequenceOutput) -> SequenceOutput:
-    if len(message.ListFields()) == _NUM_PLAIN_FIELDS and message.token_ids:
-        return SequenceOutput(message.request_id, tuple(message.token_ids))
     return SequenceOutput(
         request_id=message.request_id,
         token_ids=tuple(message.token_ids),
