@@ -48,9 +48,9 @@ class Head:
     def best(self, hidden: Tensor) -> Tensor | None:
         """hidden [S, width] -> int64 [S], the token of the largest logit, at the first rank; None elsewhere."""
         values, places = self.linear.largest(hidden)
-        token_ids = places + self._rows.span.start
         if self._axis.size == 1:
-            return token_ids
+            return places
+        token_ids = places + self._rows.span.start
         # float64 holds both exactly.
         gathered = self._axis.gather(torch.stack((values.double(), token_ids.double()), dim=1), site="best")
         if gathered is None:

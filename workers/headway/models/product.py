@@ -84,8 +84,8 @@ class KernelProduct:
         if self._sketch is None:
             return _largest(self(x, None))
         values, places = kernels.find_largest(x, self._packed, self._sketch)
-        undecided = (places < 0).nonzero()[:, 0]
-        if len(undecided):
+        undecided = [row for row, place in enumerate(places.tolist()) if place < 0]
+        if undecided:
             values[undecided], places[undecided] = _largest(self(x[undecided], None))
         self._count(len(x), len(undecided))
         return values, places

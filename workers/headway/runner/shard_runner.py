@@ -219,9 +219,9 @@ class ShardRunner:
                 )
             )
 
-    @torch.inference_mode()
     def logits(self) -> Iterator[Tensor | None]:
         """The logits that are asked for of the oldest step that has computed and not given them; nothing if none has.
+        To be taken in inference mode.
 
         Every rank has to take all that it yields, since all ranks of all stages compute each together: first the best
         tokens behind the rows that want no more, if there are any, int64 [n]; then the logits behind the sampled rows,
@@ -233,7 +233,10 @@ class ShardRunner:
         wanted = self._wanted.popleft()
         hidden = self._show(wanted.hidden, num_rows=sum(wanted.num_own))
         share, is_best = wanted.share, wanted.is_best_first
-        for rows, own_hidden in zip(wanted.rows, torch.split(hidden, wanted.num_own), strict=True):
+        start = 0
+        for rows, num_own in zip(wanted.rows, wanted.num_own, strict=True):
+            own_hidden = hidden[start : start + num_own]
+            start += num_own
             if is_best:
                 yield share.collect(self._model.best_tokens(own_hidden), rows, site="best")
             else:

@@ -4,6 +4,8 @@ from collections import deque
 from collections.abc import Callable, MutableMapping
 from typing import TypeAlias
 
+import torch
+
 from headway.runner.encoder_shard import EncoderShard
 from headway.runner.parallel.listener import Listener
 from headway.runner.parallel.parcels import Parcels
@@ -83,6 +85,7 @@ def _compute(message: StepMessage, shard: Shard, wanted: deque[ShardRunner]) -> 
         _give_logits(shard)
 
 
+@torch.inference_mode()
 def _give_logits(shard: ShardRunner) -> None:
     for _ in shard.logits():
         pass  # the leader has them
