@@ -8,17 +8,17 @@ from headway.kernels import find_largest, pack_linear, quantize, sketch_linear
 from headway.kernels.cpu import CpuKernels
 from headway.kernels.library import supported_isas
 
-SKETCHING_ISA = "avx512_bf16"
+SKETCHING_ISAS = ("amx", "avx512_bf16")
 DTYPES = (torch.float32, torch.bfloat16)
 SHAPES = [(1, 1), (63, 3), (64, 16), (65, 41), (700, 130), (5000, 512)]
 
 
-@pytest.fixture(scope="module")
-def sketching(built: None) -> CpuKernels:
-    """The variant that multiplies bytes."""
-    if SKETCHING_ISA not in supported_isas():
-        pytest.skip(f"this processor does not run {SKETCHING_ISA}, and has no sketches")
-    return CpuKernels(SKETCHING_ISA)
+@pytest.fixture(scope="module", params=SKETCHING_ISAS)
+def sketching(built: None, request: pytest.FixtureRequest) -> CpuKernels:
+    """A variant that multiplies bytes."""
+    if request.param not in supported_isas():
+        pytest.skip(f"this processor does not run {request.param}")
+    return CpuKernels(request.param)
 
 
 def search(
@@ -107,7 +107,7 @@ def test_the_number_of_threads_changes_nothing(sketching: CpuKernels) -> None:
 
 
 def test_other_variants_have_no_sketches(kernels: CpuKernels) -> None:
-    assert (kernels.sketch_linear(torch.ones(1, 1), scales=None) is None) == (kernels.isa != SKETCHING_ISA)
+    assert (kernels.sketch_linear(torch.ones(1, 1), scales=None) is None) == (kernels.isa not in SKETCHING_ISAS)
 
 
 def test_rows_too_long_for_32_bits_have_no_sketch(kernels: CpuKernels) -> None:

@@ -22,8 +22,10 @@ COMMON_FLAGS = (
     "-Wextra",
 )
 _AVX512_FLAGS = ("-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512dq", "-mfma", "-mprefer-vector-width=512")
+_AVX512_BF16_FLAGS = (*_AVX512_FLAGS, "-mavx512bf16", "-mavx512vnni")
 _X86_FLAGS = {
-    "avx512_bf16": (*_AVX512_FLAGS, "-mavx512bf16", "-mavx512vnni"),
+    "amx": (*_AVX512_BF16_FLAGS, "-mamx-tile", "-mamx-bf16", "-mamx-int8"),
+    "avx512_bf16": _AVX512_BF16_FLAGS,
     "avx512": _AVX512_FLAGS,
     "avx2": ("-mavx2", "-mfma"),
 }

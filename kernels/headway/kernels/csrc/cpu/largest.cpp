@@ -165,6 +165,51 @@ inline void note_candidates(const PanelBounds& bounds, int64_t column, int64_t n
   search.lock.clear(std::memory_order_release);
 }
 
+// What the products of a row's codes with a panel's tell of its outputs.
+template <class T>
+inline void weigh(const LargestProblem& p, const PanelBounds& bounds, int64_t panel, RowSearch& search,
+                  const __m512i (&sums)[kPanelVecs]) {
+  const float least = search.least.load(std::memory_order_relaxed);
+  Vec uppers[kPanelVecs];
+  IntVec may_win{};
+#pragma GCC unroll 8
+  for (int c = 0; c < kPanelVecs; ++c) {
+    const Vec product = reinterpret_cast<Vec>(_mm512_cvtepi32_ps(sums[c]));
+    const Vec scale = load(bounds.scale + c * kLanes) * search.scale;
+    const Vec slack = load(bounds.reach + c * kLanes) * search.rest + load(bounds.rest + c * kLanes) * search.norm;
+    uppers[c] = product * scale + slack;
+    may_win |= uppers[c] >= least;
+  }
+  const int64_t column = panel * kPanel;
+  if (_mm512_test_epi32_mask(reinterpret_cast<__m512i>(may_win), reinterpret_cast<__m512i>(may_win)))
+    note_candidates<T>(bounds, column, std::min(kPanel, p.out_features - column), search, uppers);
+}
+
+#if defined(__AMX_TILE__)
+
+constexpr int64_t kSearchRows = kUnitRows;
+
+template <class T>
+inline void search_rows(int64_t num_rows, const LargestProblem& p, RowSearch* searches, const uint8_t* x,
+                        int64_t x_stride, int64_t panel, Ahead& ahead) {
+  const int8_t* codes = static_cast<const int8_t*>(p.sketch) + panel * sketch_panel_bytes(p.in_features);
+  const PanelBounds& bounds = bounds_of(const_cast<void*>(p.sketch), panel, p.in_features);
+  alignas(64) int32_t products[kUnitRows * kPanel];
+  MatrixUnit().multiply<ByteProducts>(x, x_stride, x_stride, codes, count_quads(p.in_features), num_rows, ahead,
+                                      products);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    __m512i sums[kPanelVecs];
+    for (int c = 0; c < kPanelVecs; ++c)
+      sums[c] = _mm512_add_epi32(_mm512_loadu_si512(bounds.start + c * kLanes),
+                                 _mm512_load_si512(products + r * kPanel + c * kLanes));
+    weigh<T>(p, bounds, panel, searches[r], sums);
+  }
+}
+
+#else
+
+constexpr int64_t kSearchRows = kTileRows;
+
 template <class T, int kRows>
 inline void search_tile(const LargestProblem& p, RowSearch* searches, const uint8_t* x, int64_t x_stride, int64_t panel,
                         Ahead& ahead) {
@@ -192,23 +237,7 @@ inline void search_tile(const LargestProblem& p, RowSearch* searches, const uint
     }
   }
   ahead = lines;
-  const int64_t column = panel * kPanel;
-  for (int r = 0; r < kRows; ++r) {
-    RowSearch& search = searches[r];
-    const float least = search.least.load(std::memory_order_relaxed);
-    Vec uppers[kPanelVecs];
-    IntVec may_win{};
-#pragma GCC unroll 8
-    for (int c = 0; c < kPanelVecs; ++c) {
-      const Vec product = reinterpret_cast<Vec>(_mm512_cvtepi32_ps(sums[r][c]));
-      const Vec scale = load(bounds.scale + c * kLanes) * search.scale;
-      const Vec slack = load(bounds.reach + c * kLanes) * search.rest + load(bounds.rest + c * kLanes) * search.norm;
-      uppers[c] = product * scale + slack;
-      may_win |= uppers[c] >= least;
-    }
-    if (_mm512_test_epi32_mask(reinterpret_cast<__m512i>(may_win), reinterpret_cast<__m512i>(may_win)))
-      note_candidates<T>(bounds, column, std::min(kPanel, p.out_features - column), search, uppers);
-  }
+  for (int r = 0; r < kRows; ++r) weigh<T>(p, bounds, panel, searches[r], sums[r]);
 }
 
 template <class T, int kRows = kTileRows>
@@ -219,16 +248,22 @@ inline void search_rows(int64_t num_rows, const LargestProblem& p, RowSearch* se
   search_tile<T, kRows>(p, searches, x, x_stride, panel, ahead);
 }
 
+#endif
+
 // An output, as headway_linear gives it.
 template <class T, class Weight>
 inline float output(const LargestProblem& p, int64_t row, int64_t column) {
-  const int64_t lane = column % kLanes, register_start = column % kPanel - lane;
+  const T* x = static_cast<const T*>(p.x) + row * p.x_stride;
   const Weight* panel = static_cast<const Weight*>(p.panels) + column / kPanel * panel_size<Weight>(p.in_features);
+  const int64_t place = column % kPanel, lane = column % kLanes;
   Ahead nothing;
   float value = 0;
-  multiply_tile<1, 1>(static_cast<const T*>(p.x) + row * p.x_stride, p.x_stride,
-                      panel + register_start * kInterleaved<Weight>, p.in_features, nothing,
-                      [&](int, const Vec(&sums)[1]) { value = sums[0][lane]; });
+  if constexpr (kOnMatrixUnit<T, Weight>)
+    multiply_panel_rows(1, x, p.x_stride, panel, p.in_features, nothing,
+                        [&](int64_t, const Vec(&sums)[kPanelVecs]) { value = sums[place / kLanes][lane]; });
+  else
+    multiply_tile<1, 1>(x, p.x_stride, panel + (place - lane) * kInterleaved<Weight>, p.in_features, nothing,
+                        [&](int, const Vec(&sums)[1]) { value = sums[0][lane]; });
   return as_stored<T>(p.scales ? value * p.scales[column] : value);
 }
 
@@ -263,12 +298,12 @@ inline void find_largest(const LargestProblem& p) {
     round_x<T>(p, row, searches[row], codes.get() + row * x_stride);
   });
   const int64_t num_quads = count_quads(p.in_features);  // what a product of bytes takes is a quarter
-  for_each_panel(p.num_rows, num_panels, num_quads, p.num_threads,
+  for_each_panel<kSearchRows>(p.num_rows, num_panels, num_quads, p.num_threads,
                  [&](int64_t panel, int64_t first_row, int64_t last_row, int64_t following) {
                    Ahead ahead;
                    if (following < num_panels)
                      ahead = Ahead::of(static_cast<const char*>(p.sketch) + following * panel_bytes, panel_bytes);
-                   for_each_tile(first_row, last_row, [&](int64_t top, int64_t end) {
+                   for_each_tile<kSearchRows>(first_row, last_row, [&](int64_t top, int64_t end) {
                      search_rows<T>(end - top, p, &searches[top], codes.get() + top * x_stride, x_stride, panel, ahead);
                    });
                  });

@@ -96,9 +96,10 @@ inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_
   Ahead ahead;
   if (following < count_panels(p.out_features, p.is_gated)) ahead = Ahead::of(weights + (following - panel) * size, size);
   const int64_t column = panel * panel_columns(p.is_gated);
-  for_each_tile(first_row, last_row, [&](int64_t top, int64_t end) {
-    multiply_rows(end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, weights, p.in_features, ahead,
-                  [&](int64_t r, const Vec(&sums)[kPanelVecs]) { finish_row<T>(p, top + r, column, sums); });
+  for_each_tile<kRowsAtOnce<T, Weight>>(first_row, last_row, [&](int64_t top, int64_t end) {
+    multiply_panel_rows(end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, weights, p.in_features,
+                        ahead,
+                        [&](int64_t r, const Vec(&sums)[kPanelVecs]) { finish_row<T>(p, top + r, column, sums); });
   });
 }
 
@@ -143,13 +144,18 @@ HEADWAY_API int headway_linear(const headway::LinearProblem* problem) {
   const int64_t num_panels = count_panels(p.out_features, p.is_gated);
   with_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
-    for_each_panel(p.num_rows, num_panels, p.in_features, p.num_threads,
-                   [&](int64_t panel, int64_t first_row, int64_t last_row, int64_t following) {
-                     if (p.scales)
-                       multiply_panel<T, int8_t>(p, panel, first_row, last_row, following);
-                     else
-                       multiply_panel<T, T>(p, panel, first_row, last_row, following);
-                   });
+    const auto multiply = [&](auto weight) {
+      using Weight = decltype(weight);
+      for_each_panel<kRowsAtOnce<T, Weight>>(
+          p.num_rows, num_panels, p.in_features, p.num_threads,
+          [&](int64_t panel, int64_t first_row, int64_t last_row, int64_t following) {
+            multiply_panel<T, Weight>(p, panel, first_row, last_row, following);
+          });
+    };
+    if (p.scales)
+      multiply(int8_t{});
+    else
+      multiply(T{});
   });
   return 0;
 }

@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "abi.h"
-#include "linear_tile.h"
+#include "matrix_unit.h"
 #include "team.h"
 
 namespace headway {
@@ -29,14 +29,14 @@ constexpr int64_t kParallelProducts = 1 << 17;
 
 // Threads take tasks as they get free, so that one which the system holds up does not hold up the others: there are
 // several for each. A task's rows, and the panels that it shares with the next tasks, stay in a core's own cache.
-constexpr int64_t kTasksPerThread = 8, kTaskRows = 12 * kTileRows, kTaskFloats = 1 << 17;
+constexpr int64_t kTasksPerThread = 8, kTaskRows = 96, kTaskFloats = 1 << 17;
 
 // body(panel, first_row, last_row, following) until every row has met every panel. `following`: the panel that the thread
-// will probably take next, or one that does not exist.
-template <class Body>
+// will probably take next, or one that does not exist. Rows are cut where tiles of kRows end.
+template <int64_t kRows, class Body>
 inline void for_each_panel(int64_t num_rows, int64_t num_panels, int64_t in_features, int64_t num_threads,
                            const Body& body) {
-  const int64_t num_blocks = (num_rows + kTaskRows - 1) / kTaskRows;
+  const int64_t num_tiles = (num_rows + kRows - 1) / kRows, num_blocks = (num_rows + kTaskRows - 1) / kTaskRows;
   const int64_t even_share = num_panels * num_blocks / (num_threads * kTasksPerThread);
   const int64_t most_panels = std::max<int64_t>(1, kTaskFloats / (kPanel * in_features));
   const int64_t task_panels = std::clamp<int64_t>(even_share, 1, most_panels);
@@ -46,7 +46,8 @@ inline void for_each_panel(int64_t num_rows, int64_t num_panels, int64_t in_feat
   for_each_task(num_groups * num_blocks, num_threads, [&](int64_t task) {
     // Tasks that follow each other share panels, which are then read from memory once.
     const int64_t group = task / num_blocks, block = task % num_blocks;
-    const int64_t first_row = num_rows * block / num_blocks, last_row = num_rows * (block + 1) / num_blocks;
+    const int64_t first_row = num_tiles * block / num_blocks * kRows;
+    const int64_t last_row = std::min(num_rows, num_tiles * (block + 1) / num_blocks * kRows);
     const int64_t end = std::min(num_panels, (group + 1) * task_panels);
     // Behind the group's last panel: threads take turns, and only the last blocks of a group lead on to another.
     const int64_t next_group = group + (num_blocks == 1 ? num_threads : 1);
@@ -56,12 +57,15 @@ inline void for_each_panel(int64_t num_rows, int64_t num_panels, int64_t in_feat
   });
 }
 
-// tile(top, end) for tiles of about equal height, of at most kTileRows rows.
-template <class Tile>
+// tile(top, end) for tiles of at most kRows rows: as many as go into the matrix unit, or of about equal height.
+template <int64_t kRows, class Tile>
 inline void for_each_tile(int64_t first_row, int64_t last_row, const Tile& tile) {
-  const int64_t num_rows = last_row - first_row, num_tiles = (num_rows + kTileRows - 1) / kTileRows;
+  const int64_t num_rows = last_row - first_row, num_tiles = (num_rows + kRows - 1) / kRows;
   for (int64_t i = 0; i < num_tiles; ++i)
-    tile(first_row + num_rows * i / num_tiles, first_row + num_rows * (i + 1) / num_tiles);
+    if (kRows == kUnitRows)
+      tile(first_row + kRows * i, std::min(first_row + kRows * (i + 1), last_row));
+    else
+      tile(first_row + num_rows * i / num_tiles, first_row + num_rows * (i + 1) / num_tiles);
 }
 
 }  // namespace headway
