@@ -12,6 +12,7 @@ from headway.engine.sequence import Sequence
 from headway.kernels.cuda.kernels import CudaKernels
 from headway.kernels.cuda.step import GpuKernels
 from headway.kernels.dispatch import kernels_for
+from headway.models import grouped_experts
 from headway.runner.gpu_draw import choose_tokens
 from headway.runner.model_runner import ModelRunner
 from headway.runner.row import Row
@@ -156,3 +157,22 @@ def test_a_gpu_gets_the_cuda_kernels() -> None:
     with FakeTensorMode():
         assert isinstance(kernels_for(torch.empty(1, device="cuda")), GpuKernels)
     assert not isinstance(kernels_for(torch.empty(1)), GpuKernels)
+
+
+@pytest.fixture
+def grouped(emulated_gpu: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The GPU multiplies the rows of all experts at once."""
+    monkeypatch.setattr(grouped_experts, "_has_grouped_products", lambda device: True)
+
+
+@pytest.mark.parametrize("family", ["mixtral", "qwen2_moe"])
+def test_mixtures_of_experts_are_replayed_and_launched_ahead(tmp_path: Path, grouped: None, family: str) -> None:
+    directory = make_checkpoint(tmp_path, family)
+    checkpoint, capture = read_checkpoint(directory, dtype="bfloat16"), Rerun()
+    sampling = SamplingParams(max_tokens=10, temperature=0.0)
+    groups = [make_group(f"{n}", prompt, sampling) for n, prompt in enumerate(random_prompts(512, (3, 40, 17)))]
+    plain = generate(checkpoint, groups, max_num_seqs=4)
+    ahead = generate(checkpoint, groups, capture=capture, runs_ahead=True, max_num_seqs=4)
+    assert capture.num_replays > 0
+    for name, answer in plain.answers.items():
+        assert ahead.answers[name].token_ids == answer.token_ids

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from headway.core.model import ExpertsSpec, ModelSpec
+from headway.models.grouped_experts import GroupedExperts, groups_experts
 from headway.models.layout import Alone, Layout
 from headway.models.linear import Linear
 from headway.models.mlp import GatedMlp
@@ -16,7 +17,8 @@ class MixtureOfExperts:
     """See `headway.models.mlp.FeedForward`.
 
     Tokens are sorted by expert, so that each expert that has any multiplies all of its tokens at once; the others are
-    not touched. A token's experts are added up in the order of their weights, whatever else is in its batch.
+    not touched. A token's experts are added up in the order of their weights, whatever else is in its batch. Some devices
+    multiply all experts' tokens in one launch (`GroupedExperts`).
 
     Each rank has some of the experts whole, and part of the shared one; the router is on all of them.
     """
@@ -28,9 +30,20 @@ class MixtureOfExperts:
         self._num_experts = experts.num_experts
         self._num_chosen = experts.num_experts_per_tok
         self._is_normalized = experts.is_normalized
-        inner = Piece.whole(experts.intermediate_size)
+        inner, numbers = Piece.whole(experts.intermediate_size), list(layout.shard.experts)
+        self._grouped: GroupedExperts | None = None
+        if groups_experts(spec, device):
+            self._grouped = GroupedExperts(spec, experts, numbers, dtype=dtype, device=device)
         self._experts = {
-            number: GatedMlp(spec, inner, axis=Alone(), dtype=dtype, device=device) for number in layout.shard.experts
+            number: GatedMlp(
+                spec,
+                inner,
+                axis=Alone(),
+                dtype=dtype,
+                device=device,
+                weights=(None, None) if self._grouped is None else self._grouped.weights(number),
+            )
+            for number in numbers
         }
         self._shared: GatedMlp | None = None
         if experts.shared_intermediate_size:
@@ -49,7 +62,7 @@ class MixtureOfExperts:
     def __call__(self, x: Tensor) -> Tensor:
         scores = self._router(x)
         weights, chosen = self._route(scores[:, : self._num_experts])
-        outputs = self._apply(x, chosen)
+        outputs = self._apply(x, chosen) if self._grouped is None else self._grouped(x, chosen)
         shared_weights = scores[:, self._num_experts :].sigmoid()
         out = torch.zeros_like(x) if self._shared is None else self._shared.summand(x) * shared_weights
         for choice in range(self._num_chosen):

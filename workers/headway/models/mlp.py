@@ -30,10 +30,23 @@ class GatedMlp:
     """`down(silu(gate(x)) * up(x))`, the gates and what they gate computed in one product."""
 
     def __init__(
-        self, spec: ModelSpec, inner: Piece, *, axis: TensorAxis, dtype: torch.dtype, device: torch.device
+        self,
+        spec: ModelSpec,
+        inner: Piece,
+        *,
+        axis: TensorAxis,
+        dtype: torch.dtype,
+        device: torch.device,
+        weights: tuple[Tensor | None, Tensor | None] = (None, None),
     ) -> None:
-        """`inner`: of the intermediate size, on this rank; `axis`: the ranks that have the rest."""
+        """
+        Args:
+            inner: of the intermediate size, on this rank.
+            axis: the ranks that have the rest.
+            weights: of both layers, where they lie already; see `Linear`.
+        """
         self._inner = inner
+        gate_up, down = weights
         self._gate_up = Linear(
             spec.hidden_size,
             2 * len(inner),
@@ -42,9 +55,17 @@ class GatedMlp:
             device=device,
             activation=spec.activation,
             is_gated=True,
+            weight=gate_up,
         )
         self._down = RowLinear(
-            len(inner), spec.hidden_size, bias=spec.mlp_bias, dtype=dtype, device=device, axis=axis, site="mlp"
+            len(inner),
+            spec.hidden_size,
+            bias=spec.mlp_bias,
+            dtype=dtype,
+            device=device,
+            axis=axis,
+            site="mlp",
+            weight=down,
         )
 
     def __call__(self, x: Tensor) -> Tensor:

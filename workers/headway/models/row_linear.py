@@ -23,9 +23,12 @@ class RowLinear(Linear):
         device: torch.device,
         axis: TensorAxis,
         site: str,
+        weight: Tensor | None = None,
     ) -> None:
-        """`in_features`: of this rank. `site`: see `TensorAxis.all_reduce`."""
-        super().__init__(in_features, out_features, bias=bias and axis.rank == 0, dtype=dtype, device=device)
+        """`in_features`: of this rank. `site`: see `TensorAxis.all_reduce`. `weight`: see `Linear`."""
+        super().__init__(
+            in_features, out_features, bias=bias and axis.rank == 0, dtype=dtype, device=device, weight=weight
+        )
         self._axis = axis
         self._site = site
 

@@ -12,6 +12,7 @@ from headway.core.model import ModelSpec
 from headway.core.shard import check_parallel
 from headway.encoder.engine import EncoderEngine
 from headway.engine.engine import Engine
+from headway.models.grouped_experts import groups_experts
 from headway.observe.tracing import Tracing
 from headway.runner.encoder_runner import EncoderRunner
 from headway.runner.encoder_shard import EncoderShard
@@ -128,8 +129,10 @@ class ComputedLoader:
 
     def _is_asynchronous(self, order: LoadOrder, spec: ModelSpec) -> bool:
         """Whether the host launches a whole step without waiting for any of it: not in a group, whose ranks meet within
-        a step, nor with experts, whose rows the host counts."""
-        return self._hardware.device == "cuda" and not order.is_in_group and spec.experts is None
+        a step, nor where it has to count each expert's rows."""
+        if self._hardware.device != "cuda" or order.is_in_group:
+            return False
+        return spec.experts is None or groups_experts(spec, torch.device(self._hardware.device))
 
     def _load_rank(
         self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, seat: GroupSeat, follower: Follower
