@@ -1,5 +1,6 @@
 """Calls to whoever is there."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -79,3 +80,17 @@ async def test_nobody_to_call_is_unavailable(database: Database) -> None:
     async with Peers(Membership(database)).watching() as peers:
         with pytest.raises(UnavailableError, match="No router is running"):
             await get_fleet(peers)
+
+
+async def test_whoever_comes_and_goes_is_known_at_once(database: Database, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.rpc.peers._REFRESH_EVERY_S", 3600.0)
+    membership = Membership(database)
+    member = Member(kind="worker", member_id="worker-0", endpoint="a:1", metrics_endpoint="", pid=1, started_at_s=1.0)
+    async with Peers(membership).watching() as peers:
+        await asyncio.sleep(0.1)  # it listens by now
+        await membership.enter(member)
+        await peers.wait_for_change(timeout_s=30)
+        assert peers.members("worker") == [member]
+        await membership.withdraw(member)
+        await peers.wait_for_change(timeout_s=30)
+        assert peers.members("worker") == []

@@ -60,7 +60,7 @@ def build() -> list[str]:
             outputs[isa].unlink(missing_ok=True)
             raise FailedPreconditionError(
                 f"The compiler failed on the {isa} kernels:\n{messages[isa]}",
-                hint="g++ 10 or later is known to work; set CXX to choose another.",
+                hint="g++ 11 or later is needed; set CXX to choose another.",
             )
         outputs[isa].replace(library_path(isa))
     return list(outputs)

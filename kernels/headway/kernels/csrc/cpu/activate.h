@@ -7,7 +7,7 @@ namespace headway {
 
 enum Activation : int64_t { kNone, kRelu, kSilu, kGelu, kGeluTanh };  // as in cpu.py
 
-inline Vec logistic(Vec x) { return 1.0f / (exp(-x) + 1.0f); }
+inline Vec logistic(Vec x) { return reciprocal(exp(-x) + 1.0f); }
 
 // erf(x) within 1.5e-7 (Abramowitz and Stegun, 7.1.26).
 inline Vec erf(Vec x) {

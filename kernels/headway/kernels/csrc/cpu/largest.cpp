@@ -258,10 +258,11 @@ inline float output(const LargestProblem& p, int64_t row, int64_t column) {
   const int64_t place = column % kPanel, lane = column % kLanes;
   Ahead nothing;
   float value = 0;
-  if constexpr (kOnMatrixUnit<T, Weight>)
-    multiply_panel_rows(1, x, p.x_stride, panel, p.in_features, nothing,
+  if constexpr (kOnMatrixUnit<T, Weight>) {
+    MatrixUnit unit;
+    multiply_panel_rows(unit, 1, x, p.x_stride, panel, p.in_features, nothing,
                         [&](int64_t, const Vec(&sums)[kPanelVecs]) { value = sums[place / kLanes][lane]; });
-  else
+  } else
     multiply_tile<1, 1>(x, p.x_stride, panel + (place - lane) * kInterleaved<Weight>, p.in_features, nothing,
                         [&](int, const Vec(&sums)[1]) { value = sums[0][lane]; });
   return as_stored<T>(p.scales ? value * p.scales[column] : value);

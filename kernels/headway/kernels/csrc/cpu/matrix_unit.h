@@ -162,6 +162,8 @@ class MatrixUnit {
 
 constexpr bool kHasMatrixUnit = false;
 
+class MatrixUnit {};
+
 #endif
 
 // Whether products of these types are the matrix unit's.
@@ -177,13 +179,13 @@ constexpr int64_t kRowsAtOnce = kOnMatrixUnit<X, Weight> ? kUnitRows : kTileRows
 // finish(r, sums) for each of num_rows rows, at most kRowsAtOnce, with the row's products in the order of the panel's
 // features.
 template <class X, class Weight, class Finish>
-inline void multiply_panel_rows(int64_t num_rows, const X* x, int64_t x_stride, const Weight* panel, int64_t depth,
-                                Ahead& ahead, const Finish& finish) {
+inline void multiply_panel_rows([[maybe_unused]] MatrixUnit& unit, int64_t num_rows, const X* x, int64_t x_stride,
+                                const Weight* panel, int64_t depth, Ahead& ahead, const Finish& finish) {
 #if defined(__AMX_TILE__)
   if constexpr (kOnMatrixUnit<X, Weight>) {
     alignas(64) float sums[kUnitRows * kPanel];
-    MatrixUnit().multiply<Bfloat16Products>(x, x_stride * sizeof(X), depth * sizeof(X), panel, (depth + 1) / 2,
-                                            num_rows, ahead, sums);
+    unit.multiply<Bfloat16Products>(x, x_stride * sizeof(X), depth * sizeof(X), panel, (depth + 1) / 2, num_rows, ahead,
+                                    sums);
     for (int64_t r = 0; r < num_rows; ++r) {
       Vec row[kPanelVecs];
       for (int c = 0; c < kPanelVecs; ++c) row[c] = load(sums + r * kPanel + c * kLanes);

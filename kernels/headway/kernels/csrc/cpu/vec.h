@@ -203,6 +203,19 @@ inline void transpose_units(IntVec (&rows)[kLanes / kUnit]) {
   }
 }
 
+// ---- 1 / x --------------------------------------------------------------------------------------------------
+
+// Within 2 units in the last place, in a third of a division's time, where the processor has a first guess of 14 bits. What
+// would be denormal is 0.
+inline Vec reciprocal(Vec x) {
+#if defined(__AVX512F__)
+  const Vec guess = reinterpret_cast<Vec>(_mm512_rcp14_ps(reinterpret_cast<__m512>(x)));
+  return guess * (2.0f - x * guess);
+#else
+  return 1.0f / x;
+#endif
+}
+
 // ---- exp ----------------------------------------------------------------------------------------------------
 
 // e^x within 2 units in the last place: x = n ln 2 + r with |r| <= ln(2)/2, a Taylor polynomial of degree 7 for e^r

@@ -1,0 +1,91 @@
+"""Members that announce themselves."""
+
+import asyncio
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from headway.core.errors import UnavailableError
+from headway.store.embedded import EmbeddedRedis
+from headway.store.membership import Announcements, Member, Membership
+from headway.store.redis import Database
+
+MEMBER = Member(kind="router", member_id="router-0", endpoint="a:1", metrics_endpoint="", pid=1, started_at_s=1.0)
+FOREVER_S = 60.0
+
+
+async def listening(announcements: Announcements) -> "asyncio.Task[None]":
+    """A wait that only an announcement ends."""
+    await announcements.wait(timeout_s=0.01)  # subscribes
+    await announcements.wait(timeout_s=0.01)
+    return asyncio.create_task(announcements.wait(timeout_s=FOREVER_S))
+
+
+async def test_a_member_announces_that_it_comes_changes_and_leaves(database: Database) -> None:
+    membership = Membership(database)
+    async with membership.announcements() as announcements:
+        for change in (
+            membership.enter(MEMBER),
+            membership.enter(replace(MEMBER, state="draining")),
+            membership.withdraw(MEMBER),
+        ):
+            wait = await listening(announcements)
+            await change
+            await asyncio.wait_for(wait, FOREVER_S / 2)
+
+
+async def test_a_lease_is_renewed_in_silence(database: Database) -> None:
+    membership = Membership(database)
+    await membership.enter(MEMBER)
+    async with membership.announcements() as announcements:
+        wait = await listening(announcements)
+        await membership.renew(MEMBER)
+        await asyncio.sleep(0.2)
+        assert not wait.done()
+        wait.cancel()
+    assert await membership.members() == [MEMBER]
+
+
+async def test_many_that_come_at_once_are_one_announcement(database: Database) -> None:
+    membership = Membership(database)
+    members = [replace(MEMBER, member_id=f"router-{number}", started_at_s=number) for number in range(20)]
+    async with membership.announcements() as announcements:
+        wait = await listening(announcements)
+        await asyncio.gather(*map(membership.enter, members))
+        await asyncio.wait_for(wait, FOREVER_S / 2)
+        await announcements.wait(timeout_s=0.3)  # whatever came late
+        rest = asyncio.create_task(announcements.wait(timeout_s=FOREVER_S))
+        await asyncio.sleep(0.2)
+        assert not rest.done()
+        rest.cancel()
+    assert await membership.members("router") == members[::-1], "the newest first"
+    assert await membership.members("worker") == []
+
+
+async def test_other_stacks_of_the_same_redis_are_not_heard(database: Database) -> None:
+    other = Membership(replace(database, namespace=f"{database.namespace}-other"))
+    async with Membership(database).announcements() as announcements:
+        wait = await listening(announcements)
+        await other.enter(MEMBER)
+        await asyncio.sleep(0.2)
+        assert not wait.done()
+        wait.cancel()
+
+
+async def test_announcements_are_heard_again_when_redis_is_back(tmp_path: Path) -> None:
+    server = EmbeddedRedis(tmp_path)
+    server.start()
+    database = Database.connect(server.url, namespace="test")
+    membership = Membership(database)
+    async with membership.announcements() as announcements:
+        await announcements.wait(timeout_s=0.01)
+        server.stop()
+        with pytest.raises(UnavailableError):
+            await announcements.wait(timeout_s=FOREVER_S)
+        server.start()
+        wait = await listening(announcements)
+        await membership.enter(MEMBER)
+        await asyncio.wait_for(wait, FOREVER_S / 2)
+    await database.close()
+    server.stop()
