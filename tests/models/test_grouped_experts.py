@@ -17,6 +17,7 @@ from headway.models import grouped_experts
 from headway.models.experts import MixtureOfExperts
 from headway.models.grouped_experts import GroupedExperts, groups_experts
 from headway.models.layout import alone
+from headway.runner.graph_capture import launches_whole_steps
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 
@@ -100,9 +101,7 @@ def test_a_layer_gives_the_same_with_it(spec: ModelSpec, shared_size: int, monke
     assert torch.equal(layer(x[7:9]), layer(x)[7:9]), "a token does not depend on its batch"
 
 
-def test_the_host_does_not_look_at_what_the_device_computes(
-    spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_host_does_not_look_at_what_the_device_computes(spec: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tensors without content: whatever needs theirs raises. The kernel, which wants an address, is left out."""
     assert spec.experts is not None
     monkeypatch.setattr(kernels, "silu_mul", lambda x: x[:, : x.shape[1] // 2])
@@ -130,3 +129,14 @@ def test_a_rank_has_experts_that_follow_each_other(spec: ModelSpec) -> None:
     for rank in range(4):
         numbers = list(shard_of(spec, ParallelConfig(tp=4), rank=rank).experts)
         assert numbers == list(range(2 * rank, 2 * rank + 2))
+
+
+def test_only_experts_whose_rows_the_host_counts_keep_it_waiting(
+    spec: ModelSpec, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gpu = torch.device("cuda")
+    monkeypatch.setattr(grouped_experts, "_has_grouped_products", lambda device: True)
+    assert launches_whole_steps(spec, gpu)
+    assert launches_whole_steps(replace(spec, experts=None, dtype="float16"), gpu)
+    assert not launches_whole_steps(replace(spec, dtype="float16"), gpu)
+    assert not launches_whole_steps(replace(spec, experts=None), CPU)

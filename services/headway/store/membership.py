@@ -1,4 +1,4 @@
-"""Who is alive: each process holds a lease in Redis and renews it. It tells the others when it comes, changes or goes."""
+"""Who is alive: each process holds a lease in Redis, renews it, and announces when it comes, changes or goes."""
 
 import asyncio
 import json

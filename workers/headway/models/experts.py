@@ -17,8 +17,8 @@ class MixtureOfExperts:
     """See `headway.models.mlp.FeedForward`.
 
     Tokens are sorted by expert, so that each expert that has any multiplies all of its tokens at once; the others are
-    not touched. A token's experts are added up in the order of their weights, whatever else is in its batch. Some devices
-    multiply all experts' tokens in one launch (`GroupedExperts`).
+    not touched. A token's experts are added up in the order of their weights, whatever else is in its batch. Some
+    devices multiply all experts' tokens in one launch (`GroupedExperts`).
 
     Each rank has some of the experts whole, and part of the shared one; the router is on all of them.
     """

@@ -1,7 +1,7 @@
 """A rank's experts as two stacked weights, each multiplied with all of a step's rows in one launch.
 
-How many rows each expert has stays on the device: the host launches the step without knowing, ahead of time or as part of
-a captured graph.
+How many rows each expert has stays on the device: the host launches the step without knowing, ahead of time or as part
+of a captured graph.
 """
 
 from collections.abc import Sequence

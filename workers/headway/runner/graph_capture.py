@@ -4,6 +4,15 @@ from collections.abc import Callable
 
 import torch
 
+from headway.core.model import ModelSpec
+from headway.models.grouped_experts import groups_experts
+
+
+def launches_whole_steps(spec: ModelSpec, device: torch.device) -> bool:
+    """Whether the host launches a step of a model without waiting for any of it: on a GPU, where it does not have to
+    count each expert's rows."""
+    return device.type == "cuda" and (spec.experts is None or groups_experts(spec, device))
+
 
 class GraphCapture:
     """Implements `headway.runner.step_graphs.Capture`.

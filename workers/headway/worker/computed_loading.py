@@ -12,11 +12,10 @@ from headway.core.model import ModelSpec
 from headway.core.shard import check_parallel
 from headway.encoder.engine import EncoderEngine
 from headway.engine.engine import Engine
-from headway.models.grouped_experts import groups_experts
 from headway.observe.tracing import Tracing
 from headway.runner.encoder_runner import EncoderRunner
 from headway.runner.encoder_shard import EncoderShard
-from headway.runner.graph_capture import GraphCapture
+from headway.runner.graph_capture import GraphCapture, launches_whole_steps
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.follower import Follower
 from headway.runner.parallel.leader import Leader
@@ -129,10 +128,8 @@ class ComputedLoader:
 
     def _is_asynchronous(self, order: LoadOrder, spec: ModelSpec) -> bool:
         """Whether the host launches a whole step without waiting for any of it: not in a group, whose ranks meet within
-        a step, nor where it has to count each expert's rows."""
-        if self._hardware.device != "cuda" or order.is_in_group:
-            return False
-        return spec.experts is None or groups_experts(spec, torch.device(self._hardware.device))
+        a step."""
+        return not order.is_in_group and launches_whole_steps(spec, torch.device(self._hardware.device))
 
     def _load_rank(
         self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, seat: GroupSeat, follower: Follower

@@ -309,9 +309,7 @@ def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
     )
 
 
-def _step_to_pb(
-    outputs: list[SequenceOutput | Refusal], *, takes_plain: bool
-) -> worker_pb2.GenerateTokensResponse:
+def _step_to_pb(outputs: list[SequenceOutput | Refusal], *, takes_plain: bool) -> worker_pb2.GenerateTokensResponse:
     step = worker_pb2.GenerateTokensResponse()
     plain = []
     for output in outputs:
