@@ -18,11 +18,13 @@ from headway.v1 import router_pb2, router_pb2_grpc
 
 
 class Router(router_pb2_grpc.RouterServiceServicer):
-    """Answers, or raises `fault`."""
+    """Answers, or raises `fault`, or neither while it hangs."""
 
-    def __init__(self, fault: HeadwayError | None = None) -> None:
+    def __init__(self, fault: HeadwayError | None = None, *, hangs: bool = False) -> None:
         self.num_calls = 0
+        self.was_called = asyncio.Event()
         self._fault = fault
+        self._hangs = hangs
 
     async def Route(self, request: Any, context: Any) -> Any:  # noqa: N802
         raise NotImplementedError
@@ -34,6 +36,9 @@ class Router(router_pb2_grpc.RouterServiceServicer):
         self, request: router_pb2.GetFleetRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> router_pb2.GetFleetResponse:
         self.num_calls += 1
+        self.was_called.set()
+        if self._hangs:
+            await asyncio.sleep(60)
         if self._fault:
             raise self._fault
         return router_pb2.GetFleetResponse(num_in_flight=7)
@@ -94,3 +99,32 @@ async def test_whoever_comes_and_goes_is_known_at_once(database: Database, monke
         await membership.withdraw(member)
         await peers.wait_for_change(timeout_s=30)
         assert peers.members("worker") == []
+
+
+async def asking(peers: Peers, router: Router) -> "asyncio.Task[router_pb2.GetFleetResponse]":
+    """A call that has arrived."""
+    task = asyncio.create_task(get_fleet(peers))
+    await router.was_called.wait()
+    return task
+
+
+async def test_a_call_under_way_goes_to_the_successor_of_a_member_that_is_replaced(database: Database) -> None:
+    router = Router(hangs=True)
+    async with running(database, router), Peers(Membership(database)).watching() as peers:
+        task = await asking(peers, router)
+        async with running(database, Router()):
+            assert (await asyncio.wait_for(task, 30)).num_in_flight == 7
+
+
+async def test_a_call_to_a_member_that_leaves_is_unavailable_and_a_cancelled_one_cancelled(database: Database) -> None:
+    router = Router(hangs=True)
+    async with running(database, router), Peers(Membership(database)).watching() as peers:
+        task = await asking(peers, router)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        router.was_called.clear()
+        task = await asking(peers, router)
+        await Membership(database).withdraw(peers.newest("router"))
+        with pytest.raises(UnavailableError, match="No router is running"):
+            await asyncio.wait_for(task, 30)

@@ -1,6 +1,5 @@
 """What the gateway asks of workers, as core types."""
 
-import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
 
@@ -8,11 +7,12 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.core.errors import HeadwayError, UnavailableError
+from headway.core.errors import HeadwayError
 from headway.core.infer import InferRequest
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest, SequenceOutput
+from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.convert import group_to_pb, output_from_pb, to_pb
 from headway.rpc.convert.infer import infer_to_pb
 from headway.rpc.peers import Peers
@@ -84,15 +84,10 @@ class InferClient:
         stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(self._peers.channel(endpoint))
         message = infer_to_pb(request, traceparent=traceparent)
         try:
-            response = await stub.InferSequences(message, metadata=self._peers.metadata)
+            with unavailable_when_closed(f"The worker at {endpoint}"):
+                response = await stub.InferSequences(message, metadata=self._peers.metadata)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from None
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # The channel was closed under the call, since the worker's lease lapsed.
-            raise UnavailableError(f"The worker at {endpoint} is gone.", hint="Try again in a moment.") from None
         return [np.frombuffer(vector, "<f4") for vector in response.vectors]
 
 

@@ -1,12 +1,10 @@
 """What the KV-cache service reads from workers, as core types."""
 
-import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeVar
 
 import grpc
 
-from headway.core.errors import UnavailableError
 from headway.core.kv import Holder, KvUsage, RequestUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
@@ -14,6 +12,7 @@ from headway.core.sharding import Sharding
 from headway.kvcache.feed import BlockEvent, BlockUpdate, Position
 from headway.kvcache.pins import Home
 from headway.kvcache.prefix import Prefix
+from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.convert.load import loads_from_pb
 from headway.rpc.peers import Peers
@@ -123,15 +122,10 @@ class WorkerClient:
     async def _ask(self, endpoint: str, method: Callable[..., Awaitable[R]], *, timeout_s: float = _TIMEOUT_S) -> R:
         stub = worker_pb2_grpc.WorkerServiceStub(self._peers.channel(endpoint))
         try:
-            return await method(stub, metadata=self._peers.metadata, timeout=timeout_s)
+            with unavailable_when_closed(f"The worker at {endpoint}"):
+                return await method(stub, metadata=self._peers.metadata, timeout=timeout_s)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from None
-        except asyncio.CancelledError:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # The channel was closed under the call: the worker has left.
-            raise UnavailableError(f"The worker at {endpoint} is gone.", hint="Try again in a moment.") from None
 
 
 def _update_from_pb(message: worker_pb2.WatchBlocksResponse) -> BlockUpdate:

@@ -9,6 +9,7 @@ import grpc
 from headway.core.errors import HeadwayError
 from headway.core.load import LoadReport
 from headway.router.request import RoutingRequest
+from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.convert.load import loads_from_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_rpc
@@ -55,11 +56,12 @@ class PrefixClient:
             stub: kvcache_pb2_grpc.KvCacheServiceAsyncStub = self._peers.stub(
                 "kvcache", kvcache_pb2_grpc.KvCacheServiceStub
             )
-            response = await stub.LookupPrefix(
-                kvcache_pb2.LookupPrefixRequest(model=request.model, block_hashes=request.block_hashes),
-                metadata=self._peers.metadata,
-                timeout=self._timeout_s,
-            )
+            with unavailable_when_closed("The kvcache"):
+                response = await stub.LookupPrefix(
+                    kvcache_pb2.LookupPrefixRequest(model=request.model, block_hashes=request.block_hashes),
+                    metadata=self._peers.metadata,
+                    timeout=self._timeout_s,
+                )
         except (grpc.aio.AioRpcError, HeadwayError) as error:
             log.info("routing without prefixes for a second: %s", error)
             self._skip_until_s = time.monotonic() + _SKIP_AFTER_FAULT_S

@@ -12,6 +12,7 @@ from typing import TypeVar
 import grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
+from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.status import carries_error, error_from_rpc
 from headway.rpc.tasks import end_tasks
 from headway.store.membership import Member, Membership
@@ -111,14 +112,19 @@ class Peers:
 
         Raises the HeadwayError that the service raised.
         """
+        peer = f"The {kind}"
         try:
-            return await method(self.stub(kind, stub_type))
+            with unavailable_when_closed(peer):
+                return await method(self.stub(kind, stub_type))
         except grpc.aio.AioRpcError as error:
             if error.code() is not grpc.StatusCode.UNAVAILABLE or carries_error(error):
                 raise error_from_rpc(error) from None
+        except UnavailableError as error:
+            log.debug("looking for another %s: %s", kind, error)
         await self.refresh()
         try:
-            return await method(self.stub(kind, stub_type))
+            with unavailable_when_closed(peer):
+                return await method(self.stub(kind, stub_type))
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from None
 
