@@ -101,6 +101,17 @@ def test_a_row_does_not_depend_on_its_neighbours_or_the_threads(kernels: CpuKern
         assert torch.equal(run(kernels, x[first:last], weight), together[first:last])
 
 
+@pytest.mark.parametrize("in_features", [3, 33, 512])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_nor_does_it_with_weights_in_int8(kernels: CpuKernels, dtype: torch.dtype, in_features: int) -> None:
+    """Wherever they are widened."""
+    rows, scales = quantize(torch.randn(200, in_features))
+    x = torch.randn(70, in_features).to(dtype)
+    together = run(kernels, x, rows, scales=scales)
+    for first, last in ((0, 1), (3, 20), (30, 63)):
+        assert torch.equal(run(kernels, x[first:last], rows, scales=scales), together[first:last])
+
+
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_rows_may_be_strided(kernels: CpuKernels, dtype: torch.dtype) -> None:
     wide, weight = torch.randn(20, 100).to(dtype), (torch.randn(30, 40) / 6).to(dtype)

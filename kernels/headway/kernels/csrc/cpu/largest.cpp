@@ -195,8 +195,8 @@ inline void search_rows(int64_t num_rows, const LargestProblem& p, RowSearch* se
   const int8_t* codes = static_cast<const int8_t*>(p.sketch) + panel * sketch_panel_bytes(p.in_features);
   const PanelBounds& bounds = bounds_of(const_cast<void*>(p.sketch), panel, p.in_features);
   alignas(64) int32_t products[kUnitRows * kPanel];
-  MatrixUnit().multiply<ByteProducts>(x, x_stride, x_stride, codes, count_quads(p.in_features), num_rows, ahead,
-                                      products);
+  MatrixUnit().multiply<ByteProducts>(x, x_stride, x_stride, PackedLines{codes}, count_quads(p.in_features), num_rows,
+                                      ahead, products);
   for (int64_t r = 0; r < num_rows; ++r) {
     __m512i sums[kPanelVecs];
     for (int c = 0; c < kPanelVecs; ++c)
@@ -260,7 +260,7 @@ inline float output(const LargestProblem& p, int64_t row, int64_t column) {
   float value = 0;
   if constexpr (kOnMatrixUnit<T, Weight>) {
     MatrixUnit unit;
-    multiply_panel_rows(unit, 1, x, p.x_stride, panel, p.in_features, nothing,
+    multiply_panel_rows(unit, 1, x, p.x_stride, open_panel<T>(panel, p.in_features, 1, nothing), p.in_features, nothing,
                         [&](int64_t, const Vec(&sums)[kPanelVecs]) { value = sums[place / kLanes][lane]; });
   } else
     multiply_tile<1, 1>(x, p.x_stride, panel + (place - lane) * kInterleaved<Weight>, p.in_features, nothing,

@@ -96,9 +96,10 @@ inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_
   Ahead ahead;
   if (following < count_panels(p.out_features, p.is_gated)) ahead = Ahead::of(weights + (following - panel) * size, size);
   const int64_t column = panel * panel_columns(p.is_gated);
+  const auto opened = open_panel<T>(weights, p.in_features, last_row - first_row, ahead);
   MatrixUnit unit;
   for_each_tile<kRowsAtOnce<T, Weight>>(first_row, last_row, [&](int64_t top, int64_t end) {
-    multiply_panel_rows(unit, end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, weights,
+    multiply_panel_rows(unit, end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, opened,
                         p.in_features, ahead,
                         [&](int64_t r, const Vec(&sums)[kPanelVecs]) { finish_row<T>(p, top + r, column, sums); });
   });

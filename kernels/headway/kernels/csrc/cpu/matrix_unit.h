@@ -5,6 +5,10 @@
 // summed over the lines in their order, in one accumulator: a row's result does not depend on the rows beside it.
 #pragma once
 
+#include <algorithm>
+#include <type_traits>
+#include <vector>
+
 #include "linear_tile.h"
 
 namespace headway {
@@ -34,6 +38,61 @@ struct ByteProducts {
   }
 };
 
+// A panel that lies in memory as the unit reads it.
+struct PackedLines {
+  const void* panel;
+
+  const char* operator()(int64_t first, int64_t) const { return static_cast<const char*>(panel) + first * kLineBytes; }
+};
+
+// A panel of bytes, widened to bfloat16, which holds each exactly, in memory of this thread: all of it at once, for many
+// rows, or what is asked for.
+class WidenedLines {
+ public:
+  WidenedLines(const int8_t* panel, int64_t depth, bool is_at_once, Ahead& ahead)
+      : panel_(panel), depth_(depth), is_at_once_(is_at_once), ahead_(ahead) {
+    const int64_t num_lines = (depth + 1) / 2;
+    buffer().resize(is_at_once ? num_lines : kTileSide);
+    if (is_at_once) widen(0, num_lines);
+  }
+
+  const char* operator()(int64_t first, int64_t count) const {
+    if (!is_at_once_) widen(first, count);
+    return reinterpret_cast<const char*>(&buffer()[is_at_once_ ? first : 0]);
+  }
+
+ private:
+  struct alignas(64) Line {
+    UintVec pairs[kPanelVecs];
+  };
+
+  static std::vector<Line>& buffer() {
+    thread_local std::vector<Line> lines;
+    return lines;
+  }
+
+  void widen(int64_t first, int64_t count) const {
+    Line* const lines = buffer().data();
+    for (int64_t i = 0; i < count; ++i) {
+      ahead_.ask();
+      ahead_.ask();
+      const int64_t k = 2 * (first + i);
+      const int8_t* const row = panel_ + k * kPanel;
+      for (int c = 0; c < kPanelVecs; ++c) {
+        const UintVec even = reinterpret_cast<UintVec>(load(row + c * kLanes));
+        UintVec odd{};
+        if (k + 1 < depth_) odd = reinterpret_cast<UintVec>(load(row + kPanel + c * kLanes));
+        lines[i].pairs[c] = odd | even >> 16;
+      }
+    }
+  }
+
+  const int8_t* panel_;
+  int64_t depth_;
+  bool is_at_once_;
+  Ahead& ahead_;
+};
+
 // This thread's use of the unit, for a number of rows. Its registers: 0 to 3 sums, 4 and 5 rows of x, 6 and 7 weights.
 class MatrixUnit {
  public:
@@ -44,14 +103,14 @@ class MatrixUnit {
     if (num_rows_) asm volatile("tilerelease");
   }
 
-  // sums[r * kPanel + c] of num_rows rows, at most kUnitRows, with all columns of a panel of num_lines lines. `x_bytes` of
-  // each row stand for them; the rest of the last line's are zeros in the panel.
-  template <class Products, class Sum>
-  void multiply(const void* x, int64_t x_stride_bytes, int64_t x_bytes, const void* panel, int64_t num_lines,
+  // sums[r * kPanel + c] of num_rows rows, at most kUnitRows, with all columns of a panel of num_lines lines, of which
+  // panel(first, count) gives some, until its next call. `x_bytes` of each row stand for them; the rest of the last line's
+  // are zeros in the panel.
+  template <class Products, class Lines, class Sum>
+  void multiply(const void* x, int64_t x_stride_bytes, int64_t x_bytes, const Lines& panel, int64_t num_lines,
                 int64_t num_rows, Ahead& ahead, Sum* sums) {
     set_rows(num_rows);
-    const Operands operands{static_cast<const char*>(x), x_stride_bytes, x_bytes, static_cast<const char*>(panel),
-                            num_lines};
+    const Operands<Lines> operands{static_cast<const char*>(x), x_stride_bytes, x_bytes, panel, num_lines};
     const int64_t sums_stride = kPanel * sizeof(Sum);
     if (num_rows <= kTileSide) {
       zero_sums();
@@ -96,10 +155,11 @@ class MatrixUnit {
   }
 
  private:
+  template <class Lines>
   struct Operands {
     const char* x;
     int64_t x_stride, x_bytes;
-    const char* panel;
+    const Lines& panel;
     int64_t num_lines;
   };
 
@@ -123,17 +183,17 @@ class MatrixUnit {
 
   // body(rows, stride, lines) for every sixteen lines of the panel. What is left at the end is copied and filled up with
   // zeros: behind it lies something else.
-  template <class Body>
-  static void for_each_tile_line(const Operands& o, int64_t num_rows, const Body& body) {
+  template <class Lines, class Body>
+  static void for_each_tile_line(const Operands<Lines>& o, int64_t num_rows, const Body& body) {
     const int64_t num_whole = std::min(o.num_lines, o.x_bytes / 4) / kTileSide;
     for (int64_t i = 0; i < num_whole; ++i)
-      body(o.x + i * kTileLineBytes, o.x_stride, o.panel + i * kTileSide * kLineBytes);
+      body(o.x + i * kTileLineBytes, o.x_stride, o.panel(i * kTileSide, kTileSide));
     const int64_t num_left = o.num_lines - num_whole * kTileSide, bytes_left = o.x_bytes - num_whole * kTileLineBytes;
     if (num_left == 0) return;
     alignas(64) char rows[kUnitRows * kTileLineBytes] = {}, lines[kTileSide * kLineBytes] = {};
     for (int64_t r = 0; r < num_rows; ++r)
       std::memcpy(rows + r * kTileLineBytes, o.x + r * o.x_stride + num_whole * kTileLineBytes, bytes_left);
-    std::memcpy(lines, o.panel + num_whole * kTileSide * kLineBytes, num_left * kLineBytes);
+    std::memcpy(lines, o.panel(num_whole * kTileSide, num_left), num_left * kLineBytes);
     body(rows, kTileLineBytes, lines);
   }
 
@@ -171,30 +231,52 @@ template <class X, class Weight>
 constexpr bool kOnMatrixUnit = false;
 template <>
 inline constexpr bool kOnMatrixUnit<bfloat16, bfloat16> = kHasMatrixUnit;
+template <>
+inline constexpr bool kOnMatrixUnit<bfloat16, int8_t> = kHasMatrixUnit;
+
+// A panel as `multiply_panel_rows` takes it, for num_rows rows in all.
+template <class X, class Weight>
+inline auto open_panel(const Weight* panel, [[maybe_unused]] int64_t depth, [[maybe_unused]] int64_t num_rows,
+                       [[maybe_unused]] Ahead& ahead) {
+#if defined(__AMX_TILE__)
+  if constexpr (kOnMatrixUnit<X, Weight> && std::is_same_v<Weight, int8_t>)
+    return WidenedLines(panel, depth, num_rows > kTileSide, ahead);
+  else if constexpr (kOnMatrixUnit<X, Weight>)
+    return PackedLines{panel};
+  else
+    return panel;
+#else
+  return panel;
+#endif
+}
 
 // Rows of x that are multiplied at once.
 template <class X, class Weight>
 constexpr int64_t kRowsAtOnce = kOnMatrixUnit<X, Weight> ? kUnitRows : kTileRows;
 
 // finish(r, sums) for each of num_rows rows, at most kRowsAtOnce, with the row's products in the order of the panel's
-// features.
+// features. `panel` was opened.
 template <class X, class Weight, class Finish>
-inline void multiply_panel_rows([[maybe_unused]] MatrixUnit& unit, int64_t num_rows, const X* x, int64_t x_stride,
-                                const Weight* panel, int64_t depth, Ahead& ahead, const Finish& finish) {
-#if defined(__AMX_TILE__)
-  if constexpr (kOnMatrixUnit<X, Weight>) {
-    alignas(64) float sums[kUnitRows * kPanel];
-    unit.multiply<Bfloat16Products>(x, x_stride * sizeof(X), depth * sizeof(X), panel, (depth + 1) / 2, num_rows, ahead,
-                                    sums);
-    for (int64_t r = 0; r < num_rows; ++r) {
-      Vec row[kPanelVecs];
-      for (int c = 0; c < kPanelVecs; ++c) row[c] = load(sums + r * kPanel + c * kLanes);
-      finish(r, row);
-    }
-    return;
-  }
-#endif
+inline void multiply_panel_rows(MatrixUnit&, int64_t num_rows, const X* x, int64_t x_stride, const Weight* panel,
+                                int64_t depth, Ahead& ahead, const Finish& finish) {
   multiply_rows(num_rows, x, x_stride, panel, depth, ahead, finish);
 }
+
+#if defined(__AMX_TILE__)
+
+template <class X, class Lines, class Finish>
+inline void multiply_panel_rows(MatrixUnit& unit, int64_t num_rows, const X* x, int64_t x_stride, const Lines& panel,
+                                int64_t depth, Ahead& ahead, const Finish& finish) {
+  alignas(64) float sums[kUnitRows * kPanel];
+  unit.multiply<Bfloat16Products>(x, x_stride * sizeof(X), depth * sizeof(X), panel, (depth + 1) / 2, num_rows, ahead,
+                                  sums);
+  for (int64_t r = 0; r < num_rows; ++r) {
+    Vec row[kPanelVecs];
+    for (int c = 0; c < kPanelVecs; ++c) row[c] = load(sums + r * kPanel + c * kLanes);
+    finish(r, row);
+  }
+}
+
+#endif
 
 }  // namespace headway
