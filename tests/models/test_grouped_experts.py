@@ -9,9 +9,8 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headway import kernels
-from headway.core.mesh import ParallelConfig
+from headway.core.mesh import Span
 from headway.core.model import ExpertsSpec, ModelSpec
-from headway.core.shard import shard_of
 from headway.kernels import devices
 from headway.models import grouped_experts
 from headway.models.experts import MixtureOfExperts
@@ -50,7 +49,7 @@ def make_layer(spec: ModelSpec, **options: object) -> MixtureOfExperts:
     return layer
 
 
-def one_by_one(grouped: GroupedExperts, x: Tensor, chosen: Tensor, numbers: range) -> Tensor:
+def one_by_one(grouped: GroupedExperts, x: Tensor, chosen: Tensor, numbers: Span) -> Tensor:
     out = x.new_zeros((*chosen.shape, x.shape[1]))
     for place in torch.cartesian_prod(torch.arange(chosen.shape[0]), torch.arange(chosen.shape[1])).tolist():
         number = int(chosen[tuple(place)])
@@ -63,9 +62,9 @@ def one_by_one(grouped: GroupedExperts, x: Tensor, chosen: Tensor, numbers: rang
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 37])
-@pytest.mark.parametrize("numbers", [range(8), range(3), range(3, 6), range(7, 8)], ids=str)
+@pytest.mark.parametrize("numbers", [Span(0, 8), Span(0, 3), Span(3, 6), Span(7, 8)], ids=str)
 @torch.inference_mode()
-def test_equal_one_after_the_other(spec: ModelSpec, numbers: range, num_rows: int) -> None:
+def test_equal_one_after_the_other(spec: ModelSpec, numbers: Span, num_rows: int) -> None:
     """On each rank of a group too: what other ranks' experts give is zero there."""
     assert spec.experts is not None
     grouped = GroupedExperts(spec, spec.experts, numbers, dtype=BFLOAT16, device=CPU)
@@ -80,12 +79,12 @@ def test_equal_one_after_the_other(spec: ModelSpec, numbers: range, num_rows: in
 @torch.inference_mode()
 def test_all_rows_can_go_to_one_expert(spec: ModelSpec) -> None:
     assert spec.experts is not None
-    grouped = GroupedExperts(spec, spec.experts, range(8), dtype=BFLOAT16, device=CPU)
+    grouped = GroupedExperts(spec, spec.experts, Span(0, 8), dtype=BFLOAT16, device=CPU)
     for number in range(8):
         for weight in grouped.weights(number):
             weight.copy_(torch.randn(weight.shape) / 4)
     x, chosen = torch.randn(5, spec.hidden_size).to(BFLOAT16), torch.full((5, 1), 6)
-    expected = one_by_one(grouped, x, chosen, range(8))
+    expected = one_by_one(grouped, x, chosen, Span(0, 8))
     torch.testing.assert_close(grouped(x, chosen), expected, rtol=2**-6, atol=2**-6)
 
 
@@ -106,7 +105,7 @@ def test_the_host_does_not_look_at_what_the_device_computes(spec: ModelSpec, mon
     assert spec.experts is not None
     monkeypatch.setattr(kernels, "silu_mul", lambda x: x[:, : x.shape[1] // 2])
     with FakeTensorMode(), torch.inference_mode():
-        for numbers in (range(8), range(2, 5)):
+        for numbers in (Span(0, 8), Span(2, 5)):
             grouped = GroupedExperts(spec, spec.experts, numbers, dtype=BFLOAT16, device=torch.device("cuda"))
             x = torch.empty(16, spec.hidden_size, dtype=BFLOAT16, device="cuda")
             out = grouped(x, torch.zeros(16, 3, dtype=torch.int64, device="cuda"))
@@ -123,12 +122,6 @@ def test_experts_are_grouped_where_the_device_can(spec: ModelSpec, hopper: None)
         replace(spec, experts=replace(spec.experts, intermediate_size=20)),
     ):
         assert not groups_experts(other, CPU)
-
-
-def test_a_rank_has_experts_that_follow_each_other(spec: ModelSpec) -> None:
-    for rank in range(4):
-        numbers = list(shard_of(spec, ParallelConfig(tp=4), rank=rank).experts)
-        assert numbers == list(range(2 * rank, 2 * rank + 2))
 
 
 def test_only_experts_whose_rows_the_host_counts_keep_it_waiting(

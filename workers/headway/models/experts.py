@@ -30,7 +30,7 @@ class MixtureOfExperts:
         self._num_experts = experts.num_experts
         self._num_chosen = experts.num_experts_per_tok
         self._is_normalized = experts.is_normalized
-        inner, numbers = Piece.whole(experts.intermediate_size), list(layout.shard.experts)
+        inner, numbers = Piece.whole(experts.intermediate_size), layout.shard.experts
         self._grouped: GroupedExperts | None = None
         if groups_experts(spec, device):
             self._grouped = GroupedExperts(spec, experts, numbers, dtype=dtype, device=device)

@@ -4,13 +4,12 @@ How many rows each expert has stays on the device: the host launches the step wi
 of a captured graph.
 """
 
-from collections.abc import Sequence
-
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from headway import kernels
+from headway.core.mesh import Span
 from headway.core.model import ExpertsSpec, ModelSpec
 from headway.kernels import KernelSet, kernel_set
 
@@ -34,21 +33,20 @@ class GroupedExperts:
     """See `MixtureOfExperts`.
 
     Args:
-        numbers: of the model's experts, those that this rank has, ascending without a gap.
+        numbers: of the model's experts, those that this rank has.
     """
 
     def __init__(
         self,
         spec: ModelSpec,
         experts: ExpertsSpec,
-        numbers: Sequence[int],
+        numbers: Span,
         *,
         dtype: torch.dtype,
         device: torch.device,
     ) -> None:
         count, width, inner = len(numbers), spec.hidden_size, experts.intermediate_size
-        assert list(numbers) == list(range(numbers[0], numbers[0] + count)), "experts of a rank follow each other"
-        self._first = numbers[0]
+        self._first = numbers.start
         self._num_others = experts.num_experts - count
         self._gate_up = torch.empty(count, 2 * inner, width, dtype=dtype, device=device)
         self._down = torch.empty(count, width, inner, dtype=dtype, device=device)
