@@ -165,6 +165,8 @@ async def test_plans_and_status_travel_over_grpc(
         add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
         await serve("controller", "controller", lambda server: add(servicer, server))
         await until(lambda: stack.service.status().ready, what="readiness")
+        # The controller hears of the load's end from the worker itself, and of its state with the lease.
+        await until(lambda: [each.state for each in stack.service.status().workers] == ["ready"], what="the lease")
         (member,) = await stack.membership.members("controller")
         async with grpc.aio.insecure_channel(member.endpoint) as channel:
             stub = controller_pb2_grpc.ControllerServiceStub(channel)

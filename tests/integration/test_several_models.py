@@ -43,6 +43,10 @@ def stack(tmp_path_factory: pytest.TempPathFactory, models: dict[str, Path]) -> 
     running.stop()
 
 
+def listed(stack: RunningStack) -> list[str]:
+    return [model["id"] for model in httpx.get(f"{stack.url}/v1/models", timeout=60).json()["data"]]
+
+
 def complete(stack: RunningStack, model: str, prompt: str) -> str:
     body = {"model": model, "prompt": prompt, "max_tokens": 40, "temperature": 0, "ignore_eos": True}
     answer = httpx.post(f"{stack.url}/v1/completions", json=body, timeout=60)
@@ -141,6 +145,7 @@ def test_a_model_is_unloaded_and_loaded_again_while_another_streams(stack: Runni
         controller.ApplyPlan(controller_pb2.ApplyPlanRequest(plan=plan), timeout=10)
         wait_for(lambda: models() == ["bert", "other", "tiny"])
         assert running.texts.result() == alone
+    wait_for(lambda: "other" in listed(stack))  # gateways look for a new plan twice a second
     stack.wait_until_ready()
     assert complete(stack, "other", PROMPTS[0]) == expected
 

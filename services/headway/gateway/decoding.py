@@ -94,6 +94,11 @@ class Decoding:
         )
         return [delta]
 
+    def accept_token(self, token_id: int) -> Delta:
+        """As `accept`, of an output that is a token and nothing else, where there are no stop strings."""
+        self._token_ids.append(token_id)
+        return Delta(index=self.index, text=self._detokenizer.push(token_id), token_ids=(token_id,))
+
     @property
     def _mean_logprob(self) -> float | None:
         return self._logprob_sum / len(self._token_ids) if self._with_offsets and self._token_ids else None

@@ -11,7 +11,7 @@ from headway.gateway.lease import Router
 from headway.gateway.link import Links
 from headway.gateway.mailbox import Mailbox
 from headway.gateway.measure import ModelMetrics
-from headway.gateway.run import Run
+from headway.gateway.run import Run, Sink
 
 
 class Generator:
@@ -28,31 +28,34 @@ class Generator:
         self._metrics: dict[str, ModelMetrics] = {}
         self._foregone: dict[str, str] = {}
 
-    def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
+    def generate(self, job: Job, *, sink: Sink | None = None) -> AsyncGenerator[list[Delta], None]:
         """What came of the job's sequences, as it comes; closing the iterator cancels what still runs.
+
+        Args:
+            sink: see `Run`; may be given what comes between two items of the iterator, never before the first.
 
         Raises:
             HeadwayError: no place, or no answer. Before the first deltas nothing was generated.
         """
-        streams = [self._stream(job, prompt_index) for prompt_index in range(len(job.prompts))]
-        return streams[0] if len(streams) == 1 else _merge(streams)
+        if len(job.prompts) == 1:
+            return self._stream(job, 0, sink=sink)
+        return _merge([self._stream(job, prompt_index) for prompt_index in range(len(job.prompts))])
 
     async def close(self) -> None:
         """Cancels what still runs."""
         await self._links.close()
 
-    def _stream(self, job: Job, prompt_index: int) -> AsyncGenerator[list[Delta], None]:
-        deltas = self._run(job, prompt_index).deltas()
+    def _stream(self, job: Job, prompt_index: int, *, sink: Sink | None = None) -> AsyncGenerator[list[Delta], None]:
         if not job.options.selects:
-            return deltas
+            return self._run(job, prompt_index, sink=sink).deltas()
         return best_of(
-            deltas,
+            self._run(job, prompt_index).deltas(),
             n=job.options.n,
             first_index=prompt_index * job.options.n,
             with_logprobs=job.options.num_logprobs is not None,
         )
 
-    def _run(self, job: Job, prompt_index: int) -> Run:
+    def _run(self, job: Job, prompt_index: int, *, sink: Sink | None = None) -> Run:
         name = job.model.name
         if name not in self._metrics:
             self._metrics[name] = ModelMetrics(name)
@@ -65,6 +68,7 @@ class Generator:
             metrics=self._metrics[name],
             resume_timeout_s=self._resume_timeout_s,
             clock=time.monotonic,
+            sink=sink,
         )
 
 

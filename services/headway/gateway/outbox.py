@@ -6,9 +6,11 @@ a good part of what a token costs. Behind one another they find it awake.
 """
 
 import asyncio
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+WRITE_CHUNK: Final = "headway.write_chunk"
 
 
 class Outbox:
@@ -57,10 +59,23 @@ class BatchedTransport:
 
 
 def batched_http_protocol() -> type[HttpToolsProtocol]:
-    """uvicorn's, for the connections of one server."""
+    """uvicorn's, for the connections of one server.
+
+    Requests come with an extension, `WRITE_CHUNK`: `write` sends a part of a chunked answer that has begun, as ASGI's
+    `send` does, but at once, whoever calls it. It does not wait for a client that reads slowly: what is written is kept
+    until that has read it.
+    """
     outbox = Outbox()
 
     class BatchedHttpProtocol(HttpToolsProtocol):
+        def on_message_begin(self) -> None:
+            super().on_message_begin()
+            self.scope["extensions"] = {WRITE_CHUNK: {"write": self._write_chunk}}
+
+        def _write_chunk(self, body: bytes) -> None:
+            if body:  # an empty chunk would end the answer
+                self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
         def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
             super().connection_made(transport)
             self.transport = cast("asyncio.Transport", BatchedTransport(transport, outbox))

@@ -4,6 +4,8 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeAlias
 
 from headway.core.block_hash import block_hashes
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
@@ -21,6 +23,8 @@ from headway.gateway.text.detokenizer import make_detokenizer
 from headway.gateway.way import Way
 
 log = logging.getLogger(__name__)
+
+Sink: TypeAlias = Callable[[list[Delta]], None]
 
 # A request that no worker has begun is better refused soon than kept waiting.
 _FRESH_TIMEOUT_S = 1.0
@@ -61,6 +65,8 @@ class Run:
         clock: monotonic seconds.
         foregone: by model, the worker that all its requests go to at present; shared by all runs.
         resume_timeout_s: how long the run looks for another worker after its own died.
+        sink: takes the tokens behind the first deltas that come with nothing else, as soon as they are here: nobody is
+            woken for them. None: they are among the `deltas`.
     """
 
     def __init__(
@@ -74,6 +80,7 @@ class Run:
         metrics: ModelMetrics,
         resume_timeout_s: float,
         clock: Callable[[], float],
+        sink: Sink | None = None,
     ) -> None:
         self._job = job
         self._router = router
@@ -91,9 +98,12 @@ class Run:
         self._is_moving = False
         self._next_way: Way | None = None  # of sequences that go on where the last lease said
         self._finish_reason = ""
+        # A stop string, found in the text, ends a sequence with any token.
+        needs_look = bool(job.options.stop) or job.options.prompt_only
+        self._shortcut = None if sink is None or needs_look else partial(self._pass_on, sink)
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
-        """What came of the sequences, as it comes; closing the iterator cancels them.
+        """What came of the sequences, as it comes, but for what the sink takes; closing the iterator cancels them.
 
         Raises:
             HeadwayError: no worker took the sequences, or theirs failed.
@@ -103,10 +113,12 @@ class Run:
         try:
             while self._running:
                 lease, site = await self._settle(previous=lease)
+                shortcut: Callable[[Delivery], bool] | None = None  # what a new site begins with is for us to see
                 try:
                     while self._running:
-                        if deltas := self._accept(await site.mailbox.take(), site.link, site.mailbox):
+                        if deltas := self._accept(await site.mailbox.take(shortcut), site.link, site.mailbox):
                             yield deltas
+                            shortcut = self._shortcut
                 except _WorkerLostError as lost:
                     self._note_loss(lease, lost)
                 except _WorkerLeftError as left:
@@ -220,6 +232,19 @@ class Run:
                     self._metrics.observe_pause(gap_s)
             self._is_moving = False
         return deltas
+
+    def _pass_on(self, sink: Sink, delivery: Delivery) -> bool:
+        """Gives the sink a token that comes with nothing else, and is not the first one; False for all others."""
+        if not isinstance(delivery, SequenceOutput) or not delivery.is_plain:
+            return False
+        decoding = self._running.get(delivery.request_id)
+        if not isinstance(decoding, Decoding):
+            return False
+        gap_s = self._watch.note(1, now_s=self._clock())
+        if gap_s is not None:
+            self._metrics.observe_gap(gap_s)
+        sink([decoding.accept_token(delivery.token_ids[0])])
+        return True
 
     def _decode(self, output: SequenceOutput, link: WorkerLink) -> list[Delta]:
         decoding = self._running.get(output.request_id)

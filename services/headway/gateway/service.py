@@ -19,6 +19,7 @@ from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.readiness import waiting_for
 from headway.gateway.request_id import job_id
+from headway.gateway.run import Sink
 from headway.gateway.scrape import scrape_targets
 from headway.gateway.slots import Slots
 from headway.gateway.tenants import Tenants, read_tenants
@@ -79,9 +80,9 @@ class GatewayService:
             await check_guide(constraints.guide, model=model, field=constraints.guide_field)
         return job
 
-    def generate(self, job: Job) -> AsyncGenerator[list[Delta], None]:
+    def generate(self, job: Job, *, sink: Sink | None = None) -> AsyncGenerator[list[Delta], None]:
         """See `Generator.generate`."""
-        return self._generator.generate(job)
+        return self._generator.generate(job, sink=sink)
 
     async def infer(
         self,

@@ -23,8 +23,8 @@ class RouterConfig(ProcessConfig):
     """Requests per model that wait for a place in a group; more are refused."""
     queue_timeout_s: float = Field(default=30.0, ge=0)
     """How long a request waits for a place."""
-    absent_timeout_s: float = Field(default=0.0, ge=0)
-    """How long a new request waits for a model that no worker serves just now."""
+    absent_timeout_s: float = Field(default=0.5, ge=0)
+    """How long a new request waits for a model that no worker serves just now, or has reported yet."""
     resume_timeout_s: float = Field(default=30.0, ge=0)
     """How long a stream whose worker died waits for another."""
     prefix_timeout_s: float = Field(default=0.02, gt=0)

@@ -39,6 +39,10 @@ _SERVER_OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 
+# gRPC's own threads hand each message on twice before the one that wakes our event loop has it. Without them that one
+# reads the sockets itself: a stack's messages cost a tenth less processor time, and come sooner.
+_GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
+
 
 class Host:
     """What a service needs from its process. Made by `hosting`; add servicers, then `await host.serve()`.
@@ -178,6 +182,7 @@ async def hosting(kind: str, config: ProcessConfig, *, is_public: bool = False) 
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a process's main coroutine on uvloop."""
+    os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
     uvloop.run(main)
 
 

@@ -47,7 +47,7 @@ class Roster:
     @property
     def num_running(self) -> int:
         """Sequences of running groups."""
-        return sum(len(group.sequences) for group in self.running)
+        return sum([len(group.sequences) for group in self.running])
 
     @property
     def num_places_taken(self) -> int:
@@ -82,7 +82,7 @@ class Roster:
     @property
     def num_context_tokens(self) -> int:
         """Context lengths of the running sequences, added up."""
-        return sum(sequence.num_computed_tokens for group in self.running for sequence in group.sequences)
+        return sum([sequence.num_computed_tokens for group in self.running for sequence in group.sequences])
 
     @property
     def num_pending_prefill_tokens(self) -> int:

@@ -91,6 +91,8 @@ class Drawing:
         if self._best is None:
             return [take(share, drawn) for share in self._shares]
         best = (Sample((token_id,)) for token_id in self._best.tolist())
+        if self.rows is None:
+            return [take(share, best) for share in self._shares]
         return [take(share, best if share.wants_best else drawn) for share in self._shares]
 
 

@@ -100,35 +100,33 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, find
     Args:
         finds_best: of shares that want no more than best tokens, no logits are asked for.
     """
-    token_ids, blocks = array("i"), array("i")
-    starts, counts, scored = array("i"), array("i"), array("i")
-    num_sampled, num_best = array("i"), array("i")
+    token_ids, blocks, starts, counts = array("i"), array("i"), array("i"), array("i")
+    sampled_rows, scored_rows, best_rows = array("i"), array("i"), array("i")
+    end = 0
     for scheduled in batch.sequences:
         sequence, start, count = scheduled.sequence, scheduled.start, scheduled.num_new_tokens
         drafts = scheduled.draft_token_ids
         if sequence.sampling.num_prompt_logprobs is not None:
-            scored.extend(range(len(token_ids), len(token_ids) + num_scored_tokens(scheduled)))
+            scored_rows.extend(range(end, end + num_scored_tokens(scheduled)))
         token_ids.fromlist(sequence.token_ids[start : start + count] or [PENDING])
         if drafts:
             token_ids.extend(drafts)
         blocks.fromlist(sequence.block_table[: -(-(start + count) // block_size)])
         starts.append(start)
         counts.append(count)
-        num_rows = 1 + len(drafts) if scheduled.samples else 0
-        is_best = finds_best and scheduled.wants_best
-        num_sampled.append(0 if is_best else num_rows)
-        num_best.append(num_rows if is_best else 0)
-    num_new = np.frombuffer(counts, np.int32)
-    ends = np.cumsum(num_new, dtype=np.int32)
+        end += count
+        if scheduled.samples:
+            rows = best_rows if finds_best and scheduled.wants_best else sampled_rows
+            rows.extend(range(end - len(drafts) - 1, end))
     return StepFacts(
         token_ids=np.frombuffer(token_ids, np.int32),
         first_positions=np.frombuffer(starts, np.int32),
-        counts=num_new,
+        counts=np.frombuffer(counts, np.int32),
         blocks=np.frombuffer(blocks, np.int32),
-        sampled_rows=_last_rows(ends, np.frombuffer(num_sampled, np.int32)),
-        scored_rows=np.array(scored, np.int32),
+        sampled_rows=np.frombuffer(sampled_rows, np.int32),
+        scored_rows=np.frombuffer(scored_rows, np.int32),
         on_scratch=on_scratch,
-        best_rows=_last_rows(ends, np.frombuffer(num_best, np.int32)),
+        best_rows=np.frombuffer(best_rows, np.int32),
     )
 
 
@@ -147,13 +145,6 @@ def _key_spans(
     ends = view.count_before(owners, positions + 1)
     oldest = np.zeros_like(positions) if window is None else np.maximum(positions + 1 - window, 0)
     return np.stack((view.count_before(owners, oldest), ends), axis=1).astype(np.int32)
-
-
-def _last_rows(ends: NDArray[np.int32], counts: NDArray[np.int32]) -> NDArray[np.int32]:
-    """The last rows of each sequence, as many as `counts` says; `ends` are those behind them."""
-    # Row r of the result stands at r - (rows of the sequences up to its own) before its sequence's end.
-    totals = np.cumsum(counts, dtype=np.int32)
-    return np.repeat(ends - totals, counts) + np.arange(totals[-1], dtype=np.int32)
 
 
 def _pad_rows(flat: NDArray[np.int32], lengths: NDArray[np.int64]) -> NDArray[np.int32]:

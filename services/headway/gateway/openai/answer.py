@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import orjson
@@ -30,22 +30,45 @@ _EVENT_HEADERS = [
 ]
 
 
+class Events:
+    """The events of one answer, and what they tell of in sum.
+
+    Args:
+        write: sends a part of the answer at once.
+    """
+
+    def __init__(self, job: Job, form: Format, *, write: Callable[[bytes], None]) -> None:
+        self.usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
+        self._n = job.options.n
+        self._form = form
+        self._write = write
+
+    def of(self, deltas: list[Delta]) -> bytes:
+        self.usage.count(deltas, n=self._n)
+        return self._form.events(deltas)
+
+    def write(self, deltas: list[Delta]) -> None:
+        """Sends them."""
+        self._write(self.of(deltas))
+
+
 async def send_events(
-    send: Send, job: Job, deltas: AsyncGenerator[list[Delta], None], *, form: Format, with_usage: bool
+    send: Send, events: Events, deltas: AsyncGenerator[list[Delta], None], *, form: Format, with_usage: bool
 ) -> None:
     """Streams. What fails before the first delta is raised; later the stream ends with an event that tells it,
-    also when the server stops."""
-    usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
-    n = job.options.n
+    also when the server stops.
+
+    Args:
+        deltas: all but those that are written to `events` meanwhile.
+    """
     async with aclosing(deltas):
         batch = await anext(deltas)
         await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
         try:
             while batch:
-                usage.count(batch, n=n)
-                await send({"type": "http.response.body", "body": form.events(batch), "more_body": True})
+                await send({"type": "http.response.body", "body": events.of(batch), "more_body": True})
                 batch = await anext(deltas, [])
-            last = (usage_event(form.event_envelope, usage) if with_usage else b"") + DONE_EVENT
+            last = (usage_event(form.event_envelope, events.usage) if with_usage else b"") + DONE_EVENT
         except HeadwayError as error:
             log.warning("the stream breaks off: %s", error)
             last = _error_event(error)

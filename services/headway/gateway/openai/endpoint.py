@@ -7,7 +7,7 @@ from starlette.types import Send
 
 from headway.gateway.infer.task import generating
 from headway.gateway.job import Arrival, Job
-from headway.gateway.openai.answer import send_document, send_events
+from headway.gateway.openai.answer import Events, send_document, send_events
 from headway.gateway.openai.chat import ChatFormat
 from headway.gateway.openai.completion import CompletionFormat
 from headway.gateway.openai.exchange import Exchange
@@ -35,11 +35,12 @@ class Answer(Exchange[R]):
 
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
         job, form = await self._prepare(self.service, request, arrival)
-        deltas = self.service.generate(job)
         if request.stream:
-            await send_events(send, job, deltas, form=form, with_usage=request.stream_options.include_usage)
+            events = Events(job, form, write=self.write_chunk)
+            deltas = self.service.generate(job, sink=events.write)
+            await send_events(send, events, deltas, form=form, with_usage=request.stream_options.include_usage)
         else:
-            await send_document(send, job, deltas, form=form)
+            await send_document(send, job, self.service.generate(job), form=form)
 
 
 async def prepare_completion(

@@ -4,6 +4,7 @@ import logging
 import math
 import time
 from abc import abstractmethod
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
@@ -18,6 +19,7 @@ from headway.gateway.job import Arrival
 from headway.gateway.openai.body import read_json
 from headway.gateway.openai.schema import read_request
 from headway.gateway.openai.strict import ModelRequest
+from headway.gateway.outbox import WRITE_CHUNK
 from headway.gateway.service import GatewayService
 
 log = logging.getLogger(__name__)
@@ -30,7 +32,12 @@ class Exchange(Response, Generic[R]):
 
     Args:
         kind: what the body should be.
+
+    Attributes:
+        write_chunk: see `headway.gateway.outbox.BatchedHttpProtocol`.
     """
+
+    write_chunk: Callable[[bytes], None]
 
     def __init__(self, service: GatewayService, kind: type[R]) -> None:
         super().__init__()
@@ -43,6 +50,7 @@ class Exchange(Response, Generic[R]):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived_s = time.monotonic()
+        self.write_chunk = scope["extensions"][WRITE_CHUNK]["write"]
         try:
             with self.service.slots.take():
                 body = await read_json(scope, receive, max_bytes=self.service.max_body_bytes)
