@@ -79,13 +79,14 @@ def _add_models(app: FastAPI, service: GatewayService) -> None:
     @app.get("/v1/models", response_model=None)
     async def models() -> Response:
         """Every model that can be asked for."""
+        await service.catalogue.catch_up()
         data = [_model_document(model) for model in service.catalogue.models.values()]
         return _json({"object": "list", "data": data})
 
     @app.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
         """One model."""
-        return _json(_model_document(service.catalogue.get(name)))
+        return _json(_model_document(await service.catalogue.get(name)))
 
 
 def _add_operations(app: FastAPI, service: GatewayService) -> None:
@@ -98,6 +99,7 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
     @app.get("/ready", response_model=None)
     async def ready() -> Response:
         """200 when every model of the plan has a worker that can answer, else 503 with what is missing."""
+        await service.catalogue.catch_up()
         missing = service.waiting_for()
         return _json({"ready": not missing, "waiting_for": missing}, status=503 if missing else 200)
 

@@ -16,6 +16,7 @@ from headway.store.plans import PlanStore
 log = logging.getLogger(__name__)
 
 _POLL_EVERY_S = 0.5
+_PATIENCE_S = 0.5
 _RETRY_S = 1.0
 
 
@@ -34,9 +35,12 @@ class Catalogue:
         self.faults: Mapping[str, HeadwayError] = {}
         self._plans = plans
         self._texts: dict[str, tuple[Tokenizer, ChatTemplate | None]] = {}
+        self._refreshing = asyncio.Lock()
 
-    def get(self, name: str) -> ServedModel:
-        """A model by its name; NotFoundError if the plan has none of that name."""
+    async def get(self, name: str) -> ServedModel:
+        """A model by its name; NotFoundError if not even the newest plan has one of that name."""
+        if name not in self.models:
+            await self.catch_up()
         if (model := self.models.get(name)) is not None:
             return model
         if self.plan is None:
@@ -59,14 +63,23 @@ class Catalogue:
                 log.warning("keeping the last known plan: %s", error)
             await asyncio.sleep(_POLL_EVERY_S)
 
+    async def catch_up(self) -> None:
+        """Takes in the current plan for somebody who waits; where that takes long, the last known one does."""
+        try:
+            async with asyncio.timeout(_PATIENCE_S):
+                await self.refresh()
+        except (HeadwayError, TimeoutError) as error:
+            log.debug("answering from the last known plan: %s", error)
+
     async def refresh(self) -> None:
         """Takes in the current plan, if it is another; UnavailableError when Redis is away."""
-        plan_id = await self._plans.current_id()
-        if not plan_id or (self.plan is not None and plan_id == self.plan.plan_id):
-            return
-        plan = await self._plans.get(plan_id)
-        if plan is not None:
-            await self._apply(plan)
+        async with self._refreshing:
+            plan_id = await self._plans.current_id()
+            if not plan_id or (self.plan is not None and plan_id == self.plan.plan_id):
+                return
+            plan = await self._plans.get(plan_id)
+            if plan is not None:
+                await self._apply(plan)
 
     async def _apply(self, plan: ServingPlan) -> None:
         models: dict[str, ServedModel] = {}

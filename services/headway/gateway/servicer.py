@@ -60,7 +60,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def Infer(self, request: inference_pb2.InferRequest, context: Context) -> inference_pb2.InferResponse:
         with self._receiving(request, context, name="Infer") as arrival:
-            model = inferring(self._service.catalogue.get(request.model))
+            model = inferring(await self._service.catalogue.get(request.model))
             dimensions = request.dimensions if request.HasField("dimensions") else None
             if dimensions is not None:
                 check_dimensions(dimensions, width=embedding(model).spec.hidden_size)
@@ -83,7 +83,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.TokenizeRequest, context: Context
     ) -> inference_pb2.TokenizeResponse:
         self._admit(context)
-        model, encoder = self._service.catalogue.get(request.model), self._service.encoder
+        model, encoder = await self._service.catalogue.get(request.model), self._service.encoder
         if request.WhichOneof("prompt") == "chat":
             messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
             prompt = await encoder.chat(model, messages, options={"add_generation_prompt": False})
@@ -95,6 +95,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.ListModelsRequest, context: Context
     ) -> inference_pb2.ListModelsResponse:
         self._admit(context)
+        await self._service.catalogue.catch_up()
         models = self._service.catalogue.models.values()
         return inference_pb2.ListModelsResponse(models=[_model_to_pb(model) for model in models])
 
@@ -103,6 +104,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> inference_pb2.GetClusterStatusResponse:
         """What can be learnt: a service that is away just now leaves its part out."""
         self._admit(context)
+        await self._service.catalogue.catch_up()
         plan = self._service.catalogue.plan
         return inference_pb2.GetClusterStatusResponse(
             controller=await self._ask(
@@ -157,7 +159,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             return None
 
     async def _job(self, request: inference_pb2.GenerateRequest, arrival: Arrival) -> Job:
-        model = generating(self._service.catalogue.get(request.model))
+        model = generating(await self._service.catalogue.get(request.model))
         is_chat = request.WhichOneof("prompt") == "chat"
         options = _options_from_pb(request.options, default_max_tokens=None if is_chat else DEFAULT_COMPLETION_TOKENS)
         prompt = await self._prompt(request, model)

@@ -46,7 +46,7 @@ class Answer(Exchange[R]):
 async def prepare_completion(
     service: GatewayService, request: CompletionRequest, arrival: Arrival
 ) -> tuple[Job, Format]:
-    model = generating(service.catalogue.get(request.model))
+    model = generating(await service.catalogue.get(request.model))
     prompts = []
     for i, prompt in enumerate(request.prompt):
         field = "prompt" if len(request.prompt) == 1 else f"prompt[{i}]"
@@ -59,7 +59,7 @@ async def prepare_completion(
 
 
 async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: Arrival) -> tuple[Job, Format]:
-    model = generating(service.catalogue.get(request.model))
+    model = generating(await service.catalogue.get(request.model))
     messages = [message.document(field=f"messages[{i}]") for i, message in enumerate(request.messages)]
     options, toolbox, with_usage = request.options, request.toolbox, request.stream_options.include_usage
     if toolbox is None:

@@ -47,7 +47,7 @@ class InferAnswer(Exchange[R]):
 
 async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arrival) -> Document:
     """In the OpenAI API's shape."""
-    model = embedding(service.catalogue.get(request.model))
+    model = embedding(await service.catalogue.get(request.model))
     check_dimensions(request.dimensions, width=model.spec.hidden_size)
     answer = await service.infer(
         model, request.inputs, field="input", truncate_to=request.truncate_prompt_tokens, arrival=arrival
@@ -64,7 +64,7 @@ async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arr
 
 async def classify(service: GatewayService, request: ClassifyRequest, arrival: Arrival) -> Document:
     """In vLLM's shape: the best label of each input, and the score of every label."""
-    model = classifying(service.catalogue.get(request.model))
+    model = classifying(await service.catalogue.get(request.model))
     answer = await service.infer(
         model, request.inputs, field="input", truncate_to=request.truncate_prompt_tokens, arrival=arrival
     )
@@ -84,7 +84,7 @@ async def classify(service: GatewayService, request: ClassifyRequest, arrival: A
 
 async def rerank(service: GatewayService, request: RerankRequest, arrival: Arrival) -> Document:
     """In the shape that Jina and Cohere share: documents by their relevance, the best first."""
-    model = reranking(service.catalogue.get(request.model))
+    model = reranking(await service.catalogue.get(request.model))
     num_documents = len(request.documents)
     if request.top_n is not None and request.top_n < 1:
         raise InvalidArgumentError(f"top_n is {request.top_n}; it must be at least 1.", field="top_n")
