@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
+from typing import TypeAlias
 
 import grpc
 import numpy as np
@@ -51,6 +52,11 @@ class Failure:
     moved_to: str = ""
 
 
+# By the sequence's id, a token that comes with nothing else. Nearly all do: more is not made of one than that.
+PlainToken: TypeAlias = tuple[str, int]
+Output: TypeAlias = PlainToken | SequenceOutput | Failure
+
+
 class WorkerClient:
     """Token streams of workers."""
 
@@ -59,7 +65,7 @@ class WorkerClient:
 
     async def generate(
         self, endpoint: str, actions: AsyncIterator[Submit | Cancel]
-    ) -> AsyncGenerator[list[SequenceOutput | Failure], None]:
+    ) -> AsyncGenerator[list[Output], None]:
         """Sends actions and yields what each step brings, until the stream breaks with a HeadwayError.
 
         The channel is the stream's own: it does not break when the worker's lease lapses.
@@ -107,10 +113,9 @@ async def _actions_to_pb(
             yield worker_pb2.GenerateTokensRequest(cancel=cancel)
 
 
-def _step_from_pb(message: worker_pb2.GenerateTokensResponse) -> list[SequenceOutput | Failure]:
+def _step_from_pb(message: worker_pb2.GenerateTokensResponse) -> list[Output]:
     plain = zip(message.plain_request_ids, message.plain_token_ids, strict=True)
-    step: list[SequenceOutput | Failure] = [SequenceOutput(request_id, (token_id,)) for request_id, token_id in plain]
-    return step + [_output_from_pb(output) for output in message.outputs]
+    return [*plain, *map(_output_from_pb, message.outputs)]
 
 
 def _output_from_pb(message: worker_pb2.SequenceOutput) -> SequenceOutput | Failure:

@@ -94,10 +94,10 @@ class Decoding:
         )
         return [delta]
 
-    def accept_token(self, token_id: int) -> Delta:
-        """As `accept`, of an output that is a token and nothing else, where there are no stop strings."""
+    def push(self, token_id: int) -> str:
+        """As `accept`, of an output that is a token and nothing else, where there are no stop strings: the new text."""
         self._token_ids.append(token_id)
-        return Delta(index=self.index, text=self._detokenizer.push(token_id), token_ids=(token_id,))
+        return self._detokenizer.push(token_id)
 
     @property
     def _mean_logprob(self) -> float | None:

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headway.core.errors import HeadwayError, UnavailableError
-from headway.core.request import SequenceOutput
-from headway.gateway.client import Cancel, Failure, Submit, WorkerClient
+from headway.gateway.client import Cancel, Failure, Output, Submit, WorkerClient
 from headway.gateway.mailbox import Mailbox
 
 log = logging.getLogger(__name__)
@@ -24,7 +23,7 @@ class LinkLost:
     was_open: bool
 
 
-Delivery: TypeAlias = SequenceOutput | Failure | LinkLost
+Delivery: TypeAlias = Output | LinkLost
 
 
 class WorkerLink:
@@ -72,11 +71,13 @@ class WorkerLink:
                 yield action
                 self._was_open = True  # the transport took it
 
-    def _deliver(self, outputs: list[SequenceOutput | Failure]) -> None:
+    def _deliver(self, outputs: list[Output]) -> None:
         """The youngest sequences come first: a first token is waited for more than those that follow."""
         mailboxes = self._mailboxes
         for output in reversed(outputs):
-            if isinstance(output, Failure):
+            if isinstance(output, tuple):
+                mailbox = mailboxes.get(output[0])
+            elif isinstance(output, Failure):
                 mailbox = mailboxes.pop(output.sequence_id, None)
             elif output.finish_reason is not None:
                 mailbox = mailboxes.pop(output.request_id, None)

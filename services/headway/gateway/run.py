@@ -24,7 +24,7 @@ from headway.gateway.way import Way
 
 log = logging.getLogger(__name__)
 
-Sink: TypeAlias = Callable[[list[Delta]], None]
+Sink: TypeAlias = Callable[[int, str], None]
 
 # A request that no worker has begun is better refused soon than kept waiting.
 _FRESH_TIMEOUT_S = 1.0
@@ -65,8 +65,8 @@ class Run:
         clock: monotonic seconds.
         foregone: by model, the worker that all its requests go to at present; shared by all runs.
         resume_timeout_s: how long the run looks for another worker after its own died.
-        sink: takes the tokens behind the first deltas that come with nothing else, as soon as they are here: nobody is
-            woken for them. None: they are among the `deltas`.
+        sink: takes the tokens that come with nothing else, behind a sequence's first one, as soon as they are here: the
+            sequence's index in the job, and the token's text. Nobody is woken for them. None: they are among `deltas`.
     """
 
     def __init__(
@@ -215,12 +215,13 @@ class Run:
         deltas: list[Delta] = []
         num_tokens = 0
         for position, delivery in enumerate(deliveries):
-            if not isinstance(delivery, SequenceOutput):
+            output = SequenceOutput(delivery[0], delivery[1:]) if isinstance(delivery, tuple) else delivery
+            if not isinstance(output, SequenceOutput):
                 if not deltas:
-                    _raise_fault(delivery)
+                    _raise_fault(output)
                 mailbox.put_back(deliveries[position:])
                 break
-            new = self._decode(delivery, link)
+            new = self._decode(output, link)
             num_tokens += sum(len(delta.token_ids) for delta in new)
             deltas += new
         if num_tokens:
@@ -235,15 +236,16 @@ class Run:
 
     def _pass_on(self, sink: Sink, delivery: Delivery) -> bool:
         """Gives the sink a token that comes with nothing else, and is not the first one; False for all others."""
-        if not isinstance(delivery, SequenceOutput) or not delivery.is_plain:
+        if not isinstance(delivery, tuple):
             return False
-        decoding = self._running.get(delivery.request_id)
-        if not isinstance(decoding, Decoding):
+        sequence_id, token_id = delivery
+        decoding = self._running.get(sequence_id)
+        if not isinstance(decoding, Decoding) or not decoding.num_tokens:
             return False
         gap_s = self._watch.note(1, now_s=self._clock())
         if gap_s is not None:
             self._metrics.observe_gap(gap_s)
-        sink([decoding.accept_token(delivery.token_ids[0])])
+        sink(decoding.index, decoding.push(token_id))
         return True
 
     def _decode(self, output: SequenceOutput, link: WorkerLink) -> list[Delta]:

@@ -47,9 +47,10 @@ class Events:
         self.usage.count(deltas, n=self._n)
         return self._form.events(deltas)
 
-    def write(self, deltas: list[Delta]) -> None:
-        """Sends them."""
-        self._write(self.of(deltas))
+    def write(self, index: int, text: str) -> None:
+        """Sends the event of a token that comes with nothing else."""
+        self.usage.num_completion_tokens += 1
+        self._write(self._form.text_event(index, text))
 
 
 async def send_events(

@@ -37,6 +37,9 @@ class ChatFormat:
                 events.append(self._template.event(delta.index, _END % self._reason(delta).encode()))
         return b"".join(events)
 
+    def text_event(self, index: int, text: str) -> bytes:
+        return self._part(index, b'{"content":%b}' % orjson.dumps(text), ())
+
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}
         for delta in deltas:

@@ -32,6 +32,9 @@ class CompletionFormat:
             return b"".join([self._plain_event(delta) for delta in deltas])
         return b"".join([self._event(delta) for delta in deltas])
 
+    def text_event(self, index: int, text: str) -> bytes:
+        return self._template.event(index, b',"text":%b,"logprobs":null,"finish_reason":null' % orjson.dumps(text))
+
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}
         for delta in deltas:

@@ -19,6 +19,9 @@ class Format(Protocol):
     def events(self, deltas: Sequence[Delta]) -> bytes:
         """The server-sent events for deltas."""
 
+    def text_event(self, index: int, text: str) -> bytes:
+        """The same for a delta that is one more token's text, of a choice that has begun."""
+
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         """The choices that all of a job's deltas make up, in order of their index."""
 

@@ -24,6 +24,9 @@ class ToolChatFormat(ChatFormat):
         self._parsers = [use.parser() for _ in range(job.num_sequences)]
         self._unsent_logprobs: list[list[TokenLogprobs]] = [[] for _ in range(job.num_sequences)]
 
+    def text_event(self, index: int, text: str) -> bytes:
+        return b"".join(self._parts(Delta(index=index, text=text)))
+
     def _parts(self, delta: Delta) -> list[bytes]:
         """Events of the pieces that are certain; the first has the log probabilities of all tokens since the last."""
         unsent = self._unsent_logprobs[delta.index]
