@@ -40,7 +40,7 @@ def value(name: str, **labels: str) -> float | None:
 
 
 def test_a_step_tells_preemptions_by_kind_host_blocks_drafts_and_its_budget() -> None:
-    metrics = StepMetrics("metered", num_host_blocks=40, max_num_batched_tokens=64)
+    metrics = StepMetrics("metered", stats=BEFORE, num_host_blocks=40, max_num_batched_tokens=64)
     after = replace(
         BEFORE,
         num_preemptions=7,
@@ -55,7 +55,7 @@ def test_a_step_tells_preemptions_by_kind_host_blocks_drafts_and_its_budget() ->
         num_accepted_tokens=9,
         num_moved_blocks=3,
     )
-    metrics.observe(after, before=BEFORE, num_sampled=6)
+    metrics.observe(after, num_sampled=6)
     assert value("num_preemptions_total", kind="swap") == 2
     assert value("num_preemptions_total", kind="recompute") == 3
     assert value("num_requests_swapped") == 2

@@ -52,6 +52,16 @@ class StepStats:
     duration_s: float
     work: StepWork
 
+    @property
+    def num_tokens(self) -> int:
+        """Computed by the latest step, but for drafts."""
+        return self.num_prefill_tokens + self.num_decode_tokens
+
+    @property
+    def kv_usage(self) -> float:
+        """The share of the pool that is referenced."""
+        return self.num_used_blocks / (self.num_used_blocks + self.num_cached_blocks + self.num_free_blocks)
+
 
 @dataclass(frozen=True, slots=True)
 class ShardStats:

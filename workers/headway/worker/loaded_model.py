@@ -48,11 +48,11 @@ class LoadedModel:
         self.epoch = uuid.uuid4().hex
         self.runner = runner
         self.events: BlockEventLog = engine.events
-        self.stats = engine.stats()
         self.thread = EngineThread(engine, listener=self, turn=turn, loop=loop)
         self.sessions = Sessions(self.thread, loop=loop, tracing=tracing)
         self._metrics = StepMetrics(
             order.model,
+            stats=engine.stats(),
             num_host_blocks=order.num_host_blocks,
             max_num_batched_tokens=order.max_num_batched_tokens,
         )
@@ -63,6 +63,11 @@ class LoadedModel:
         self._owner = owner
         self._has_crashed = False
         self.thread.start()
+
+    @property
+    def stats(self) -> StepStats:
+        """The latest."""
+        return self._metrics.stats
 
     @property
     def num_steps(self) -> int:
@@ -91,13 +96,13 @@ class LoadedModel:
         )
 
     def on_step(self, outputs: list[SequenceOutput], stats: StepStats) -> None:
-        self._metrics.observe(stats, before=self.stats, num_sampled=sum(map(_num_tokens, outputs)))
-        self.stats = stats
+        num_sampled = sum([_num_tokens(output) if output.hypotheses else len(output.token_ids) for output in outputs])
+        self._metrics.observe(stats, num_sampled=num_sampled)
         self.sessions.publish(outputs, step_s=stats.duration_s)
         self._owner.on_change()
 
     def on_idle(self, stats: StepStats) -> None:
-        self.stats = stats
+        self._metrics.stats = stats
         self._owner.on_change()
 
     def on_crash(self) -> None:
@@ -125,6 +130,5 @@ class LoadedModel:
 
 
 def _num_tokens(output: SequenceOutput) -> int:
-    if not output.hypotheses:
-        return len(output.token_ids)
+    """Of a beam search."""
     return sum(len(hypothesis.token_ids) for hypothesis in output.hypotheses)

@@ -12,19 +12,25 @@ _TRAFFIC_EVERY_S = 1.0
 
 
 class StepMetrics:
-    """Label children are looked up once, not every step."""
+    """Label children are looked up once, not every step; gauges are read when somebody asks for them.
 
-    def __init__(self, model: str, *, num_host_blocks: int, max_num_batched_tokens: int) -> None:
-        self._num_host_blocks = num_host_blocks
-        self._max_num_batched_tokens = max_num_batched_tokens
+    Attributes:
+        stats: the latest.
+    """
+
+    def __init__(self, model: str, *, stats: StepStats, num_host_blocks: int, max_num_batched_tokens: int) -> None:
+        self.stats = stats
         metrics.STEP_TOKEN_BUDGET.labels(model).set(max_num_batched_tokens)
-        self._running = metrics.NUM_REQUESTS_RUNNING.labels(model)
-        self._waiting = metrics.NUM_REQUESTS_WAITING.labels(model)
-        self._swapped = metrics.NUM_REQUESTS_SWAPPED.labels(model)
-        self._usage = metrics.KV_CACHE_USAGE.labels(model)
+        metrics.NUM_REQUESTS_RUNNING.labels(model).set_function(lambda: self.stats.num_running)
+        metrics.NUM_REQUESTS_WAITING.labels(model).set_function(lambda: self.stats.num_waiting)
+        metrics.NUM_REQUESTS_SWAPPED.labels(model).set_function(lambda: self.stats.num_swapped)
+        metrics.KV_CACHE_USAGE.labels(model).set_function(lambda: self.stats.kv_usage)
+        metrics.CPU_CACHE_USAGE.labels(model).set_function(
+            lambda: self.stats.num_used_host_blocks / max(num_host_blocks, 1)
+        )
+        metrics.STEP_BUDGET_USAGE.labels(model).set_function(lambda: self.stats.num_tokens / max_num_batched_tokens)
         self._prompt_tokens = metrics.PROMPT_TOKENS.labels(model)
         self._generation_tokens = metrics.GENERATION_TOKENS.labels(model)
-        self._host_usage = metrics.CPU_CACHE_USAGE.labels(model)
         self._recomputes = metrics.NUM_PREEMPTIONS.labels(model, "recompute")
         self._swaps = metrics.NUM_PREEMPTIONS.labels(model, "swap")
         self._draft_tokens = metrics.SPEC_DRAFT_TOKENS.labels(model)
@@ -34,22 +40,15 @@ class StepMetrics:
         self._moved_blocks = metrics.MOVED_BLOCKS.labels(model)
         self._step_seconds = metrics.STEP_SECONDS.labels(model)
         self._step_tokens = metrics.STEP_TOKENS.labels(model)
-        self._budget_usage = metrics.STEP_BUDGET_USAGE.labels(model)
 
-    def observe(self, stats: StepStats, *, before: StepStats, num_sampled: int) -> None:
-        """Counters advance by what changed since `before`.
+    def observe(self, stats: StepStats, *, num_sampled: int) -> None:
+        """Counters advance by what a step has changed.
 
         Args:
             num_sampled: tokens that the step gave to requests.
         """
+        before, self.stats = self.stats, stats
         num_swaps = stats.num_swaps - before.num_swaps
-        num_tokens = stats.num_prefill_tokens + stats.num_decode_tokens
-        num_blocks = stats.num_used_blocks + stats.num_cached_blocks + stats.num_free_blocks
-        self._running.set(stats.num_running)
-        self._waiting.set(stats.num_waiting)
-        self._swapped.set(stats.num_swapped)
-        self._usage.set(stats.num_used_blocks / num_blocks)
-        self._host_usage.set(stats.num_used_host_blocks / max(self._num_host_blocks, 1))
         increases = (
             (self._prompt_tokens, stats.num_prefill_tokens),
             (self._generation_tokens, num_sampled),
@@ -65,8 +64,7 @@ class StepMetrics:
             if increase:  # most steps change two of them
                 counter.inc(increase)
         self._step_seconds.observe(stats.duration_s)
-        self._step_tokens.observe(num_tokens)
-        self._budget_usage.set(num_tokens / self._max_num_batched_tokens)
+        self._step_tokens.observe(stats.num_tokens)
 
 
 class EncoderMetrics:
