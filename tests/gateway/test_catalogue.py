@@ -19,19 +19,19 @@ from tests.gateway.world import MAX_MODEL_LEN, MODEL, PLAIN_MODEL, make_plan
 async def test_models_follow_the_plan(database: Database, tmp_path: Path) -> None:
     plans = PlanStore(database)
     catalogue = Catalogue(plans)
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     with pytest.raises(UnavailableError, match="No model is served yet"):
         await catalogue.get(MODEL)
     first = make_plan(tmp_path)
     await plans.set_current(first, replaces="")
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     assert (await catalogue.get(MODEL)).max_model_len == MAX_MODEL_LEN
     with pytest.raises(NotFoundError, match=f"{MODEL}, {PLAIN_MODEL}"):
         await catalogue.get("other")
     replica = replace(first.assignments[0], worker_id="worker-7", group_id="group-7", max_model_len=100)
     second = replace(first, plan_id="plan-2", models=first.models[:1], assignments=(first.assignments[0], replica))
     await plans.set_current(second, replaces="plan-1")
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     model = await catalogue.get(MODEL)
     assert (model.num_replicas, model.max_model_len, model.block_size) == (2, 100, 16)
     assert list(catalogue.models) == [MODEL]
@@ -42,7 +42,7 @@ async def test_a_checkpoint_that_cannot_be_read_spares_the_others(database: Data
     (tmp_path / "tiny" / "tokenizer.json").write_text("{}")
     await PlanStore(database).set_current(plan, replaces="")
     catalogue = Catalogue(PlanStore(database))
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     with pytest.raises(UnavailableError, match="cannot be read"):
         await catalogue.get(MODEL)
     assert "tokenizer.json" in catalogue.faults[MODEL].message
@@ -54,7 +54,7 @@ async def test_a_template_that_is_no_jinja_leaves_completions(database: Database
     (tmp_path / "tiny" / "chat_template.jinja").write_text("{% if %}")
     await PlanStore(database).set_current(plan, replaces="")
     catalogue = Catalogue(PlanStore(database))
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     assert (await catalogue.get(MODEL)).template is None
 
 
@@ -64,10 +64,10 @@ async def test_the_last_known_models_stay_while_redis_is_away(tmp_path: Path) ->
     database = Database.connect(redis.url, namespace="test")
     catalogue = Catalogue(PlanStore(database))
     await PlanStore(database).set_current(make_plan(tmp_path), replaces="")
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     redis.stop()
     with pytest.raises(UnavailableError):
-        await catalogue.refresh()
+        await catalogue.follower.refresh()
     assert (await catalogue.get(MODEL)).name == MODEL
     await database.close()
 
@@ -77,7 +77,7 @@ async def test_a_new_name_is_looked_for_in_the_newest_plan(database: Database, t
     catalogue = Catalogue(plans)
     plan = make_plan(tmp_path)
     await plans.set_current(replace(plan, models=plan.models[1:], assignments=()), replaces="")
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     await plans.set_current(replace(plan, plan_id="plan-2"), replaces=plan.plan_id)
     found = await asyncio.gather(*[catalogue.get(MODEL) for _ in range(3)])
     assert [model.name for model in found] == [MODEL] * 3
@@ -91,15 +91,15 @@ async def test_a_redis_that_hangs_keeps_nobody(tmp_path: Path) -> None:
     database = Database.connect(redis.url, namespace="test")
     catalogue = Catalogue(PlanStore(database))
     await PlanStore(database).set_current(make_plan(tmp_path), replaces="")
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     os.kill(redis.pid, signal.SIGSTOP)
     try:
         assert (await catalogue.get(MODEL)).name == MODEL
         with pytest.raises(NotFoundError):
             await catalogue.get("other")
-        await catalogue.catch_up()
+        await catalogue.follower.catch_up()
     finally:
         os.kill(redis.pid, signal.SIGCONT)
-    await catalogue.refresh()
+    await catalogue.follower.refresh()
     await database.close()
     redis.stop()

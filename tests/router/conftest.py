@@ -40,9 +40,14 @@ def routing(database: Database) -> StartRouter:
         async with Peers(Membership(database)).watching() as peers:
             traffic = TrafficRecord(TrafficStore(database), run="test")
             service = RouterService(
-                config, peers=peers, attainment=Attainment(database), traffic=traffic, instance_id="test"
+                config,
+                peers=peers,
+                plans=PlanStore(database),
+                attainment=Attainment(database),
+                traffic=traffic,
+                instance_id="test",
             )
-            upkeep = Upkeep(config, service, peers=peers, plans=PlanStore(database))
+            upkeep = Upkeep(config, service, peers=peers)
             servicer = RouterServicer(service, tracing=Tracing("router", otlp_endpoint=None))
             router_pb2_grpc.add_RouterServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")
@@ -52,7 +57,7 @@ def routing(database: Database) -> StartRouter:
             )
             following = asyncio.create_task(workers.run())
             if plan is not None:
-                service.apply(plan)
+                await service.apply(plan)
             await upkeep.settle()
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
                 yield RunningRouter(service, upkeep, router_pb2_grpc.RouterServiceStub(channel))

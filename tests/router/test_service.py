@@ -16,6 +16,7 @@ from headway.core.errors import (
     UnavailableError,
 )
 from headway.core.slo import Slo
+from headway.store.plans import PlanStore
 from headway.store.redis import Database
 from headway.v1 import router_pb2
 from tests.router.conftest import StartRouter
@@ -74,6 +75,16 @@ async def test_an_unknown_model_is_refused_with_the_names_of_those_served(
         error = await refusal(router, model="gpt-5")
         assert isinstance(error, NotFoundError)
         assert "llama" in error.hint
+
+
+async def test_a_new_name_is_looked_for_in_the_newest_plan(database: Database, routing: StartRouter) -> None:
+    plan = make_plan("worker-0", plan_id="plan-2")
+    newer = replace(plan, models=(*plan.models, replace(plan.models[0], name="gpt-5")))
+    async with ScriptedWorker.running(database, "worker-0"), routing(plan=make_plan("worker-0")) as router:
+        await PlanStore(database).set_current(newer, replaces="")
+        error = await refusal(router, model="gpt-5")
+        assert isinstance(error, UnavailableError)
+        assert "No worker serves the model" in error.message
 
 
 async def test_nothing_is_known_before_there_is_a_plan_or_a_worker(routing: StartRouter) -> None:

@@ -18,7 +18,7 @@ from tests.router.scripted import ScriptedWorker, make_member
 async def test_the_plan_in_redis_is_followed(database: Database, routing: StartRouter) -> None:
     async with ScriptedWorker.running(database, "worker-0"), routing() as router:
         plans, fleet = PlanStore(database), router.service.dispatcher.fleet
-        following = asyncio.create_task(router.upkeep.follow_plan())
+        following = asyncio.create_task(router.service.follower.watch())
         assert not (await router.route("a")).HasField("predicted_ttft_s")
         await plans.set_current(make_plan("worker-0"), replaces="")
         await eventually(lambda: fleet.groups[0].replicas["llama"].latency is not None)

@@ -47,7 +47,7 @@ async def main(config: GatewayConfig) -> None:
         http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=_GRACE_S)
         servicer = InferenceServicer(service, peers=host.peers)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, host.server)
-        host.spawn(catalogue.watch(), name="watch-plan")
+        host.spawn(catalogue.follower.watch(), name="watch-plan")
         host.spawn(http.run_forever(), name="http")
 
         async def stop() -> None:

@@ -79,7 +79,7 @@ def _add_models(app: FastAPI, service: GatewayService) -> None:
     @app.get("/v1/models", response_model=None)
     async def models() -> Response:
         """Every model that can be asked for."""
-        await service.catalogue.catch_up()
+        await service.catalogue.follower.catch_up()
         data = [_model_document(model) for model in service.catalogue.models.values()]
         return _json({"object": "list", "data": data})
 
@@ -99,7 +99,7 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
     @app.get("/ready", response_model=None)
     async def ready() -> Response:
         """200 when every model of the plan has a worker that can answer, else 503 with what is missing."""
-        await service.catalogue.catch_up()
+        await service.catalogue.follower.catch_up()
         missing = service.waiting_for()
         return _json({"ready": not missing, "waiting_for": missing}, status=503 if missing else 200)
 

@@ -11,19 +11,19 @@ from headway.gateway.model import ServedModel
 from headway.gateway.text.template import ChatTemplate
 from headway.gateway.text.tokenizer import Tokenizer
 from headway.store.checkpoint import Checkpoint, read_checkpoint
+from headway.store.plan_follower import PlanFollower
 from headway.store.plans import PlanStore
 
 log = logging.getLogger(__name__)
 
-_POLL_EVERY_S = 0.5
-_PATIENCE_S = 0.5
 _RETRY_S = 1.0
 
 
 class Catalogue:
-    """Follows the plan; the last known one stays while Redis is away.
+    """Changes with the plan.
 
     Attributes:
+        follower: tells of new plans.
         plan: the current one; None before the first.
         models: those that can be asked for, by name.
         faults: why the others cannot, by name.
@@ -33,14 +33,13 @@ class Catalogue:
         self.plan: ServingPlan | None = None
         self.models: Mapping[str, ServedModel] = {}
         self.faults: Mapping[str, HeadwayError] = {}
-        self._plans = plans
+        self.follower = PlanFollower(plans, take=self._apply)
         self._texts: dict[str, tuple[Tokenizer, ChatTemplate | None]] = {}
-        self._refreshing = asyncio.Lock()
 
     async def get(self, name: str) -> ServedModel:
         """A model by its name; NotFoundError if not even the newest plan has one of that name."""
         if name not in self.models:
-            await self.catch_up()
+            await self.follower.catch_up()
         if (model := self.models.get(name)) is not None:
             return model
         if self.plan is None:
@@ -53,33 +52,6 @@ class Catalogue:
             )
         names = ", ".join(model.name for model in self.plan.models)
         raise NotFoundError(f"The model '{name}' does not exist.", hint=f"Ask for one of: {names}.", field="model")
-
-    async def watch(self) -> None:
-        """Keeps the catalogue current for as long as the process lives."""
-        while True:
-            try:
-                await self.refresh()
-            except HeadwayError as error:
-                log.warning("keeping the last known plan: %s", error)
-            await asyncio.sleep(_POLL_EVERY_S)
-
-    async def catch_up(self) -> None:
-        """Takes in the current plan for somebody who waits; where that takes long, the last known one does."""
-        try:
-            async with asyncio.timeout(_PATIENCE_S):
-                await self.refresh()
-        except (HeadwayError, TimeoutError) as error:
-            log.debug("answering from the last known plan: %s", error)
-
-    async def refresh(self) -> None:
-        """Takes in the current plan, if it is another; UnavailableError when Redis is away."""
-        async with self._refreshing:
-            plan_id = await self._plans.current_id()
-            if not plan_id or (self.plan is not None and plan_id == self.plan.plan_id):
-                return
-            plan = await self._plans.get(plan_id)
-            if plan is not None:
-                await self._apply(plan)
 
     async def _apply(self, plan: ServingPlan) -> None:
         models: dict[str, ServedModel] = {}

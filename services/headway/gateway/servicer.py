@@ -95,7 +95,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.ListModelsRequest, context: Context
     ) -> inference_pb2.ListModelsResponse:
         self._admit(context)
-        await self._service.catalogue.catch_up()
+        await self._service.catalogue.follower.catch_up()
         models = self._service.catalogue.models.values()
         return inference_pb2.ListModelsResponse(models=[_model_to_pb(model) for model in models])
 
@@ -104,7 +104,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> inference_pb2.GetClusterStatusResponse:
         """What can be learnt: a service that is away just now leaves its part out."""
         self._admit(context)
-        await self._service.catalogue.catch_up()
+        await self._service.catalogue.follower.catch_up()
         plan = self._service.catalogue.plan
         return inference_pb2.GetClusterStatusResponse(
             controller=await self._ask(

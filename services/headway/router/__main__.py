@@ -24,16 +24,21 @@ async def main(config: RouterConfig) -> None:
         )
         traffic = TrafficRecord(recorded, run=instance_id)
         service = RouterService(
-            config, peers=host.peers, attainment=attainment, traffic=traffic, instance_id=instance_id
+            config,
+            peers=host.peers,
+            plans=PlanStore(host.database),
+            attainment=attainment,
+            traffic=traffic,
+            instance_id=instance_id,
         )
-        upkeep = Upkeep(config, service, peers=host.peers, plans=PlanStore(host.database))
+        upkeep = Upkeep(config, service, peers=host.peers)
         workers = Followers(
             host.peers, "worker", follow=service.follow, lose=service.lose, accepts=lambda member: member.is_leader
         )
         router_pb2_grpc.add_RouterServiceServicer_to_server(RouterServicer(service, tracing=host.tracing), host.server)
         host.spawn(workers.run(), name="follow-workers")
         await upkeep.settle()
-        host.spawn(upkeep.follow_plan(), name="follow-plan")
+        host.spawn(service.follower.watch(), name="follow-plan")
         host.spawn(upkeep.keep_books(), name="keep-books")
         host.spawn(traffic.keep(), name="keep-traffic")
         await host.serve(on_stop=upkeep.close)

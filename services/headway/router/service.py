@@ -26,6 +26,8 @@ from headway.router.traffic import TrafficRecord
 from headway.router.view import FleetView, GroupLoad
 from headway.rpc.peers import Peers
 from headway.store.membership import Member
+from headway.store.plan_follower import PlanFollower
+from headway.store.plans import PlanStore
 
 _RETRY_S = 1.0
 
@@ -35,12 +37,20 @@ class RouterService:
 
     Attributes:
         dispatcher: decides.
+        follower: tells of new plans.
         attainment: counts how requests fared.
         traffic: notes what arrives.
     """
 
     def __init__(
-        self, config: RouterConfig, *, peers: Peers, attainment: Attainment, traffic: TrafficRecord, instance_id: str
+        self,
+        config: RouterConfig,
+        *,
+        peers: Peers,
+        plans: PlanStore,
+        attainment: Attainment,
+        traffic: TrafficRecord,
+        instance_id: str,
     ) -> None:
         self.dispatcher = Dispatcher(
             policy=make_policy(config.policy),
@@ -50,6 +60,7 @@ class RouterService:
             queue_policy=QueuePolicy(config.queue_policy),
             answer_overhead_s=config.answer_overhead_s,
         )
+        self.follower = PlanFollower(plans, take=self.apply)
         self.attainment = attainment
         self.traffic = traffic
         self._config = config
@@ -65,7 +76,9 @@ class RouterService:
             ResourceExhaustedError: it would miss its SLO, or too many wait already.
             UnavailableError: no group of the model is up, or none had room in time.
         """
-        self._require_known(request.model)
+        if not self.dispatcher.fleet.knows(request.model):
+            await self.follower.catch_up()
+            self._require_known(request.model)
         request = replace(request, slo=request.slo.over(self.dispatcher.fleet.slo(request.model)))
         with self.traffic.arriving(request):
             return await self._route(request)
@@ -107,7 +120,7 @@ class RouterService:
         for model in {lease.model for lease in leases}:
             self._serve_queue(model)
 
-    def apply(self, plan: ServingPlan) -> None:
+    async def apply(self, plan: ServingPlan) -> None:
         """Routes by a plan's groups, latency models and objectives from now on."""
         self.dispatcher.fleet.apply(plan)
 

@@ -1,4 +1,4 @@
-"""What the router does on the side: follow the plan, write counters, end lost leases, check its books."""
+"""What the router does on the side: write counters, end lost leases, check its books."""
 
 import asyncio
 import logging
@@ -10,11 +10,9 @@ from headway.router.config import RouterConfig
 from headway.router.lease import Lease
 from headway.router.service import RouterService
 from headway.rpc.peers import Peers
-from headway.store.plans import PlanStore
 
 log = logging.getLogger(__name__)
 
-_PLAN_EVERY_S = 0.5
 _BOOKS_EVERY_S = 1.0
 _SETTLE_S = 1.0
 
@@ -22,28 +20,20 @@ _SETTLE_S = 1.0
 class Upkeep:
     """Background work of one `RouterService`."""
 
-    def __init__(self, config: RouterConfig, service: RouterService, *, peers: Peers, plans: PlanStore) -> None:
+    def __init__(self, config: RouterConfig, service: RouterService, *, peers: Peers) -> None:
         self._config = config
         self._service = service
         self._peers = peers
-        self._plans = plans
-        self._plan_id = ""
         self._absent_since_s: dict[str, float] = {}
 
     async def settle(self) -> None:
         """Before the first request: the plan, the counters, and every group's load if it comes within a second."""
-        await self._guard(self._refresh_plan)
+        await self._guard(self._service.follower.refresh)
         await self._guard(self._service.attainment.flush)
         num_groups = sum(member.is_leader for member in self._peers.members("worker"))
         deadline_s = time.monotonic() + _SETTLE_S
         while time.monotonic() < deadline_s and self._num_reporting() < num_groups:  # noqa: ASYNC110 - once
             await asyncio.sleep(0.01)
-
-    async def follow_plan(self) -> None:
-        """Applies the current plan whenever it changes; runs until cancelled."""
-        while True:
-            await self._guard(self._refresh_plan)
-            await asyncio.sleep(_PLAN_EVERY_S)
 
     async def keep_books(self) -> None:
         """Once a second; runs until cancelled. Books that don't add up are a bug, and end the process."""
@@ -77,12 +67,6 @@ class Upkeep:
         if lost:
             log.warning("ended %d leases that nobody will release", len(lost))
             self._service.freed(lost)
-
-    async def _refresh_plan(self) -> None:
-        plan_id = await self._plans.current_id()
-        if plan_id != self._plan_id and (plan := await self._plans.get(plan_id)) is not None:
-            self._plan_id = plan_id
-            self._service.apply(plan)
 
     async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         """Redis may be away: what is known goes on being used."""
