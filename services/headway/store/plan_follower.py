@@ -37,7 +37,7 @@ class PlanFollower:
             await asyncio.sleep(_POLL_EVERY_S)
 
     async def catch_up(self) -> None:
-        """As `refresh`, for somebody who waits; where that takes long, or Redis is away, the last known plan has to do."""
+        """As `refresh`, for somebody who waits: the last plan known is kept where that takes long, or Redis is away."""
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self.refresh()
