@@ -54,7 +54,14 @@ class Failure:
 
 # By the sequence's id, a token that comes with nothing else. Nearly all do: more is not made of one than that.
 PlainToken: TypeAlias = tuple[str, int]
-Output: TypeAlias = PlainToken | SequenceOutput | Failure
+
+
+@dataclass(slots=True)
+class StepOutputs:
+    """What an engine step brought. The youngest sequences are last in either list."""
+
+    plain: list[PlainToken]
+    others: list[SequenceOutput | Failure]
 
 
 class WorkerClient:
@@ -65,7 +72,7 @@ class WorkerClient:
 
     async def generate(
         self, endpoint: str, actions: AsyncIterator[Submit | Cancel]
-    ) -> AsyncGenerator[list[Output], None]:
+    ) -> AsyncGenerator[StepOutputs, None]:
         """Sends actions and yields what each step brings, until the stream breaks with a HeadwayError.
 
         The channel is the stream's own: it does not break when the worker's lease lapses.
@@ -113,9 +120,11 @@ async def _actions_to_pb(
             yield worker_pb2.GenerateTokensRequest(cancel=cancel)
 
 
-def _step_from_pb(message: worker_pb2.GenerateTokensResponse) -> list[Output]:
-    plain = zip(message.plain_request_ids, message.plain_token_ids, strict=True)
-    return [*plain, *map(_output_from_pb, message.outputs)]
+def _step_from_pb(message: worker_pb2.GenerateTokensResponse) -> StepOutputs:
+    return StepOutputs(
+        plain=list(zip(message.plain_request_ids, message.plain_token_ids, strict=True)),
+        others=[_output_from_pb(output) for output in message.outputs],
+    )
 
 
 def _output_from_pb(message: worker_pb2.SequenceOutput) -> SequenceOutput | Failure:

@@ -13,7 +13,7 @@ class Decoding:
 
     Attributes:
         index: in the job.
-        num_tokens: tokens that came.
+        has_begun: whether a token has come, so that further ones may be pushed.
     """
 
     __slots__ = (
@@ -25,6 +25,7 @@ class Decoding:
         "_scanner",
         "_token_ids",
         "_with_offsets",
+        "has_begun",
         "index",
     )
 
@@ -39,6 +40,7 @@ class Decoding:
     ) -> None:
         """`is_silent` drops the output: only the prompt's log probabilities are wanted."""
         self.index = index
+        self.has_begun = False
         self._request = request
         self._detokenizer = detokenizer
         self._scanner = StopScanner(stops) if stops else None
@@ -51,10 +53,6 @@ class Decoding:
     @property
     def sequence_id(self) -> str:
         return self._request.request_id
-
-    @property
-    def num_tokens(self) -> int:
-        return len(self._token_ids)
 
     @property
     def request(self) -> GenerationRequest:
@@ -107,6 +105,7 @@ class Decoding:
         """New text, and the offset of each token that stands for text (the one that ended the sequence does not)."""
         detokenizer, token_ids = self._detokenizer, output.token_ids
         self._token_ids.extend(token_ids)
+        self.has_begun = bool(self._token_ids)
         if output.logprobs:
             self._logprob_sum += sum(entry.logprob for entry in output.logprobs)
         if output.stop_token_id is not None and token_ids:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from headway.core.errors import HeadwayError, UnavailableError
-from headway.gateway.client import Cancel, Failure, Output, Submit, WorkerClient
+from headway.core.request import SequenceOutput
+from headway.gateway.client import Cancel, Failure, PlainToken, StepOutputs, Submit, WorkerClient
 from headway.gateway.mailbox import Mailbox
 
 log = logging.getLogger(__name__)
@@ -23,7 +24,7 @@ class LinkLost:
     was_open: bool
 
 
-Delivery: TypeAlias = Output | LinkLost
+Delivery: TypeAlias = PlainToken | SequenceOutput | Failure | LinkLost
 
 
 class WorkerLink:
@@ -56,8 +57,8 @@ class WorkerLink:
         error: HeadwayError = UnavailableError(f"The worker at {self._endpoint} ended the stream.")
         try:
             async with aclosing(self._client.generate(self._endpoint, self._outgoing())) as steps:
-                async for outputs in steps:
-                    self._deliver(outputs)
+                async for step in steps:
+                    self._deliver(step)
         except HeadwayError as fault:
             error = fault
         finally:
@@ -71,13 +72,11 @@ class WorkerLink:
                 yield action
                 self._was_open = True  # the transport took it
 
-    def _deliver(self, outputs: list[Output]) -> None:
+    def _deliver(self, step: StepOutputs) -> None:
         """The youngest sequences come first: a first token is waited for more than those that follow."""
         mailboxes = self._mailboxes
-        for output in reversed(outputs):
-            if isinstance(output, tuple):
-                mailbox = mailboxes.get(output[0])
-            elif isinstance(output, Failure):
+        for output in reversed(step.others):
+            if isinstance(output, Failure):
                 mailbox = mailboxes.pop(output.sequence_id, None)
             elif output.finish_reason is not None:
                 mailbox = mailboxes.pop(output.request_id, None)
@@ -85,6 +84,10 @@ class WorkerLink:
                 mailbox = mailboxes.get(output.request_id)
             if mailbox is not None:  # None: cancelled while the step ran
                 mailbox.put(output)
+        for token in reversed(step.plain):
+            mailbox = mailboxes.get(token[0])
+            if mailbox is not None:
+                mailbox.put(token)
 
     def _break(self, error: HeadwayError) -> None:
         self.is_broken = True

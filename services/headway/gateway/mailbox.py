@@ -21,11 +21,17 @@ class Mailbox(Generic[T]):
 
     def put(self, item: T) -> None:
         waiter = self._waiter
-        if waiter is None or waiter.done():
-            self._items.append(item)
-        elif self._shortcut is None or not self._goes_through(item, self._shortcut, waiter):
-            self._items.append(item)
+        if waiter is not None and not waiter.done():
+            shortcut = self._shortcut
+            if shortcut is not None:
+                try:
+                    if shortcut(item):
+                        return
+                except Exception as error:  # noqa: BLE001 - handed to the reader
+                    waiter.set_exception(error)
+                    return
             waiter.set_result(None)
+        self._items.append(item)
 
     def put_back(self, items: Sequence[T]) -> None:
         """Items that were taken come first again."""
@@ -47,10 +53,3 @@ class Mailbox(Generic[T]):
         items = list(self._items)
         self._items.clear()
         return items
-
-    def _goes_through(self, item: T, shortcut: Callable[[T], bool], waiter: asyncio.Future[None]) -> bool:
-        try:
-            return shortcut(item)
-        except Exception as error:  # noqa: BLE001 - handed to the reader
-            waiter.set_exception(error)
-            return True

@@ -47,6 +47,13 @@ class Stopwatch:
         self._last_s = now_s
         return gap_s
 
+    def note_next(self, now_s: float) -> float:
+        """As `note`, of one token that is not the first."""
+        self.num_tokens += 1
+        gap_s = now_s - self._last_s
+        self._last_s = now_s
+        return gap_s
+
     @property
     def ttft_s(self) -> float | None:
         return None if self._first_s is None else self._first_s - self.arrived_s

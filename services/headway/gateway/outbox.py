@@ -34,21 +34,25 @@ class Outbox:
 class BatchedTransport:
     """A transport whose writes wait for the end of the round; several are sent as one. All else is the transport's."""
 
+    __slots__ = ("_add", "_pieces", "_transport")
+
     def __init__(self, transport: asyncio.Transport, outbox: Outbox) -> None:
         self._transport = transport
-        self._outbox = outbox
+        self._add = outbox.add
         self._pieces: list[bytes] = []
 
     def write(self, data: bytes) -> None:
-        if not self._pieces:
-            self._outbox.add(self)
-        self._pieces.append(data)
+        pieces = self._pieces
+        if not pieces:
+            self._add(self)
+        pieces.append(data)
 
     def flush(self) -> None:
         """Sends what waits, unless the connection has ended meanwhile."""
-        pieces, self._pieces = self._pieces, []
-        if pieces and not self._transport.is_closing():
-            self._transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        pieces, transport = self._pieces, self._transport
+        if pieces and not transport.is_closing():
+            transport.write(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+        pieces.clear()
 
     def close(self) -> None:
         self.flush()

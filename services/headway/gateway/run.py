@@ -238,14 +238,11 @@ class Run:
         """Gives the sink a token that comes with nothing else, and is not the first one; False for all others."""
         if not isinstance(delivery, tuple):
             return False
-        sequence_id, token_id = delivery
-        decoding = self._running.get(sequence_id)
-        if not isinstance(decoding, Decoding) or not decoding.num_tokens:
+        decoding = self._running.get(delivery[0])
+        if not isinstance(decoding, Decoding) or not decoding.has_begun:
             return False
-        gap_s = self._watch.note(1, now_s=self._clock())
-        if gap_s is not None:
-            self._metrics.observe_gap(gap_s)
-        sink(decoding.index, decoding.push(token_id))
+        self._metrics.observe_gap(self._watch.note_next(self._clock()))
+        sink(decoding.index, decoding.push(delivery[1]))
         return True
 
     def _decode(self, output: SequenceOutput, link: WorkerLink) -> list[Delta]:

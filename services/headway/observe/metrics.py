@@ -5,6 +5,8 @@ Dashboards are checked against this list; a process exports those that it touche
 
 from prometheus_client import Counter, Gauge, Histogram
 
+from headway.observe.batched_histogram import BatchedHistogram
+
 _TTFT_BUCKETS = (
     0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.15, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
 )  # fmt: skip
@@ -24,7 +26,7 @@ REQUEST_FAILURE = Counter(
 TTFT_SECONDS = Histogram(
     "headway:time_to_first_token_seconds", "Arrival to first token.", ["model_name"], buckets=_TTFT_BUCKETS
 )
-ITL_SECONDS = Histogram(
+ITL_SECONDS = BatchedHistogram(
     "headway:inter_token_latency_seconds",
     "Between a request's successive token messages.",
     ["model_name"],

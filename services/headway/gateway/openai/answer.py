@@ -41,6 +41,7 @@ class Events:
         self.usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
         self._n = job.options.n
         self._form = form
+        self._text_event = form.text_event
         self._write = write
 
     def of(self, deltas: list[Delta]) -> bytes:
@@ -50,7 +51,7 @@ class Events:
     def write(self, index: int, text: str) -> None:
         """Sends the event of a token that comes with nothing else."""
         self.usage.num_completion_tokens += 1
-        self._write(self._form.text_event(index, text))
+        self._write(self._text_event(index, text))
 
 
 async def send_events(

@@ -24,6 +24,10 @@ class ChatFormat:
         self.envelope = envelope(job, prefix="chatcmpl", kind="chat.completion")
         self.event_envelope = {**self.envelope, "object": "chat.completion.chunk"}
         self._template = EventTemplate(self.event_envelope, with_usage=with_usage)
+        self._around_text = [
+            self._template.around(index, b',"delta":{"content":', b'},"logprobs":null,"finish_reason":null')
+            for index in range(job.num_sequences)
+        ]
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
         """Each message starts with its role, and ends with an event of its own that tells why."""
@@ -38,7 +42,8 @@ class ChatFormat:
         return b"".join(events)
 
     def text_event(self, index: int, text: str) -> bytes:
-        return self._part(index, b'{"content":%b}' % orjson.dumps(text), ())
+        before, after = self._around_text[index]
+        return before + orjson.dumps(text) + after
 
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}

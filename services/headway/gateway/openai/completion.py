@@ -26,6 +26,10 @@ class CompletionFormat:
         self.envelope = envelope(job, prefix="cmpl", kind="text_completion")
         self.event_envelope = self.envelope
         self._template = EventTemplate(self.envelope, with_usage=with_usage)
+        self._around_text = [
+            self._template.around(index, b',"text":', b',"logprobs":null,"finish_reason":null')
+            for index in range(job.num_sequences)
+        ]
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
         if not self._echo and not self._with_logprobs:
@@ -33,7 +37,8 @@ class CompletionFormat:
         return b"".join([self._event(delta) for delta in deltas])
 
     def text_event(self, index: int, text: str) -> bytes:
-        return self._template.event(index, b',"text":%b,"logprobs":null,"finish_reason":null' % orjson.dumps(text))
+        before, after = self._around_text[index]
+        return before + orjson.dumps(text) + after
 
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}

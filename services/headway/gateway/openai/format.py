@@ -69,6 +69,10 @@ class EventTemplate:
         """`rest` is the choice's other fields, serialised, with a comma in front."""
         return b"%b%d%b%b" % (self._head, index, rest, self._tail)
 
+    def around(self, index: int, before: bytes, after: bytes) -> tuple[bytes, bytes]:
+        """What stands before and behind a value of such an event that comes again and again."""
+        return b"%b%d%b" % (self._head, index, before), after + self._tail
+
 
 def usage_event(event_envelope: dict[str, Any], usage: Usage) -> bytes:
     """The last event of a stream whose client asked for usage."""
