@@ -65,6 +65,14 @@ __global__ void transposes_matrices(const Probe probe) {
     static_cast<uint32_t*>(probe.out)[m * 32 + lane] = registers[m];
 }
 
+__global__ void transposes_a_matrix(const Probe probe) {
+  static_cast<uint32_t*>(probe.out)[lane_index()] = transposed(static_cast<const uint32_t*>(probe.in)[lane_index()]);
+}
+
+__global__ void swaps_middles(const Probe probe) {
+  static_cast<uint32_t*>(probe.out)[lane_index()] = middle_swapped(static_cast<const uint32_t*>(probe.in)[lane_index()]);
+}
+
 __global__ void copies_in_time(const Probe probe) {
   auto* shared = dynamic_shared<float>() + 4 * threadIdx.x;
   copy_async<16>(shared, static_cast<const float*>(probe.in) + 4 * threadIdx.x, threadIdx.x != 1);
@@ -134,6 +142,8 @@ PROBE(counts_votes, counts_votes)
 PROBE(multiplies_float16, multiplies_matrices<headway::half>)
 PROBE(multiplies_bfloat16, multiplies_matrices<headway::bfloat16>)
 PROBE(transposes_matrices, transposes_matrices)
+PROBE(transposes_a_matrix, transposes_a_matrix)
+PROBE(swaps_middles, swaps_middles)
 PROBE(copies_in_time, copies_in_time)
 PROBE(leaves_a_thread_behind, leaves_a_thread_behind)
 PROBE(meets_at_two_barriers, meets_at_two_barriers)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from headway.kernels.cuda import decode_attention
 from headway.kernels.cuda.kernels import CudaKernels
-from tests.kernels.cuda.cases import BF16, CASES, DecodeCase, DecodeStep
+from tests.kernels.cuda.cases import BF16, CASES, F16, FP8, DecodeCase, DecodeStep
 from tests.kernels.cuda.schedules import SCHEDULES
 
 
@@ -29,18 +29,26 @@ def test_equals_the_definition_whatever_turns_the_threads_take(host: CudaKernels
 @given(
     lengths=st.lists(st.integers(0, 180), min_size=1, max_size=4),
     block_size=st.integers(8, 128),
-    group=st.sampled_from([1, 4, 5, 8]),
+    group=st.sampled_from([1, 4, 8, 12]),
+    cache_dtype=st.sampled_from([F16, FP8]),
     window=st.none() | st.integers(1, 200),
     num_ctas=st.integers(1, 40),
 )
 def test_any_lengths_and_blocks(
-    host: CudaKernels, lengths: list[int], block_size: int, group: int, window: int | None, num_ctas: int
+    host: CudaKernels,
+    lengths: list[int],
+    block_size: int,
+    group: int,
+    cache_dtype: torch.dtype,
+    window: int | None,
+    num_ctas: int,
 ) -> None:
     case = DecodeCase(
         lengths=tuple(lengths),
         block_size=block_size,
         num_heads=group,
         num_kv_heads=1,
+        cache_dtype=cache_dtype,
         sliding_window=window,
         num_ctas=num_ctas,
     )

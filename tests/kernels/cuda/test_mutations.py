@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from headway.kernels.cuda.sources import SOURCES
-from tests.kernels.cuda.cases import DecodeCase, DecodeStep
+from tests.kernels.cuda.cases import BF16, F32, FP8, DecodeCase, DecodeStep
 from tests.kernels.cuda.mutations import Mutation, Vector, fails
 
 UNIT = """
@@ -13,15 +13,22 @@ UNIT = """
 #include "decode_launch.h"
 
 HEADWAY_API int headway_decode_attention(const headway::DecodeProblem* problem) {{
-  return headway::{launcher}(*problem);
+  using namespace headway;
+  return launch_decode(*problem, {kernel}());
 }}
 """
-VECTOR = Vector(
-    UNIT.format(launcher="launch_vector<headway::half, 64>"), DecodeStep(DecodeCase(lengths=(200, 37), num_ctas=6))
-)
-MATRIX = Vector(
-    UNIT.format(launcher="launch_matrix<headway::half, headway::half, 64>"),
-    DecodeStep(DecodeCase(lengths=(700, 37), num_heads=8, num_kv_heads=1, num_ctas=1)),
+
+
+def vector_of(kernel: str, case: DecodeCase) -> Vector:
+    return Vector(UNIT.format(kernel=kernel), DecodeStep(case))
+
+
+VECTOR = vector_of("vector_kernel<half>", DecodeCase(lengths=(200, 37), query_dtype=F32, num_ctas=6))
+MATRIX = vector_of("matrix_kernel<half, 64, 1>", DecodeCase(lengths=(700, 37), num_ctas=1))
+MATRIX_16 = vector_of("matrix_kernel<half, 64, 2>", DecodeCase(lengths=(100, 37), num_heads=12, num_kv_heads=1))
+MATRIX_FP8 = vector_of(
+    "matrix_kernel<fp8, 64, 1>",
+    DecodeCase(lengths=(100, 37), query_dtype=BF16, cache_dtype=FP8, query_factor=1e10, num_ctas=1),
 )
 
 MUTATIONS = [
@@ -29,23 +36,36 @@ MUTATIONS = [
     Mutation("missing barrier after the results", VECTOR, "decode_vector.h", "__syncthreads();", "", 1),
     Mutation("off by one in the last block", VECTOR, "decode_vector.h", "key < item.end_key ? opt", "true ? opt"),
     Mutation("wrong block", VECTOR, "decode_vector.h", "find_blocks(stage + 1)", "find_blocks(stage)"),
-    Mutation("wrong shuffle in the product", VECTOR, "decode_vector.h", "lanes = kLanes / 2", "lanes = kLanes / 4"),
+    Mutation("wrong shuffle in the product", VECTOR, "decode_vector.h", "lanes = 16", "lanes = 8"),
     Mutation("missing rescale of the values", VECTOR, "decode_vector.h", "values[head][d] *= factor;", ";"),
     Mutation("missing wait", VECTOR, "decode_vector.h", "wait_copies<kStages - 2>", "wait_copies<kStages - 1>"),
-    Mutation("missing rescale between warps", VECTOR, "warp_results.h", "value += weight *", "value +="),
+    Mutation("missing rescale between warps", VECTOR, "warp_results.h", "value += weights[warp] *", "value +="),
     Mutation("missing rescale between splits", VECTOR, "merge.cu", "value += share *", "value +="),
-    Mutation("missing barrier after the queries", MATRIX, "decode_matrix.h", "__syncthreads();", ""),
     Mutation("missing barrier before the results", MATRIX, "decode_matrix.h", "__syncthreads();  // the", "// the"),
+    Mutation("missing barrier after the results", MATRIX, "decode_matrix.h", "__syncthreads();", "", 1),
+    Mutation("off by one in the last block", MATRIX, "decode_matrix.h", "8 >= item.end_key", "8 > item.end_key"),
+    Mutation("wrong shuffle of the maximum", MATRIX, "decode_matrix.h", "new_max[i], lanes)", "new_max[i], lanes / 2)"),
+    Mutation("missing rescale of the values", MATRIX, "decode_matrix.h", "step[i + 2] *= factor;", ""),
+    Mutation("missing rescale of the sum", MATRIX, "decode_matrix.h", "sum[tile][i] * factor +", "sum[tile][i] +"),
+    Mutation("wrong transposition", MATRIX, "decode_matrix.h", "packed[i] = transposed", "packed[i] = "),
+    Mutation("missing wait", MATRIX, "decode_matrix.h", "wait_copies<kStages - 2>", "wait_copies<kStages - 1>"),
+    Mutation("copies one stage too far", MATRIX, "decode_matrix.h", "stage < kStages - 1; ++", "stage < kStages; ++"),
+    Mutation("a warp without keys goes on", MATRIX, "decode_matrix.h", "; first_key <", "; first_key - warp * kKeys <"),
+    Mutation("wrong block", MATRIX, "decode_stages.h", "k_place, first + row", "k_place, row"),
+    Mutation("keys of another warp", MATRIX, "decode_stages.h", "next_key += kWarps * kKeys;", "next_key += kKeys;"),
+    Mutation("heads of another tile", MATRIX_16, "decode_matrix.h", "head = tile * 8 + lane / 4", "head = lane / 4"),
+    Mutation("queries beyond fp16", MATRIX_FP8, "decode_matrix.h", "(268 - exponent)", "(270 - exponent)"),
     Mutation(
-        "off by one in the last block", MATRIX, "decode_matrix.h", "key < item.end_key &&", "key <= item.end_key &&"
+        "queries that are not scaled back", MATRIX_FP8, "decode_matrix.h", "undone, (lane % 4 * 2 + i) * 4", "1.0f, 0"
     ),
-    Mutation("wrong shuffle of the maximum", MATRIX, "decode_matrix.h", "new_max, 2)", "new_max, 4)"),
-    Mutation("missing rescale of the values", MATRIX, "decode_matrix.h", "tile[2 * r] *= factor;", ""),
-    Mutation("copies one stage too far", MATRIX, "decode_matrix.h", "(stage + kStages - 1);", "(stage + kStages);"),
+    Mutation("the scale of another head", MATRIX_FP8, "decode_matrix.h", "(lane % 4 * 2 + i) * 4)", "lane)"),
+    Mutation(
+        "bytes of other keys", MATRIX_FP8, "decode_matrix.h", "middle_swapped(numbers[2 * half_row])", "numbers[0]"
+    ),
 ]
 
 
-@pytest.mark.parametrize("vector", [VECTOR, MATRIX], ids=["vector", "matrix"])
+@pytest.mark.parametrize("vector", [VECTOR, MATRIX, MATRIX_16, MATRIX_FP8], ids=["vector", "matrix", "16", "fp8"])
 def test_the_source_passes(vector: Vector, tmp_path: Path) -> None:
     assert not fails(vector, SOURCES, tmp_path)
 

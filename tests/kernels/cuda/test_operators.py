@@ -8,6 +8,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 from headway.kernels.cuda import decode_attention, operators
 from headway.kernels.cuda.kernels import CudaKernels
+from headway.kernels.cuda.operands import check_extent
 from tests.kernels.cuda.cases import FP8, DecodeCase, DecodeStep
 from tests.kernels.cuda.prefill_cases import PrefillCase, PrefillStep
 
@@ -102,3 +103,10 @@ def test_bad_operands_are_named(host: CudaKernels, changes: dict[str, Any], mess
         changes = {**changes, "v_cache": changes["k_cache"]}
     with pytest.raises(ValueError, match=message):
         decode_attention(**{**operands_of(DecodeStep(DecodeCase())), **changes})
+
+
+def test_a_cache_too_far_apart_is_named() -> None:
+    apart = torch.empty_strided((3, 2, 16, 64), (1 << 34, 1024, 64, 1), dtype=torch.float16, device="meta")
+    check_extent("v_cache", apart[:2])
+    with pytest.raises(ValueError, match=r"v_cache must be of blocks within 64 GiB; they take 64\.0; it is float16"):
+        check_extent("v_cache", apart)

@@ -76,6 +76,17 @@ def test_transposed_matrices(run: Run) -> None:
     assert torch.equal(out.view(torch.int16).view(4, 8, 8), given.mT)
 
 
+def test_a_matrix_in_registers_is_transposed(run: Run) -> None:
+    given = torch.randint(0, 1 << 15, (8, 8), dtype=torch.int16)
+    out = run("transposes_a_matrix", given, torch.empty(32, dtype=torch.int32))
+    assert torch.equal(out.view(torch.int16).view(8, 8), given.mT)
+
+
+def test_bytes_in_the_middle_change_places(run: Run) -> None:
+    given = torch.randint(0, 256, (32, 4), dtype=torch.uint8)
+    assert torch.equal(run("swaps_middles", given, torch.empty_like(given)), given[:, [0, 2, 1, 3]])
+
+
 def test_a_copy_arrives_when_it_is_waited_for(run: Run) -> None:
     given = torch.arange(1.0, 9.0)
     out = run("copies_in_time", given, torch.zeros(8), threads=2)

@@ -80,9 +80,7 @@ def build_gpu() -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description="Compiles the CUDA kernels for GPUs.")
-    parser.add_argument(
-        "--record", action="store_true", help=f"write the registers and spills of every kernel to {BUDGETS.name}"
-    )
+    parser.add_argument("--record", action="store_true", help=f"write what every kernel uses to {BUDGETS.name}")
     arguments = parser.parse_args()
     try:
         is_built = build_gpu()

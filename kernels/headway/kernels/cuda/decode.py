@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from headway.kernels.cuda import operators
-from headway.kernels.cuda.operands import check_attention, check_results, check_scales
+from headway.kernels.cuda.operands import check_attention, check_extent, check_results, check_scales
 from headway.kernels.cuda.table import DecodeTable
 from headway.kernels.operands import reject
 
@@ -33,7 +33,8 @@ def decode_attention(
             multiple of 16 up to 256.
         k_cache, v_cache: [num_blocks, kv_heads, block_size, head_dim], bfloat16, float16, float8_e4m3fn or float32,
             blocks contiguous, keys in rows as `cache_keys` lays them out; block_size is 8 to 128, and kv_heads divides
-            heads.
+            heads. From the first block to the end of the last there are at most 64 GiB. Queries of 16 bits go to the
+            tensor cores where the cache has their dtype or is fp8.
         block_tables: [sequences, max_blocks] int32, the block of each block_size keys; rows may be strided. Only the
             entries of blocks with visible keys are read.
         table: the plan, made for as many heads. Rows of q beyond those planned are left alone.
@@ -53,6 +54,8 @@ def decode_attention(
         ValueError: an operand has another shape, dtype, layout or device; nothing was written.
     """
     check_attention(q, k_cache=k_cache, v_cache=v_cache, block_tables=block_tables, alibi_slopes=alibi_slopes)
+    check_extent("k_cache", k_cache)
+    check_extent("v_cache", v_cache)
     _check_table(q, table)
     check_scales(key_scale=key_scale, value_scale=value_scale, soft_cap=soft_cap)
     out = check_results(q, out=out, lse=lse)

@@ -22,6 +22,7 @@ MAX_HEAD_DIM = 256
 HEAD_DIM_MULTIPLE = 16
 BLOCK_SIZES = (8, 128)
 ALIGNMENT_BYTES = 16
+MAX_CACHE_BYTES = 1 << 36  # 32 bits count them in pieces of 16: csrc/cuda/decode_stages.h
 ROW_MULTIPLE = 8  # numbers that a thread reads and writes at a time: csrc/cuda/norm.cu, activation.cu
 
 
@@ -84,6 +85,13 @@ def check_attention(
         reject("block_tables", block_tables, "of contiguous rows")
     if alibi_slopes is not None:
         check_vector("alibi_slopes", alibi_slopes, num_heads, dtype=torch.float32, like=q)
+
+
+def check_extent(name: str, cache: Tensor) -> None:
+    """Blocks that decode attention can address."""
+    num_bytes = ((cache.shape[0] - 1) * cache.stride(0) + cache[:1].numel()) * cache.itemsize
+    if num_bytes > MAX_CACHE_BYTES:
+        reject(name, cache, f"of blocks within {MAX_CACHE_BYTES >> 30} GiB; they take {num_bytes / (1 << 30):.1f}")
 
 
 def check_results(q: Tensor, *, out: Tensor | None, lse: Tensor | None) -> Tensor:

@@ -1,22 +1,23 @@
-"""Registers and spills of the compiled kernels, and what is allowed of them (csrc/cuda/budgets.toml)."""
+"""Registers and memory of the compiled kernels' threads, and what is allowed of them (csrc/cuda/budgets.toml)."""
 
 import re
 import subprocess
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 
 from headway.kernels.cuda.sources import SOURCES
 
 BUDGETS = SOURCES / "budgets.toml"
 _HEADER = """\
-# What each kernel may use: registers of a thread, and bytes that it spills to memory, for each architecture.
-# A test compares what the compiler reports. `python -m headway.kernels.cuda.build --record` writes this file anew; look
-# at the difference before you commit it: 65,536 registers of an SM are shared by all threads that it runs.
+# What each kernel may use: registers of a thread, bytes that it spills to memory, and bytes of a stack, where arrays
+# lie that are not in registers; for each architecture. A test compares what the compiler reports.
+# `python -m headway.kernels.cuda.build --record` writes this file anew; look at the difference before you commit it:
+# 65,536 registers of an SM are shared by all threads that it runs.
 """
 
 _KERNEL = re.compile(r"Compiling entry function '(\w+)' for '(\w+)'")
-_SPILLS = re.compile(r"(\d+) bytes spill stores, (\d+) bytes spill loads")
+_MEMORY = re.compile(r"(\d+) bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads")
 _REGISTERS = re.compile(r"Used (\d+) registers")
 
 
@@ -24,6 +25,7 @@ _REGISTERS = re.compile(r"Used (\d+) registers")
 class Resources:
     registers: int
     spilled_bytes: int
+    stack_bytes: int
 
 
 Usage = Mapping[str, Mapping[str, Resources]]
@@ -42,12 +44,13 @@ def parse_report(report: str) -> Usage:
     """What `ptxas -v` says of each kernel."""
     names, architectures, resources = [], [], []
     for part in re.split(r"(?=ptxas info\s+: Compiling entry function)", report)[1:]:
-        kernel, spills, registers = _KERNEL.search(part), _SPILLS.search(part), _REGISTERS.search(part)
-        if kernel is None or spills is None or registers is None:
+        kernel, memory, registers = _KERNEL.search(part), _MEMORY.search(part), _REGISTERS.search(part)
+        if kernel is None or memory is None or registers is None:
             raise ValueError(f"not what ptxas -v reports of a kernel:\n{part}")
         names.append(kernel[1])
         architectures.append(kernel[2])
-        resources.append(Resources(int(registers[1]), int(spills[1]) + int(spills[2])))
+        stack_bytes, stored_bytes, loaded_bytes = map(int, memory.groups())
+        resources.append(Resources(int(registers[1]), stored_bytes + loaded_bytes, stack_bytes))
     usage: dict[str, dict[str, Resources]] = {}
     for name, architecture, used in zip(_demangled(names), architectures, resources, strict=True):
         usage.setdefault(name, {})[architecture] = used
@@ -63,11 +66,10 @@ def read_budgets() -> Usage:
 
 
 def write_budgets(usage: Usage) -> None:
-    lines = [_HEADER, "[kernels]  # architecture = [registers, spilled bytes]"]
+    lines = [_HEADER, "[kernels]  # architecture = [registers, spilled bytes, stack bytes]"]
     for name in sorted(usage):
         limits = ", ".join(
-            f"{architecture} = [{used.registers}, {used.spilled_bytes}]"
-            for architecture, used in sorted(usage[name].items())
+            f"{architecture} = {list(astuple(used))}" for architecture, used in sorted(usage[name].items())
         )
         lines.append(f'"{name}" = {{ {limits} }}')
     BUDGETS.write_text("\n".join(lines) + "\n")
@@ -81,9 +83,9 @@ def excesses(usage: Usage, budgets: Usage) -> list[str]:
             limit = budgets.get(name, {}).get(architecture)
             if limit is None:
                 lines.append(f"{name} for {architecture}: has no budget")
-            elif used.registers > limit.registers or used.spilled_bytes > limit.spilled_bytes:
+            elif any(number > most for number, most in zip(astuple(used), astuple(limit), strict=True)):
                 lines.append(
-                    f"{name} for {architecture}: {used.registers} registers and {used.spilled_bytes} bytes spilled, "
-                    f"of {limit.registers} and {limit.spilled_bytes}"
+                    f"{name} for {architecture}: {used.registers} registers, {used.spilled_bytes} bytes spilled and "
+                    f"{used.stack_bytes} of stack, of {limit.registers}, {limit.spilled_bytes} and {limit.stack_bytes}"
                 )
     return sorted(lines)

@@ -8,7 +8,7 @@ from torch import Tensor
 from headway.kernels.cuda.plan import WORK_FIELDS, DecodeRows, Ints, plan_decode, slots_of, work_capacity
 from headway.kernels.devices import staged
 
-HEADS_PER_CTA = 16  # query heads of a group that one CTA takes at most: csrc/cuda/decode_matrix.h
+HEADS_PER_CTA = 16  # query heads of a group that one CTA takes at most: csrc/cuda/decode_launch.h
 
 
 @dataclass(frozen=True, slots=True)

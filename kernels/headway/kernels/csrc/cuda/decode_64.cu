@@ -1,3 +1,3 @@
 #include "decode_launch.h"
 
-template int headway::launch_decode<64>(const DecodeProblem& problem);
+template headway::DecodeKernel headway::matrix_kernel<64>(const DecodeProblem& problem);

@@ -1,269 +1,301 @@
-// Decode attention on the tensor cores, for groups of 8 query heads and more: the heads of a group are the rows of a
-// matrix.
+// Decode attention on the tensor cores: keys are the rows of a matrix, and the query heads that share them its columns.
 #pragma once
 
+#include <type_traits>
+
+#include "decode_stages.h"
 #include "warp_results.h"
 
 namespace headway {
 
-// Each warp has 16 keys of every stage to itself, which its lanes copy ahead. `T` is the type that is multiplied;
-// a cache in fp8 is widened to it in shared memory. Heads have up to kHeadDim numbers.
-template <class T, class Cache, int kHeadDim>
+// Eight heads are a tile, the narrow side of a product; a CTA takes kTiles of one KV head, and reads its keys once for
+// all of them. Each warp goes through keys of its own and meets the others only at the end.
+template <class Cache, int kHeadDim, int kTiles>
 struct MatrixDecode {
-  static constexpr int kRows = 16;  // query heads
-  static constexpr int kKeys = 16;  // of a warp in a stage
-  static constexpr int kStageKeys = kWarps * kKeys;
-  static constexpr bool kWidens = sizeof(Cache) < sizeof(T);
-  static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Cache));
-  static constexpr int kPieces = kRowBytes / 16;  // of a key's head, that one lane copies each
-  static constexpr int kWidth = kHeadDim + 8;     // of a row in shared memory: eight rows lie in different banks
-  static_assert(kHeadDim % 16 == 0 && kRowBytes % 16 == 0);
-
-  struct alignas(16) Stage {
-    unsigned char keys[kWarps][kKeys][kRowBytes + 16], values[kWarps][kKeys][kRowBytes + 16];
-  };
-  struct alignas(16) Wide {
-    T keys[kWarps][kKeys][kWidth], values[kWarps][kKeys][kWidth];
-  };
-  static constexpr size_t kWideBytes = kWidens ? sizeof(Wide) : 0;
-  static constexpr size_t kMostBytes = 110 * 1024;  // of stages, so that an SM of 228 KiB holds two CTAs
-  static constexpr int kFitting = static_cast<int>((kMostBytes - kWideBytes) / sizeof(Stage));
+  static constexpr bool kIsFp8 = sizeof(Cache) == 1;
+  using Number = std::conditional_t<kIsFp8, half, Cache>;  // what is multiplied: fp16 has all numbers of e4m3
+  using Stage = headway::Stage<Cache, kHeadDim>;
+  static constexpr int kHeads = 8 * kTiles;
+  static constexpr int kKeys = Stage::kKeys;
+  static constexpr int kSteps = kHeadDim / 16;   // dimensions of a product
+  static constexpr int kMostBytes = 110 * 1024;  // of stages, so that an SM of 228 KiB holds two CTAs
+  static constexpr int kFitting = kMostBytes / static_cast<int>(kWarps * sizeof(Stage));
   static constexpr int kStages = kFitting < 2 ? 2 : kFitting > 4 ? 4 : kFitting;
 
-  struct alignas(16) Shared {
-    T q[kRows][kWidth];
-    union {
-      Stage stages[kStages];
-      WarpResults<kHeadDim, kRows> results;
-    };
+  union Shared {
+    Stage stages[kWarps][kStages];
+    WarpResults<kHeadDim, kHeads> results;
   };
-  static constexpr size_t kSharedBytes = sizeof(Shared) + kWideBytes;
-  static_assert(kSharedBytes <= 163 * 1024, "more than a CTA of sm_80 gets");
+  static_assert(sizeof(Shared) <= 163 * 1024, "more than a CTA of sm_80 gets");
+
+  // Below any score, and such that a difference from it is a number.
+  static constexpr float kNoScore = -1e38f;
 
   const DecodeProblem& problem;
   const ScoreOptions& options;
-  const WorkItem item;
-  const int64_t kv_head, first_head;
-  const int num_heads;
+  const WorkItem& item;
+  const HeadTile& heads;
   Shared& shared;
-  Wide& wide;  // behind `shared`, where the cache is widened
-  const int warp, lane, num_stages;
-  const int row_bytes;  // of a key's head in the cache
-  int place;  // block * 128 + slot of key `lane` of the next stage to be copied
-  float max[2], sum[2], values[kHeadDim / 8][4];  // of rows lane / 4 and lane / 4 + 8; sums are of this lane's keys
+  const int warp, lane;
+  int first_key;  // of the warp's in the stage that is attended to
+  StageCopies<Cache, kHeadDim, kStages> copies;
+  uint32_t queries[kTiles][kSteps][2];
+  float factors[kTiles][2];  // that undo what queries were multiplied by
+  // Of heads 2 (lane % 4) and the next of each tile, as all below; sums and values are of some of the warp's keys.
+  float max[kTiles][2], sum[kTiles][2];
+  float values[kTiles][kSteps][4];
 
-  __device__ MatrixDecode(const DecodeProblem& problem, const ScoreOptions& options, int64_t kv_head,
-                          int64_t first_head, int num_heads)
+  __device__ MatrixDecode(const DecodeProblem& problem, const ScoreOptions& options, const WorkItem& item,
+                          const HeadTile& heads)
       : problem(problem),
         options(options),
-        item(problem.work[blockIdx.y]),
-        kv_head(kv_head),
-        first_head(first_head),
-        num_heads(num_heads),
+        item(item),
+        heads(heads),
         shared(*dynamic_shared<Shared>()),
-        wide(*reinterpret_cast<Wide*>(dynamic_shared<unsigned char>() + sizeof(Shared))),
-        warp(warp_index()),
+        warp(__shfl_sync(kAllLanes, warp_index(), 0)),  // the compiler sees that it is the same in all lanes
         lane(lane_index()),
-        num_stages((item.end_key - item.first_key + kStageKeys - 1) / kStageKeys),
-        row_bytes(options.head_dim * static_cast<int>(sizeof(Cache))) {
+        first_key(item.first_key + warp * kKeys),
+        copies(problem, options, item, heads.kv_head, shared.stages[warp], first_key) {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      max[r] = negative_infinity();
-      sum[r] = 0;
+    for (int tile = 0; tile < kTiles; ++tile) {
+#pragma unroll
+      for (int i = 0; i < 2; ++i) {
+        max[tile][i] = kNoScore;
+        sum[tile][i] = 0;
+        factors[tile][i] = 1;
+      }
+#pragma unroll
+      for (auto& step : values[tile])
+#pragma unroll
+        for (float& value : step) value = 0;
     }
-#pragma unroll
-    for (auto& tile : values)
-#pragma unroll
-      for (float& value : tile) value = 0;
-    find_place(0);
   }
 
-  // Rows of heads that there are not hold zeros, as do dimensions that they have not, here and in keys and values.
+  // Head lane / 4 of each tile, in the order in which `score` finds a key's dimensions; zeros for heads and dimensions
+  // that there are not.
   __device__ __forceinline__ void load_queries() {
-    constexpr int kPiecesOfRow = kHeadDim / 8;
-    for (int i = static_cast<int>(threadIdx.x); i < kRows * kPiecesOfRow; i += kThreads) {
-      const int row = i / kPiecesOfRow, dim = i % kPiecesOfRow * 8;
-      uint4 piece{0, 0, 0, 0};
-      if (row < num_heads && dim < options.head_dim)
-        piece = *reinterpret_cast<const uint4*>(static_cast<const T*>(problem.q) + item.row * problem.q_row_stride +
-                                                (first_head + row) * options.head_dim + dim);
-      *reinterpret_cast<uint4*>(&shared.q[row][dim]) = piece;
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) {
+      const int head = tile * 8 + lane / 4;
+      const auto* from = static_cast<const uint16_t*>(problem.q) + item.row * problem.q_row_stride +
+                         (heads.first + head) * options.head_dim;
+#pragma unroll
+      for (int i = 0; i < 2 * kSteps; ++i) {
+        const int dim = i / 2 * 16 + (kIsFp8 ? lane % 4 * 4 + i % 2 * 2 : lane % 4 * 2 + i % 2 * 8);
+        const bool is_there = head < heads.count && dim < options.head_dim;
+        queries[tile][i / 2][i % 2] = is_there ? *reinterpret_cast<const uint32_t*>(from + dim) : 0;
+      }
+      if constexpr (kIsFp8) narrow_queries(tile);
     }
   }
 
-  __device__ __forceinline__ int first_key_of(int stage) const {
-    return item.first_key + stage * kStageKeys + warp * kKeys;
+  __device__ __forceinline__ void unpack_query(uint32_t pair, float& first, float& second) const {
+    if (problem.query_dtype == kFloat16)
+      unpacked_pair<half>(pair, first, second);
+    else
+      unpacked_pair<bfloat16>(pair, first, second);
   }
 
-  __device__ __forceinline__ void find_place(int stage) {
-    const int key = first_key_of(stage) + lane % kKeys;
-    place = 0;
-    if (key >= item.end_key) return;
-    const int index = options.block_size.quotient(key);
-    const int block = problem.block_tables[item.sequence * problem.block_tables_stride + index];
-    place = block * 128 + key - index * static_cast<int>(options.block_size.divisor);
-  }
-
-  // Always commits a group, so that groups count stages.
-  __device__ __forceinline__ void start_copies(int stage) {
-    if (stage < num_stages) {
-      Stage& to = shared.stages[stage % kStages];
-      const int num_valid = item.end_key - first_key_of(stage);
+  // From either type to fp16, whose exponents reach less far than those of bfloat16: each head is multiplied by the
+  // power of 2 that brings its largest number to between 2^14 and 2^15. What then lies below fp16's smallest normal
+  // number, 2^-14, is less than 2^-28 of the largest, and rounded by less than 2^-39 of it.
+  __device__ __forceinline__ void narrow_queries(int tile) {
+    float largest = 0, first, second;
 #pragma unroll
-      for (int i = 0; i < (kKeys * kPieces + 31) / 32; ++i) {
-        const int piece = i * 32 + lane, key = piece / kPieces % kKeys, byte = piece % kPieces * 16;
-        const int at = __shfl_sync(kAllLanes, place, key);
-        if (piece >= kKeys * kPieces) continue;
-        const int64_t within = (kv_head * options.block_size.divisor + at % 128) * row_bytes + byte;
-        constexpr int64_t kBytes = sizeof(Cache);
-        const auto* keys = static_cast<const char*>(problem.k_cache) + at / 128 * problem.k_block_stride * kBytes;
-        const auto* values = static_cast<const char*>(problem.v_cache) + at / 128 * problem.v_block_stride * kBytes;
-        const bool is_valid = key < num_valid && byte < row_bytes;
-        copy_async<16>(&to.keys[warp][key][byte], keys + within, is_valid);
-        copy_async<16>(&to.values[warp][key][byte], values + within, is_valid);
+    for (int i = 0; i < 2 * kSteps; ++i) {
+      unpack_query(queries[tile][i / 2][i % 2], first, second);
+      largest = fmaxf(largest, fmaxf(fabsf(first), fabsf(second)));
+    }
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 1));
+    largest = fmaxf(largest, __shfl_xor_sync(kAllLanes, largest, 2));
+    const uint32_t bits = __float_as_uint(largest) >> 23, exponent = bits < 15 ? 15 : bits;  // of 2, plus 127
+    const float factor = __uint_as_float((268 - exponent) << 23), undone = __uint_as_float((exponent - 14) << 23);
+#pragma unroll
+    for (int i = 0; i < 2 * kSteps; ++i) {
+      uint32_t& pair = queries[tile][i / 2][i % 2];
+      unpack_query(pair, first, second);
+      pair = packed_pair<half>(first * factor, second * factor);
+    }
+#pragma unroll
+    for (int i = 0; i < 2; ++i) factors[tile][i] = __shfl_sync(kAllLanes, undone, (lane % 4 * 2 + i) * 4);
+  }
+
+  // Products of keys lane / 4 and lane / 4 + 8 (elements 0 and 1, 2 and 3) with two heads each, in two parts that are
+  // summed up side by side.
+  __device__ __forceinline__ void multiply(const Stage& stage, float (&parts)[kTiles][2][4]) const {
+    const unsigned char* row = &stage.keys[lane % 16][lane / 16 * 16];
+#pragma unroll
+    for (int i = 0; i < Stage::kRowBytes / 32; ++i) {
+      uint32_t numbers[4];
+      load_matrices(numbers, row + i * 32);
+      if constexpr (kIsFp8) {
+        multiply_fp8(numbers, i, parts);
+      } else {
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile)
+          multiply_add<Number>(parts[tile][i % 2], numbers, queries[tile][i][0], queries[tile][i][1]);
       }
     }
-    commit_copies();
-    find_place(stage + 1);
   }
 
-  __device__ __forceinline__ void widen(const unsigned char (&from)[kKeys][kRowBytes + 16], T (&to)[kKeys][kWidth]) {
-    for (int piece = lane; piece < kKeys * kPieces; piece += 32) {
-      const int key = piece / kPieces, byte = piece % kPieces * 16;
-      const uint4 raw = *reinterpret_cast<const uint4*>(&from[key][byte]);
-      uint32_t pairs[4][2];
-      widened<T>(raw.x, pairs[0]);
-      widened<T>(raw.y, pairs[1]);
-      widened<T>(raw.z, pairs[2]);
-      widened<T>(raw.w, pairs[3]);
-      auto* out = reinterpret_cast<uint4*>(&to[key][byte]);
-      out[0] = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
-      out[1] = {pairs[2][0], pairs[2][1], pairs[3][0], pairs[3][1]};
+  // Of 32 numbers of each key a lane has numbers 4 (lane % 4) and the next three, and 16 behind them the same; a
+  // product takes them as numbers 2 (lane % 4) and the next, and 8 behind them.
+  __device__ __forceinline__ void multiply_fp8(const uint32_t (&numbers)[4], int i,
+                                               float (&parts)[kTiles][2][4]) const {
+#pragma unroll
+    for (int half_row = 0; half_row < 2; ++half_row) {
+      uint32_t low[2], high[2];
+      widened<Number>(numbers[2 * half_row], low);
+      widened<Number>(numbers[2 * half_row + 1], high);
+      const uint32_t keys[4] = {low[0], high[0], low[1], high[1]};
+#pragma unroll
+      for (int tile = 0; tile < kTiles; ++tile) {
+        const auto& query = queries[tile][2 * i + half_row];
+        multiply_add<Number>(parts[tile][half_row], keys, query[0], query[1]);
+      }
     }
   }
 
-  __device__ __forceinline__ const T* key_row(int stage, int key) const {
-    if constexpr (kWidens)
-      return wide.keys[warp][key];
-    else
-      return reinterpret_cast<const T*>(shared.stages[stage % kStages].keys[warp][key]);
-  }
-  __device__ __forceinline__ const T* value_row(int stage, int key) const {
-    if constexpr (kWidens)
-      return wide.values[warp][key];
-    else
-      return reinterpret_cast<const T*>(shared.stages[stage % kStages].values[warp][key]);
-  }
-
-  // Of tile n of 8 keys, elements 0 and 1 are of row lane / 4, elements 2 and 3 of row lane / 4 + 8; in either, keys
-  // 8 n + 2 (lane % 4) and the next.
-  __device__ __forceinline__ void score(int stage, float (&exponents)[2][4]) const {
+  // The weights' exponents of 2.
+  __device__ __forceinline__ void score(const Stage& stage, float (&exponents)[kTiles][4]) const {
+    float parts[kTiles][2][4] = {};
+    multiply(stage, parts);
 #pragma unroll
-    for (int dim = 0; dim < kHeadDim; dim += 16) {
-      uint32_t queries[4], keys[4];
-      load_matrices(queries, &shared.q[lane % 16][dim + lane / 16 * 8]);
-      load_matrices(keys, key_row(stage, lane % 8 + lane / 16 * 8) + dim + lane / 8 % 2 * 8);
-      multiply_add<T>(exponents[0], queries, keys[0], keys[1]);
-      multiply_add<T>(exponents[1], queries, keys[2], keys[3]);
+    for (int tile = 0; tile < kTiles; ++tile)
+#pragma unroll
+      for (int i = 0; i < 4; ++i) exponents[tile][i] = (parts[tile][0][i] + parts[tile][1][i]) * factors[tile][i % 2];
+    if (options.is_plain) {
+#pragma unroll
+      for (auto& tile : exponents)
+#pragma unroll
+        for (float& exponent : tile) exponent *= options.plain_scale;
+    } else {
+      add_biases(exponents);
     }
 #pragma unroll
-    for (int i = 0; i < 8; ++i) {
-      const int key = first_key_of(stage) + i / 4 * 8 + lane % 4 * 2 + i % 2, row = lane / 4 + i / 2 % 2 * 8;
-      float& exponent = exponents[i / 4][i % 4];
-      exponent = key < item.end_key && row < num_heads
-                     ? options.exponent(exponent, first_head + row, key - item.position)
-                     : negative_infinity();
-    }
+    for (auto& tile : exponents)
+#pragma unroll
+      for (int i = 0; i < 4; ++i)
+        if (first_key + lane / 4 + i / 2 * 8 >= item.end_key) tile[i] = negative_infinity();
   }
 
-  __device__ __forceinline__ void rescale(int r, float factor) {
-    sum[r] *= factor;
+  __device__ __forceinline__ void add_biases(float (&exponents)[kTiles][4]) const {
 #pragma unroll
-    for (auto& tile : values) {
-      tile[2 * r] *= factor;
-      tile[2 * r + 1] *= factor;
-    }
-  }
-
-  __device__ __forceinline__ void attend(int stage) {
-    float weights[2][4] = {};
-    score(stage, weights);
-#pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      float new_max = max[r];
-#pragma unroll
-      for (int i = 0; i < 4; ++i) new_max = fmaxf(new_max, weights[i / 2][2 * r + i % 2]);
-      new_max = fmaxf(new_max, __shfl_xor_sync(kAllLanes, new_max, 1));
-      new_max = fmaxf(new_max, __shfl_xor_sync(kAllLanes, new_max, 2));
-      rescale(r, weight_of(max[r], new_max));
-      max[r] = new_max;
+    for (int tile = 0; tile < kTiles; ++tile)
 #pragma unroll
       for (int i = 0; i < 4; ++i) {
-        float& weight = weights[i / 2][2 * r + i % 2];
-        weight = weight_of(weight, new_max);
-        sum[r] += weight;
+        const int head = tile * 8 + lane % 4 * 2 + i % 2, key = first_key + lane / 4 + i / 2 * 8;
+        if (head < heads.count)
+          exponents[tile][i] = options.exponent(exponents[tile][i], heads.first + head, key - item.position);
+      }
+  }
+
+  // From exponents to weights, in `packed` as the second factor of a product; what was summed up so far is brought to
+  // the same maximum.
+  __device__ __forceinline__ void weigh(int tile, float (&exponents)[4], uint32_t (&packed)[2]) {
+    float new_max[2];
+#pragma unroll
+    for (int i = 0; i < 2; ++i) new_max[i] = fmaxf(max[tile][i], fmaxf(exponents[i], exponents[i + 2]));
+#pragma unroll
+    for (int lanes = 4; lanes < 32; lanes *= 2)
+#pragma unroll
+      for (int i = 0; i < 2; ++i) new_max[i] = fmaxf(new_max[i], __shfl_xor_sync(kAllLanes, new_max[i], lanes));
+#pragma unroll
+    for (int i = 0; i < 4; ++i) exponents[i] = fast_exp2(exponents[i] - new_max[i % 2]);
+#pragma unroll
+    for (int i = 0; i < 2; ++i) {
+      const float factor = fast_exp2(max[tile][i] - new_max[i]);
+      max[tile][i] = new_max[i];
+      sum[tile][i] = sum[tile][i] * factor + (exponents[i] + exponents[i + 2]);
+#pragma unroll
+      for (auto& step : values[tile]) {
+        step[i] *= factor;
+        step[i + 2] *= factor;
+      }
+      packed[i] = transposed(packed_pair<Number>(exponents[2 * i], exponents[2 * i + 1]));
+    }
+  }
+
+  // Elements 0 and 1 of a step are of its dimension lane / 4, elements 2 and 3 of dimension lane / 4 + 8; with fp8 of
+  // dimensions 2 (lane / 4) and the next, whose numbers are loaded as one.
+  __device__ __forceinline__ void attend(const Stage& stage) {
+    float exponents[kTiles][4];
+    score(stage, exponents);
+    uint32_t weights[kTiles][2];
+#pragma unroll
+    for (int tile = 0; tile < kTiles; ++tile) weigh(tile, exponents[tile], weights[tile]);
+    const int key = lane % 8 + (kIsFp8 ? lane / 8 % 2 : lane / 16) * 8, piece = kIsFp8 ? lane / 16 : lane / 8 % 2;
+    const unsigned char* row = &stage.values[key][piece * 16];
+#pragma unroll
+    for (int i = 0; i < Stage::kRowBytes / 32; ++i) {
+      uint32_t numbers[4];
+      load_matrices_transposed(numbers, row + i * 32);
+      if constexpr (kIsFp8) {
+        add_fp8(numbers, i, weights);
+      } else {
+#pragma unroll
+        for (int tile = 0; tile < kTiles; ++tile)
+          multiply_add<Number>(values[tile][i], numbers, weights[tile][0], weights[tile][1]);
       }
     }
-    uint32_t packed[4];
+  }
+
+  __device__ __forceinline__ void add_fp8(const uint32_t (&numbers)[4], int i, const uint32_t (&weights)[kTiles][2]) {
 #pragma unroll
-    for (int i = 0; i < 4; ++i) packed[i] = packed_pair<T>(weights[i / 2][i % 2 * 2], weights[i / 2][i % 2 * 2 + 1]);
+    for (int half_row = 0; half_row < 2; ++half_row) {
+      uint32_t first[2], second[2];  // eight keys each
+      widened<Number>(middle_swapped(numbers[2 * half_row]), first);
+      widened<Number>(middle_swapped(numbers[2 * half_row + 1]), second);
+      const uint32_t columns[4] = {first[0], first[1], second[0], second[1]};
 #pragma unroll
-    for (int dim = 0; dim < kHeadDim; dim += 16) {
-      uint32_t columns[4];
-      load_matrices_transposed(columns, value_row(stage, lane % 16) + dim + lane / 16 * 8);
-      multiply_add<T>(values[dim / 8], packed, columns[0], columns[1]);
-      multiply_add<T>(values[dim / 8 + 1], packed, columns[2], columns[3]);
+      for (int tile = 0; tile < kTiles; ++tile)
+        multiply_add<Number>(values[tile][2 * i + half_row], columns, weights[tile][0], weights[tile][1]);
     }
   }
 
   __device__ __forceinline__ void keep_results() {
 #pragma unroll
-    for (int r = 0; r < 2; ++r) {
-      const int row = lane / 4 + 8 * r;
-      sum[r] += __shfl_xor_sync(kAllLanes, sum[r], 1);
-      sum[r] += __shfl_xor_sync(kAllLanes, sum[r], 2);
-      shared.results.maxima[warp][row] = max[r];
-      shared.results.sums[warp][row] = sum[r];
+    for (int i = 0; i < 2 * kTiles; ++i) {
+      const int tile = i / 2, head = tile * 8 + lane % 4 * 2 + i % 2;
+      float& total = sum[tile][i % 2];
 #pragma unroll
-      for (int i = 0; i < kHeadDim / 4; ++i)
-        shared.results.values[warp][row][i / 2 * 8 + lane % 4 * 2 + i % 2] = values[i / 2][2 * r + i % 2];
+      for (int lanes = 4; lanes < 32; lanes *= 2) total += __shfl_xor_sync(kAllLanes, total, lanes);
+      shared.results.maxima[warp][head] = max[tile][i % 2];
+      shared.results.sums[warp][head] = total;
+#pragma unroll
+      for (int j = 0; j < 2 * kSteps; ++j) {
+        const int dim = j / 2 * 16 + (kIsFp8 ? lane / 4 * 2 + j % 2 : lane / 4 + j % 2 * 8);
+        shared.results.values[warp][head][dim] = values[tile][j / 2][i % 2 + j % 2 * 2];
+      }
     }
   }
 
   __device__ __forceinline__ void run() {
-    for (int stage = 0; stage < kStages - 1; ++stage) start_copies(stage);
+    for (int stage = 0; stage < kStages - 1; ++stage) copies.start_next();
     load_queries();
-    __syncthreads();
-    for (int stage = 0; stage < num_stages; ++stage) {
+    const Stage* const stages = shared.stages[warp];
+    for (int stage = 0; first_key < item.end_key; first_key += kWarps * kKeys) {
       wait_copies<kStages - 2>();
       __syncwarp();  // what the other lanes copied is here, and they have done with the stage before
-      start_copies(stage + kStages - 1);
-      if constexpr (kWidens) {
-        widen(shared.stages[stage % kStages].keys[warp], wide.keys[warp]);
-        widen(shared.stages[stage % kStages].values[warp], wide.values[warp]);
-        __syncwarp();
-      }
-      attend(stage);
+      copies.start_next();
+      attend(stages[stage]);
+      stage = stage + 1 == kStages ? 0 : stage + 1;
     }
     __syncthreads();  // the results take the place of the stages
     keep_results();
     __syncthreads();
-    shared.results.store(problem, item, first_head, num_heads, options.value_scale);
+    shared.results.store(problem, item, heads, options.value_scale);
   }
 };
 
-// One CTA for each KV head, 16 of the query heads that share it, and work item.
-template <class T, class Cache, int kHeadDim>
+// One CTA for each KV head, kTiles * 8 of the query heads that share it, and work item.
+template <class Cache, int kHeadDim, int kTiles>
 __global__ void __launch_bounds__(kThreads)
     decode_matrix(const DecodeProblem problem, const ScoreOptions options, const int tiles_per_group) {
-  using Decode = MatrixDecode<T, Cache, kHeadDim>;
-  if (problem.work[blockIdx.y].row < 0) return;
-  const int64_t kv_head = blockIdx.x / tiles_per_group, tile = blockIdx.x % tiles_per_group;
-  const int64_t group = problem.num_heads / problem.num_kv_heads;
-  const int64_t num_left = group - tile * Decode::kRows;
-  Decode(problem, options, kv_head, kv_head * group + tile * Decode::kRows,
-         static_cast<int>(num_left < Decode::kRows ? num_left : Decode::kRows))
-      .run();
+  const WorkItem item = problem.work[blockIdx.y];
+  if (item.row < 0) return;
+  const HeadTile heads(problem, 8 * kTiles, tiles_per_group);
+  MatrixDecode<Cache, kHeadDim, kTiles>(problem, options, item, heads).run();
 }
 
 }  // namespace headway

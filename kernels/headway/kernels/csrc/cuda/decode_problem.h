@@ -40,4 +40,18 @@ struct DecodeProblem {
   int64_t stream;
 };
 
+// The query heads that a CTA attends to: they share a KV head.
+struct HeadTile {
+  int kv_head, first, count;
+
+  // blockIdx.x counts the tiles of one KV head after the other.
+  __device__ HeadTile(const DecodeProblem& problem, int heads_per_tile, int tiles_per_group)
+      : kv_head(static_cast<int>(blockIdx.x) / tiles_per_group) {
+    const int group = static_cast<int>(problem.num_heads) / static_cast<int>(problem.num_kv_heads);
+    const int before = static_cast<int>(blockIdx.x) % tiles_per_group * heads_per_tile;
+    first = kv_head * group + before;
+    count = group - before < heads_per_tile ? group - before : heads_per_tile;
+  }
+};
+
 }  // namespace headway

@@ -1,26 +1,23 @@
-// Decode attention on the CUDA cores, for groups of few query heads: flash-decoding, where every few lanes are a worker
-// with keys of their own.
+// Decode attention on the CUDA cores, for caches in float32 and queries of another type than the cache, which are for
+// checks and small models: flash-decoding, where every warp has keys of its own.
 #pragma once
 
 #include "warp_results.h"
 
 namespace headway {
 
-// A worker is the lanes that hold one head, 8 dimensions each. It goes through its keys alone: each lane copies into
-// shared memory what it will read itself, several stages ahead, so that nobody waits for another before the end. Heads
-// of fewer than kHeadDim numbers leave lanes idle.
-template <class Cache, int kHeadDim>
+// A warp holds one head, eight dimensions a lane, and goes through its keys alone: each lane copies into shared memory
+// what it will read itself, several stages ahead, so that nobody waits for another before the end. Heads of fewer than
+// 256 numbers leave lanes idle.
+template <class Cache>
 struct VectorDecode {
   static constexpr int kHeads = 4;  // of a CTA: more would not fit into the registers of three CTAs an SM
-  static constexpr int kDims = 8;  // of a lane
-  static constexpr int kLanes = kHeadDim / kDims;  // of a worker
-  static constexpr int kWorkers = 32 / kLanes;     // of a warp
-  static constexpr int kKeys = 4;                  // of a worker in a stage
-  static constexpr int kStageKeys = kWarps * kWorkers * kKeys;
+  static constexpr int kDims = 8;   // of a lane
+  static constexpr int kKeys = 4;   // of a warp in a stage
+  static constexpr int kStageKeys = kWarps * kKeys;
   static constexpr int kStages = sizeof(Cache) > 2 ? 2 : 4;
   static constexpr int kPieceBytes = kDims * static_cast<int>(sizeof(Cache));
   static constexpr int kCopyBytes = kPieceBytes < 16 ? kPieceBytes : 16;
-  static_assert(kHeadDim == kLanes * kDims);
 
   struct alignas(16) Piece {
     unsigned char bytes[kPieceBytes];
@@ -30,33 +27,30 @@ struct VectorDecode {
   };
   union Shared {
     Stage stages[kStages];
-    WarpResults<kHeadDim, kHeads> results;
+    WarpResults<32 * kDims, kHeads> results;
   };
 
   const DecodeProblem& problem;
   const ScoreOptions& options;
-  const WorkItem item;
-  const int64_t kv_head, first_head;
-  const int num_heads;
+  const WorkItem& item;
+  const HeadTile& heads;
   Shared& shared;
-  const int worker, dim;  // which worker of the CTA, and the first dimension of the lane
+  const int warp, dim;  // the latter the lane's first
   const bool has_dims;
   const int num_stages;
   int blocks[kKeys];  // that the keys of the next stage to be copied lie in
   float q[kHeads][kDims];
   float max[kHeads], sum[kHeads], values[kHeads][kDims];
 
-  __device__ VectorDecode(const DecodeProblem& problem, const ScoreOptions& options, int64_t kv_head,
-                          int64_t first_head, int num_heads)
+  __device__ VectorDecode(const DecodeProblem& problem, const ScoreOptions& options, const WorkItem& item,
+                          const HeadTile& heads)
       : problem(problem),
         options(options),
-        item(problem.work[blockIdx.y]),
-        kv_head(kv_head),
-        first_head(first_head),
-        num_heads(num_heads),
+        item(item),
+        heads(heads),
         shared(*dynamic_shared<Shared>()),
-        worker(warp_index() * kWorkers + lane_index() / kLanes),
-        dim(lane_index() % kLanes * kDims),
+        warp(warp_index()),
+        dim(lane_index() * kDims),
         has_dims(dim < options.head_dim),
         num_stages((item.end_key - item.first_key + kStageKeys - 1) / kStageKeys) {
 #pragma unroll
@@ -65,15 +59,15 @@ struct VectorDecode {
       sum[head] = 0;
 #pragma unroll
       for (int d = 0; d < kDims; ++d) q[head][d] = values[head][d] = 0;
-      if (head < num_heads && has_dims)
+      if (head < heads.count && has_dims)
         load_numbers(problem.q, problem.query_dtype,
-                     item.row * problem.q_row_stride + (first_head + head) * options.head_dim + dim, q[head]);
+                     item.row * problem.q_row_stride + (heads.first + head) * int64_t{options.head_dim} + dim, q[head]);
     }
     find_blocks(0);
   }
 
   __device__ __forceinline__ int key_of(int stage, int i) const {
-    return item.first_key + stage * kStageKeys + i * kWarps * kWorkers + worker;
+    return item.first_key + stage * kStageKeys + i * kWarps + warp;
   }
 
   __device__ __forceinline__ void find_blocks(int stage) {
@@ -94,7 +88,7 @@ struct VectorDecode {
       for (int i = 0; i < kKeys; ++i) {
         const int key = key_of(stage, i);
         const int slot = key - options.block_size.quotient(key) * block_size;
-        const int64_t within = (kv_head * block_size + slot) * options.head_dim + dim;
+        const int64_t within = (int64_t{heads.kv_head} * block_size + slot) * options.head_dim + dim;
         const bool is_valid = key < item.end_key;
         const auto* keys = static_cast<const Cache*>(problem.k_cache) + blocks[i] * problem.k_block_stride + within;
         const auto* values = static_cast<const Cache*>(problem.v_cache) + blocks[i] * problem.v_block_stride + within;
@@ -120,7 +114,7 @@ struct VectorDecode {
     }
   }
 
-  // The exponents of the stage's keys, in all lanes of the worker.
+  // The exponents of the stage's keys, in all lanes of the warp.
   __device__ __forceinline__ void score(int stage, float (&exponents)[kHeads][kKeys]) const {
 #pragma unroll
     for (int i = 0; i < kKeys; ++i) {
@@ -136,14 +130,14 @@ struct VectorDecode {
     }
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
-      if (head >= num_heads) continue;
+      if (head >= heads.count) continue;
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) {
         float product = exponents[head][i];
 #pragma unroll
-        for (int lanes = kLanes / 2; lanes > 0; lanes /= 2) product += __shfl_xor_sync(kAllLanes, product, lanes);
+        for (int lanes = 16; lanes > 0; lanes /= 2) product += __shfl_xor_sync(kAllLanes, product, lanes);
         const int key = key_of(stage, i);
-        exponents[head][i] = key < item.end_key ? options.exponent(product, first_head + head, key - item.position)
+        exponents[head][i] = key < item.end_key ? options.exponent(product, heads.first + head, key - item.position)
                                                 : negative_infinity();
       }
     }
@@ -161,7 +155,7 @@ struct VectorDecode {
     score(stage, weights);
 #pragma unroll
     for (int head = 0; head < kHeads; ++head) {
-      if (head >= num_heads) continue;
+      if (head >= heads.count) continue;
       float new_max = max[head];
 #pragma unroll
       for (int i = 0; i < kKeys; ++i) new_max = fmaxf(new_max, weights[head][i]);
@@ -179,26 +173,9 @@ struct VectorDecode {
       load(shared.stages[stage % kStages].values[i][threadIdx.x], value);
 #pragma unroll
       for (int head = 0; head < kHeads; ++head) {
-        if (head >= num_heads) continue;
+        if (head >= heads.count) continue;
 #pragma unroll
         for (int d = 0; d < kDims; ++d) values[head][d] += weights[head][i] * value[d];
-      }
-    }
-  }
-
-  // The workers of each warp become one, in its first lanes as in the others.
-  __device__ __forceinline__ void join_workers() {
-#pragma unroll
-    for (int head = 0; head < kHeads; ++head) {
-      if (head >= num_heads) continue;
-#pragma unroll
-      for (int lanes = kLanes; lanes < 32; lanes *= 2) {
-        const float new_max = fmaxf(max[head], __shfl_xor_sync(kAllLanes, max[head], lanes));
-        rescale(head, weight_of(max[head], new_max));
-        max[head] = new_max;
-        sum[head] += __shfl_xor_sync(kAllLanes, sum[head], lanes);
-#pragma unroll
-        for (int d = 0; d < kDims; ++d) values[head][d] += __shfl_xor_sync(kAllLanes, values[head][d], lanes);
       }
     }
   }
@@ -210,37 +187,30 @@ struct VectorDecode {
       start_copies(stage + kStages - 1);  // in place of the stage before
       attend(stage);
     }
-    join_workers();
     __syncthreads();  // the results take the place of the stages
-    if (lane_index() < kLanes) {
-      const int warp = warp_index();
 #pragma unroll
-      for (int head = 0; head < kHeads; ++head) {
-        if (head >= num_heads) continue;
-        shared.results.maxima[warp][head] = max[head];
-        shared.results.sums[warp][head] = sum[head];
+    for (int head = 0; head < kHeads; ++head) {
+      if (head >= heads.count) continue;
+      shared.results.maxima[warp][head] = max[head];
+      shared.results.sums[warp][head] = sum[head];
 #pragma unroll
-        for (int d = 0; d < kDims; ++d)
-          if (has_dims) shared.results.values[warp][head][dim + d] = values[head][d];
-      }
+      for (int d = 0; d < kDims; ++d)
+        if (has_dims) shared.results.values[warp][head][dim + d] = values[head][d];
     }
     __syncthreads();
-    shared.results.store(problem, item, first_head, num_heads, options.value_scale);
+    shared.results.store(problem, item, heads, options.value_scale);
   }
 };
 
 // One CTA for each KV head, four of the query heads that share it, and work item.
-template <class Cache, int kHeadDim>
+template <class Cache>
 __global__ void __launch_bounds__(kThreads)
     decode_vector(const DecodeProblem problem, const ScoreOptions options, const int tiles_per_group) {
-  if (problem.work[blockIdx.y].row < 0) return;
-  const int64_t kv_head = blockIdx.x / tiles_per_group, tile = blockIdx.x % tiles_per_group;
-  const int64_t group = problem.num_heads / problem.num_kv_heads;
-  using Decode = VectorDecode<Cache, kHeadDim>;
-  const int64_t num_left = group - tile * Decode::kHeads;
-  Decode(problem, options, kv_head, kv_head * group + tile * Decode::kHeads,
-         static_cast<int>(num_left < Decode::kHeads ? num_left : Decode::kHeads))
-      .run();
+  using Decode = VectorDecode<Cache>;
+  const WorkItem item = problem.work[blockIdx.y];
+  if (item.row < 0) return;
+  const HeadTile heads(problem, Decode::kHeads, tiles_per_group);
+  Decode(problem, options, item, heads).run();
 }
 
 }  // namespace headway

@@ -21,14 +21,17 @@ struct Divisor {
 struct ScoreOptions {
   Divisor block_size;
   int head_dim;
-  float scale, soft_cap, value_scale;
+  bool is_plain;  // neither soft cap nor ALiBi: a product times plain_scale is an exponent
+  float scale, plain_scale, soft_cap, value_scale;
   const float* alibi_slopes;
 
   template <class Problem>
   explicit ScoreOptions(const Problem& problem)
       : block_size(problem.block_size),
         head_dim(static_cast<int>(problem.head_dim)),
+        is_plain(problem.soft_cap == 0 && !problem.alibi_slopes),
         scale(static_cast<float>(problem.scale * problem.key_scale)),
+        plain_scale(scale * kLog2E),
         soft_cap(static_cast<float>(problem.soft_cap)),
         value_scale(static_cast<float>(problem.value_scale)),
         alibi_slopes(problem.alibi_slopes) {}

@@ -37,35 +37,57 @@ __device__ __forceinline__ uint32_t packed_pair(float first, float second) {
     return bits_of(__floats2bfloat162_rn(first, second));
 }
 
-__device__ __forceinline__ __half2 halves_of(uint32_t two_fp8) {
-  return __half2(__nv_cvt_fp8x2_to_halfraw2(static_cast<__nv_fp8x2_storage_t>(two_fp8 & 0xffff), __NV_E4M3));
+template <class T>
+__device__ __forceinline__ void unpacked_pair(uint32_t pair, float& first, float& second) {
+  float2 wide;
+  if constexpr (std::is_same_v<T, half>)
+    wide = __half22float2(reinterpret_cast<const __half2&>(pair));
+  else
+    wide = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(pair));
+  first = wide.x;
+  second = wide.y;
+}
+
+// Four fp8 numbers as two pairs in fp16. The instruction takes either half of a register; an intrinsic for 16 bits
+// would have the upper half moved first.
+__device__ __forceinline__ void widened_to_half(uint32_t four, uint32_t (&pairs)[2]) {
+#if __CUDA_ARCH__ >= 890
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, low;}" : "=r"(pairs[0]) : "r"(four));
+  asm("{.reg .b16 low, high; mov.b32 {low, high}, %1; cvt.rn.f16x2.e4m3x2 %0, high;}" : "=r"(pairs[1]) : "r"(four));
+#else
+#pragma unroll
+  for (int i = 0; i < 2; ++i) {
+    const auto two = static_cast<__nv_fp8x2_storage_t>(four >> 16 * i & 0xffff);
+    pairs[i] = bits_of(__half2(__nv_cvt_fp8x2_to_halfraw2(two, __NV_E4M3)));
+  }
+#endif
 }
 
 template <class T>
 __device__ __forceinline__ void widened(uint32_t four, uint32_t (&pairs)[2]) {
+  widened_to_half(four, pairs);
+  if constexpr (!std::is_same_v<T, half>) {
 #pragma unroll
-  for (int i = 0; i < 2; ++i) {
-    const __half2 pair = halves_of(four >> 16 * i);
-    if constexpr (std::is_same_v<T, half>) {
-      pairs[i] = bits_of(pair);
-    } else {
-      const float2 wide = __half22float2(pair);
-      pairs[i] = packed_pair<T>(wide.x, wide.y);
+    for (uint32_t& pair : pairs) {
+      float first, second;
+      unpacked_pair<half>(pair, first, second);
+      pair = packed_pair<T>(first, second);
     }
   }
 }
+
+// Bytes 0, 2, 1 and 3 of four.
+__device__ __forceinline__ uint32_t middle_swapped(uint32_t four) { return __byte_perm(four, 0, 0x3120); }
 
 template <class T>
 __device__ __forceinline__ void load8(const void* from, float (&to)[8]) {
   if constexpr (std::is_same_v<T, fp8>) {
     const uint2 raw = *static_cast<const uint2*>(from);
-    const uint32_t words[2] = {raw.x, raw.y};
+    uint32_t pairs[2][2];
+    widened_to_half(raw.x, pairs[0]);
+    widened_to_half(raw.y, pairs[1]);
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      const float2 pair = __half22float2(halves_of(words[i / 2] >> 16 * (i % 2)));
-      to[2 * i] = pair.x;
-      to[2 * i + 1] = pair.y;
-    }
+    for (int i = 0; i < 4; ++i) unpacked_pair<half>(pairs[i / 2][i % 2], to[2 * i], to[2 * i + 1]);
   } else if constexpr (std::is_same_v<T, float>) {
 #pragma unroll
     for (int i = 0; i < 2; ++i) {
@@ -79,15 +101,7 @@ __device__ __forceinline__ void load8(const void* from, float (&to)[8]) {
     const uint4 raw = *static_cast<const uint4*>(from);
     const uint32_t words[4] = {raw.x, raw.y, raw.z, raw.w};
 #pragma unroll
-    for (int i = 0; i < 4; ++i) {
-      float2 pair;
-      if constexpr (std::is_same_v<T, half>)
-        pair = __half22float2(reinterpret_cast<const __half2&>(words[i]));
-      else
-        pair = __bfloat1622float2(reinterpret_cast<const __nv_bfloat162&>(words[i]));
-      to[2 * i] = pair.x;
-      to[2 * i + 1] = pair.y;
-    }
+    for (int i = 0; i < 4; ++i) unpacked_pair<T>(words[i], to[2 * i], to[2 * i + 1]);
   }
 }
 
@@ -141,6 +155,12 @@ __device__ __forceinline__ void load_matrices_transposed(uint32_t (&registers)[4
                : "=r"(registers[0]), "=r"(registers[1]), "=r"(registers[2]), "=r"(registers[3])
                : "r"(shared_address(row))
                : "memory");
+}
+
+__device__ __forceinline__ uint32_t transposed(uint32_t pair) {
+  uint32_t result;
+  asm volatile("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(pair));
+  return result;
 }
 
 template <class T>

@@ -112,6 +112,11 @@ inline uint32_t __float_as_uint(float value) {
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
+inline float __uint_as_float(uint32_t bits) {
+  float value;
+  std::memcpy(&value, &bits, sizeof value);
+  return value;
+}
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
@@ -144,6 +149,17 @@ void load8(const void* from, float (&to)[8]) {
 template <class T>
 uint32_t packed_pair(float first, float second) {
   return T::rounded(first).bits | static_cast<uint32_t>(T::rounded(second).bits) << 16;
+}
+
+template <class T>
+void unpacked_pair(uint32_t pair, float& first, float& second) {
+  first = static_cast<float>(T::from_bits(pair & 0xffff));
+  second = static_cast<float>(T::from_bits(pair >> 16));
+}
+
+// Bytes 0, 2, 1 and 3 of four.
+inline uint32_t middle_swapped(uint32_t four) {
+  return (four & 0xff0000ffu) | (four >> 8 & 0xff00u) | (four << 8 & 0xff0000u);
 }
 
 // Four fp8 numbers as two registers of pairs; no number of that format is rounded.
@@ -206,6 +222,16 @@ void load_matrices(uint32_t (&registers)[4], const void* row, Place place) {
   std::memcpy(registers, operand.registers, sizeof registers);
 }
 
+// Lane 4 i + j holds numbers 2 j and 2 j + 1 of row i of a matrix, and gets those of column i.
+inline void exchange_transposed(void** operands) {
+  uint16_t matrix[8][8];
+  for (int lane = 0; lane < kLanes; ++lane) std::memcpy(&matrix[lane / 4][lane % 4 * 2], operands[lane], 4);
+  for (int lane = 0; lane < kLanes; ++lane) {
+    const int column = lane / 4, row = lane % 4 * 2;
+    *static_cast<uint32_t*>(operands[lane]) = matrix[row][column] | uint32_t{matrix[row + 1][column]} << 16;
+  }
+}
+
 struct Product {
   const uint32_t* a;
   uint32_t b[2];
@@ -243,6 +269,12 @@ inline void load_matrices(uint32_t (&registers)[4], const void* row, const char*
 inline void load_matrices_transposed(uint32_t (&registers)[4], const void* row, const char* file = __builtin_FILE(),
                                      int line = __builtin_LINE()) {
   shim::load_matrices<true>(registers, row, {file, line});
+}
+
+// A matrix of 8 rows of 8 numbers of 16 bits, in registers of the warp's lanes.
+inline uint32_t transposed(uint32_t pair, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  shim::meet_warp("movmatrix", 0xffffffffu, {file, line}, &pair, &shim::exchange_transposed);
+  return pair;
 }
 
 // c += a b, of [16, 16], [16, 8] in T and [16, 8] in float, in fragments of the warp's lanes.
