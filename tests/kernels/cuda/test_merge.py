@@ -7,18 +7,18 @@ from headway.kernels import reference
 from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention, merge_partials
 from headway.kernels.cuda.kernels import CudaKernels
 from tests.kernels.cuda.cases import DecodeCase, DecodeStep
-from tests.kernels.test_merge_partials import merged_exactly, random_partials
+from tests.kernels.cuda.merge_step import MergeStep
+from tests.kernels.cuda.schedules import SCHEDULES
+from tests.kernels.test_merge_partials import random_partials
 
 
-@pytest.mark.parametrize("num_shards", [1, 2, 40])
-@pytest.mark.parametrize("head_dim", [64, 80])
-def test_equals_the_definition(host: CudaKernels, num_shards: int, head_dim: int) -> None:
-    partials = random_partials(num_shards, num_tokens=5, head_dim=head_dim)
-    lse = torch.empty(5, 6)
-    out = merge_partials(partials, dtype=torch.float32, lse=lse)
-    torch.testing.assert_close(out.double(), merged_exactly(partials), rtol=1e-5, atol=1e-6)
-    expected = partials[..., -1].double().logsumexp(dim=0)
-    torch.testing.assert_close(lse.double(), expected, rtol=1e-5, atol=1e-5)
+@pytest.mark.parametrize("schedule", SCHEDULES)
+@pytest.mark.parametrize(("num_shards", "head_dim"), [(1, 64), (2, 80), (40, 80), (300, 256), (9, 300)])
+def test_equals_the_definition(host: CudaKernels, num_shards: int, head_dim: int, schedule: int) -> None:
+    """Up to more partials and dimensions than a CTA has threads."""
+    host.set_schedule(schedule)
+    step = MergeStep.of(num_shards, head_dim=head_dim)
+    step.check(*step.run_with(host))
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])

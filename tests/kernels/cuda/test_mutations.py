@@ -6,6 +6,7 @@ import pytest
 
 from headway.kernels.cuda.sources import SOURCES
 from tests.kernels.cuda.cases import BF16, F32, FP8, DecodeCase, DecodeStep
+from tests.kernels.cuda.merge_step import MergeStep
 from tests.kernels.cuda.mutations import Mutation, Vector, fails
 
 UNIT = """
@@ -30,6 +31,7 @@ MATRIX_FP8 = vector_of(
     "matrix_kernel<fp8, 64, 1>",
     DecodeCase(lengths=(100, 37), query_dtype=BF16, cache_dtype=FP8, query_factor=1e10, num_ctas=1),
 )
+MERGE = Vector('#include "merge.cu"', MergeStep.of(70, head_dim=40))
 
 MUTATIONS = [
     Mutation("missing barrier before the results", VECTOR, "decode_vector.h", "__syncthreads();  // the", "// the"),
@@ -40,7 +42,7 @@ MUTATIONS = [
     Mutation("missing rescale of the values", VECTOR, "decode_vector.h", "values[head][d] *= factor;", ";"),
     Mutation("missing wait", VECTOR, "decode_vector.h", "wait_copies<kStages - 2>", "wait_copies<kStages - 1>"),
     Mutation("missing rescale between warps", VECTOR, "warp_results.h", "value += weights[warp] *", "value +="),
-    Mutation("missing rescale between splits", VECTOR, "merge.cu", "value += share *", "value +="),
+    Mutation("missing rescale between splits", VECTOR, "merge.cu", "? weight * values", "? values"),
     Mutation("missing barrier before the results", MATRIX, "decode_matrix.h", "__syncthreads();  // the", "// the"),
     Mutation("missing barrier after the results", MATRIX, "decode_matrix.h", "__syncthreads();", "", 1),
     Mutation("off by one in the last block", MATRIX, "decode_matrix.h", "8 >= item.end_key", "8 > item.end_key"),
@@ -62,10 +64,23 @@ MUTATIONS = [
     Mutation(
         "bytes of other keys", MATRIX_FP8, "decode_matrix.h", "middle_swapped(numbers[2 * half_row])", "numbers[0]"
     ),
+    Mutation(
+        "what lies in an empty partial",
+        MERGE,
+        "merge.cu",
+        "weight > 0 ? weight * values[k] : 0.0f",
+        "weight * values[k]",
+    ),
+    Mutation("off by one before the last", MERGE, "merge.cu", "i + k + 1 < num", "i + k + 2 < num"),
+    Mutation("missing barrier before the weights", MERGE, "merge.cu", "__syncthreads();  // all", "// all"),
+    Mutation("missing barrier after the weights", MERGE, "merge.cu", "__syncthreads();", "", 1),
+    Mutation("the maximum of the first only", MERGE, "merge.cu", "i < count; i += 32", "i < 32; i += 32"),
 ]
 
 
-@pytest.mark.parametrize("vector", [VECTOR, MATRIX, MATRIX_16, MATRIX_FP8], ids=["vector", "matrix", "16", "fp8"])
+@pytest.mark.parametrize(
+    "vector", [VECTOR, MATRIX, MATRIX_16, MATRIX_FP8, MERGE], ids=["vector", "matrix", "16", "fp8", "merge"]
+)
 def test_the_source_passes(vector: Vector, tmp_path: Path) -> None:
     assert not fails(vector, SOURCES, tmp_path)
 
