@@ -24,13 +24,13 @@ def test_decode_equals_the_definition(case: DecodeCase) -> None:
 
 @pytest.mark.parametrize("lengths", [(65536, *[1024] * 31), (5000,) * 40, (1,) * 100])
 def test_large_batches_equal_the_definition(lengths: tuple[int, ...]) -> None:
-    case = DecodeCase(lengths=lengths, head_dim=128, num_heads=32, num_kv_heads=8, num_ctas=264)
+    case = DecodeCase(lengths=lengths, head_dim=128, num_heads=32, num_kv_heads=8, num_slots=33)
     step = DecodeStep(case, DEVICE)
     step.check(*step.run())
 
 
 def test_a_captured_graph_serves_steps_of_other_lengths() -> None:
-    case = DecodeCase(lengths=(700, 300, 20), num_ctas=64)
+    case = DecodeCase(lengths=(700, 300, 20), num_slots=32)
     step = DecodeStep(case, DEVICE)
     step.run()
     torch.cuda.synchronize()

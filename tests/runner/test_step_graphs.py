@@ -85,11 +85,7 @@ class Pool:
         self.capture = Rerun()
         self.seen: list[tuple[list[int], AttentionContext]] = []
         self.plans = DecodePlans(
-            {
-                None: DecodeTable.allocate(
-                    num_rows=max_num_rows, num_heads=2, num_kv_heads=1, head_dim=16, num_ctas=4, device=CPU
-                )
-            }
+            {None: DecodeTable.allocate(num_rows=max_num_rows, num_heads=2, head_dim=16, num_slots=4, device=CPU)}
         )
         buffers = StepBuffers(max_num_rows=max_num_rows, max_num_blocks=max_num_blocks, device=CPU)
         self.graphs = StepGraphs(

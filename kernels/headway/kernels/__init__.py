@@ -5,7 +5,7 @@ from headway.kernels.arena import Arena
 from headway.kernels.attention import merge_partials, paged_attention
 from headway.kernels.blocks import copy_blocks, swap_blocks
 from headway.kernels.cache import cache_keys
-from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention
+from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention, decode_slots
 from headway.kernels.devices import KernelSet, kernel_set, staged, to_device
 from headway.kernels.embedding import embed
 from headway.kernels.linear import PackedLinear, linear, pack_linear
@@ -27,6 +27,7 @@ __all__ = [
     "cache_keys",
     "copy_blocks",
     "decode_attention",
+    "decode_slots",
     "embed",
     "find_largest",
     "kernel_set",

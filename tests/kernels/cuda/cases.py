@@ -28,7 +28,7 @@ class DecodeCase:
     key_scale: float = 1.0
     value_scale: float = 1.0
     query_factor: float = 1.0  # of the queries, that the scale of the scores undoes
-    num_ctas: int = 8
+    num_slots: int = 4
     seed: int = 0
 
     @property
@@ -80,9 +80,8 @@ class DecodeStep:
         self.table = DecodeTable.allocate(
             num_rows=len(lengths),
             num_heads=case.num_heads,
-            num_kv_heads=case.num_kv_heads,
             head_dim=case.head_dim,
-            num_ctas=case.num_ctas,
+            num_slots=case.num_slots,
             device=self.device,
         )
 
@@ -96,6 +95,7 @@ class DecodeStep:
             v_cache=self.v_cache,
             block_tables=self.block_tables,
             work=self.table.work,
+            num_slots=self.table.num_slots,
             partials=self.table.partials,
             out=out,
             lse=lse,
@@ -212,10 +212,11 @@ CASES = [
     DecodeCase(query_dtype=F32, sliding_window=33),
     DecodeCase(query_dtype=F32, soft_cap=1.5, has_alibi=True),
     DecodeCase(query_dtype=F32, cache_dtype=FP8, key_scale=0.25, value_scale=3.0, sliding_window=50),
-    # more ranges than one, several rounds of stages, and batches out of balance
-    DecodeCase(lengths=(700, 3, 64, 65), num_ctas=16),
-    DecodeCase(lengths=(700, 3, 64, 65), query_dtype=F32, num_ctas=16),
-    DecodeCase(lengths=(500,), num_ctas=1),
-    DecodeCase(lengths=(500,), num_heads=8, num_kv_heads=1, cache_dtype=FP8, num_ctas=1),
-    DecodeCase(lengths=(500,), query_dtype=F32, num_ctas=1),
+    # more ranges than one, several rounds of stages, slots that take several ranges, and batches out of balance
+    DecodeCase(lengths=(700, 3, 64, 65), num_slots=8),
+    DecodeCase(lengths=(700, 3, 64, 65), query_dtype=F32, num_slots=8),
+    DecodeCase(lengths=(500, 0, 90), num_slots=1),
+    DecodeCase(lengths=(500,), num_heads=8, num_kv_heads=1, cache_dtype=FP8, num_slots=1),
+    DecodeCase(lengths=(500, 30), query_dtype=F32, num_slots=1),
+    DecodeCase(lengths=(64,) * 11, num_slots=3),
 ]

@@ -5,9 +5,9 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.kernels.cuda import decode_attention
+from headway.kernels.cuda import decode_attention, decode_slots
 from headway.kernels.cuda.kernels import CudaKernels
-from tests.kernels.cuda.cases import BF16, CASES, F16, FP8, DecodeCase, DecodeStep
+from tests.kernels.cuda.cases import BF16, CASES, F16, F32, FP8, DecodeCase, DecodeStep
 from tests.kernels.cuda.schedules import SCHEDULES
 
 
@@ -32,7 +32,7 @@ def test_equals_the_definition_whatever_turns_the_threads_take(host: CudaKernels
     group=st.sampled_from([1, 4, 8, 12]),
     cache_dtype=st.sampled_from([F16, FP8]),
     window=st.none() | st.integers(1, 200),
-    num_ctas=st.integers(1, 40),
+    num_slots=st.integers(1, 20),
 )
 def test_any_lengths_and_blocks(
     host: CudaKernels,
@@ -41,7 +41,7 @@ def test_any_lengths_and_blocks(
     group: int,
     cache_dtype: torch.dtype,
     window: int | None,
-    num_ctas: int,
+    num_slots: int,
 ) -> None:
     case = DecodeCase(
         lengths=tuple(lengths),
@@ -50,10 +50,35 @@ def test_any_lengths_and_blocks(
         num_kv_heads=1,
         cache_dtype=cache_dtype,
         sliding_window=window,
-        num_ctas=num_ctas,
+        num_slots=num_slots,
     )
     step = DecodeStep(case)
     step.check(*step.run())
+
+
+@pytest.mark.parametrize(
+    ("heads", "dtypes", "num_slots"),
+    [
+        ((32, 8, 128), (BF16, BF16), 2),
+        ((32, 4, 128), (BF16, FP8), 4),
+        ((20, 1, 128), (F16, F16), 8),
+        ((20, 1, 256), (F16, F16), 5),
+        ((9, 1, 64), (F32, F32), 5),
+        ((64, 32, 64), (F16, F16), 1),
+    ],
+)
+def test_slots_are_what_is_resident_over_the_ctas_of_a_range(
+    host: CudaKernels, heads: tuple[int, int, int], dtypes: tuple[torch.dtype, torch.dtype], num_slots: int
+) -> None:
+    """The emulation has 16 CTAs; a range takes one for each KV head and 16 of the heads that share it, or 8 or 4."""
+    num_heads, num_kv_heads, head_dim = heads
+    q, k_cache = torch.empty(0, num_heads, head_dim), torch.empty(0, num_kv_heads, 16, head_dim)
+    assert decode_slots(q.to(dtypes[0]), k_cache=k_cache.to(dtypes[1])) == num_slots
+
+
+def test_slots_of_heads_that_do_not_divide_are_refused() -> None:
+    with pytest.raises(ValueError, match="q must have a multiple of 0 heads, as k_cache has; it has 4"):
+        decode_slots(torch.empty(0, 4, 64), k_cache=torch.empty(0, 0, 16, 64))
 
 
 def test_an_empty_row_gets_zeros_and_no_sum(host: CudaKernels) -> None:

@@ -38,14 +38,12 @@ def test_views_are_read_and_written_in_place(host: CudaKernels) -> None:
 
 def test_shards_of_a_cache_join_without_a_trace(host: CudaKernels) -> None:
     """Two devices see a part of each row's keys, one of them none of the second row's."""
-    step = DecodeStep(DecodeCase(lengths=(300, 40), num_ctas=4))
+    step = DecodeStep(DecodeCase(lengths=(300, 40), num_slots=2))
     rows, partials = step.rows, torch.empty(2, 2, 4, 65)
     cuts = rows.end_keys.copy()
     cuts[0] = 130
     for shard, (firsts, ends) in enumerate(((rows.first_keys, cuts), (cuts, rows.end_keys))):
-        table = DecodeTable.allocate(
-            num_rows=2, num_heads=4, num_kv_heads=2, head_dim=64, num_ctas=4, device=torch.device("cpu")
-        )
+        table = DecodeTable.allocate(num_rows=2, num_heads=4, head_dim=64, num_slots=2, device=torch.device("cpu"))
         table.load(DecodeRows(rows.sequences, firsts, ends, rows.positions))
         decode_attention(
             step.q,

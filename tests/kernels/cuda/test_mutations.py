@@ -24,12 +24,14 @@ def vector_of(kernel: str, case: DecodeCase) -> Vector:
     return Vector(UNIT.format(kernel=kernel), DecodeStep(case))
 
 
-VECTOR = vector_of("vector_kernel<half>", DecodeCase(lengths=(200, 37), query_dtype=F32, num_ctas=6))
-MATRIX = vector_of("matrix_kernel<half, 64, 1>", DecodeCase(lengths=(700, 37), num_ctas=1))
-MATRIX_16 = vector_of("matrix_kernel<half, 64, 2>", DecodeCase(lengths=(100, 37), num_heads=12, num_kv_heads=1))
+VECTOR = vector_of("vector_kernel<half>", DecodeCase(lengths=(200, 37), query_dtype=F32, num_slots=3))
+MATRIX = vector_of("matrix_kernel<half, 64, 1>", DecodeCase(lengths=(700, 37), num_slots=1))
+MATRIX_16 = vector_of(
+    "matrix_kernel<half, 64, 2>", DecodeCase(lengths=(100, 37), num_heads=12, num_kv_heads=1, num_slots=3)
+)
 MATRIX_FP8 = vector_of(
     "matrix_kernel<fp8, 64, 1>",
-    DecodeCase(lengths=(100, 37), query_dtype=BF16, cache_dtype=FP8, query_factor=1e10, num_ctas=1),
+    DecodeCase(lengths=(100, 37), query_dtype=BF16, cache_dtype=FP8, query_factor=1e10, num_slots=1),
 )
 MERGE = Vector('#include "merge.cu"', MergeStep.of(70, head_dim=40))
 
@@ -43,6 +45,8 @@ MUTATIONS = [
     Mutation("missing wait", VECTOR, "decode_vector.h", "wait_copies<kStages - 2>", "wait_copies<kStages - 1>"),
     Mutation("missing rescale between warps", VECTOR, "warp_results.h", "value += weights[warp] *", "value +="),
     Mutation("missing rescale between splits", VECTOR, "merge.cu", "? weight * values", "? values"),
+    Mutation("missing barrier between items", MATRIX, "decode_problem.h", "__syncthreads();  // all", "// all"),
+    Mutation("an item left out", MATRIX, "decode_problem.h", "num_slots - 1 - slot", "slot + 1"),
     Mutation("missing barrier before the results", MATRIX, "decode_matrix.h", "__syncthreads();  // the", "// the"),
     Mutation("missing barrier after the results", MATRIX, "decode_matrix.h", "__syncthreads();", "", 1),
     Mutation("off by one in the last block", MATRIX, "decode_matrix.h", "8 >= item.end_key", "8 > item.end_key"),
@@ -52,7 +56,9 @@ MUTATIONS = [
     Mutation("wrong transposition", MATRIX, "decode_matrix.h", "packed[i] = transposed", "packed[i] = "),
     Mutation("missing wait", MATRIX, "decode_matrix.h", "wait_copies<kStages - 2>", "wait_copies<kStages - 1>"),
     Mutation("copies one stage too far", MATRIX, "decode_matrix.h", "stage < kStages - 1; ++", "stage < kStages; ++"),
-    Mutation("a warp without keys goes on", MATRIX, "decode_matrix.h", "; first_key <", "; first_key - warp * kKeys <"),
+    Mutation(
+        "a warp without keys goes on", MATRIX_16, "decode_matrix.h", "; first_key <", "; first_key - warp * kKeys <"
+    ),
     Mutation("wrong block", MATRIX, "decode_stages.h", "k_place, first + row", "k_place, row"),
     Mutation("keys of another warp", MATRIX, "decode_stages.h", "next_key += kWarps * kKeys;", "next_key += kKeys;"),
     Mutation("heads of another tile", MATRIX_16, "decode_matrix.h", "head = tile * 8 + lane / 4", "head = lane / 4"),

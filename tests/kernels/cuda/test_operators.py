@@ -30,7 +30,7 @@ def test_schemas_and_fakes_hold(host: CudaKernels) -> None:
     table, out, lse = step.table, torch.empty(step.q.shape), torch.empty(step.q.shape[:2])
     caches = step.k_cache, step.v_cache
     checks = ("test_schema", "test_faketensor")
-    decoded = (step.q, *caches, step.block_tables, table.work, table.partials, out, lse, None, 0.125, 0.0, 1.0, 1.0)
+    decoded = (step.q, *caches, step.block_tables, table.work, 4, table.partials, out, lse, None, 0.125, 0.0, 1.0, 1.0)
     torch.library.opcheck(operators.decode_attention, decoded, test_utils=checks)
     torch.library.opcheck(operators.merge_partials, (table.partials, table.starts, out, lse), test_utils=checks)
     kv = torch.randn(3, 2, 64, dtype=torch.float16)

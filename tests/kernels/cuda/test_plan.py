@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headway.kernels.cuda import DecodeRows, DecodeTable, plan_decode
-from headway.kernels.cuda.plan import slots_of, work_capacity
+from headway.kernels.cuda.plan import work_capacity
 
 
 def rows_of(*lengths: int, sliding_window: int | None = None) -> DecodeRows:
@@ -43,12 +43,13 @@ def test_a_balanced_batch_that_fills_the_gpu_is_not_split() -> None:
 
 @pytest.mark.parametrize("lengths", [[65536, *[1024] * 31], [131072], [1024] * 34, [4096] * 7, [300] * 100])
 def test_the_slots_work_about_equally_long(lengths: list[int]) -> None:
-    """Taken by the slots in turn, the longest first, as CTAs are: within a quarter of the even share, and a CTA."""
+    """Within a quarter of the even share, and a range; they take ranges in turn, forwards and backwards."""
     num_slots = 33
     work = plan_decode(rows_of(*lengths), num_slots=num_slots).work
     busy = np.zeros(num_slots)
-    for _, _, first, end, _, _ in work:
-        busy[busy.argmin()] += end - first
+    for i, (_, _, first, end, _, _) in enumerate(work):
+        turn = i % num_slots
+        busy[num_slots - 1 - turn if i // num_slots % 2 else turn] += end - first
     assert busy.max() <= 1.25 * sum(lengths) / num_slots + 64
 
 
@@ -56,15 +57,8 @@ def test_one_short_sequence_is_split_as_far_as_it_is_worth_it() -> None:
     assert len(plan_decode(rows_of(1024), num_slots=33).work) == 16
 
 
-def test_more_ctas_for_each_range_leave_fewer_slots() -> None:
-    assert slots_of(264, ctas_per_range=8) == 33
-    assert slots_of(4, ctas_per_range=8) == 1
-
-
 def test_a_table_holds_what_was_planned_and_nothing_besides() -> None:
-    table = DecodeTable.allocate(
-        num_rows=4, num_heads=8, num_kv_heads=2, head_dim=64, num_ctas=16, device=torch.device("cpu")
-    )
+    table = DecodeTable.allocate(num_rows=4, num_heads=8, head_dim=64, num_slots=8, device=torch.device("cpu"))
     table.load(rows_of(500, 20, 3))
     table.load(rows_of(100))
     plan = plan_decode(rows_of(100), num_slots=8)
@@ -86,6 +80,11 @@ def test_a_table_holds_what_was_planned_and_nothing_besides() -> None:
 def test_impossible_rows_are_refused(columns: tuple[list[int], ...], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         DecodeRows(*(np.array(column, dtype=np.int32) for column in columns))
+
+
+def test_a_table_without_slots_is_refused() -> None:
+    with pytest.raises(ValueError, match="num_slots must be at least 1; it is 0"):
+        DecodeTable.allocate(num_rows=4, num_heads=8, head_dim=64, num_slots=0, device=torch.device("cpu"))
 
 
 def test_a_window_of_nothing_is_refused() -> None:

@@ -8,11 +8,9 @@ import torch
 
 from headway.core.model import ModelSpec
 from headway.core.shard import ModelShard
-from headway.kernels import DecodeRows, DecodeTable
+from headway.kernels import DecodeRows, DecodeTable, decode_slots
+from headway.models.model import DTYPES
 from headway.runner.inputs import StepInput, Windows
-
-_CTAS_PER_SM = 2
-_EMULATED_CTAS = 16  # where the kernels are emulated on the CPU: enough to cut a few hundred keys
 
 
 def decode_rows(step: StepInput, window: int | None, *, num_decodes: int, num_rows: int) -> DecodeRows:
@@ -37,17 +35,17 @@ class DecodePlans:
     def allocate(
         cls, spec: ModelSpec, *, shard: ModelShard, windows: Windows, max_num_rows: int, device: torch.device
     ) -> "DecodePlans":
-        num_ctas = _EMULATED_CTAS
-        if device.type == "cuda":
-            num_ctas = _CTAS_PER_SM * torch.cuda.get_device_properties(device).multi_processor_count
+        num_heads, dtype = len(shard.attended_query_heads), DTYPES[spec.dtype]
+        q = torch.empty((0, num_heads, spec.head_dim), dtype=dtype, device=device)
+        k_cache = torch.empty((0, len(shard.cached_kv_heads), 0, spec.head_dim), dtype=dtype, device=device)
+        num_slots = decode_slots(q, k_cache=k_cache)
         return cls(
             {
                 window: DecodeTable.allocate(
                     num_rows=max_num_rows,
-                    num_heads=len(shard.attended_query_heads),
-                    num_kv_heads=len(shard.cached_kv_heads),
+                    num_heads=num_heads,
                     head_dim=spec.head_dim,
-                    num_ctas=num_ctas,
+                    num_slots=num_slots,
                     device=device,
                 )
                 for window in windows

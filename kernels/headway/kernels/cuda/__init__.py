@@ -2,7 +2,7 @@
 
 from headway.kernels.cuda.activation import silu_mul
 from headway.kernels.cuda.blocks import copy_blocks, swap_blocks
-from headway.kernels.cuda.decode import decode_attention
+from headway.kernels.cuda.decode import decode_attention, decode_slots
 from headway.kernels.cuda.merge import merge_partials
 from headway.kernels.cuda.norm import add_rms_norm, rms_norm
 from headway.kernels.cuda.plan import DecodeRows, plan_decode
@@ -17,6 +17,7 @@ __all__ = [
     "add_rms_norm",
     "copy_blocks",
     "decode_attention",
+    "decode_slots",
     "merge_partials",
     "plan_decode",
     "prefill_attention",

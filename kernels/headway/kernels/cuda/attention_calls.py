@@ -7,7 +7,8 @@ from torch import Tensor
 from headway.kernels.cuda.library import DTYPE_CODES, CudaLibrary, address_of, stream_of
 
 # The operand structs of csrc/cuda, field by field: q an integer, P a pointer (0: none), d a double.
-_pack_decode = Struct("3q P2q P2q Pq 3q Pq Pq q Pq Pq P P 4d q").pack
+_pack_shape = Struct("5q").pack
+_pack_decode = Struct("5q q P2q P2q Pq Pq Pq q Pq P2q P P 4d q").pack
 _pack_prefill = Struct("3q P2q P2q Pq 4q Pq Pq q Pq q2P q2P 4d q").pack
 _pack_merge = Struct("q P2q P2q P3q P 4q q").pack
 
@@ -16,8 +17,15 @@ def _strides_of(lse: Tensor | None) -> tuple[int, int]:
     return (0, 0) if lse is None else (lse.stride(0), lse.stride(1))
 
 
+def _shape_of(q: Tensor, k_cache: Tensor) -> tuple[int, ...]:
+    return DTYPE_CODES[q.dtype], DTYPE_CODES[k_cache.dtype], q.shape[1], k_cache.shape[1], q.shape[2]
+
+
 class AttentionCalls(CudaLibrary):
     """Decode and prefill attention, and the merge of partial results."""
+
+    def decode_slots(self, q: Tensor, k_cache: Tensor) -> int:
+        return self.ask("decode_slots", _pack_shape(*_shape_of(q, k_cache)), like=q)
 
     def decode_attention(
         self,
@@ -26,6 +34,7 @@ class AttentionCalls(CudaLibrary):
         v_cache: Tensor,
         block_tables: Tensor,
         work: Tensor,
+        num_slots: int,
         partials: Tensor,
         out: Tensor,
         lse: Tensor | None,
@@ -36,8 +45,7 @@ class AttentionCalls(CudaLibrary):
         value_scale: float,
     ) -> None:
         problem = _pack_decode(
-            DTYPE_CODES[q.dtype],
-            DTYPE_CODES[k_cache.dtype],
+            *_shape_of(q, k_cache),
             DTYPE_CODES[out.dtype],
             out.data_ptr(),
             out.stride(0),
@@ -46,9 +54,6 @@ class AttentionCalls(CudaLibrary):
             *_strides_of(lse),
             q.data_ptr(),
             q.stride(0),
-            q.shape[1],
-            k_cache.shape[1],
-            q.shape[2],
             k_cache.data_ptr(),
             k_cache.stride(0),
             v_cache.data_ptr(),
@@ -58,6 +63,7 @@ class AttentionCalls(CudaLibrary):
             block_tables.stride(0),
             work.data_ptr(),
             work.shape[0],
+            num_slots,
             partials.data_ptr(),
             address_of(alibi_slopes),
             scale,

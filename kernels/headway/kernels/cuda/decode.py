@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from headway.kernels.cuda import operators
-from headway.kernels.cuda.operands import check_attention, check_extent, check_results, check_scales
+from headway.kernels.cuda.operands import check_attention, check_extent, check_group, check_results, check_scales
 from headway.kernels.cuda.table import DecodeTable
 from headway.kernels.operands import reject
 
@@ -65,6 +65,7 @@ def decode_attention(
         v_cache,
         block_tables,
         table.work,
+        table.num_slots,
         table.partials,
         out,
         lse,
@@ -76,6 +77,20 @@ def decode_attention(
     )
     operators.merge_partials(table.partials, table.starts, out, lse)
     return out
+
+
+def decode_slots(q: Tensor, *, k_cache: Tensor) -> int:
+    """How many ranges of keys the device attends to side by side, of such queries and caches.
+
+    Args:
+        q: [any, heads, head_dim].
+        k_cache: [any, kv_heads, any, head_dim].
+
+    Raises:
+        ValueError: the query heads are no multiple of those in the cache.
+    """
+    check_group(q.shape[1], num_kv_heads=k_cache.shape[1])
+    return int(operators.decode_slots(q, k_cache))
 
 
 def _check_table(q: Tensor, table: DecodeTable) -> None:

@@ -1,7 +1,7 @@
 """A compiled library of the CUDA kernels behind ctypes: for GPUs, or for the CPU. Operands were checked before."""
 
 from contextlib import nullcontext
-from ctypes import CDLL, c_char_p, c_int
+from ctypes import CDLL, byref, c_char_p, c_int, c_int64
 from pathlib import Path
 
 import torch
@@ -44,8 +44,21 @@ class CudaLibrary:
         Raises:
             RuntimeError: the launch failed, or the kernel was not compiled for such operands.
         """
+        self._call(name, problem, like=like)
+
+    def ask(self, name: str, shape: bytes, *, like: Tensor) -> int:
+        """What `headway_NAME` answers, with the device of `like` current.
+
+        Raises:
+            RuntimeError: the device is none that the library was compiled for.
+        """
+        answer = c_int64()
+        self._call(name, shape, byref(answer), like=like)
+        return answer.value
+
+    def _call(self, name: str, *arguments: object, like: Tensor) -> None:
         with torch.cuda.device(like.device) if like.is_cuda else nullcontext():
-            code = self._library[f"headway_{name}"](problem)
+            code = self._library[f"headway_{name}"](*arguments)
         if code == _UNSUPPORTED:
             raise RuntimeError(f"{name} was not compiled for these dtypes")
         if code:

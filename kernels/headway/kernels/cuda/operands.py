@@ -77,14 +77,18 @@ def check_attention(
     if head_dim > MAX_HEAD_DIM or head_dim % HEAD_DIM_MULTIPLE:
         reject("q", q, f"of a head_dim of a multiple of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}")
     num_kv_heads = check_caches(k_cache, v_cache, head_dim=head_dim, like=q, dtypes=CACHES | {q.dtype})
-    if num_kv_heads == 0 or num_heads % num_kv_heads:
-        raise ValueError(f"q must have a multiple of {num_kv_heads} heads, as k_cache has; it has {num_heads}")
+    check_group(num_heads, num_kv_heads=num_kv_heads)
     if block_tables.dim() != 2 or block_tables.dtype is not torch.int32 or block_tables.device != q.device:
         reject("block_tables", block_tables, f"an int32 matrix on {q.device}")
     if block_tables.stride(1) != 1 and block_tables.shape[1] > 1:
         reject("block_tables", block_tables, "of contiguous rows")
     if alibi_slopes is not None:
         check_vector("alibi_slopes", alibi_slopes, num_heads, dtype=torch.float32, like=q)
+
+
+def check_group(num_heads: int, *, num_kv_heads: int) -> None:
+    if num_kv_heads == 0 or num_heads % num_kv_heads:
+        raise ValueError(f"q must have a multiple of {num_kv_heads} heads, as k_cache has; it has {num_heads}")
 
 
 def check_extent(name: str, cache: Tensor) -> None:

@@ -6,6 +6,11 @@ from torch.library import custom_op
 from headway.kernels.cuda.kernels import CudaKernels, gpu_kernels
 
 
+@custom_op("headway::decode_slots", mutates_args=(), device_types="cuda")
+def decode_slots(q: Tensor, k_cache: Tensor) -> int:
+    return gpu_kernels().decode_slots(q, k_cache)
+
+
 @custom_op("headway::decode_attention", mutates_args=("partials", "out", "lse"), device_types="cuda")
 def decode_attention(
     q: Tensor,
@@ -13,6 +18,7 @@ def decode_attention(
     v_cache: Tensor,
     block_tables: Tensor,
     work: Tensor,
+    num_slots: int,
     partials: Tensor,
     out: Tensor,
     lse: Tensor | None,
@@ -28,6 +34,7 @@ def decode_attention(
         v_cache=v_cache,
         block_tables=block_tables,
         work=work,
+        num_slots=num_slots,
         partials=partials,
         out=out,
         lse=lse,
@@ -179,6 +186,7 @@ def sample_tokens(
 
 
 _OPERATORS = {
+    "decode_slots": decode_slots,
     "decode_attention": decode_attention,
     "prefill_attention": prefill_attention,
     "merge_partials": merge_partials,

@@ -1,8 +1,9 @@
 """How one launch of decode attention is cut into work for the CTAs of a GPU. Pure: no device is needed.
 
-A CTA attends to a range of one row's keys for one KV head. Rows whose keys are cut into several ranges have partial
-results, which a second launch merges. The ranges are planned on the host once for all layers of a step, and the number
-of CTAs depends on the batch's size only, so that a captured CUDA graph serves every step of that size.
+A CTA attends to a range of one row's keys for one KV head, and then to another; as many ranges as the GPU has slots for
+are attended to side by side. Rows whose keys are cut into several ranges have partial results, which a second launch
+merges. The ranges are planned on the host once for all layers of a step, and the number of CTAs is always the same, so
+that a captured CUDA graph serves every step of a batch's size.
 """
 
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ Ints = NDArray[np.int32]
 
 WORK_FIELDS = 6  # row, sequence, first_key, end_key, position, partial: csrc/cuda/decode_problem.h
 CHUNK_KEYS = 64  # ranges are cut at multiples: no fewer keys are worth a CTA
-CTA_COST_KEYS = 64  # what starting a CTA and merging its result costs, in keys that it could read meanwhile
-MAX_WAVES = 4  # into how many rounds of CTAs the keys are cut at most, so that the last round is short
+RANGE_COST_KEYS = 64  # what beginning a range and merging its result costs, in keys that a CTA could read meanwhile
+MAX_ROUNDS = 4  # into how many ranges a slot the keys are cut at most, so that the last are short
 MAX_KEYS = 1 << 24
 
 
@@ -61,7 +62,7 @@ class DecodeRows:
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
     """Attributes:
-    work: [items, WORK_FIELDS], the largest first.
+    work: [items, WORK_FIELDS], the largest first; slots take them in turn, forwards and backwards.
     starts: [rows + 1]; row r's partial results are starts[r] up to starts[r + 1], none where it is computed whole.
     """
 
@@ -69,14 +70,9 @@ class DecodePlan:
     starts: Ints
 
 
-def slots_of(num_ctas: int, *, ctas_per_range: int) -> int:
-    """How many ranges of keys run at once, where the GPU holds `num_ctas` and each range takes several."""
-    return max(num_ctas // ctas_per_range, 1)
-
-
 def work_capacity(num_rows: int, *, num_slots: int) -> int:
     """The most items that a plan of as many rows has."""
-    return num_rows + MAX_WAVES * num_slots
+    return num_rows + MAX_ROUNDS * num_slots
 
 
 def _round_up(keys: float) -> int:
@@ -84,16 +80,19 @@ def _round_up(keys: float) -> int:
 
 
 def _time(lengths: NDArray[np.int64], chunk: int, num_slots: int) -> int:
-    """About how long the CTAs take, in keys read by one: rounds that last as long as the longest CTA in them."""
+    """How long the slot with most to do takes, in keys: they take ranges in turn, forwards and backwards."""
     rests = lengths % chunk
-    costs = np.concatenate((np.full((lengths // chunk).sum(), chunk), np.sort(rests[rests > 0])[::-1]))
-    return int((costs[::num_slots] + CTA_COST_KEYS).sum())
+    ranges = np.concatenate((np.full((lengths // chunk).sum(), chunk), np.sort(rests[rests > 0])[::-1]))
+    rounds = np.zeros((-(-len(ranges) // num_slots), num_slots), np.int64)
+    rounds.reshape(-1)[: len(ranges)] = ranges + RANGE_COST_KEYS
+    rounds[1::2] = rounds[1::2, ::-1]
+    return int(rounds.sum(axis=0).max(initial=0))
 
 
 def chunk_keys(lengths: NDArray[np.int64], *, num_slots: int) -> int:
     """The most keys of a range, such that the ranges keep all slots about equally long at work."""
     total = int(lengths.sum())
-    candidates = {_round_up(total / (num_slots * waves)) for waves in range(1, MAX_WAVES + 1)}
+    candidates = {_round_up(total / (num_slots * rounds)) for rounds in range(1, MAX_ROUNDS + 1)}
     candidates.add(_round_up(int(lengths.max(initial=0))))
     return min(sorted(candidates, reverse=True), key=lambda chunk: _time(lengths, chunk, num_slots))
 
@@ -102,7 +101,7 @@ def plan_decode(rows: DecodeRows, *, num_slots: int) -> DecodePlan:
     """Cuts the rows' keys into ranges.
 
     Args:
-        num_slots: ranges that run at once on the GPU, `slots_of` it.
+        num_slots: ranges that the GPU attends to side by side.
     """
     if num_slots < 1:
         raise ValueError(f"num_slots must be at least 1; it is {num_slots}")

@@ -5,10 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from headway.kernels.cuda.plan import WORK_FIELDS, DecodeRows, Ints, plan_decode, slots_of, work_capacity
+from headway.kernels.cuda.plan import WORK_FIELDS, DecodeRows, Ints, plan_decode, work_capacity
 from headway.kernels.devices import staged
-
-HEADS_PER_CTA = 16  # query heads of a group that one CTA takes at most: csrc/cuda/decode_launch.h
 
 
 @dataclass(frozen=True, slots=True)
@@ -16,7 +14,7 @@ class DecodeTable:
     """What `decode_attention` reads of a plan, and room for partial results.
 
     Attributes:
-        num_slots: ranges of keys that run at once.
+        num_slots: ranges of keys that are attended to side by side.
         work: [capacity, 6] int32; items that there are not have row -1.
         starts: [num_rows + 1] int32.
         partials: [capacity, heads, head_dim + 1] float32.
@@ -29,17 +27,15 @@ class DecodeTable:
 
     @classmethod
     def allocate(
-        cls, *, num_rows: int, num_heads: int, num_kv_heads: int, head_dim: int, num_ctas: int, device: torch.device
+        cls, *, num_rows: int, num_heads: int, head_dim: int, num_slots: int, device: torch.device
     ) -> "DecodeTable":
         """
         Args:
             num_rows: query tokens of a step at most.
-            num_ctas: that the device runs at once, about two for each of its multiprocessors.
+            num_slots: what `decode_slots` says of the device.
         """
-        if num_kv_heads < 1 or num_heads % num_kv_heads:
-            raise ValueError(f"num_heads must be a multiple of num_kv_heads; they are {num_heads} and {num_kv_heads}")
-        tiles = -(-num_heads // num_kv_heads // HEADS_PER_CTA)
-        num_slots = slots_of(num_ctas, ctas_per_range=num_kv_heads * tiles)
+        if num_slots < 1:
+            raise ValueError(f"num_slots must be at least 1; it is {num_slots}")
         capacity = work_capacity(num_rows, num_slots=num_slots)
         return cls(
             num_slots,
@@ -53,7 +49,7 @@ class DecodeTable:
         return len(self.starts) - 1
 
     def first(self, num_rows: int) -> "DecodeTable":
-        """The table of steps with fewer rows, in the same memory: its launches have fewer CTAs."""
+        """The table of steps with fewer rows, in the same memory: less is planned, copied and merged."""
         capacity = work_capacity(num_rows, num_slots=self.num_slots)
         return DecodeTable(self.num_slots, self.work[:capacity], self.starts[: num_rows + 1], self.partials[:capacity])
 

@@ -1,3 +1,3 @@
 #include "decode_launch.h"
 
-template headway::DecodeKernel headway::matrix_kernel<256>(const DecodeProblem& problem);
+template headway::DecodeKernel headway::matrix_kernel<256>(const DecodeShape& shape);

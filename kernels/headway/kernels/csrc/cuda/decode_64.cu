@@ -1,3 +1,3 @@
 #include "decode_launch.h"
 
-template headway::DecodeKernel headway::matrix_kernel<64>(const DecodeProblem& problem);
+template headway::DecodeKernel headway::matrix_kernel<64>(const DecodeShape& shape);

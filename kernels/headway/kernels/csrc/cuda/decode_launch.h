@@ -11,6 +11,10 @@ struct DecodeKernel {
   void (*function)(const DecodeProblem, const ScoreOptions, int tiles_per_group);
   int heads_per_cta;
   size_t shared_bytes;
+
+  int tiles_per_group(const DecodeShape& shape) const {
+    return static_cast<int>((shape.num_heads / shape.num_kv_heads + heads_per_cta - 1) / heads_per_cta);
+  }
 };
 
 template <class Cache>
@@ -33,9 +37,9 @@ DecodeKernel matrix_kernel(int64_t group) {
 }
 
 template <int kHeadDim>
-DecodeKernel matrix_kernel(const DecodeProblem& problem) {
-  const int64_t group = problem.num_heads / problem.num_kv_heads;
-  switch (problem.cache_dtype) {
+DecodeKernel matrix_kernel(const DecodeShape& shape) {
+  const int64_t group = shape.num_heads / shape.num_kv_heads;
+  switch (shape.cache_dtype) {
     case kFloat16: return matrix_kernel<half, kHeadDim>(group);
     case kBFloat16: return matrix_kernel<bfloat16, kHeadDim>(group);
     default: return matrix_kernel<fp8, kHeadDim>(group);
@@ -43,9 +47,8 @@ DecodeKernel matrix_kernel(const DecodeProblem& problem) {
 }
 
 inline int launch_decode(const DecodeProblem& problem, const DecodeKernel& kernel) {
-  const auto group = static_cast<int>(problem.num_heads / problem.num_kv_heads);
-  const int tiles = (group + kernel.heads_per_cta - 1) / kernel.heads_per_cta;
-  const dim3 grid{static_cast<unsigned>(problem.num_kv_heads * tiles), static_cast<unsigned>(problem.num_work), 1};
+  const int tiles = kernel.tiles_per_group(problem);
+  const dim3 grid{static_cast<unsigned>(problem.num_kv_heads * tiles), static_cast<unsigned>(problem.num_slots), 1};
   return launch(kernel.function, grid, dim3{kThreads, 1, 1}, kernel.shared_bytes, problem.stream, problem,
                 ScoreOptions(problem), tiles);
 }

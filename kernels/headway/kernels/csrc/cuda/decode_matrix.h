@@ -27,6 +27,8 @@ struct MatrixDecode {
     WarpResults<kHeadDim, kHeads> results;
   };
   static_assert(sizeof(Shared) <= 163 * 1024, "more than a CTA of sm_80 gets");
+  static constexpr int kFittingCtas = 228 * 1024 / static_cast<int>(sizeof(Shared) + 1024);  // an SM of sm_90 or sm_100
+  static constexpr int kCtasPerSm = kFittingCtas < 4 ? kFittingCtas : 4;  // that registers are left for
 
   // Below any score, and such that a difference from it is a number.
   static constexpr float kNoScore = -1e38f;
@@ -288,14 +290,14 @@ struct MatrixDecode {
   }
 };
 
-// One CTA for each KV head, kTiles * 8 of the query heads that share it, and work item.
+// One CTA for each KV head, kTiles * 8 of the query heads that share it, and slot.
 template <class Cache, int kHeadDim, int kTiles>
-__global__ void __launch_bounds__(kThreads)
+__global__ void __launch_bounds__(kThreads, (MatrixDecode<Cache, kHeadDim, kTiles>::kCtasPerSm))
     decode_matrix(const DecodeProblem problem, const ScoreOptions options, const int tiles_per_group) {
-  const WorkItem item = problem.work[blockIdx.y];
-  if (item.row < 0) return;
   const HeadTile heads(problem, 8 * kTiles, tiles_per_group);
-  MatrixDecode<Cache, kHeadDim, kTiles>(problem, options, item, heads).run();
+  for_each_item(problem, [&](const WorkItem& item) {
+    MatrixDecode<Cache, kHeadDim, kTiles>(problem, options, item, heads).run();
+  });
 }
 
 }  // namespace headway

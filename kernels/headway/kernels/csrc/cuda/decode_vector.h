@@ -202,15 +202,13 @@ struct VectorDecode {
   }
 };
 
-// One CTA for each KV head, four of the query heads that share it, and work item.
+// One CTA for each KV head, four of the query heads that share it, and slot.
 template <class Cache>
 __global__ void __launch_bounds__(kThreads)
     decode_vector(const DecodeProblem problem, const ScoreOptions options, const int tiles_per_group) {
   using Decode = VectorDecode<Cache>;
-  const WorkItem item = problem.work[blockIdx.y];
-  if (item.row < 0) return;
   const HeadTile heads(problem, Decode::kHeads, tiles_per_group);
-  Decode(problem, options, item, heads).run();
+  for_each_item(problem, [&](const WorkItem& item) { Decode(problem, options, item, heads).run(); });
 }
 
 }  // namespace headway

@@ -4,7 +4,7 @@
 
 namespace headway {
 
-// Filled in by cuda/kernels.py, field by field in this order, eight bytes each. Strides count elements.
+// Filled in by cuda/attention_calls.py, field by field in this order, eight bytes each. Strides count elements.
 struct MergeProblem {
   int64_t out_dtype;
   void* out;
@@ -112,5 +112,6 @@ HEADWAY_API int headway_merge_partials(const headway::MergeProblem* problem) {
   const int64_t whole_warps = (problem->head_dim + 31) / 32 * 32;
   const auto num_threads = static_cast<unsigned>(whole_warps < kMaxMergeThreads ? whole_warps : kMaxMergeThreads);
   const dim3 grid{static_cast<unsigned>(problem->num_rows), static_cast<unsigned>(problem->num_heads), 1};
-  return launch(merge_partials, grid, dim3{num_threads, 1, 1}, num_threads * sizeof(float), problem->stream, *problem);
+  return launch(merge_partials, grid, dim3{num_threads, 1, 1}, num_threads * sizeof(float), problem->stream,
+                      *problem);
 }

@@ -179,18 +179,32 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
 }
 
+template <class... Parameters>
+cudaError_t allow_shared_bytes(void (*kernel)(Parameters...), size_t shared_bytes) {
+  constexpr size_t kWithoutAsking = 48 * 1024;
+  if (shared_bytes <= kWithoutAsking) return cudaSuccess;
+  return cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes));
+}
+
 // Returns 0 or a cudaError_t.
 template <class... Parameters, class... Operands>
 int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, int64_t stream,
            Operands... operands) {
-  constexpr size_t kWithoutAsking = 48 * 1024;
-  if (shared_bytes > kWithoutAsking) {
-    const auto error = cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                            static_cast<int>(shared_bytes));
-    if (error != cudaSuccess) return error;
-  }
+  if (const auto error = allow_shared_bytes(kernel, shared_bytes)) return error;
   kernel<<<grid, block, shared_bytes, reinterpret_cast<cudaStream_t>(stream)>>>(operands...);
   return cudaGetLastError();
+}
+
+// CTAs that the current device runs side by side. Returns 0 or a cudaError_t.
+template <class... Parameters>
+int count_resident_ctas(void (*kernel)(Parameters...), int num_threads, size_t shared_bytes, int64_t& num_ctas) {
+  int device = 0, num_sms = 0, ctas_per_sm = 0;
+  auto error = allow_shared_bytes(kernel, shared_bytes);
+  if (!error) error = cudaGetDevice(&device);
+  if (!error) error = cudaDeviceGetAttribute(&num_sms, cudaDevAttrMultiProcessorCount, device);
+  if (!error) error = cudaOccupancyMaxActiveBlocksPerMultiprocessor(&ctas_per_sm, kernel, num_threads, shared_bytes);
+  num_ctas = int64_t{ctas_per_sm} * num_sms;
+  return error;
 }
 
 // Rows of `bytes`, each `pitch` bytes behind the one before, between host and device; returns 0 or a cudaError_t.
