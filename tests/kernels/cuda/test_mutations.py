@@ -80,6 +80,8 @@ MUTATIONS = [
     Mutation("off by one before the last", MERGE, "merge.cu", "i + k + 1 < num", "i + k + 2 < num"),
     Mutation("missing barrier before the weights", MERGE, "merge.cu", "__syncthreads();  // all", "// all"),
     Mutation("missing barrier after the weights", MERGE, "merge.cu", "__syncthreads();", "", 1),
+    Mutation("an early launch that does not wait", MERGE, "merge.cu", "wait_for_last();", ""),
+    Mutation("an end before the wait", VECTOR, "merge.cu", "wait_for_last();", "if (partials.count) wait_for_last();"),
     Mutation("the maximum of the first only", MERGE, "merge.cu", "i < count; i += 32", "i < 32; i += 32"),
 ]
 

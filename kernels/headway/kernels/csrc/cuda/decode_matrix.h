@@ -294,6 +294,7 @@ struct MatrixDecode {
 template <class Cache, int kHeadDim, int kTiles>
 __global__ void __launch_bounds__(kThreads, (MatrixDecode<Cache, kHeadDim, kTiles>::kCtasPerSm))
     decode_matrix(const DecodeProblem problem, const ScoreOptions options, const int tiles_per_group) {
+  let_next_start();
   const HeadTile heads(problem, 8 * kTiles, tiles_per_group);
   for_each_item(problem, [&](const WorkItem& item) {
     MatrixDecode<Cache, kHeadDim, kTiles>(problem, options, item, heads).run();

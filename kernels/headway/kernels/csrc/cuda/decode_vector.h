@@ -207,6 +207,7 @@ template <class Cache>
 __global__ void __launch_bounds__(kThreads)
     decode_vector(const DecodeProblem problem, const ScoreOptions options, const int tiles_per_group) {
   using Decode = VectorDecode<Cache>;
+  let_next_start();
   const HeadTile heads(problem, Decode::kHeads, tiles_per_group);
   for_each_item(problem, [&](const WorkItem& item) { Decode(problem, options, item, heads).run(); });
 }

@@ -80,6 +80,7 @@ __device__ __forceinline__ void add_partials(const Partials& partials, const flo
 __global__ void __launch_bounds__(kMaxMergeThreads) merge_partials(const MergeProblem problem) {
   const int64_t row = blockIdx.x, head = blockIdx.y;
   const Partials partials(problem, row, head);
+  wait_for_last();  // also where nothing is left to do: what comes behind this launch counts on that before it
   if (partials.count == 0) return;
   const float max = partials.largest_logarithm();
   float* const weights = dynamic_shared<float>();  // of as many partials as there are threads
@@ -112,6 +113,6 @@ HEADWAY_API int headway_merge_partials(const headway::MergeProblem* problem) {
   const int64_t whole_warps = (problem->head_dim + 31) / 32 * 32;
   const auto num_threads = static_cast<unsigned>(whole_warps < kMaxMergeThreads ? whole_warps : kMaxMergeThreads);
   const dim3 grid{static_cast<unsigned>(problem->num_rows), static_cast<unsigned>(problem->num_heads), 1};
-  return launch(merge_partials, grid, dim3{num_threads, 1, 1}, num_threads * sizeof(float), problem->stream,
+  return launch_early(merge_partials, grid, dim3{num_threads, 1, 1}, num_threads * sizeof(float), problem->stream,
                       *problem);
 }

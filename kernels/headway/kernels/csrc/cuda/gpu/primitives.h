@@ -179,6 +179,19 @@ __device__ __forceinline__ void multiply_add(float (&c)[4], const uint32_t (&a)[
         : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b_low), "r"(b_high));
 }
 
+// From when all CTAs have called it or are done, a kernel that was launched early behind this one may start.
+__device__ __forceinline__ void let_next_start() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
+#endif
+}
+// In a kernel that is launched early, before it reads what the last one writes, and by every CTA before it is done.
+__device__ __forceinline__ void wait_for_last() {
+#if __CUDA_ARCH__ >= 900
+  asm volatile("griddepcontrol.wait;" ::: "memory");
+#endif
+}
+
 template <class... Parameters>
 cudaError_t allow_shared_bytes(void (*kernel)(Parameters...), size_t shared_bytes) {
   constexpr size_t kWithoutAsking = 48 * 1024;
@@ -192,6 +205,23 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
            Operands... operands) {
   if (const auto error = allow_shared_bytes(kernel, shared_bytes)) return error;
   kernel<<<grid, block, shared_bytes, reinterpret_cast<cudaStream_t>(stream)>>>(operands...);
+  return cudaGetLastError();
+}
+
+// As `launch`, of a kernel that calls `wait_for_last`: it may start while the one before it in the stream still runs.
+template <class... Parameters, class... Operands>
+int launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, int64_t stream,
+                 Operands... operands) {
+  int device = 0, major = 0;
+  cudaGetDevice(&device);
+  cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+  cudaLaunchAttribute attribute{};
+  attribute.id = cudaLaunchAttributeProgrammaticStreamSerialization;
+  attribute.val.programmaticStreamSerializationAllowed = 1;
+  cudaLaunchConfig_t config{grid, block, shared_bytes, reinterpret_cast<cudaStream_t>(stream), &attribute, 1};
+  if (major < 9) config.numAttrs = 0;
+  if (const auto error = allow_shared_bytes(kernel, shared_bytes)) return error;
+  cudaLaunchKernelEx(&config, kernel, operands...);
   return cudaGetLastError();
 }
 

@@ -46,6 +46,7 @@ struct Thread {
   void (*exchange)(void**) = nullptr;
   std::vector<Copy> copies;
   int num_groups = 0;  // of copies, committed so far
+  bool has_waited = false;  // for the kernel before
 };
 
 // One CTA at a time, in one launch at a time.
@@ -222,7 +223,14 @@ void start_threads() {
     thread.state = State::kReady;
     thread.copies.clear();
     thread.num_groups = 0;
+    thread.has_waited = false;
   }
+}
+
+void check_waits() {
+  for (size_t i = 0; i < cta.num_threads; ++i)
+    if (!cta.threads[i]->has_waited)
+      return record_error("thread " + std::to_string(i) + " of an early kernel has not waited for the last one");
 }
 
 void run_cta() {
@@ -239,6 +247,7 @@ void run_cta() {
   const auto is_done = [](const auto& thread) { return thread->state == State::kDone; };
   const auto end = cta.threads.begin() + static_cast<std::ptrdiff_t>(cta.num_threads);
   if (!cta.has_failed && !std::all_of(cta.threads.begin(), end, is_done)) report_stuck();
+  if (cta.kernel.is_early) check_waits();
   check_guards();
 }
 
@@ -272,6 +281,8 @@ void fail(const char* what, Place place) {
   cta.running->fiber->leave();
   std::abort();
 }
+
+void wait_for_last() { cta.running->has_waited = true; }
 
 void meet_cta(Place place) { suspend(State::kAtBarrier, place, "__syncthreads"); }
 

@@ -30,6 +30,7 @@ struct Kernel {
   void* operands;
   dim3 grid, block;
   size_t shared_bytes;
+  bool is_early;  // may start before the last one has ended, for which each thread must wait
 };
 
 // Runs all CTAs. Returns false if one did what is undefined on a GPU; `last_error` then tells what, and where.
@@ -49,6 +50,9 @@ void set_schedule(uint64_t schedule);
 
 // `__syncthreads`.
 void meet_cta(Place place);
+
+// Until the kernel before has ended: at once, since kernels run one after the other.
+void wait_for_last();
 
 // Waits until all lanes of `mask` have called it from `place`, runs `exchange` once over their operands (null where a
 // lane is not in the mask) and lets them go on.

@@ -285,9 +285,11 @@ void multiply_add(float (&c)[4], const uint32_t (&a)[4], uint32_t b_low, uint32_
   shim::meet_warp("mma", 0xffffffffu, {file, line}, &operand, &shim::exchange_product<T>);
 }
 
-// The stream's integer means nothing here: the kernel has run when this returns.
+namespace shim {
+
 template <class... Parameters, class... Operands>
-int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, int64_t, Operands... operands) {
+int launch_kernel(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, bool is_early,
+                  Operands... operands) {
   struct Call {
     void (*kernel)(Parameters...);
     std::tuple<Parameters...> operands;
@@ -296,8 +298,23 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
     auto* call = static_cast<Call*>(argument);
     std::apply(call->kernel, call->operands);
   };
-  return shim::launch({run, &call, grid, block, shared_bytes}) ? 0 : -1;
+  return launch({run, &call, grid, block, shared_bytes, is_early}) ? 0 : -1;
 }
+
+}  // namespace shim
+
+// The stream's integer means nothing here: the kernel has run when this returns.
+template <class... Parameters, class... Operands>
+int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, int64_t, Operands... operands) {
+  return shim::launch_kernel(kernel, grid, block, shared_bytes, false, operands...);
+}
+template <class... Parameters, class... Operands>
+int launch_early(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, int64_t,
+                 Operands... operands) {
+  return shim::launch_kernel(kernel, grid, block, shared_bytes, true, operands...);
+}
+inline void let_next_start() {}
+inline void wait_for_last() { shim::wait_for_last(); }
 
 // As a small GPU has it, and enough to cut a few hundred keys into ranges.
 template <class... Parameters>
