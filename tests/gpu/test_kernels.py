@@ -5,8 +5,8 @@ from dataclasses import replace
 import pytest
 import torch
 
-from headway.kernels.cuda import build
-from tests.kernels.cuda.cases import CASES, DecodeCase, DecodeStep
+from headway.kernels.cuda import build, decode_slots
+from tests.kernels.cuda.cases import BF16, CASES, FP8, DecodeCase, DecodeStep
 
 if not torch.cuda.is_available():
     pytest.skip("not run: there is no GPU here", allow_module_level=True)
@@ -20,6 +20,15 @@ DEVICE = torch.device("cuda")
 def test_decode_equals_the_definition(case: DecodeCase) -> None:
     step = DecodeStep(case, DEVICE)
     step.check(*step.run())
+
+
+@pytest.mark.parametrize("cache_dtype", [BF16, FP8])
+def test_there_are_slots_for_two_ctas_on_every_multiprocessor(cache_dtype: torch.dtype) -> None:
+    q = torch.empty(0, 32, 128, dtype=BF16, device=DEVICE)
+    k_cache = torch.empty(0, 8, 16, 128, dtype=cache_dtype, device=DEVICE)
+    num_sms = torch.cuda.get_device_properties(DEVICE).multi_processor_count
+    ctas_per_sm = 1 if torch.cuda.get_device_capability(DEVICE) < (9, 0) else 2
+    assert decode_slots(q, k_cache=k_cache) >= ctas_per_sm * num_sms // 8
 
 
 @pytest.mark.parametrize("lengths", [(65536, *[1024] * 31), (5000,) * 40, (1,) * 100])

@@ -41,13 +41,15 @@ __global__ void counts_votes(const Probe probe) {
 // in: [16, 16] then [8, 16] (its transpose is multiplied), out: [16, 8] in float
 template <class T>
 __global__ void multiplies_matrices(const Probe probe) {
+  constexpr int kWidth = 24;  // of a row of 16 in shared memory: eight rows lie in different banks
   T* shared = dynamic_shared<T>();
-  for (int i = lane_index(); i < 24 * 16; i += 32) shared[i] = static_cast<const T*>(probe.in)[i];
+  for (int i = lane_index(); i < 24 * 16; i += 32)
+    shared[i / 16 * kWidth + i % 16] = static_cast<const T*>(probe.in)[i];
   __syncwarp();
   const int lane = lane_index();
   uint32_t a[4], b[4];
-  load_matrices(a, shared + lane % 16 * 16 + lane / 16 * 8);
-  load_matrices(b, shared + 256 + lane % 8 * 16 + lane / 8 % 2 * 8);
+  load_matrices(a, shared + lane % 16 * kWidth + lane / 16 * 8);
+  load_matrices(b, shared + (16 + lane % 8) * kWidth + lane / 8 % 2 * 8);
   float c[4] = {};
   multiply_add<T>(c, a, b[0], b[1]);
   for (int i = 0; i < 4; ++i)
@@ -63,6 +65,11 @@ __global__ void transposes_matrices(const Probe probe) {
   load_matrices_transposed(registers, shared + lane * 8);
   for (int m = 0; m < 4; ++m)
     static_cast<uint32_t*>(probe.out)[m * 32 + lane] = registers[m];
+}
+
+__global__ void loads_from_the_same_banks(const Probe) {
+  uint32_t registers[4];
+  load_matrices(registers, dynamic_shared<uint16_t>() + lane_index() % 8 * 64);
 }
 
 __global__ void transposes_a_matrix(const Probe probe) {
@@ -106,11 +113,11 @@ __global__ void votes_with_a_foreign_mask(const Probe probe) {
   static_cast<uint32_t*>(probe.out)[threadIdx.x] = __ballot_sync(0xffffu, true);
 }
 
-__global__ void writes_behind_shared_memory(const Probe) { dynamic_shared<char>()[1024] = 1; }
+__global__ void writes_behind_shared_memory(const Probe) { dynamic_shared<char>()[2048] = 1; }
 __global__ void writes_before_shared_memory(const Probe) { dynamic_shared<char>()[-1] = 1; }
 
 __global__ void copies_out_of_shared_memory(const Probe probe) {
-  copy_async<16>(dynamic_shared<char>() + 1016, probe.in, true);
+  copy_async<16>(dynamic_shared<char>() + 2040, probe.in, true);
 }
 __global__ void copies_to_a_crooked_place(const Probe probe) {
   copy_async<16>(dynamic_shared<char>() + 8, probe.in, true);
@@ -132,7 +139,7 @@ __global__ void widens(const Probe probe) {
 
 #define PROBE(name, kernel)                                                              \
   HEADWAY_API int name(const void* in, void* out, unsigned blocks, unsigned threads) { \
-    return headway::launch(headway::kernel, dim3{blocks, 1, 1}, dim3{threads, 1, 1}, 1024, 0, headway::Probe{in, out}); \
+    return headway::launch(headway::kernel, dim3{blocks, 1, 1}, dim3{threads, 1, 1}, 2048, 0, headway::Probe{in, out}); \
   }
 
 PROBE(sums_over_lanes, sums_over_lanes)
@@ -154,6 +161,7 @@ PROBE(writes_behind_shared_memory, writes_behind_shared_memory)
 PROBE(writes_before_shared_memory, writes_before_shared_memory)
 PROBE(copies_out_of_shared_memory, copies_out_of_shared_memory)
 PROBE(copies_to_a_crooked_place, copies_to_a_crooked_place)
+PROBE(loads_from_the_same_banks, loads_from_the_same_banks)
 PROBE(rounds_float16, rounds<headway::half>)
 PROBE(rounds_bfloat16, rounds<headway::bfloat16>)
 PROBE(rounds_float8_e4m3fn, rounds<headway::fp8>)

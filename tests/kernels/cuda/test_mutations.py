@@ -61,12 +61,19 @@ MUTATIONS = [
     ),
     Mutation("wrong block", MATRIX, "decode_stages.h", "k_place, first + row", "k_place, row"),
     Mutation("keys of another warp", MATRIX, "decode_stages.h", "next_key += kWarps * kKeys;", "next_key += kKeys;"),
+    Mutation("rows in the same banks", MATRIX, "decode_stages.h", "kPitch = kRowBytes + 16", "kPitch = kRowBytes"),
     Mutation("heads of another tile", MATRIX_16, "decode_matrix.h", "head = tile * 8 + lane / 4", "head = lane / 4"),
     Mutation("queries beyond fp16", MATRIX_FP8, "decode_matrix.h", "(268 - exponent)", "(270 - exponent)"),
     Mutation(
         "queries that are not scaled back", MATRIX_FP8, "decode_matrix.h", "undone, (lane % 4 * 2 + i) * 4", "1.0f, 0"
     ),
     Mutation("the scale of another head", MATRIX_FP8, "decode_matrix.h", "(lane % 4 * 2 + i) * 4)", "lane)"),
+    Mutation(
+        "numbers in another order", MATRIX_FP8, "decode_matrix.h", "kIsFp8 ? lane % 4 * 4", "false ? lane % 4 * 4"
+    ),
+    Mutation(
+        "results in another order", MATRIX_FP8, "decode_matrix.h", "kIsFp8 ? lane / 4 * 2", "false ? lane / 4 * 2"
+    ),
     Mutation(
         "bytes of other keys", MATRIX_FP8, "decode_matrix.h", "middle_swapped(numbers[2 * half_row])", "numbers[0]"
     ),

@@ -103,9 +103,10 @@ def test_a_copy_arrives_when_it_is_waited_for(run: Run) -> None:
         ("shuffles_without_a_lane", 32, "waits at __shfl_xor_sync for threads that never come; thread 31 has returned"),
         ("shuffles_from_outside_the_mask", 32, "a shuffle reads from a lane that takes no part"),
         ("votes_with_a_foreign_mask", 32, "the lane is not in the mask that it gives"),
-        ("writes_behind_shared_memory", 1, "a CTA wrote outside its shared memory, at byte 1024 of 1024"),
-        ("writes_before_shared_memory", 1, "a CTA wrote outside its shared memory, at byte -1 of 1024"),
+        ("writes_behind_shared_memory", 1, "a CTA wrote outside its shared memory, at byte 2048 of 2048"),
+        ("writes_before_shared_memory", 1, "a CTA wrote outside its shared memory, at byte -1 of 2048"),
         ("copies_out_of_shared_memory", 1, "an asynchronous copy goes outside shared memory"),
+        ("loads_from_the_same_banks", 32, "rows of a matrix lie in the same banks"),
         ("copies_to_a_crooked_place", 1, "an asynchronous copy is not aligned to its size"),
     ],
 )

@@ -6,17 +6,18 @@
 namespace headway {
 
 // Keys and their values as they lie in the cache, heads of up to kHeadDim numbers. Each row is 16 bytes longer, so that
-// the matrix loads of eight rows, or of a row's eight pieces, meet in no bank.
+// a matrix load finds its eight rows in different banks.
 template <class Cache, int kHeadDim>
 struct alignas(16) Stage {
   static constexpr int kKeys = 16;
   static constexpr int kRowBytes = kHeadDim * static_cast<int>(sizeof(Cache));
+  static constexpr int kPitch = kRowBytes + 16;
 
-  unsigned char keys[kKeys][kRowBytes + 16], values[kKeys][kRowBytes + 16];
+  unsigned char keys[kKeys][kPitch], values[kKeys][kPitch];
 };
 
 // Of every kWarps * 16 keys of a work item, a warp copies 16. Places in the cache are counted in pieces of 16 bytes, of
-// which 32 bits hold enough for 64 GiB: cuda/decode.py sees to that.
+// which 32 bits count enough for 64 GiB: cuda/decode.py sees to that.
 template <class Cache, int kHeadDim, int kStages>
 struct StageCopies {
   using Stage = headway::Stage<Cache, kHeadDim>;
@@ -26,7 +27,6 @@ struct StageCopies {
   static_assert(32 % kPieces == 0);
 
   const ScoreOptions& options;
-  Stage* const stages;          // [kStages]
   const int32_t* const blocks;  // of the item's sequence
   const int end_key;
   const uint32_t first_slot, row_pieces;          // where the KV head's rows begin in a block, and their size
@@ -43,7 +43,6 @@ struct StageCopies {
   __device__ StageCopies(const DecodeProblem& problem, const ScoreOptions& options, const WorkItem& item, int kv_head,
                          Stage* stages, int first_key)
       : options(options),
-        stages(stages),
         blocks(problem.block_tables + item.sequence * problem.block_tables_stride),
         end_key(item.end_key),
         first_slot(static_cast<uint32_t>(kv_head) * options.block_size.divisor),
@@ -92,9 +91,8 @@ struct StageCopies {
       const uint32_t k_at = __shfl_sync(kAllLanes, k_place, first + row);
       const uint32_t v_at = __shfl_sync(kAllLanes, v_place, first + row);
       const bool is_valid = has_piece && next_key + first + row < end_key;
-      constexpr int kPitch = Stage::kRowBytes + 16;
-      copy_async<16>(keys + first * kPitch, k_pieces + uint64_t{k_at} * 16, is_valid);
-      copy_async<16>(values + first * kPitch, v_pieces + uint64_t{v_at} * 16, is_valid);
+      copy_async<16>(keys + first * Stage::kPitch, k_pieces + uint64_t{k_at} * 16, is_valid);
+      copy_async<16>(values + first * Stage::kPitch, v_pieces + uint64_t{v_at} * 16, is_valid);
     }
   }
 };

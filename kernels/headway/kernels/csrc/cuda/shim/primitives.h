@@ -194,7 +194,18 @@ namespace shim {
 struct Matrices {
   const void* row;
   uint32_t registers[4];
+  bool has_conflict;
 };
+
+// Whether two of a matrix's eight rows lie in the same banks: each is a piece of 16 bytes of the 128 that all banks have.
+inline bool has_conflict(void** operands, int matrix) {
+  unsigned pieces = 0;
+  for (int row = 0; row < 8; ++row) {
+    const auto address = reinterpret_cast<uintptr_t>(static_cast<Matrices*>(operands[8 * matrix + row])->row);
+    pieces |= 1u << address / 16 % 8;
+  }
+  return pieces != 0xff;
+}
 
 // Lane 8 m + r points at row r of matrix m, eight numbers of 16 bits; lane 4 i + j gets numbers 2 j and 2 j + 1 of
 // row i, or where kTransposed of column i.
@@ -210,15 +221,17 @@ void exchange_matrices(void** operands) {
         pair |= static_cast<uint32_t>(row[kTransposed ? i : j]) << 16 * k;
       }
       static_cast<Matrices*>(operands[lane])->registers[m] = pair;
+      static_cast<Matrices*>(operands[lane])->has_conflict |= has_conflict(operands, m);
     }
 }
 
 template <bool kTransposed>
 void load_matrices(uint32_t (&registers)[4], const void* row, Place place) {
-  Matrices operand{row, {}};
+  Matrices operand{row, {}, false};
   if (!is_shared(row, 16)) fail("a row of a matrix lies outside shared memory", place);
   if (reinterpret_cast<uintptr_t>(row) % 16) fail("a row of a matrix is not aligned to 16 bytes", place);
   meet_warp("ldmatrix", 0xffffffffu, place, &operand, &exchange_matrices<kTransposed>);
+  if (operand.has_conflict) fail("rows of a matrix lie in the same banks", place);
   std::memcpy(registers, operand.registers, sizeof registers);
 }
 
