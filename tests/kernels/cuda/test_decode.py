@@ -102,3 +102,17 @@ def test_the_result_may_be_narrow_and_anywhere(host: CudaKernels) -> None:
     )
     assert torch.equal(room[..., :64], out.bfloat16())
     assert not room[..., 64:].any()
+
+
+def test_blocks_may_lie_gigabytes_apart(host: CudaKernels) -> None:
+    """The memory between them is never touched."""
+    step = DecodeStep(DecodeCase(lengths=(300,), block_size=8))
+    shape, distance = step.k_cache.shape, 1 << 26
+    memory = torch.empty(shape[0] * distance, dtype=F16)
+    assert memory.nbytes > 1 << 32
+    for offset, name in enumerate(("k_cache", "v_cache")):
+        strides = (distance, *step.k_cache.stride()[1:])
+        far = memory.as_strided(shape, strides, offset * distance // 2)
+        far.copy_(getattr(step, name))
+        setattr(step, name, far)
+    step.check(*step.run())

@@ -262,8 +262,10 @@ struct MatrixDecode {
       float& total = sum[tile][i % 2];
 #pragma unroll
       for (int lanes = 4; lanes < 32; lanes *= 2) total += __shfl_xor_sync(kAllLanes, total, lanes);
-      shared.results.maxima[warp][head] = max[tile][i % 2];
-      shared.results.sums[warp][head] = total;
+      if (lane < 4) {
+        shared.results.maxima[warp][head] = max[tile][i % 2];
+        shared.results.sums[warp][head] = total;
+      }
 #pragma unroll
       for (int j = 0; j < 2 * kSteps; ++j) {
         const int dim = j / 2 * 16 + (kIsFp8 ? lane / 4 * 2 + j % 2 : lane / 4 + j % 2 * 8);
