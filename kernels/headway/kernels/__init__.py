@@ -13,7 +13,7 @@ from headway.kernels.norm import add_rms_norm, rms_norm
 from headway.kernels.quantization import quantize
 from headway.kernels.recording import Recording, UnrecordedOperatorError, record
 from headway.kernels.rotary import rotate_and_cache
-from headway.kernels.sketch import find_largest, sketch_linear
+from headway.kernels.sketch import Sketch, find_largest, sketch_linear
 
 __all__ = [
     "Arena",
@@ -22,6 +22,7 @@ __all__ = [
     "KernelSet",
     "PackedLinear",
     "Recording",
+    "Sketch",
     "UnrecordedOperatorError",
     "add_rms_norm",
     "cache_keys",

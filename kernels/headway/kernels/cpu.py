@@ -20,7 +20,7 @@ _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
 _pack_packing = Struct("2q2P4q").pack
 _pack_linear = Struct("2q P Pq 2P P Pq 5q").pack
 _pack_sketching = Struct("2q2P q P 2q").pack
-_pack_largest = Struct("2q3P q 3P 3q").pack
+_pack_largest = Struct("2q3P q 4P 3q").pack
 _pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
 _pack_merge = Struct("2q P2q P3q 4q").pack
 _pack_embedding = Struct("q2Pq Pq 3q").pack
@@ -353,7 +353,14 @@ class CpuKernels:
         return sketch
 
     def find_largest(
-        self, x: Tensor, *, panels: Tensor, scales: Tensor | None, sketch: Tensor, out_features: int
+        self,
+        x: Tensor,
+        *,
+        panels: Tensor,
+        scales: Tensor | None,
+        sketch: Tensor | None,
+        tally: Tensor | None,
+        out_features: int,
     ) -> tuple[Tensor, Tensor]:
         num_rows, in_features = x.shape
         values, columns = _empty((num_rows,), torch.float32), _empty((num_rows,), torch.int64)
@@ -368,7 +375,8 @@ class CpuKernels:
                 x.stride(0),
                 panels.data_ptr(),
                 0 if scales is None else scales.data_ptr(),
-                sketch.data_ptr(),
+                0 if sketch is None else sketch.data_ptr(),
+                0 if tally is None else tally.data_ptr(),
                 num_rows,
                 in_features,
                 out_features,
