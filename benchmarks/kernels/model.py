@@ -19,6 +19,7 @@ from headway.runner.forward import Forward
 from headway.runner.graph_capture import GraphCapture
 from headway.runner.inputs import StepInput, Windows, flatten
 from headway.runner.kv_pool import KvPool
+from headway.runner.step_message import StepFacts
 from headway.runner.synthetic import synthetic_batch
 
 SPEC = ModelSpec(
@@ -68,14 +69,17 @@ def model_timings() -> Iterator[StepTiming]:
     num_blocks = max(num_blocks for _, num_blocks in steps.values())
     pool = KvPool(SPEC, num_blocks=num_blocks, block_size=BLOCK_SIZE, device=device)
     pool.memory.normal_()
-    graphs = forward.capture(pool.layers, GraphCapture(device), max_num_blocks=SPEC.max_position // BLOCK_SIZE)
-    for batch_size, (step, _) in steps.items():
+    graphs = forward.capture(
+        pool.layers, GraphCapture(device), block_size=BLOCK_SIZE, max_num_blocks=SPEC.max_position // BLOCK_SIZE
+    )
+    for batch_size, (facts, _) in steps.items():
         own = Span(0, batch_size)
+        step = StepInput.of(facts, block_size=BLOCK_SIZE)
 
-        def replay(step: StepInput = step) -> torch.Tensor:
-            hidden = graphs.replay(step)
-            assert hidden is not None, "decode steps of these sizes were captured"
-            return hidden
+        def replay(facts: StepFacts = facts) -> torch.Tensor:
+            replayed = graphs.replay(facts)
+            assert replayed is not None, "decode steps of these sizes were captured"
+            return replayed.hidden
 
         def launch(step: StepInput = step, own: Span = own) -> torch.Tensor:
             return forward.run(step, pool.layers, own=own)
@@ -100,7 +104,7 @@ def _random_model(device: torch.device) -> Model:
     return model
 
 
-def _step(batch_size: int) -> tuple[StepInput, int]:
+def _step(batch_size: int) -> tuple[StepFacts, int]:
     batch, num_blocks = synthetic_batch(
         SPEC.vocab_size,
         block_size=BLOCK_SIZE,
@@ -109,7 +113,7 @@ def _step(batch_size: int) -> tuple[StepInput, int]:
         num_decodes=batch_size,
         context_tokens=CONTEXT_TOKENS,
     )
-    return StepInput.of(flatten(batch, block_size=BLOCK_SIZE), block_size=BLOCK_SIZE), num_blocks
+    return flatten(batch, block_size=BLOCK_SIZE), num_blocks
 
 
 def _step_us(model: Model, hidden_of: Callable[[], torch.Tensor]) -> float:

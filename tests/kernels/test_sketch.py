@@ -147,8 +147,7 @@ def test_the_number_of_threads_changes_nothing(sketching: CpuKernels) -> None:
     found = []
     for num_threads in (1, 2, 3):
         torch.set_num_threads(num_threads)
-        for tally in (None, torch.zeros(3, dtype=torch.int64)):
-            found.append(search(sketching, x, weight, tally=tally)[:2])
+        found += [search(sketching, x, weight, tally=tally)[:2] for tally in (None, torch.zeros(3, dtype=torch.int64))]
     assert all(torch.equal(a, b) for other in found[1:] for a, b in zip(found[0], other, strict=True))
 
 

@@ -2,7 +2,6 @@ import pytest
 import torch
 from torch.nn import functional
 
-from headway import kernels
 from headway.kernels import quantize
 from headway.models.linear import Linear
 from headway.models.product import Epilogue, QuantizedProduct

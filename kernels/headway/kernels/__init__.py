@@ -6,6 +6,7 @@ from headway.kernels.attention import merge_partials, paged_attention
 from headway.kernels.blocks import copy_blocks, swap_blocks
 from headway.kernels.cache import cache_keys
 from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention
+from headway.kernels.decode_inputs import DecodeInputs
 from headway.kernels.devices import KernelSet, kernel_set, staged, to_device
 from headway.kernels.embedding import embed
 from headway.kernels.linear import PackedLinear, linear, pack_linear
@@ -17,6 +18,7 @@ from headway.kernels.sketch import Sketch, find_largest, sketch_linear
 
 __all__ = [
     "Arena",
+    "DecodeInputs",
     "DecodeRows",
     "DecodeTable",
     "KernelSet",

@@ -5,7 +5,9 @@ from functools import cache
 from struct import Struct
 from types import MappingProxyType
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.kernels.library import chosen_isa, load_library
@@ -24,6 +26,7 @@ _pack_largest = Struct("2q3P q 4P 3q").pack
 _pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
 _pack_merge = Struct("2q P2q P3q 4q").pack
 _pack_embedding = Struct("q2Pq Pq 3q").pack
+_pack_decode_inputs = Struct("2q 3Pq 4Pq P").pack
 
 _ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # as in csrc/cpu/activate.h
 
@@ -59,6 +62,7 @@ class CpuKernels:
         self._sketch = library.headway_sketch_linear
         self._find_largest = library.headway_find_largest
         self._embed = library.headway_embed
+        self._decode_inputs = library.headway_decode_inputs
         self.replay = library.headway_replay
 
     def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
@@ -328,6 +332,36 @@ class CpuKernels:
         )
         return out
 
+    def decode_inputs(
+        self,
+        facts: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+        *,
+        block_size: int,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        block_tables: Tensor,
+        seq_lens: Tensor,
+    ) -> int:
+        known_ids, first_positions, blocks = facts
+        fault: int = self._decode_inputs(
+            _pack_decode_inputs(
+                len(first_positions),
+                block_size,
+                _address(known_ids),
+                _address(first_positions),
+                _address(blocks),
+                len(blocks),
+                token_ids.data_ptr(),
+                positions.data_ptr(),
+                slot_mapping.data_ptr(),
+                block_tables.data_ptr(),
+                block_tables.stride(0),
+                seq_lens.data_ptr(),
+            )
+        )
+        return fault
+
     def sketch_bytes(self, *, in_features: int, out_features: int) -> int:
         num_bytes: int = self._sketch_size(in_features, out_features)
         return num_bytes
@@ -392,6 +426,11 @@ def _launch(kernel: Kernel, operands: bytes, faults: Mapping[int, str] = _NO_FAU
         tape.add(kernel, operands, faults)
     elif fault := kernel(operands):
         raise ValueError(faults[fault])
+
+
+def _address(values: NDArray[np.int32]) -> int:
+    address: int = values.__array_interface__["data"][0]  # in a fifth of the time that `values.ctypes` takes
+    return address
 
 
 def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

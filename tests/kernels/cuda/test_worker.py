@@ -1,5 +1,6 @@
 """A worker's steps on the CUDA kernels, emulated: models against transformers, replays against single launches."""
 
+from array import array
 from pathlib import Path
 
 import pytest
@@ -123,7 +124,7 @@ def test_blocks_that_were_copied_and_swapped_are_read_as_before(directory: Path,
     sequence = moved.add(prompt, SAMPLING)
     moved.step()
     old, between = sequence.block_table, [moved.take_block() for _ in sequence.block_table]
-    sequence.block_table = [moved.take_block() for _ in old]
+    sequence.block_table = array("i", [moved.take_block() for _ in old])
     host = range(len(old))
     moved.copy(StepBatch([], 0, swap_out=list(zip(old, host, strict=True))))
     moved.copy(

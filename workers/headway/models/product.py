@@ -76,7 +76,8 @@ class KernelProduct:
 
     def largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """With a sketch of the weight most products are left out; the result is the same to the bit."""
-        assert self._bias is None and self._activation == "none", "outputs are searched as they are"
+        assert self._bias is None, "outputs are searched as they are"
+        assert self._activation == "none", "outputs are searched as they are"
         return kernels.find_largest(x, self._packed, self._sketch)
 
 
