@@ -35,6 +35,8 @@ def check_heads(name: str, tensor: Tensor, *, alignment_bytes: int = ALIGNMENT_B
     shape, strides = tensor.shape, tensor.stride()
     if len(shape) != 3 or strides[2] != 1 or (strides[1] != shape[2] and shape[1] > 1):
         reject(name, tensor, "[rows, heads, head_dim] with a row's heads contiguous")
+    if strides[0] < shape[1] * shape[2] and shape[0] > 1:
+        reject(name, tensor, "of rows that do not overlap")
     if tensor.dtype not in QUERIES:
         reject(name, tensor, "float32, bfloat16 or float16")
     if not is_aligned(tensor, strides[0] if shape[0] > 1 else 0, shape[2], num_bytes=alignment_bytes):

@@ -91,6 +91,24 @@ __device__ __forceinline__ void load8(const void* from, float (&to)[8]) {
   }
 }
 
+template <class T>
+__device__ __forceinline__ void store8(void* to, const float (&from)[8]) {
+  if constexpr (std::is_same_v<T, fp8>) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      pairs[i] = __nv_cvt_float2_to_fp8x2(make_float2(from[2 * i], from[2 * i + 1]), __NV_SATFINITE, __NV_E4M3);
+    *static_cast<uint2*>(to) = make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
+  } else if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      static_cast<float4*>(to)[i] = make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+  } else {
+    *static_cast<uint4*>(to) = make_uint4(packed_pair<T>(from[0], from[1]), packed_pair<T>(from[2], from[3]),
+                                          packed_pair<T>(from[4], from[5]), packed_pair<T>(from[6], from[7]));
+  }
+}
+
 __device__ __forceinline__ float fast_exp2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));

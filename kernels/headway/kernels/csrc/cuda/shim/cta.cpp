@@ -273,6 +273,13 @@ void fail(const char* what, Place place) {
   std::abort();
 }
 
+void check_aligned(const void* address, size_t bytes, Place place) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes)
+    fail(bytes == 8 ? "an access of several numbers is not aligned to 8 bytes"
+                    : "an access of several numbers is not aligned to 16 bytes",
+         place);
+}
+
 void meet_cta(Place place) { suspend(State::kAtBarrier, place, "__syncthreads"); }
 
 void meet_warp(const char* operation, uint32_t mask, Place place, void* operand, void (*exchange)(void**)) {

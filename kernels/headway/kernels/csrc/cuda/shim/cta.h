@@ -50,6 +50,9 @@ void set_schedule(uint64_t schedule);
 // `__syncthreads`.
 void meet_cta(Place place);
 
+// Loads and stores of several numbers at once.
+void check_aligned(const void* address, size_t bytes, Place place);
+
 // Waits until all lanes of `mask` have called it from `place`, runs `exchange` once over their operands (null where a
 // lane is not in the mask) and lets them go on.
 void meet_warp(const char* operation, uint32_t mask, Place place, void* operand, void (*exchange)(void** operands));

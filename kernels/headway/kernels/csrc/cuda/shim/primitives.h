@@ -112,6 +112,7 @@ inline uint32_t __float_as_uint(float value) {
   std::memcpy(&bits, &value, sizeof bits);
   return bits;
 }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
@@ -134,10 +135,18 @@ inline float rounded<float>(float value) {
 
 // Eight numbers in a row, aligned to their size, or to 16 bytes.
 template <class T>
-void load8(const void* from, float (&to)[8]) {
+void load8(const void* from, float (&to)[8], const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   T values[8];
-  std::memcpy(values, __builtin_assume_aligned(from, sizeof(T) < 2 ? 8 : 16), sizeof values);
-  for (int i = 0; i < 8; ++i) to[i] = static_cast<float>(values[i]);
+  shim::check_aligned(from, sizeof(T) < 2 ? 8 : 16, {file, line});
+  std::memcpy(values, from, sizeof values);
+  for (int i = 0; i < 8; ++i) to[i] = to_float(values[i]);
+}
+template <class T>
+void store8(void* to, const float (&from)[8], const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  T values[8];
+  shim::check_aligned(to, sizeof(T) < 2 ? 8 : 16, {file, line});
+  for (int i = 0; i < 8; ++i) values[i] = rounded<T>(from[i]);
+  std::memcpy(to, values, sizeof values);
 }
 
 // Two numbers of 16 bits in one register, the first in the lower half.
