@@ -22,6 +22,21 @@ def test_blocks_travel_to_the_host_and_back(host: CudaKernels, dtype: torch.dtyp
     assert torch.equal(bits(memory), bits(before))
 
 
+def test_more_blocks_travel_than_one_launch_takes(host: CudaKernels) -> None:
+    host.set_schedule(0)
+    memory, host_memory = torch.randn(1, 2, 600, 16), torch.zeros(700, 1, 2, 16)
+    pairs = torch.stack((torch.randperm(600), torch.randperm(700)[:600]), dim=1)
+    swap_blocks(memory, host_memory, pairs=pairs, is_out=True)
+    assert torch.equal(host_memory[pairs[:, 1]], memory[:, :, pairs[:, 0]].movedim(2, 0))
+    assert host_memory.count_nonzero() == memory.count_nonzero()
+
+
+def test_no_block_travels_where_none_is_asked_for(host: CudaKernels) -> None:
+    memory, host_memory = torch.ones(1, 2, 3, 16), torch.zeros(3, 1, 2, 16)
+    swap_blocks(memory, host_memory, pairs=torch.zeros(0, 2, dtype=torch.int64), is_out=True)
+    assert not host_memory.any()
+
+
 def test_blocks_that_cannot_travel_are_named(host: CudaKernels) -> None:
     memory, host_memory = torch.zeros(3, 2, 6, 2, 8, 16), torch.zeros(4, 3, 2, 2, 8, 16)
     pairs = torch.tensor([[5, 4]])
@@ -33,6 +48,9 @@ def test_blocks_that_cannot_travel_are_named(host: CudaKernels) -> None:
         ValueError, match=r"host_blocks must be float32 \[num_host_blocks, 3, 2, 2, 8, 16\], contiguous"
     ):
         swap_blocks(memory, host_memory[:, :2], pairs=pairs, is_out=True)
+    crooked = torch.zeros(host_memory.numel() + 1)[1:].view(host_memory.shape)
+    with pytest.raises(ValueError, match="host_blocks must be at a multiple of 16 bytes"):
+        swap_blocks(memory, crooked, pairs=pairs, is_out=True)
     with pytest.raises(ValueError, match="pairs must be int64"):
         swap_blocks(memory, host_memory, pairs=pairs.int(), is_out=True)
 
@@ -54,3 +72,5 @@ def test_operands_are_checked(host: CudaKernels) -> None:
         copy_blocks(memory, pairs=torch.zeros(1, 2, dtype=torch.int32))
     with pytest.raises(ValueError, match="blocks must be of blocks of a multiple of 16 bytes"):
         copy_blocks(memory[..., :3].contiguous(), pairs=torch.zeros(1, 2, dtype=torch.int64))
+    with pytest.raises(ValueError, match="blocks must be of at most 65535 layers times two"):
+        copy_blocks(torch.zeros(40_000, 2, 1, 4), pairs=torch.zeros(1, 2, dtype=torch.int64))

@@ -7,6 +7,8 @@ from headway.kernels.cuda import operators
 from headway.kernels.cuda.operands import ALIGNMENT_BYTES, is_aligned
 from headway.kernels.operands import reject
 
+MAX_PLANES = 65535  # of a launch's second dimension
+
 
 def copy_blocks(blocks: Tensor, *, pairs: Tensor) -> None:
     """Copies blocks to others of the same cache, for all layers, keys and values in one launch.
@@ -25,9 +27,9 @@ def copy_blocks(blocks: Tensor, *, pairs: Tensor) -> None:
 
 
 def swap_blocks(blocks: Tensor, host_blocks: Tensor, *, pairs: Tensor, is_out: bool) -> None:
-    """Starts to copy blocks from the device to the host, or back, all layers, keys and values of one in one piece.
+    """Starts to copy blocks from the device to the host, or back, all layers, keys and values.
 
-    On a GPU its copy engines do it, in the order of the current stream; wait for that before the host reads.
+    A kernel does it, in the order of the current stream: wait for that before the host reads.
 
     Args:
         blocks: [layers, 2, num_blocks, ...], contiguous, of any dtype: the memory of a `KvPool`.
@@ -48,6 +50,8 @@ def swap_blocks(blocks: Tensor, host_blocks: Tensor, *, pairs: Tensor, is_out: b
         reject("host_blocks", host_blocks, f"{dtype} [num_host_blocks, {str(list(block_shape))[1:]}, contiguous")
     if not host_blocks.is_cpu or (blocks.is_cuda and not host_blocks.is_pinned()):
         reject("host_blocks", host_blocks, "in pinned memory of the host")
+    if not is_aligned(host_blocks):
+        reject("host_blocks", host_blocks, f"at a multiple of {ALIGNMENT_BYTES} bytes")
     _check_pairs(pairs, torch.device("cpu"))
     limits = torch.tensor([planes.shape[1], num_host_blocks] if is_out else [num_host_blocks, planes.shape[1]])
     if ((pairs < 0) | (pairs >= limits)).any():
@@ -66,6 +70,8 @@ def _planes_of(blocks: Tensor) -> Tensor:
     if not is_aligned(blocks, block_numbers):
         reject("blocks", blocks, f"of blocks of a multiple of {ALIGNMENT_BYTES} bytes")
     num_planes, num_blocks = blocks.shape[0] * blocks.shape[1], blocks.shape[2]
+    if num_planes > MAX_PLANES:
+        reject("blocks", blocks, f"of at most {MAX_PLANES} layers times two")
     return blocks.view(torch.uint8).view(num_planes, num_blocks, block_numbers * blocks.itemsize)
 
 

@@ -91,6 +91,9 @@ __device__ __forceinline__ void load8(const void* from, float (&to)[8]) {
   }
 }
 
+__device__ __forceinline__ uint4 load16(const void* from) { return *static_cast<const uint4*>(from); }
+__device__ __forceinline__ void store16(void* to, uint4 piece) { *static_cast<uint4*>(to) = piece; }
+
 template <class T>
 __device__ __forceinline__ void store8(void* to, const float (&from)[8]) {
   if constexpr (std::is_same_v<T, fp8>) {
@@ -191,11 +194,13 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
   return cudaGetLastError();
 }
 
-// Rows of `bytes`, each `pitch` bytes behind the one before, between host and device; returns 0 or a cudaError_t.
-inline int copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t bytes, int64_t num_rows,
-                     int64_t stream) {
-  return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, num_rows, cudaMemcpyDefault,
-                           reinterpret_cast<cudaStream_t>(stream));
+// Where the device finds what lies at `host` in pinned memory; returns 0 or a cudaError_t.
+inline int find_pinned(unsigned char* host, unsigned char** address) {
+  void* found = nullptr;
+  const auto error = cudaHostGetDevicePointer(&found, host, 0);
+  if (error != cudaSuccess) cudaGetLastError();  // nobody else is to find it
+  *address = static_cast<unsigned char*>(found);
+  return error;
 }
 
 }  // namespace headway

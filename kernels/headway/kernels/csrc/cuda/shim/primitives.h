@@ -149,6 +149,18 @@ void store8(void* to, const float (&from)[8], const char* file = __builtin_FILE(
   std::memcpy(to, values, sizeof values);
 }
 
+// 16 bytes, aligned to as many.
+inline uint4 load16(const void* from, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  uint4 piece;
+  shim::check_aligned(from, sizeof piece, {file, line});
+  std::memcpy(&piece, from, sizeof piece);
+  return piece;
+}
+inline void store16(void* to, uint4 piece, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  shim::check_aligned(to, sizeof piece, {file, line});
+  std::memcpy(to, &piece, sizeof piece);
+}
+
 // Two numbers of 16 bits in one register, the first in the lower half.
 template <class T>
 uint32_t packed_pair(float first, float second) {
@@ -276,11 +288,9 @@ int launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_b
   return shim::launch({run, &call, grid, block, shared_bytes}) ? 0 : -1;
 }
 
-inline int copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t bytes, int64_t num_rows,
-                     int64_t) {
-  for (int64_t row = 0; row < num_rows; ++row)
-    std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
-                static_cast<size_t>(bytes));
+// Pinned memory lies where the host has it.
+inline int find_pinned(unsigned char* host, unsigned char** address) {
+  *address = host;
   return 0;
 }
 
