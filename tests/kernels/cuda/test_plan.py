@@ -75,6 +75,13 @@ def test_a_table_holds_what_was_planned_and_nothing_besides() -> None:
         table.load(rows_of(1, 1, 1, 1, 1))
 
 
+def test_a_table_has_no_more_work_than_a_launch_has_ctas() -> None:
+    sizes = {"num_heads": 8, "num_kv_heads": 8, "head_dim": 64, "num_ctas": 16, "device": torch.device("meta")}
+    assert DecodeTable.allocate(num_rows=65535 - 8, **sizes).num_rows == 65527
+    with pytest.raises(ValueError, match="num_rows must be at most 65527 with 16 CTAs; it is 65528"):
+        DecodeTable.allocate(num_rows=65528, **sizes)
+
+
 @pytest.mark.parametrize(
     ("columns", "message"),
     [

@@ -106,6 +106,18 @@ def test_what_a_gpu_leaves_undefined_is_an_error(run: Run, name: str, threads: i
     assert "probe.cu" in str(error.value) or "shared memory, at" in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("blocks", "threads", "message"),
+    [
+        (0, 32, r"a grid of \(0, 1, 1\) must have 1 to \(2147483647, 65535, 65535\)"),
+        (1, 1025, r"a CTA of \(1025, 1, 1\) must have 1 to \(1024, 1024, 64\)"),
+    ],
+)
+def test_what_a_gpu_does_not_launch_is_an_error(run: Run, blocks: int, threads: int, message: str) -> None:
+    with pytest.raises(RuntimeError, match=message):
+        run("meets_at_two_barriers", torch.zeros(1), torch.zeros(1), blocks=blocks, threads=threads)
+
+
 def test_after_an_error_the_next_launch_is_sound(run: Run) -> None:
     with pytest.raises(RuntimeError):
         run("leaves_a_thread_behind", torch.tensor([0], dtype=torch.int32), torch.zeros(1), threads=64)

@@ -4,10 +4,8 @@ import torch
 from torch import Tensor
 
 from headway.kernels.cuda import operators
-from headway.kernels.cuda.operands import ALIGNMENT_BYTES, is_aligned
+from headway.kernels.cuda.operands import ALIGNMENT_BYTES, MAX_GRID_HEIGHT, is_aligned
 from headway.kernels.operands import reject
-
-MAX_PLANES = 65535  # of a launch's second dimension
 
 
 def copy_blocks(blocks: Tensor, *, pairs: Tensor) -> None:
@@ -70,8 +68,8 @@ def _planes_of(blocks: Tensor) -> Tensor:
     if not is_aligned(blocks, block_numbers):
         reject("blocks", blocks, f"of blocks of a multiple of {ALIGNMENT_BYTES} bytes")
     num_planes, num_blocks = blocks.shape[0] * blocks.shape[1], blocks.shape[2]
-    if num_planes > MAX_PLANES:
-        reject("blocks", blocks, f"of at most {MAX_PLANES} layers times two")
+    if num_planes > MAX_GRID_HEIGHT:
+        reject("blocks", blocks, f"of at most {MAX_GRID_HEIGHT} layers times two")
     return blocks.view(torch.uint8).view(num_planes, num_blocks, block_numbers * blocks.itemsize)
 
 

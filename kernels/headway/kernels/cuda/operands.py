@@ -22,6 +22,7 @@ MAX_HEAD_DIM = 256
 HEAD_DIM_MULTIPLE = 16
 BLOCK_SIZES = (8, 128)
 ALIGNMENT_BYTES = 16
+MAX_GRID_HEIGHT = 65535  # CTAs in a launch's second dimension
 ROW_MULTIPLE = 8  # numbers that a thread reads and writes at a time: csrc/cuda/norm.cu, activation.cu
 
 
@@ -56,6 +57,8 @@ def check_caches(
         reject("k_cache", k_cache, f"{', '.join(names[:-1])} or {names[-1]} on {like.device}")
     if not BLOCK_SIZES[0] <= shape[2] <= BLOCK_SIZES[1]:
         reject("k_cache", k_cache, f"of blocks of {BLOCK_SIZES[0]} to {BLOCK_SIZES[1]} tokens")
+    if shape[1] > MAX_GRID_HEIGHT:
+        reject("k_cache", k_cache, f"of at most {MAX_GRID_HEIGHT} heads")
     check_like("v_cache", v_cache, k_cache)
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if not are_rows(cache):

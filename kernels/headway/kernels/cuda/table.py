@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from headway.kernels.cuda.operands import MAX_GRID_HEIGHT
 from headway.kernels.cuda.plan import WORK_FIELDS, DecodeRows, Ints, plan_decode, slots_of, work_capacity
 from headway.kernels.devices import staged
 
@@ -41,6 +42,9 @@ class DecodeTable:
         tiles = -(-num_heads // num_kv_heads // HEADS_PER_CTA)
         num_slots = slots_of(num_ctas, ctas_per_range=num_kv_heads * tiles)
         capacity = work_capacity(num_rows, num_slots=num_slots)
+        if capacity > MAX_GRID_HEIGHT:
+            most = num_rows - (capacity - MAX_GRID_HEIGHT)
+            raise ValueError(f"num_rows must be at most {most} with {num_ctas} CTAs; it is {num_rows}")
         return cls(
             num_slots,
             work=torch.full((capacity, WORK_FIELDS), -1, dtype=torch.int32, device=device),
