@@ -49,7 +49,7 @@ def test_blocks_that_cannot_travel_are_named(host: CudaKernels) -> None:
     ):
         swap_blocks(memory, host_memory[:, :2], pairs=pairs, is_out=True)
     crooked = torch.zeros(host_memory.numel() + 1)[1:].view(host_memory.shape)
-    with pytest.raises(ValueError, match="host_blocks must be at a multiple of 16 bytes"):
+    with pytest.raises(ValueError, match="host_blocks must be in memory of the host, at a multiple of 16 bytes"):
         swap_blocks(memory, crooked, pairs=pairs, is_out=True)
     with pytest.raises(ValueError, match="pairs must be int64"):
         swap_blocks(memory, host_memory, pairs=pairs.int(), is_out=True)

@@ -27,8 +27,14 @@ ROW_MULTIPLE = 8  # numbers that a thread reads and writes at a time: csrc/cuda/
 
 
 def is_aligned(tensor: Tensor, *strides: int, num_bytes: int = ALIGNMENT_BYTES) -> bool:
-    """True if the data, and what lies multiples of the strides from its beginning, is aligned to `num_bytes`."""
-    return all(offset % num_bytes == 0 for offset in (tensor.data_ptr(), *(s * tensor.itemsize for s in strides)))
+    """True if the data, and what lies multiples of the strides from its beginning, is aligned to `num_bytes`.
+
+    While `torch.compile` looks on there is no address, and it is trusted.
+    """
+    offsets = [stride * tensor.itemsize for stride in strides]
+    if not torch.compiler.is_compiling():
+        offsets.append(tensor.data_ptr())
+    return all(offset % num_bytes == 0 for offset in offsets)
 
 
 def check_heads(name: str, tensor: Tensor, *, alignment_bytes: int = ALIGNMENT_BYTES) -> tuple[int, int, int]:
@@ -120,3 +126,14 @@ def check_rows(name: str, tensor: Tensor) -> tuple[int, int]:
 def check_scale(name: str, scale: float) -> None:
     if not 0 < scale < float("inf"):
         raise ValueError(f"{name} must be a positive number; it is {scale}")
+
+
+def check_swap(blocks: Tensor, host_blocks: Tensor, pairs: Tensor, *, is_out: bool) -> None:
+    """What of a swap's operands only a tensor with content tells."""
+    if blocks.is_cuda and not host_blocks.is_pinned():
+        reject("host_blocks", host_blocks, "in pinned memory")
+    limits = [blocks.shape[1], host_blocks.shape[0]]
+    if not is_out:
+        limits.reverse()
+    if ((pairs < 0) | (pairs >= torch.tensor(limits))).any():
+        raise ValueError(f"pairs must lie below {limits}; they are {pairs.tolist()}")
