@@ -20,7 +20,7 @@ def test_equals_the_sampler_of_the_worker(host: CudaKernels, vocab_size: int) ->
     num_rows = 24 if vocab_size < 50_000 else 4
     params = [
         SamplingParams(
-            temperature=float(generator.choice([0.3, 1.0, 2.5])),
+            temperature=float(generator.choice([0.05, 0.3, 1.0, 2.5])),
             top_k=int(generator.choice([0, 1, 5, 700])),
             top_p=float(generator.choice([1.0, 0.9, 0.3])),
             min_p=float(generator.choice([0.0, 0.02])),
@@ -43,6 +43,18 @@ def test_tokens_that_tie_with_the_last_one_stay(host: CudaKernels) -> None:
     tokens = sample_tokens(logits, **columns_of(params, [0] * 200))
     assert set(tokens.tolist()) == set(range(10, 20))
     assert torch.equal(tokens, sampled_on_the_cpu(logits, params, [0] * 200))
+
+
+def test_a_top_k_beyond_the_tokens_that_can_be_drawn_cuts_nothing(host: CudaKernels) -> None:
+    """At this temperature all but five weights vanish."""
+    logits = torch.full((40, 3000), -100.0)
+    logits[:, 7::700] = torch.linspace(0, 0.03, 5)
+    params = [SamplingParams(temperature=0.02, top_k=2000, top_p=1 - row % 2 * 0.4, seed=row) for row in range(40)]
+    for schedule in SCHEDULES:
+        host.set_schedule(schedule)
+        tokens = sample_tokens(logits, **columns_of(params, [0] * 40))
+        assert torch.equal(tokens, sampled_on_the_cpu(logits, params, [0] * 40))
+    assert len(set(tokens.tolist())) == 5
 
 
 def test_draws_follow_the_distribution(host: CudaKernels) -> None:
