@@ -3,12 +3,13 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from benchmarks.kernels.batch import BLOCK_SIZE
-from benchmarks.kernels.stopwatch import REPEATS
+from benchmarks.kernels.stopwatch import REPEATS, median_behind_us
+from benchmarks.kernels.timings import StepTiming
 from headway.core.mesh import Span
 from headway.core.model import Family, ModelSpec, RopeSpec
 from headway.core.shard import whole
@@ -40,21 +41,6 @@ SPEC = ModelSpec(
 )
 BATCH_SIZES = (1, 64)
 CONTEXT_TOKENS = 1024
-
-
-@dataclass(frozen=True, slots=True)
-class StepTiming:
-    """Of a decode step from its arrays to its tokens on the host.
-
-    Attributes:
-        num_bytes: of weights, keys and values that it must read.
-        replayed_us, launched_us: as a captured graph, and kernel by kernel.
-    """
-
-    batch_size: int
-    num_bytes: int
-    replayed_us: float
-    launched_us: float
 
 
 @torch.inference_mode()
@@ -91,6 +77,7 @@ def model_timings() -> Iterator[StepTiming]:
             weight_bytes + int(step.seq_lens.sum()) * SPEC.kv_bytes_per_token,
             replayed_us=_step_us(model, replay),
             launched_us=_step_us(model, launch),
+            device_us=median_behind_us(partial(_tokens, model, replay)),
         )
 
 
@@ -120,8 +107,12 @@ def _step_us(model: Model, hidden_of: Callable[[], torch.Tensor]) -> float:
     times = []
     for _ in range(REPEATS):
         started_s = time.perf_counter()
-        logits = model.compute_logits(hidden_of())
-        assert logits is not None, "the model is whole"
-        logits.argmax(dim=1).tolist()
+        _tokens(model, hidden_of).tolist()
         times.append((time.perf_counter() - started_s) * 1e6)
     return statistics.median(times)
+
+
+def _tokens(model: Model, hidden_of: Callable[[], torch.Tensor]) -> torch.Tensor:
+    logits = model.compute_logits(hidden_of())
+    assert logits is not None, "the model is whole"
+    return logits.argmax(dim=1)
