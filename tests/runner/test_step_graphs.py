@@ -84,7 +84,7 @@ def test_of_a_part_of_the_cache_rows_see_what_their_spans_say():
 class Pool:
     """Graphs that note what they would compute on: hidden states are the token ids."""
 
-    def __init__(self, *, max_num_rows: int, max_num_blocks: int) -> None:
+    def __init__(self, *, max_num_rows: int, max_num_blocks: int, num_rows: int | None = None) -> None:
         self.capture = Rerun()
         self.seen: list[tuple[list[int], AttentionContext]] = []
         self.plans = DecodePlans(
@@ -102,6 +102,7 @@ class Pool:
             compute=self._compute,
             capture=self.capture,
             block_size=4,
+            num_rows=num_rows,
         )
         self.seen.clear()
 
@@ -149,3 +150,10 @@ def test_what_has_no_room_in_the_buffers_is_not_served():
     assert graphs.replay(facts_of([1, 1], starts=[5, 3], sampled=[0, 1])) is not None
     assert graphs.replay(facts_of([1, 1, 1], starts=[5, 3, 1], sampled=[0, 1, 2])) is None
     assert graphs.replay(facts_of([1], starts=[8], sampled=[0])) is None
+
+
+def test_steps_of_one_size_only_are_captured_where_no_others_come():
+    pool = Pool(max_num_rows=6, max_num_blocks=4, num_rows=3)
+    assert pool.capture.num_captured == 1
+    assert pool.graphs.replay(facts_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2])) is not None
+    assert pool.graphs.replay(facts_of([1] * 5, starts=[2] * 5, sampled=[0])) is None

@@ -52,12 +52,19 @@ class Forward:
 
     @torch.inference_mode()
     def capture(
-        self, layers: Sequence[LayerCache], capture: Capture, *, block_size: int, max_num_blocks: int
+        self,
+        layers: Sequence[LayerCache],
+        capture: Capture,
+        *,
+        block_size: int,
+        max_num_blocks: int,
+        num_rows: int | None = None,
     ) -> Replays:
         """Decode steps over a cache as graphs; of a whole model, on a GPU.
 
         Args:
             max_num_blocks: of a sequence.
+            num_rows: of the only steps that are captured; None for steps of any size.
         """
         assert self._plans is not None, "decodes are planned where they are captured"
         max_num_rows = self._plans.max_num_rows
@@ -70,6 +77,7 @@ class Forward:
             compute=lambda token_ids, context: self._model.forward(token_ids, context, layers),
             capture=capture,
             block_size=block_size,
+            num_rows=num_rows,
         )
 
     def record(self, layers: Sequence[LayerCache], *, block_size: int, max_num_blocks: int) -> Replays:

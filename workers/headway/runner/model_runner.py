@@ -184,7 +184,7 @@ class ModelRunner:
             context_tokens=context_tokens,
             num_shards=self.group.cache.size,
         )
-        self._set_scratch(num_blocks)
+        self._set_scratch(num_blocks, num_decodes=0 if prefill_tokens else num_decodes)
         for _ in range(2):
             started_s = time.perf_counter()
             self._start(batch, on_scratch=True)
@@ -199,10 +199,10 @@ class ModelRunner:
             self.finish()
         self._leader.close(self._number)
 
-    def _set_scratch(self, num_blocks: int) -> None:
+    def _set_scratch(self, num_blocks: int, *, num_decodes: int = 0) -> None:
         with self._leader.alone():
             self._leader.tell(StepMessage(StepKind.SCRATCH, num_scratch_blocks=num_blocks, model=self._number))
-            self._shard.set_scratch(num_blocks)
+            self._shard.set_scratch(num_blocks, num_decodes=num_decodes)
 
     def _start(self, batch: StepBatch, *, on_scratch: bool) -> None:
         facts = None

@@ -111,7 +111,9 @@ class ShardRunner:
             device=self._device,
         )
         self._pool = self._make_pool(num_blocks, block_size=block_size, num_host_blocks=num_host_blocks)
-        self._replays = self._make_replays(self._pool, capture)
+        self._capture = capture
+        max_num_blocks = -(-self.spec.max_position // block_size)
+        self._replays = self._make_replays(self._pool, max_num_blocks=min(num_blocks, max_num_blocks))
         self._scratch: KvPool | None = None
         self._scratch_replays: Replays | None = None
         self._wanted: deque[_Wanted] = deque()
@@ -171,12 +173,21 @@ class ShardRunner:
         num_blocks = int(self.lie_with(self._rank, blocks).sum())
         return torch.empty((num_blocks, *self._pool.blocks.shape[1:]), dtype=self._pool.memory.dtype)
 
-    def set_scratch(self, num_blocks: int) -> None:
-        """Makes a second pool, for steps that must not touch the first; with 0, drops it."""
+    def set_scratch(self, num_blocks: int, *, num_decodes: int = 0) -> None:
+        """Makes a second pool, for steps that must not touch the first; with 0, drops it.
+
+        Args:
+            num_decodes: of the steps, if those are decodes alone: they are replayed as they are on the first.
+        """
         self._scratch = self._make_pool(num_blocks, block_size=self._pool.block_size) if num_blocks else None
         self._scratch_replays = None
         if self._scratch is not None:
-            self._scratch_replays = self._make_replays(self._scratch, None)
+            if num_decodes:
+                # Sequences may share blocks here, and have more of them than there are.
+                max_num_blocks = -(-self.spec.max_position // self._pool.block_size)
+                self._scratch_replays = self._make_replays(
+                    self._scratch, max_num_blocks=max_num_blocks, num_rows=num_decodes
+                )
             # Untouched pages are all one page of zeros, and too quick to read.
             self._scratch.memory.zero_()
 
@@ -332,15 +343,15 @@ class ShardRunner:
         if len(pairs):
             copy_between(pairs, source, destination, copy=copy, axis=self._cache_axis)
 
-    def _make_replays(self, pool: KvPool, capture: Capture | None) -> Replays | None:
-        """Of the decode steps of a model that is alone."""
-        max_num_blocks = min(pool.num_blocks, -(-self.spec.max_position // pool.block_size))
-        if capture is not None:
+    def _make_replays(self, pool: KvPool, *, max_num_blocks: int, num_rows: int | None = None) -> Replays | None:
+        """Of the decode steps of a model that is alone; on a GPU of those of `num_rows` only, if that is not None."""
+        block_size = pool.block_size
+        if self._capture is not None:
             return self._network.capture(
-                pool.layers, capture, block_size=pool.block_size, max_num_blocks=max_num_blocks
+                pool.layers, self._capture, block_size=block_size, max_num_blocks=max_num_blocks, num_rows=num_rows
             )
         if self._parallel.num_ranks == 1 and kernel_set(self._device) is KernelSet.CPU:
-            return self._network.record(pool.layers, block_size=pool.block_size, max_num_blocks=max_num_blocks)
+            return self._network.record(pool.layers, block_size=block_size, max_num_blocks=max_num_blocks)
         return None
 
     def _make_pool(self, num_blocks: int, *, block_size: int, num_host_blocks: int = 0) -> KvPool:

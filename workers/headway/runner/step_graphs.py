@@ -49,6 +49,7 @@ class StepGraphs:
         hidden: [max rows, width], where they leave what they compute.
         compute: what a step computes, [n] token ids -> [n, width].
         block_size: of the cache.
+        num_rows: of the only steps that are captured; None for steps of any size.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class StepGraphs:
         compute: Callable[[Tensor, AttentionContext], Tensor],
         capture: Capture,
         block_size: int,
+        num_rows: int | None = None,
     ) -> None:
         self._buffers = buffers
         self._block_size = block_size
         self._hidden = hidden
         self._compute = compute
-        self._sizes = graph_sizes(plans.max_num_rows)
+        sizes = graph_sizes(plans.max_num_rows)
+        self._sizes = sizes if num_rows is None else sizes[bisect.bisect_left(sizes, num_rows) :][:1]
         self._plans = {size: plans.first(size) for size in self._sizes}
         started_s, before_bytes = time.perf_counter(), capture.used_bytes
         # The largest first: the memory that it takes is enough for each of the others.
@@ -73,7 +76,7 @@ class StepGraphs:
         log.info(
             "captured %d graphs of decode steps, up to %d sequences, in %.1f s and %.0f MB",
             len(self._sizes),
-            self._sizes[-1],
+            max(self._sizes, default=0),
             time.perf_counter() - started_s,
             (capture.used_bytes - before_bytes) / 1e6,
         )
@@ -87,7 +90,10 @@ class StepGraphs:
         if not self._buffers.has_room(step):
             return None
         num_rows = len(step.token_ids)
-        size = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
+        place = bisect.bisect_left(self._sizes, num_rows)
+        if place == len(self._sizes):
+            return None
+        size = self._sizes[place]
         self._buffers.load(step, num_rows=size)
         if carried is not None:
             carried.fill(self._buffers.token_ids)
