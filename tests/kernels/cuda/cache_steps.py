@@ -107,6 +107,64 @@ class RotaryStep:
             torch.testing.assert_close(result.float(), exact.float(), rtol=unit, atol=unit)
 
 
+@dataclass(frozen=True)
+class CopyStep:
+    """Copies among the blocks of [layers, 2, blocks, bytes]; a block is more than a CTA copies at once."""
+
+    memory: Tensor
+    pairs: Tensor
+
+    @classmethod
+    def of(cls) -> "CopyStep":
+        return cls(_random_bytes(3, 2, 5, 10_000), torch.tensor([[0, 3], [4, 1], [0, 2]]))
+
+    def run_with(self, kernels: CudaKernels) -> tuple[Tensor, ...]:
+        memory = self.memory.clone()
+        kernels.copy_blocks(memory.flatten(0, 1), pairs=self.pairs)
+        return (memory,)
+
+    def check(self, *results: Tensor) -> None:
+        expected = self.memory.clone()
+        reference.copy_blocks(expected, pairs=self.pairs)
+        assert torch.equal(results[0], expected)
+
+
+@dataclass(frozen=True)
+class SwapStep:
+    """The way out and back of more blocks than one launch takes."""
+
+    memory: Tensor
+    host_memory: Tensor
+    pairs: Tensor
+
+    @classmethod
+    def of(cls) -> "SwapStep":
+        pairs = torch.stack((torch.randperm(400)[:300], torch.randperm(400)[:300]), dim=1)
+        return cls(_random_bytes(1, 2, 400, 48), _random_bytes(400, 1, 2, 48), pairs)
+
+    def run_with(self, kernels: CudaKernels) -> tuple[Tensor, ...]:
+        memory, host_memory = self.memory.clone(), self.host_memory.clone()
+        for pairs, is_out in self._ways():
+            kernels.swap_blocks(memory.flatten(0, 1), host_memory.flatten(1, 2), pairs, is_out=is_out)
+        return memory, host_memory
+
+    def check(self, *results: Tensor) -> None:
+        memory, host_memory = self.memory.clone(), self.host_memory.clone()
+        for pairs, is_out in self._ways():
+            reference.swap_blocks(memory, host_memory, pairs=pairs, is_out=is_out)
+        assert torch.equal(results[0], memory)
+        assert torch.equal(results[1], host_memory)
+
+    def _ways(self) -> tuple[tuple[Tensor, bool], ...]:
+        """Back come the blocks to where others were."""
+        back = torch.stack((self.pairs[:, 1], self.pairs[:, 0].roll(1)), dim=1)
+        return (self.pairs, True), (back, False)
+
+
+def _random_bytes(*shape: int) -> Tensor:
+    return torch.randint(256, shape, dtype=torch.uint8)
+
+
 ROTARY_CASES = [
     *(RotaryCase(F16, F16, rotary_dim=rotary_dim, has_norm=norm) for rotary_dim in (0, 32, 80) for norm in (0, 1)),
     RotaryCase(BF16, BF16, head_dim=128, rotary_dim=128, has_norm=True),
