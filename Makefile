@@ -173,7 +173,7 @@ bench-alpaserve-generated: install ## The same for mixed models, 256 models on 1
 bench-alpaserve-fidelity: install ## The live serving plane's attainment beside the simulator's, as table 4.2
 	@$(PY) -m benchmarks.alpaserve.fidelity
 
-bench-kernels: install cuda ## Decode attention on the GPU at hand, against its copy bandwidth
+bench-kernels: install cuda ## The CUDA kernels on the GPU at hand, beside their targets
 	@$(PY) -m benchmarks.kernels
 
 MINUTES ?= 10

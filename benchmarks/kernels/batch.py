@@ -7,7 +7,13 @@ import torch
 from torch import Tensor
 
 NUM_HEADS, NUM_KV_HEADS, HEAD_DIM, BLOCK_SIZE = 32, 8, 128, 16
-COLD_BYTES = 512 << 20  # of caches that launches take turns with: several times the L2 cache of any GPU
+COLD_BYTES = 512 << 20  # of what launches take turns with: several times the L2 cache of any GPU
+MAX_BUFFERS = 200
+
+
+def num_cold_buffers(num_bytes: int) -> int:
+    """As many buffers of a size as launches have to take turns with."""
+    return min(1 + COLD_BYTES // num_bytes, MAX_BUFFERS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +31,7 @@ class Batch:
     @property
     def num_buffers(self) -> int:
         """Caches that take turns."""
-        return 1 + COLD_BYTES // self.num_bytes
+        return num_cold_buffers(self.num_bytes)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,11 +3,11 @@
 import statistics
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
+from benchmarks.kernels.timings import EngineTiming
 from benchmarks.model import make_benchmark_model
 from headway.core.model import Family, ModelSpec, RopeSpec
 from headway.core.request import GenerationRequest, SamplingParams
@@ -38,19 +38,6 @@ SPEC = ModelSpec(
 DIRECTORY = Path("build/models/bench-llama-1b")
 BATCH_SIZES = (1, 64)
 PROMPT_TOKENS, NUM_STEPS, NUM_BLOCKS = 512, 200, 4096
-
-
-@dataclass(frozen=True, slots=True)
-class EngineTiming:
-    """Of a decode step, from one step's outputs to the next one's.
-
-    Attributes:
-        waiting_us, ahead_us: with steps after one another, and with each launched while the one before runs.
-    """
-
-    batch_size: int
-    waiting_us: float
-    ahead_us: float
 
 
 def engine_timings() -> Iterator[EngineTiming]:

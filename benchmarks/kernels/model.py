@@ -3,12 +3,13 @@
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from functools import partial
 
 import torch
 
 from benchmarks.kernels.batch import BLOCK_SIZE
-from benchmarks.kernels.stopwatch import REPEATS
+from benchmarks.kernels.stopwatch import REPEATS, median_behind_us
+from benchmarks.kernels.timings import StepTiming
 from headway.core.mesh import Span
 from headway.core.model import Family, ModelSpec, RopeSpec
 from headway.core.shard import whole
@@ -19,6 +20,7 @@ from headway.runner.forward import Forward
 from headway.runner.graph_capture import GraphCapture
 from headway.runner.inputs import StepInput, Windows, flatten
 from headway.runner.kv_pool import KvPool
+from headway.runner.step_message import StepFacts
 from headway.runner.synthetic import synthetic_batch
 
 SPEC = ModelSpec(
@@ -41,21 +43,6 @@ BATCH_SIZES = (1, 64)
 CONTEXT_TOKENS = 1024
 
 
-@dataclass(frozen=True, slots=True)
-class StepTiming:
-    """Of a decode step from its arrays to its tokens on the host.
-
-    Attributes:
-        num_bytes: of weights, keys and values that it must read.
-        replayed_us, launched_us: as a captured graph, and kernel by kernel.
-    """
-
-    batch_size: int
-    num_bytes: int
-    replayed_us: float
-    launched_us: float
-
-
 @torch.inference_mode()
 def model_timings() -> Iterator[StepTiming]:
     device = torch.device("cuda")
@@ -68,14 +55,17 @@ def model_timings() -> Iterator[StepTiming]:
     num_blocks = max(num_blocks for _, num_blocks in steps.values())
     pool = KvPool(SPEC, num_blocks=num_blocks, block_size=BLOCK_SIZE, device=device)
     pool.memory.normal_()
-    graphs = forward.capture(pool.layers, GraphCapture(device), max_num_blocks=SPEC.max_position // BLOCK_SIZE)
-    for batch_size, (step, _) in steps.items():
+    graphs = forward.capture(
+        pool.layers, GraphCapture(device), block_size=BLOCK_SIZE, max_num_blocks=SPEC.max_position // BLOCK_SIZE
+    )
+    for batch_size, (facts, _) in steps.items():
         own = Span(0, batch_size)
+        step = StepInput.of(facts, block_size=BLOCK_SIZE)
 
-        def replay(step: StepInput = step) -> torch.Tensor:
-            hidden = graphs.replay(step)
-            assert hidden is not None, "decode steps of these sizes were captured"
-            return hidden
+        def replay(facts: StepFacts = facts) -> torch.Tensor:
+            replayed = graphs.replay(facts)
+            assert replayed is not None, "decode steps of these sizes were captured"
+            return replayed.hidden
 
         def launch(step: StepInput = step, own: Span = own) -> torch.Tensor:
             return forward.run(step, pool.layers, own=own)
@@ -87,6 +77,7 @@ def model_timings() -> Iterator[StepTiming]:
             weight_bytes + int(step.seq_lens.sum()) * SPEC.kv_bytes_per_token,
             replayed_us=_step_us(model, replay),
             launched_us=_step_us(model, launch),
+            device_us=median_behind_us(partial(_tokens, model, replay)),
         )
 
 
@@ -100,7 +91,7 @@ def _random_model(device: torch.device) -> Model:
     return model
 
 
-def _step(batch_size: int) -> tuple[StepInput, int]:
+def _step(batch_size: int) -> tuple[StepFacts, int]:
     batch, num_blocks = synthetic_batch(
         SPEC.vocab_size,
         block_size=BLOCK_SIZE,
@@ -109,15 +100,19 @@ def _step(batch_size: int) -> tuple[StepInput, int]:
         num_decodes=batch_size,
         context_tokens=CONTEXT_TOKENS,
     )
-    return StepInput.of(flatten(batch, block_size=BLOCK_SIZE), block_size=BLOCK_SIZE), num_blocks
+    return flatten(batch, block_size=BLOCK_SIZE), num_blocks
 
 
 def _step_us(model: Model, hidden_of: Callable[[], torch.Tensor]) -> float:
     times = []
     for _ in range(REPEATS):
         started_s = time.perf_counter()
-        logits = model.compute_logits(hidden_of())
-        assert logits is not None, "the model is whole"
-        logits.argmax(dim=1).tolist()
+        _tokens(model, hidden_of).tolist()
         times.append((time.perf_counter() - started_s) * 1e6)
     return statistics.median(times)
+
+
+def _tokens(model: Model, hidden_of: Callable[[], torch.Tensor]) -> torch.Tensor:
+    logits = model.compute_logits(hidden_of())
+    assert logits is not None, "the model is whole"
+    return logits.argmax(dim=1)

@@ -1,7 +1,4 @@
-"""Decode attention of others over the same keys: torch's on contiguous ones, FlashInfer's and vLLM's on blocks.
-
-A peer gives None where it is not installed, or has no such input.
-"""
+"""Decode attention of others over the same keys: torch's on contiguous ones, FlashInfer's and vLLM's on blocks."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -12,31 +9,35 @@ from typing import TypeAlias
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from benchmarks.kernels.batch import BLOCK_SIZE, HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, Batch, PagedBatch
+from benchmarks.kernels.batch import BATCHES, BLOCK_SIZE, HEAD_DIM, NUM_HEADS, NUM_KV_HEADS, Batch, PagedBatch
 from benchmarks.kernels.stopwatch import Launch, median_us
+from benchmarks.kernels.timings import PeerTiming, reason_of
 
 _WORKSPACE_BYTES = 256 << 20
+
+
+class AbsentError(Exception):
+    """Why a peer is not run: it is not installed, or has no such input."""
+
 
 Attend: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
 
-def sdpa_us(batch: Batch) -> float | None:
+def sdpa_us(batch: Batch) -> float:
     return _contiguous_us(batch, partial(scaled_dot_product_attention, enable_gqa=True))
 
 
-def flex_us(batch: Batch) -> float | None:
+def flex_us(batch: Batch) -> float:
     """FlexAttention, compiled; that takes Triton."""
-    if find_spec("triton") is None:
-        return None
+    _require("triton")
     attend: Attend = torch.compile(
         partial(import_module("torch.nn.attention.flex_attention").flex_attention, enable_gqa=True), dynamic=False
     )
     return _contiguous_us(batch, attend)
 
 
-def flashinfer_us(batch: Batch) -> float | None:
-    if find_spec("flashinfer") is None:
-        return None
+def flashinfer_us(batch: Batch) -> float:
+    _require("flashinfer")
     paged = PagedBatch.of(batch)
     workspace = torch.empty(_WORKSPACE_BYTES, dtype=torch.uint8, device="cuda")
     wrapper = import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(
@@ -64,10 +65,10 @@ def flashinfer_us(batch: Batch) -> float | None:
     return median_us([launch_on(*caches) for caches in paged.caches()])
 
 
-def vllm_us(batch: Batch) -> float | None:
+def vllm_us(batch: Batch) -> float:
     """The FlashAttention of vLLM, whose blocks have the KV heads of a token side by side."""
-    if find_spec("vllm") is None or batch.cache_dtype is torch.float8_e4m3fn:
-        return None
+    _require("vllm")
+    _refuse_fp8(batch)
     attend = import_module("vllm.vllm_flash_attn").flash_attn_varlen_func
     paged = PagedBatch.of(batch)
     starts = torch.arange(len(batch.lengths) + 1, dtype=torch.int32, device="cuda")
@@ -91,7 +92,7 @@ def vllm_us(batch: Batch) -> float | None:
     return median_us([launch_on(*caches) for caches in paged.caches()])
 
 
-PEERS: dict[str, Callable[[Batch], float | None]] = {
+PEERS: dict[str, Callable[[Batch], float]] = {
     "torch SDPA": sdpa_us,
     "FlexAttention": flex_us,
     "FlashInfer": flashinfer_us,
@@ -99,14 +100,35 @@ PEERS: dict[str, Callable[[Batch], float | None]] = {
 }
 
 
-def peer_times(batch: Batch) -> Iterator[tuple[str, float | None]]:
-    for name, time_us in PEERS.items():
-        yield name, time_us(batch)
+def peer_timings() -> Iterator[PeerTiming]:
+    for batch in BATCHES:
+        for peer, time_us in PEERS.items():
+            yield _timing(batch, peer, time_us)
 
 
-def _contiguous_us(batch: Batch, attend: Attend) -> float | None:
-    if len(set(batch.lengths)) > 1 or batch.cache_dtype is torch.float8_e4m3fn:
-        return None
+def _timing(batch: Batch, peer: str, time_us: Callable[[Batch], float]) -> PeerTiming:
+    try:
+        return PeerTiming(batch.name, peer, time_us(batch))
+    except AbsentError as absence:
+        return PeerTiming(batch.name, peer, None, str(absence))
+    except Exception as error:  # noqa: BLE001 - root of the peer: it may fail in any way
+        return PeerTiming(batch.name, peer, None, reason_of(error))
+
+
+def _require(module: str) -> None:
+    if find_spec(module) is None:
+        raise AbsentError(f"there is no {module} here")
+
+
+def _refuse_fp8(batch: Batch) -> None:
+    if batch.cache_dtype is torch.float8_e4m3fn:
+        raise AbsentError("takes no cache in fp8")
+
+
+def _contiguous_us(batch: Batch, attend: Attend) -> float:
+    _refuse_fp8(batch)
+    if len(set(batch.lengths)) > 1:
+        raise AbsentError("takes sequences of one length")
     shape = (len(batch.lengths), NUM_KV_HEADS, batch.lengths[0], HEAD_DIM)
     q = torch.randn(shape[0], NUM_HEADS, 1, HEAD_DIM, dtype=torch.bfloat16, device="cuda")
 

@@ -5,36 +5,67 @@ from collections.abc import Callable, Sequence
 
 import torch
 
+from benchmarks.kernels.timings import Bandwidths
+
 Launch = Callable[[], object]
 
-COPY_BYTES = 1 << 30
+COPY_BYTES, BUS_BYTES = 1 << 30, 1 << 26
+NUM_COPIES_AHEAD = 6  # some milliseconds
 REPEATS = 25
 
 
-def median_us(launches: Sequence[Launch]) -> float:
-    """Of one launch, in a captured graph that makes all of them one after the other: on buffers of their own, so
-    large together that none is in the L2 cache when its turn comes again."""
+def median_us(launches: Sequence[Launch], *, is_captured: bool = True) -> float:
+    """Of one launch among several, one after the other: on buffers of their own, so large together that none is in the
+    L2 cache when its turn comes again.
+
+    Args:
+        is_captured: as a graph, so that the host's part does not count; False for what is much longer than that.
+    """
     for launch in launches:
         launch()
     torch.cuda.synchronize()
+    run = _captured(launches) if is_captured else lambda: [launch() for launch in launches]
+    times = [_elapsed_us(run) / len(launches) for _ in range(REPEATS)]
+    return statistics.median(times)
+
+
+def median_behind_us(launch: Launch) -> float:
+    """Of what a call launches, behind copies that keep the device at work until all of it is launched."""
+    source, target = (torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
+    times = []
+    for _ in range(REPEATS):
+        for _ in range(NUM_COPIES_AHEAD):
+            target.copy_(source)
+        times.append(_elapsed_us(launch))
+    return statistics.median(times)
+
+
+def _elapsed_us(run: Launch) -> float:
+    """On the device, from where the current stream is to where it is after `run`; waits for that."""
+    start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+    start.record()
+    run()
+    end.record()
+    end.synchronize()
+    return float(start.elapsed_time(end)) * 1e3
+
+
+def _captured(launches: Sequence[Launch]) -> Launch:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         for launch in launches:
             launch()
-    times: list[float] = []
-    for _ in range(REPEATS):
-        start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        start.record()
-        graph.replay()
-        end.record()
-        end.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / len(launches))
-    return statistics.median(times)
+    return graph.replay
 
 
-def copy_bytes_per_us() -> float:
-    """What the memory moves, read and written, in a copy of a gibibyte."""
-    source = torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda")
-    target = torch.empty_like(source)
-    return 2 * COPY_BYTES / median_us([lambda: target.copy_(source)])
+def bandwidths() -> Bandwidths:
+    """What the memory moves, read and written, in a copy of a gibibyte, and the bus in one from or to pinned memory."""
+    source, target = (torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
+    host = torch.empty(BUS_BYTES, dtype=torch.uint8).pin_memory()
+    part = target[:BUS_BYTES]
+    return Bandwidths(
+        memory=2 * COPY_BYTES / median_us([lambda: target.copy_(source)]),
+        to_host=BUS_BYTES / median_us([lambda: host.copy_(part, non_blocking=True)], is_captured=False),
+        to_device=BUS_BYTES / median_us([lambda: part.copy_(host, non_blocking=True)], is_captured=False),
+    )

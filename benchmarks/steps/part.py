@@ -54,6 +54,7 @@ _FUNCTIONS: tuple[tuple[object, str, Part], ...] = (
 
 _KERNELS = {
     "headway_linear": Part.MATMULS,
+    "headway_find_largest": Part.MATMULS,
     "headway_paged_attention": Part.ATTENTION,
     "headway_rotate_and_cache": Part.ATTENTION,
 }
@@ -71,13 +72,13 @@ def instrumented(stopwatch: Stopwatch) -> Iterator[None]:
         yield
 
 
-def _timed_run(stopwatch: Stopwatch) -> Callable[[Recording], None]:
+def _timed_run(stopwatch: Stopwatch) -> Callable[..., None]:
     """`Recording.run`, whose kernels count for their parts; to find out what they took counts for none."""
     replay, take_times = Recording.run, stopwatch.timed(NOBODY, Recording.take_times)
 
-    def run(recording: Recording) -> None:
+    def run(recording: Recording, num_parts: int = -1) -> None:
         recording.is_timed = True
-        replay(recording)
+        replay(recording, num_parts)
         for kernel, elapsed_ns in take_times(recording).items():
             stopwatch.hand_over(_KERNELS.get(kernel, Part.MODEL), elapsed_ns / 1e9)
 

@@ -60,7 +60,7 @@ class ContiguousBlocks(BlockManager):
         if start is not None:
             self._num_taken -= self._buddies.size_of(start)
             self._buddies.release(start)
-        sequence.block_table.clear()
+        del sequence.block_table[:]
         sequence.num_computed_tokens = 0
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:

@@ -108,7 +108,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         if grown and end > sequence.num_computed_tokens:
             self.shares[sequence] = end - sequence.num_computed_tokens
         elif not grown:
-            assert sequence.block_table == table
+            assert list(sequence.block_table) == table
 
     @precondition(lambda self: self.running)
     @rule(index=INDEX, token=st.integers(0, 1))
@@ -136,7 +136,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         assert 0 <= self.blocks.num_tokens_to_recompute(group) <= sum(seq.num_computed_tokens for seq in group)
         if not self.blocks.swap_out(group):
             assert num_blocks > available
-            assert [sequence.block_table for sequence in group] == tables
+            assert [list(sequence.block_table) for sequence in group] == tables
             return
         for sequence in group:
             self.shares.pop(sequence, None)
@@ -164,7 +164,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         (self.running if sequence in self.running else self.swapped).remove(sequence)
         self.shares.pop(sequence, None)
         self.blocks.free(sequence)
-        assert (sequence.block_table, sequence.host_block_table, sequence.num_computed_tokens) == ([], [], 0)
+        assert (list(sequence.block_table), sequence.host_block_table, sequence.num_computed_tokens) == ([], [], 0)
 
     @precondition(lambda self: self.enable_prefix_cache)
     @rule(pin_id=st.sampled_from("ab"), tokens=st.lists(st.integers(0, 1), min_size=BLOCK_SIZE, max_size=12))

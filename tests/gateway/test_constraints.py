@@ -94,7 +94,17 @@ def test_the_client_guides_too(gateway: Gateway, world: World) -> None:
     assert len(sampling.bad_token_ids) == 2
 
 
-@pytest.mark.parametrize(("kind", "text"), [("xml", ""), ("choice", "5"), ("choice", "{"), ("json_schema", "{")])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("xml", ""),
+        ("choice", "5"),
+        ("choice", "{"),
+        ("json_schema", "{"),
+        ("grammar", "root ::= (a"),
+        ("grammar", "a ::= b"),
+    ],
+)
 def test_a_guide_that_makes_no_sense_is_refused(gateway: Gateway, world: World, kind: str, text: str) -> None:
     options = inference_pb2.GenerateOptions(max_tokens=1)
     options.guide.kind, options.guide.text = kind, text

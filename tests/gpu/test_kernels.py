@@ -1,12 +1,15 @@
 """The CUDA kernels on a GPU: the same vectors as on the CPU, and a captured graph that serves several steps."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
-from headway.kernels.cuda import build, decode_slots
+from headway.kernels import reference
+from headway.kernels.cuda import build, decode_slots, merge_partials
 from tests.kernels.cuda.cases import BF16, CASES, FP8, DecodeCase, DecodeStep
+from tests.kernels.test_merge_partials import random_partials
 
 if not torch.cuda.is_available():
     pytest.skip("not run: there is no GPU here", allow_module_level=True)
@@ -38,8 +41,13 @@ def test_large_batches_equal_the_definition(lengths: tuple[int, ...]) -> None:
     step.check(*step.run())
 
 
-def test_a_captured_graph_serves_steps_of_other_lengths() -> None:
-    case = DecodeCase(lengths=(700, 300, 20), num_slots=32)
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"cache_dtype": FP8}, {"num_heads": 16, "cache_dtype": FP8, "key_scale": 0.5, "value_scale": 2.0}],
+    ids=["float16", "fp8", "fp8, matrix"],
+)
+def test_a_captured_graph_serves_steps_of_other_lengths(options: dict[str, Any]) -> None:
+    case = DecodeCase(lengths=(700, 300, 20), num_slots=32, **options)
     step = DecodeStep(case, DEVICE)
     step.run()
     torch.cuda.synchronize()
@@ -53,3 +61,15 @@ def test_a_captured_graph_serves_steps_of_other_lengths() -> None:
         step.table.load(shorter)
         graph.replay()
         step.check(out, lse)
+
+
+@pytest.mark.parametrize("num_shards", [1, 2, 8, 40])
+@pytest.mark.parametrize("head_dim", [64, 80, 128])
+def test_partial_results_of_several_devices_are_merged(num_shards: int, head_dim: int) -> None:
+    partials = random_partials(num_shards, num_tokens=70, head_dim=head_dim).to(DEVICE)
+    expected = torch.empty((*partials.shape[1:3], head_dim), dtype=torch.float64, device=DEVICE)
+    reference.merge_partials(partials.double(), out=expected)
+    lse = torch.empty(partials.shape[1:3], device=DEVICE)
+    out = merge_partials(partials, dtype=torch.float32, lse=lse)
+    torch.testing.assert_close(out.double(), expected, rtol=1e-5, atol=1e-6)
+    torch.testing.assert_close(lse.double(), partials[..., -1].double().logsumexp(dim=0), rtol=1e-5, atol=1e-5)

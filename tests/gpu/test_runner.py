@@ -2,6 +2,7 @@
 
 import logging
 import time
+from array import array
 from pathlib import Path
 
 import pytest
@@ -149,7 +150,7 @@ def test_blocks_that_were_copied_and_swapped_are_read_as_before(directory: Path)
     sequence = moved.add(prompt, SAMPLING)
     moved.step()
     old, between = sequence.block_table, [moved.take_block() for _ in sequence.block_table]
-    sequence.block_table = [moved.take_block() for _ in old]
+    sequence.block_table = array("i", [moved.take_block() for _ in old])
     out = list(zip(old, range(len(old)), strict=True))
     back = list(zip(range(len(old)), between, strict=True))
     within = list(zip(between, sequence.block_table, strict=True))

@@ -53,7 +53,7 @@ def test_a_run_gives_the_bits_of_calls(dtype: torch.dtype) -> None:
     for size in (5, 33, 1, 33, 5):
         token_ids.random_(0, 100)
         recordings[size].run()
-        assert torch.equal(recordings[size].result, network(token_ids[:size]))
+        assert torch.equal(recordings[size].results[0], network(token_ids[:size]))
 
 
 def test_nothing_runs_while_it_is_recorded() -> None:
@@ -128,7 +128,7 @@ def test_other_threads_go_on_calling() -> None:
 
     recording = record(compute, arena=Arena())
     recording.run()
-    assert torch.equal(recording.result, outs[0])
+    assert torch.equal(recording.results[0], outs[0])
 
 
 def test_nothing_is_imported_for_it_that_takes_seconds() -> None:

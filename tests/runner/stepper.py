@@ -83,7 +83,7 @@ class Stepper:
     def preempt(self, sequence: Sequence) -> None:
         """Takes the sequence's blocks away; what it had computed is computed again."""
         self._free_blocks += sequence.block_table
-        sequence.block_table = []
+        del sequence.block_table[:]
         sequence.num_computed_tokens = 0
 
     def _share(self, sequence: Sequence) -> ScheduledSequence:

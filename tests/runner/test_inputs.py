@@ -1,3 +1,5 @@
+from array import array
+
 import numpy as np
 import pytest
 
@@ -22,7 +24,7 @@ def share(
 ) -> ScheduledSequence:
     sequence = Sequence("request", tokens, len(tokens), sampling or SamplingParams(), arrival_s=0.0)
     sequence.num_computed_tokens = num_computed
-    sequence.block_table = blocks
+    sequence.block_table = array("i", blocks)
     return ScheduledSequence(sequence, num_new, samples=num_computed + num_new == len(tokens))
 
 
@@ -59,10 +61,6 @@ def test_lengths_count_the_new_tokens(step):
     assert step.query_start.tolist() == [0, 1, 4, 6]
 
 
-def test_only_ends_of_sequences_are_sampled(step):
-    assert step.sampled_rows.tolist() == [0, 5]
-
-
 def test_types_are_those_of_the_kernels(step):
     assert {array.dtype for array in (step.token_ids, step.positions, step.slot_mapping)} == {np.dtype("int64")}
     assert {array.dtype for array in (step.block_tables, step.seq_lens, step.query_start)} == {np.dtype("int32")}
@@ -72,12 +70,13 @@ def test_drafts_follow_the_last_known_token_and_are_sampled_too():
     decode = share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
     decode.draft_token_ids, decode.num_new_tokens = (7, 8), 3
     chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0])
-    step = build(StepBatch([decode, chunk, decode], num_tokens=9))
+    batch = StepBatch([decode, chunk, decode], num_tokens=9)
+    step = build(batch)
     assert step.token_ids.tolist() == [106, 7, 8, 202, 203, 204, 106, 7, 8]
     assert step.positions.tolist() == [6, 7, 8, 2, 3, 4, 6, 7, 8]
     assert step.slot_mapping.tolist()[:3] == [3 * 4 + 2, 3 * 4 + 3, 4 * 4 + 0]
     assert step.seq_lens.tolist() == [9, 5, 9]
-    assert step.sampled_rows.tolist() == [0, 1, 2, 6, 7, 8]
+    assert flatten(batch, block_size=BLOCK_SIZE).sampled_rows.tolist() == [0, 1, 2, 6, 7, 8]
 
 
 def test_facts_are_the_least_that_all_else_follows_from():
@@ -105,10 +104,9 @@ def test_scored_rows_precede_prompt_tokens():
     )
     for scheduled in (whole, chunk, decode):
         scheduled.sequence.sampling = asked
-    step = build(StepBatch([plain, whole, chunk, decode], num_tokens=10))
-    assert step.scored_rows.tolist() == [3, 4, 6, 7, 8]
-    assert step.sampled_rows.tolist() == [2, 5, 9]
-    assert step.scored_rows.dtype == np.dtype("int64")
+    facts = flatten(StepBatch([plain, whole, chunk, decode], num_tokens=10), block_size=BLOCK_SIZE)
+    assert facts.scored_rows.tolist() == [3, 4, 6, 7, 8]
+    assert facts.sampled_rows.tolist() == [2, 5, 9]
 
 
 def test_sequences_that_want_best_tokens_only_are_told_apart():
@@ -121,7 +119,6 @@ def test_sequences_that_want_best_tokens_only_are_told_apart():
     facts = flatten(batch, block_size=BLOCK_SIZE, finds_best=True)
     assert facts.sampled_rows.tolist() == [0]
     assert facts.best_rows.tolist() == [1, 2, 3, 8]
-    assert StepInput.of(facts, block_size=BLOCK_SIZE).best_rows.tolist() == [1, 2, 3, 8]
     assert flatten(batch, block_size=BLOCK_SIZE).best_rows.tolist() == []
 
 

@@ -1,4 +1,5 @@
 import random
+from array import array
 from pathlib import Path
 
 import pytest
@@ -204,7 +205,7 @@ def test_a_sequence_that_moves_through_the_host_goes_on_as_before(directory):
         stepper.step()
     blocks = sequence.block_table
     host_blocks = list(range(len(blocks)))
-    sequence.block_table = [stepper.take_block() for _ in blocks]
+    sequence.block_table = array("i", [stepper.take_block() for _ in blocks])
     out = list(zip(blocks, host_blocks, strict=True))
     back = list(zip(host_blocks, sequence.block_table, strict=True))
     # Other content takes the old blocks in the same step.

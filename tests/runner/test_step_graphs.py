@@ -9,7 +9,7 @@ from headway.models.attention import AttentionContext
 from headway.runner.decode_plans import DecodePlans, decode_rows
 from headway.runner.inputs import StepInput
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_graphs import StepGraphs, graph_sizes, is_decode
+from headway.runner.step_graphs import StepGraphs, graph_sizes
 from headway.runner.step_message import StepFacts
 from tests.runner.rerun import Rerun
 
@@ -20,10 +20,10 @@ def words(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def step_of(counts: list[int], *, starts: list[int], sampled: list[int], scored: tuple[int, ...] = ()) -> StepInput:
+def facts_of(counts: list[int], *, starts: list[int], sampled: list[int], scored: tuple[int, ...] = ()) -> StepFacts:
     """Sequences with blocks of 4 tokens, which are numbered from 1 on in the order of the sequences."""
     num_blocks = sum(-(-(start + count) // 4) for start, count in zip(starts, counts, strict=True))
-    facts = StepFacts(
+    return StepFacts(
         token_ids=words(*range(100, 100 + sum(counts))),
         first_positions=words(*starts),
         counts=words(*counts),
@@ -31,7 +31,10 @@ def step_of(counts: list[int], *, starts: list[int], sampled: list[int], scored:
         sampled_rows=words(*sampled),
         scored_rows=words(*scored),
     )
-    return StepInput.of(facts, block_size=4)
+
+
+def step_of(counts: list[int], *, starts: list[int]) -> StepInput:
+    return StepInput.of(facts_of(counts, starts=starts, sampled=[]), block_size=4)
 
 
 @pytest.mark.parametrize(
@@ -49,20 +52,20 @@ def test_sizes_grow_up_to_the_largest_batch(max_num_rows, sizes):
 
 
 def test_decode_steps_are_those_of_single_tokens_without_prompt_log_probabilities():
-    assert is_decode(step_of([1, 1], starts=[5, 9], sampled=[0, 1]))
-    assert is_decode(step_of([1, 1], starts=[5, 9], sampled=[1])), "a chunk of one token, of which nothing is wanted"
-    assert not is_decode(step_of([1, 2], starts=[5, 0], sampled=[0, 2]))
-    assert not is_decode(step_of([1, 1], starts=[5, 9], sampled=[0, 1], scored=(0,)))
+    assert facts_of([1, 1], starts=[5, 9], sampled=[0, 1]).is_decode
+    assert facts_of([1, 1], starts=[5, 9], sampled=[1]).is_decode, "a chunk of one token, of which nothing is wanted"
+    assert not facts_of([1, 2], starts=[5, 0], sampled=[0, 2]).is_decode
+    assert not facts_of([1, 1], starts=[5, 9], sampled=[0, 1], scored=(0,)).is_decode
 
 
 def test_the_decodes_of_a_step_are_those_before_the_first_chunk():
-    assert step_of([1, 1, 3, 1], starts=[5, 9, 0, 7], sampled=[0, 1, 5]).num_decodes == 2
-    assert step_of([3, 1], starts=[0, 7], sampled=[3]).num_decodes == 0
-    assert step_of([1], starts=[7], sampled=[0]).num_decodes == 1
+    assert step_of([1, 1, 3, 1], starts=[5, 9, 0, 7]).num_decodes == 2
+    assert step_of([3, 1], starts=[0, 7]).num_decodes == 0
+    assert step_of([1], starts=[7]).num_decodes == 1
 
 
 def test_rows_see_their_keys_and_the_padding_none():
-    step = step_of([1, 1], starts=[5, 9], sampled=[0, 1])
+    step = step_of([1, 1], starts=[5, 9])
     rows = decode_rows(step, None, num_decodes=2, num_rows=4)
     assert rows.end_keys.tolist() == [6, 10, 0, 0]
     assert rows.first_keys.tolist() == [0, 0, 0, 0]
@@ -72,7 +75,7 @@ def test_rows_see_their_keys_and_the_padding_none():
 
 def test_of_a_part_of_the_cache_rows_see_what_their_spans_say():
     spans = np.array([[1, 6], [0, 0], [2, 9]], np.int32)
-    step = replace(step_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2]), key_spans={7: spans})
+    step = replace(step_of([1, 1, 1], starts=[5, 9, 2]), key_spans={7: spans})
     rows = decode_rows(step, 7, num_decodes=3, num_rows=3)
     assert rows.first_keys.tolist() == [1, 0, 2]
     assert rows.end_keys.tolist() == [6, 0, 9]
@@ -81,7 +84,7 @@ def test_of_a_part_of_the_cache_rows_see_what_their_spans_say():
 class Pool:
     """Graphs that note what they would compute on: hidden states are the token ids."""
 
-    def __init__(self, *, max_num_rows: int, max_num_blocks: int) -> None:
+    def __init__(self, *, max_num_rows: int, max_num_blocks: int, num_rows: int | None = None) -> None:
         self.capture = Rerun()
         self.seen: list[tuple[list[int], AttentionContext]] = []
         self.plans = DecodePlans(
@@ -94,6 +97,8 @@ class Pool:
             hidden=torch.zeros(max_num_rows, 1),
             compute=self._compute,
             capture=self.capture,
+            block_size=4,
+            num_rows=num_rows,
         )
         self.seen.clear()
 
@@ -105,9 +110,9 @@ class Pool:
 def test_a_step_is_padded_to_the_next_size_with_rows_that_leave_nothing_behind():
     pool = Pool(max_num_rows=6, max_num_blocks=4)
     assert pool.capture.num_captured == 4
-    hidden = pool.graphs.replay(step_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2]))
-    assert hidden is not None
-    assert hidden.tolist() == [[100], [101], [102]]
+    replayed = pool.graphs.replay(facts_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2]))
+    assert replayed is not None
+    assert replayed.hidden.tolist() == [[100], [101], [102]]
     (token_ids, context), decodes = pool.seen[0], pool.seen[0][1].decodes
     assert token_ids == [100, 101, 102, 0]
     assert context.positions.tolist() == [5, 9, 2, 0]
@@ -120,8 +125,8 @@ def test_a_step_is_padded_to_the_next_size_with_rows_that_leave_nothing_behind()
 
 def test_content_changes_and_places_stay():
     pool = Pool(max_num_rows=4, max_num_blocks=4)
-    pool.graphs.replay(step_of([1, 1], starts=[5, 9], sampled=[0, 1]))
-    pool.graphs.replay(step_of([1, 1], starts=[2, 0], sampled=[0, 1]))
+    pool.graphs.replay(facts_of([1, 1], starts=[5, 9], sampled=[0, 1]))
+    pool.graphs.replay(facts_of([1, 1], starts=[2, 0], sampled=[0, 1]))
     (_, before), (_, after) = pool.seen
     assert before.decodes is not None
     assert after.decodes is not None
@@ -138,6 +143,13 @@ def test_content_changes_and_places_stay():
 
 def test_what_has_no_room_in_the_buffers_is_not_served():
     graphs = Pool(max_num_rows=2, max_num_blocks=2).graphs
-    assert graphs.replay(step_of([1, 1], starts=[5, 3], sampled=[0, 1])) is not None
-    assert graphs.replay(step_of([1, 1, 1], starts=[5, 3, 1], sampled=[0, 1, 2])) is None
-    assert graphs.replay(step_of([1], starts=[8], sampled=[0])) is None
+    assert graphs.replay(facts_of([1, 1], starts=[5, 3], sampled=[0, 1])) is not None
+    assert graphs.replay(facts_of([1, 1, 1], starts=[5, 3, 1], sampled=[0, 1, 2])) is None
+    assert graphs.replay(facts_of([1], starts=[8], sampled=[0])) is None
+
+
+def test_steps_of_one_size_only_are_captured_where_no_others_come():
+    pool = Pool(max_num_rows=6, max_num_blocks=4, num_rows=3)
+    assert pool.capture.num_captured == 1
+    assert pool.graphs.replay(facts_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2])) is not None
+    assert pool.graphs.replay(facts_of([1] * 5, starts=[2] * 5, sampled=[0])) is None

@@ -167,8 +167,12 @@ def test_a_choice_is_one_of_the_choices(model: Model) -> None:
     assert len(set(texts)) > 1
 
 
-def test_a_grammar_is_followed_beyond_what_an_expression_can_say(model: Model) -> None:
-    grammar = 'start: pair\npair: "(" pair? ")" | "[" pair? "]"'
+@pytest.mark.parametrize(
+    "grammar",
+    ['start: pair\npair: "(" pair? ")" | "[" pair? "]"', 'root ::= pair\npair ::= "(" pair? ")" | "[" pair? "]"'],
+    ids=["lark", "gbnf"],
+)
+def test_a_grammar_is_followed_beyond_what_an_expression_can_say(model: Model, grammar: str) -> None:
     texts = model.generate(*(guided(GuideKind.GRAMMAR, grammar, seed=seed) for seed in range(8)))
     assert max(map(len, texts)) > 2
     for text in texts:

@@ -6,6 +6,7 @@ from headway.kernels.attention import merge_partials, paged_attention
 from headway.kernels.blocks import copy_blocks, swap_blocks
 from headway.kernels.cache import cache_keys
 from headway.kernels.cuda import DecodeRows, DecodeTable, decode_attention, decode_slots
+from headway.kernels.decode_inputs import DecodeInputs
 from headway.kernels.devices import KernelSet, kernel_set, staged, to_device
 from headway.kernels.embedding import embed
 from headway.kernels.linear import PackedLinear, linear, pack_linear
@@ -13,15 +14,17 @@ from headway.kernels.norm import add_rms_norm, rms_norm
 from headway.kernels.quantization import quantize
 from headway.kernels.recording import Recording, UnrecordedOperatorError, record
 from headway.kernels.rotary import rotate_and_cache
-from headway.kernels.sketch import find_largest, sketch_linear
+from headway.kernels.sketch import Sketch, find_largest, sketch_linear
 
 __all__ = [
     "Arena",
+    "DecodeInputs",
     "DecodeRows",
     "DecodeTable",
     "KernelSet",
     "PackedLinear",
     "Recording",
+    "Sketch",
     "UnrecordedOperatorError",
     "add_rms_norm",
     "cache_keys",

@@ -5,7 +5,9 @@ from functools import cache
 from struct import Struct
 from types import MappingProxyType
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.kernels.library import chosen_isa, load_library
@@ -20,10 +22,11 @@ _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
 _pack_packing = Struct("2q2P4q").pack
 _pack_linear = Struct("2q P Pq 2P P Pq 5q").pack
 _pack_sketching = Struct("2q2P q P 2q").pack
-_pack_largest = Struct("2q3P q 3P 3q").pack
+_pack_largest = Struct("2q3P q 4P 3q").pack
 _pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
 _pack_merge = Struct("2q P2q P3q 4q").pack
 _pack_embedding = Struct("q2Pq Pq 3q").pack
+_pack_decode_inputs = Struct("2q 3Pq 4Pq P").pack
 
 _ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # as in csrc/cpu/activate.h
 
@@ -59,6 +62,7 @@ class CpuKernels:
         self._sketch = library.headway_sketch_linear
         self._find_largest = library.headway_find_largest
         self._embed = library.headway_embed
+        self._decode_inputs = library.headway_decode_inputs
         self.replay = library.headway_replay
 
     def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
@@ -328,6 +332,36 @@ class CpuKernels:
         )
         return out
 
+    def decode_inputs(
+        self,
+        facts: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+        *,
+        block_size: int,
+        token_ids: Tensor,
+        positions: Tensor,
+        slot_mapping: Tensor,
+        block_tables: Tensor,
+        seq_lens: Tensor,
+    ) -> int:
+        known_ids, first_positions, blocks = facts
+        fault: int = self._decode_inputs(
+            _pack_decode_inputs(
+                len(first_positions),
+                block_size,
+                _address(known_ids),
+                _address(first_positions),
+                _address(blocks),
+                len(blocks),
+                token_ids.data_ptr(),
+                positions.data_ptr(),
+                slot_mapping.data_ptr(),
+                block_tables.data_ptr(),
+                block_tables.stride(0),
+                seq_lens.data_ptr(),
+            )
+        )
+        return fault
+
     def sketch_bytes(self, *, in_features: int, out_features: int) -> int:
         num_bytes: int = self._sketch_size(in_features, out_features)
         return num_bytes
@@ -353,7 +387,14 @@ class CpuKernels:
         return sketch
 
     def find_largest(
-        self, x: Tensor, *, panels: Tensor, scales: Tensor | None, sketch: Tensor, out_features: int
+        self,
+        x: Tensor,
+        *,
+        panels: Tensor,
+        scales: Tensor | None,
+        sketch: Tensor | None,
+        tally: Tensor | None,
+        out_features: int,
     ) -> tuple[Tensor, Tensor]:
         num_rows, in_features = x.shape
         values, columns = _empty((num_rows,), torch.float32), _empty((num_rows,), torch.int64)
@@ -368,7 +409,8 @@ class CpuKernels:
                 x.stride(0),
                 panels.data_ptr(),
                 0 if scales is None else scales.data_ptr(),
-                sketch.data_ptr(),
+                0 if sketch is None else sketch.data_ptr(),
+                0 if tally is None else tally.data_ptr(),
                 num_rows,
                 in_features,
                 out_features,
@@ -384,6 +426,11 @@ def _launch(kernel: Kernel, operands: bytes, faults: Mapping[int, str] = _NO_FAU
         tape.add(kernel, operands, faults)
     elif fault := kernel(operands):
         raise ValueError(faults[fault])
+
+
+def _address(values: NDArray[np.int32]) -> int:
+    address: int = values.__array_interface__["data"][0]  # in a fifth of the time that `values.ctypes` takes
+    return address
 
 
 def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:

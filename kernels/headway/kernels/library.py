@@ -20,6 +20,7 @@ _KERNELS = (
     "headway_sketch_linear",
     "headway_find_largest",
     "headway_embed",
+    "headway_decode_inputs",
     "headway_replay",
     "headway_all_reduce",
     "headway_gather",

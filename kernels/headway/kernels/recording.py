@@ -34,25 +34,31 @@ class Recording:
     """Calls of kernels. They read and write the tensors that they were recorded with, which must be kept.
 
     Attributes:
-        result: what the function returned that was recorded; it holds what the last `run` has computed, until another
-            recording with the same arena runs.
+        results: what each recorded part returned; they hold what the last `run` has computed, until another recording
+            with the same arena runs.
         is_timed: whether `run` measures what each kernel takes.
     """
 
-    def __init__(self, launches: Sequence[Launch], result: Tensor) -> None:
-        self.result = result
+    def __init__(self, launches: Sequence[Launch], results: Sequence[Tensor], ends: Sequence[int]) -> None:
+        """`ends`: of each part, how many launches there are up to its end."""
+        self.results = tuple(results)
         self.is_timed = False
         self._launches = launches
         self._replay = default_kernels().replay
         self._operands, self._steps = _lay_out(launches)
+        first = addressof(self._steps)
+        self._runs = [[_pack_replay(first, end, is_timed) for end in ends] for is_timed in (False, True)]
 
-    def run(self) -> None:
+    def run(self, num_parts: int = -1) -> None:
         """Makes the calls, one after the other, without the interpreter's lock.
+
+        Args:
+            num_parts: of the first so many parts; -1 for all.
 
         Raises:
             ValueError: a kernel has found a fault in the content of its operands; those behind it have not run.
         """
-        code = self._replay(_pack_replay(addressof(self._steps), len(self._steps), self.is_timed))
+        code = self._replay(self._runs[self.is_timed][num_parts - 1 if num_parts > 0 else -1])
         if code:
             raise ValueError(self._launches[(code >> 32) - 1].faults[code & 0xFFFFFFFF])
 
@@ -65,19 +71,24 @@ class Recording:
         return elapsed_ns
 
 
-def record(compute: Callable[[], Tensor], *, arena: Arena) -> Recording:
-    """What kernels a function calls in this thread, none of which are run now.
+def record(*parts: Callable[..., Tensor], arena: Arena) -> Recording:
+    """What kernels functions call in this thread, none of which are run now.
 
     Their results are in the arena, and so can be overwritten by any other recording with it. Shapes and strides, and
     the number of threads, are what they are now.
 
+    Args:
+        parts: one after the other, each called with the results of those before.
+
     Raises:
-        UnrecordedOperatorError: the function computes with PyTorch's operators too, other than views.
+        UnrecordedOperatorError: a function computes with PyTorch's operators too, other than views.
     """
-    tape = Tape(arena)
+    tape, results, ends = Tape(arena), list[Tensor](), list[int]()
     with taping(tape), _ViewsOnly():  # type: ignore[no-untyped-call]
-        result = compute()
-    return Recording(tape.launches, result)
+        for part in parts:
+            results.append(part(*results))
+            ends.append(len(tape.launches))
+    return Recording(tape.launches, results, ends)
 
 
 class _ViewsOnly(TorchDispatchMode):  # type: ignore[no-untyped-call]

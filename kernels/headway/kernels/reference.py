@@ -106,19 +106,39 @@ def rotate_and_cache(
         rows_cache[slots // block_size, :, slots % block_size] = cached.to(rows_cache.dtype)
 
 
-def _attention(q: Tensor, k: Tensor, v: Tensor, *, visible: Tensor, scale: float) -> tuple[Tensor, Tensor]:
-    """`q`: [queries, heads, head_dim], `k`, `v`: [keys, kv_heads, head_dim], `visible`: [queries, keys].
+def _attention(
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    visible: Tensor,
+    distances: Tensor,
+    scale: float,
+    soft_cap: float | None,
+    alibi_slopes: Tensor | None,
+) -> tuple[Tensor, Tensor]:
+    """`q`: [queries, heads, head_dim], `k`, `v`: [keys, kv_heads, head_dim], `visible`, and `distances` from the query
+    to the key: [queries, keys].
 
     Returns the result, as `q`, and the logarithms of the softmax's sums, [queries, heads].
     """
-    q = _wide(q)
     group_size = q.shape[1] // k.shape[1]
-    keys, values = (x.to(q.dtype).repeat_interleave(group_size, dim=1) for x in (k, v))
+    keys, values = (x.repeat_interleave(group_size, dim=1) for x in (k, v))
     scores = torch.einsum("qhd,khd->hqk", q, keys) * scale
+    if soft_cap is not None:
+        scores = soft_cap * torch.tanh(scores / soft_cap)
+    if alibi_slopes is not None:
+        scores = scores + alibi_slopes[:, None, None].to(q.dtype) * distances
     scores = scores.masked_fill(~visible, -torch.inf)
     lse = scores.logsumexp(dim=-1)
     weights = torch.exp(scores - lse.masked_fill(lse == -torch.inf, 0)[..., None])  # zeros where nothing is visible
     return torch.einsum("hqk,khd->qhd", weights, values), lse.T
+
+
+def _cached(cache: Tensor, block_table: Tensor, keys: Tensor, *, factor: float, like: Tensor) -> Tensor:
+    """What the cache holds at `keys`, [keys, kv_heads, head_dim], in the dtype of `like`."""
+    block_size = cache.shape[2]
+    return cache[block_table[keys // block_size].long(), :, keys % block_size].to(like.dtype) * factor
 
 
 def _causal_spans(context_len: int, query_len: int, sliding_window: int | None, device: torch.device) -> Tensor:
@@ -140,9 +160,13 @@ def paged_attention(
     key_spans: Tensor | None,
     out: Tensor | None,
     lse: Tensor | None,
+    soft_cap: float | None = None,
+    alibi_slopes: Tensor | None = None,
+    key_scale: float = 1.0,
+    value_scale: float = 1.0,
 ) -> Tensor:
     out = torch.empty_like(q) if out is None else out
-    block_size = k_cache.shape[2]
+    wide = _wide(q)
     starts = query_start.tolist()
     for sequence, context_len in enumerate(seq_lens.tolist()):
         rows = slice(starts[sequence], starts[sequence + 1])
@@ -156,10 +180,16 @@ def paged_attention(
         last_end = int(ends.where(firsts < ends, 0).max())
         first_key = int(firsts.where(firsts < ends, last_end).min())
         keys = torch.arange(first_key, last_end, device=q.device)
-        blocks, slots = block_tables[sequence][keys // block_size].long(), keys % block_size
-        visible = (firsts <= keys) & (keys < ends)
+        positions = torch.arange(context_len - rows.stop + rows.start, context_len, device=q.device)
         sums, sums_lse = _attention(
-            q[rows], k_cache[blocks, :, slots], v_cache[blocks, :, slots], visible=visible, scale=scale
+            wide[rows],
+            _cached(k_cache, block_tables[sequence], keys, factor=key_scale, like=wide),
+            _cached(v_cache, block_tables[sequence], keys, factor=value_scale, like=wide),
+            visible=(firsts <= keys) & (keys < ends),
+            distances=keys - positions[:, None],
+            scale=scale,
+            soft_cap=soft_cap,
+            alibi_slopes=alibi_slopes,
         )
         out[rows] = sums.to(out.dtype)
         if lse is not None:
@@ -196,26 +226,81 @@ def decode_attention(
     """
     q = _wide(q)
     out, lse = torch.zeros_like(q), q.new_full(q.shape[:2], -torch.inf)
-    block_size, group_size = k_cache.shape[2], q.shape[1] // k_cache.shape[1]
     for row, (sequence, first_key, end_key, position) in enumerate(rows):
         if first_key == end_key:
             continue
-        indices = torch.arange(first_key, end_key, device=q.device)
-        blocks, slots = block_tables[sequence][indices // block_size].long(), indices % block_size
-        keys, values = (
-            (cache[blocks, :, slots].to(q.dtype) * factor).repeat_interleave(group_size, dim=1)
-            for cache, factor in ((k_cache, key_scale), (v_cache, value_scale))
+        keys = torch.arange(first_key, end_key, device=q.device)
+        sums, sums_lse = _attention(
+            q[row : row + 1],
+            _cached(k_cache, block_tables[sequence], keys, factor=key_scale, like=q),
+            _cached(v_cache, block_tables[sequence], keys, factor=value_scale, like=q),
+            visible=torch.ones_like(keys, dtype=torch.bool),
+            distances=keys - position,
+            scale=scale,
+            soft_cap=soft_cap,
+            alibi_slopes=alibi_slopes,
         )
-        scores = torch.einsum("hd,khd->hk", q[row], keys) * scale
-        if soft_cap is not None:
-            scores = soft_cap * torch.tanh(scores / soft_cap)
-        if alibi_slopes is not None:
-            scores = scores + alibi_slopes[:, None].to(q.dtype) * (indices - position)
-        lse[row] = scores.logsumexp(dim=-1)
-        out[row] = torch.einsum("hk,khd->hd", scores.softmax(dim=-1), values)
+        out[row], lse[row] = sums[0], sums_lse[0]
     return out, lse
 
 
 def copy_blocks(blocks: Tensor, *, pairs: Tensor) -> None:
-    sources, destinations = pairs.unbind(dim=1)
-    blocks[:, destinations] = blocks[:, sources]
+    sources, targets = pairs.unbind(dim=1)
+    memory = blocks.view(torch.uint8)
+    memory[:, :, targets] = memory[:, :, sources]
+
+
+def swap_blocks(blocks: Tensor, host_blocks: Tensor, *, pairs: Tensor, is_out: bool) -> None:
+    sources, targets = pairs.unbind(dim=1)
+    memory, host_memory = blocks.view(torch.uint8), host_blocks.view(torch.uint8)
+    if is_out:
+        host_memory[targets] = memory[:, :, sources].movedim(2, 0).to(host_memory.device)
+    else:
+        memory[:, :, targets] = host_memory[sources].movedim(0, 2).to(memory.device)
+
+
+_MASK_64 = (1 << 64) - 1
+_MASS_OF_ONE = 1 << 43
+
+
+def _mixed(state: int) -> int:
+    """splitmix64's output function."""
+    state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _MASK_64
+    state = (state ^ state >> 27) * 0x94D049BB133111EB & _MASK_64
+    return state ^ state >> 31
+
+
+def _uniform(seed: int, position: int) -> int:
+    """2^52 times a number in [0, 1): the generator's state after `position` steps, mixed twice."""
+    return _mixed(_mixed(seed & _MASK_64) + (position + 1) * 0x9E3779B97F4A7C15 & _MASK_64) >> 12
+
+
+def sample_tokens(
+    logits: Tensor,
+    *,
+    seeds: Tensor,
+    positions: Tensor,
+    temperatures: Tensor,
+    top_k: Tensor,
+    top_p: Tensor,
+    min_p: Tensor,
+) -> Tensor:
+    """Masses are whole multiples of 2^-43, so that their sums are exact."""
+    tokens = logits.argmax(dim=1)
+    for row, temperature in enumerate(temperatures.tolist()):
+        if temperature == 0:
+            continue
+        weights = torch.exp((logits[row] - logits[row].max()) / temperatures[row])
+        if not logits[row].max().isfinite():
+            weights = torch.ones_like(weights)
+        least, descending = min_p[row], weights.sort(descending=True).values
+        if 0 < top_k[row] < len(weights):
+            least = torch.maximum(least, descending[top_k[row] - 1])
+        masses = (descending.double() * _MASS_OF_ONE).long().where(descending >= least, 0)
+        if top_p[row] < 1:
+            wanted = torch.ceil(top_p[row] * masses.sum()).clamp_min(1)
+            least = torch.maximum(least, descending[int((masses.cumsum(0) < wanted).sum())])
+        ends = (weights.double() * _MASS_OF_ONE).long().where(weights >= least, 0).cumsum(0)
+        target = _uniform(int(seeds[row]), int(positions[row])) * int(ends[-1]) >> 52
+        tokens[row] = torch.searchsorted(ends, target, right=True)
+    return tokens

@@ -1,5 +1,7 @@
 """Which output of a linear layer is the largest, on the CPU: without most of its products, yet exactly."""
 
+from dataclasses import dataclass
+
 import torch
 from torch import Tensor
 
@@ -8,8 +10,26 @@ from headway.kernels.linear import DTYPES, PackedLinear
 from headway.kernels.operands import check_matrix, check_vector
 
 
-def sketch_linear(weight: Tensor, *, scales: Tensor | None = None) -> Tensor | None:
-    """What `find_largest` looks at first: the weight in int8, and how far products with that can be off.
+@dataclass(frozen=True, slots=True)
+class Sketch:
+    """A weight in int8, and how far products with that can be off; `sketch_linear` makes it.
+
+    Attributes:
+        codes: the codes and their bounds, int8.
+        tally: [3] int64, how often it was asked, how often in vain, and whether it is asked no more.
+    """
+
+    codes: Tensor
+    tally: Tensor
+
+    @property
+    def is_useless(self) -> bool:
+        """Whether it left more than half of many rows undecided, and is not looked at any more."""
+        return bool(self.tally[2])
+
+
+def sketch_linear(weight: Tensor, *, scales: Tensor | None = None) -> Sketch | None:
+    """What `find_largest` looks at first.
 
     It takes 1 byte for each element of the weight, and 16 for each of its rows.
 
@@ -29,23 +49,24 @@ def sketch_linear(weight: Tensor, *, scales: Tensor | None = None) -> Tensor | N
         raise ValueError(f"weight must be on the CPU; it is on {weight.device}")
     if scales is not None:
         check_vector("scales", scales, len(weight), dtype=torch.float32, like=weight)
-    return default_kernels().sketch_linear(weight, scales=scales)
+    codes = default_kernels().sketch_linear(weight, scales=scales)
+    return None if codes is None else Sketch(codes, torch.zeros(3, dtype=torch.int64))
 
 
-def find_largest(x: Tensor, layer: PackedLinear, sketch: Tensor) -> tuple[Tensor, Tensor]:
-    """The largest entry of each row of `linear(x, layer)`, and the first place where it stands.
+def find_largest(x: Tensor, layer: PackedLinear, sketch: Sketch | None = None) -> tuple[Tensor, Tensor]:
+    """The largest entry of each row of `linear(x, layer)`, and the first place where it stands; a NaN is the largest.
 
     The sketch bounds every output from both sides (Cauchy-Schwarz on what rounding leaves out). Those that may be the
-    largest are then computed as `linear` computes them, so the result is that of the whole product, bit for bit.
+    largest are then computed as `linear` computes them, so the result is that of the whole product, bit for bit. So
+    are all outputs of rows of which the sketch rules out too little, as of one that holds zeros only.
 
     Args:
         x: see `linear`.
         layer: not gated.
-        sketch: of the layer's weight.
+        sketch: of the layer's weight; without one all outputs are computed.
 
     Returns:
-        float32 [tokens] and int64 [tokens]; -1 where too many outputs may be the largest, as in a row that holds zeros
-        only or a NaN: the sketch does not tell.
+        float32 [tokens] and int64 [tokens].
 
     Raises:
         ValueError: an operand has another shape, dtype, layout or device, or the layer is gated.
@@ -55,8 +76,14 @@ def find_largest(x: Tensor, layer: PackedLinear, sketch: Tensor) -> tuple[Tensor
         raise ValueError(f"x must be [tokens, {layer.in_features}] on the CPU; it is {list(x.shape)} on {x.device}")
     if layer.is_gated:
         raise ValueError("layer must be without gate")
-    num_bytes = default_kernels().sketch_bytes(in_features=width, out_features=layer.out_features)
-    check_vector("sketch", sketch, num_bytes, dtype=torch.int8, like=x)
+    if sketch is not None:
+        num_bytes = default_kernels().sketch_bytes(in_features=width, out_features=layer.out_features)
+        check_vector("sketch", sketch.codes, num_bytes, dtype=torch.int8, like=x)
     return default_kernels().find_largest(
-        x, panels=layer.panels, scales=layer.scales, sketch=sketch, out_features=layer.out_features
+        x,
+        panels=layer.panels,
+        scales=layer.scales,
+        sketch=None if sketch is None else sketch.codes,
+        tally=None if sketch is None else sketch.tally,
+        out_features=layer.out_features,
     )

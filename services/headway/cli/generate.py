@@ -46,7 +46,7 @@ def generate(
     regex: Annotated[str | None, typer.Option(help="Answer with a match of this regular expression.")] = None,
     choice: Annotated[list[str] | None, typer.Option(help="Answer with one of these. May be repeated.")] = None,
     grammar: Annotated[
-        Path | None, typer.Option(help="Answer in the language of the Lark grammar in this file.")
+        Path | None, typer.Option(help="Answer in the language of the grammar in this file, Lark or GBNF.")
     ] = None,
     bad_word: Annotated[list[str] | None, typer.Option(help="A text that must not appear. May be repeated.")] = None,
     slo_ttft_s: Annotated[float | None, typer.Option(min=0, help="Objective: seconds to the first token.")] = None,

@@ -32,7 +32,8 @@ class GenerateOptions(TypedDict, total=False):
         logit_bias: added to the logits of tokens, by their ids; in [-100, 100].
         bad_words: texts that must not appear.
         json_schema, regex, choice, grammar: a language that the output must belong to, one of: documents of a JSON
-            schema (a mapping or its text), matches of a regular expression, one of several texts, a Lark grammar.
+            schema (a mapping or its text), matches of a regular expression, one of several texts, a grammar (Lark or
+            GBNF).
         slo_ttft_s, slo_tpot_s: objectives in seconds: to the first token, and per token after it. The request is
             refused at once (ResourceExhaustedError) when they cannot be met.
         slo_ms: objective in milliseconds: to the end of the answer.

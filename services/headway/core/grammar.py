@@ -5,16 +5,18 @@ from collections.abc import Mapping
 from typing import Any
 
 from llguidance import LLMatcher
+from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from headway.core.request import Guide, GuideKind
 
 # Room to indent JSON in, but none to wander off into.
 _WHITESPACE = r"\n[ \t]{0,20}|[ \t]{1,20}"
 _ANY_OBJECT = '{"type": "object"}'
+_GBNF_RULE = "::="
 
 
 def grammar_of(guide: Guide) -> str:
-    """What the library compiles; ValueError where the text is not even JSON that should be."""
+    """What the library compiles; ValueError where the text is not even JSON that should be, or not GBNF."""
     match guide.kind:
         case GuideKind.JSON_SCHEMA:
             return _json_grammar(guide.text)
@@ -25,7 +27,7 @@ def grammar_of(guide: Guide) -> str:
         case GuideKind.CHOICE:
             return LLMatcher.grammar_from_lark("start: " + " | ".join(map(lark_text, _choices(guide.text))))
         case GuideKind.GRAMMAR:
-            return LLMatcher.grammar_from_lark(guide.text)
+            return LLMatcher.grammar_from_lark(_lark_of(guide.text))
 
 
 def grammar_fault(guide: Guide) -> str:
@@ -48,6 +50,16 @@ def lark_text(text: str) -> str:
 def lark_json(schema: Mapping[str, Any]) -> str:
     """A Lark term for the JSON documents of a schema."""
     return "%json " + json.dumps({"x-guidance": {"whitespace_pattern": _WHITESPACE}, **schema})
+
+
+def _lark_of(grammar: str) -> str:
+    """A grammar in Lark as it is, one in llama.cpp's GBNF as Lark."""
+    if _GBNF_RULE not in grammar:
+        return grammar
+    try:
+        return gbnf_to_lark(grammar)
+    except Exception as error:  # the library raises nothing more precise
+        raise ValueError(str(error)) from error
 
 
 def _choices(text: str) -> list[str]:

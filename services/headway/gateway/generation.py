@@ -32,7 +32,7 @@ class Generator:
         """What came of the job's sequences, as it comes; closing the iterator cancels what still runs.
 
         Args:
-            sink: see `Run`; may be given what comes between two items of the iterator, never before the first.
+            sink: see `Run`; it takes what comes between two items of the iterator, never before the first.
 
         Raises:
             HeadwayError: no place, or no answer. Before the first deltas nothing was generated.

@@ -24,7 +24,10 @@ from headway.gateway.way import Way
 
 log = logging.getLogger(__name__)
 
-Sink: TypeAlias = Callable[[int, str], None]
+Sink: TypeAlias = Callable[[int], Callable[[str], None]]
+
+# From a token to its text, and from there on.
+_Lane: TypeAlias = tuple[Callable[[int], str], Callable[[str], None]]
 
 # A request that no worker has begun is better refused soon than kept waiting.
 _FRESH_TIMEOUT_S = 1.0
@@ -65,8 +68,8 @@ class Run:
         clock: monotonic seconds.
         foregone: by model, the worker that all its requests go to at present; shared by all runs.
         resume_timeout_s: how long the run looks for another worker after its own died.
-        sink: takes the tokens that come with nothing else, behind a sequence's first one, as soon as they are here: the
-            sequence's index in the job, and the token's text. Nobody is woken for them. None: they are among `deltas`.
+        sink: gives for a sequence, by its index in the job, what takes the texts of its tokens that come with nothing
+            else, behind the first one, as soon as they are here, without waking anybody. None: they are among `deltas`.
     """
 
     def __init__(
@@ -101,6 +104,7 @@ class Run:
         # A stop string, found in the text, ends a sequence with any token.
         needs_look = bool(job.options.stop) or job.options.prompt_only
         self._shortcut = None if sink is None or needs_look else partial(self._pass_on, sink)
+        self._lanes: dict[str, _Lane] = {}  # of those that the sink has begun to take tokens of
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
         """What came of the sequences, as it comes, but for what the sink takes; closing the iterator cancels them.
@@ -238,11 +242,16 @@ class Run:
         """Gives the sink a token that comes with nothing else, and is not the first one; False for all others."""
         if not isinstance(delivery, tuple):
             return False
-        decoding = self._running.get(delivery[0])
-        if not isinstance(decoding, Decoding) or not decoding.has_begun:
-            return False
+        sequence_id, token_id = delivery
+        lane = self._lanes.get(sequence_id)
+        if lane is None:
+            decoding = self._running.get(sequence_id)
+            if not isinstance(decoding, Decoding) or not decoding.has_begun:
+                return False
+            lane = self._lanes[sequence_id] = decoding.push, sink(decoding.index)
+        decode, write = lane
         self._metrics.observe_gap(self._watch.note_next(self._clock()))
-        sink(decoding.index, decoding.push(delivery[1]))
+        write(decode(token_id))
         return True
 
     def _decode(self, output: SequenceOutput, link: WorkerLink) -> list[Delta]:

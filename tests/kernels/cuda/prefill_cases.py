@@ -119,14 +119,17 @@ class PrefillStep:
         return out, lse
 
     def expected(self) -> tuple[Tensor, Tensor]:
-        """By the definition, in float64, one query at a time."""
-        names = ("k_cache", "v_cache", "block_tables", "scale", "alibi_slopes", "key_scale", "value_scale")
-        return reference.decode_attention(
-            self.operands["q"].double(),
-            rows=self.rows,
+        """By the definition, in float64."""
+        q = self.operands["q"].double()
+        lse = q.new_full(q.shape[:2], -torch.inf)
+        out = reference.paged_attention(
+            **{**self.operands, "q": q},
+            sliding_window=self.case.sliding_window,
             soft_cap=self.case.soft_cap,
-            **{name: self.operands[name] for name in names},
+            out=torch.zeros_like(q),
+            lse=lse,
         )
+        return out, lse
 
     def check(self, out: Tensor, lse: Tensor) -> None:
         expected, expected_lse = self.expected()

@@ -123,6 +123,15 @@ __global__ void copies_to_a_crooked_place(const Probe probe) {
   copy_async<16>(dynamic_shared<char>() + 8, probe.in, true);
 }
 
+__global__ void loads_from_a_crooked_place(const Probe probe) {
+  float numbers[8];
+  load8<half>(static_cast<const char*>(probe.in) + 8, numbers);
+  static_cast<float*>(probe.out)[0] = numbers[0];
+}
+__global__ void stores_to_a_crooked_place(const Probe probe) {
+  store8<fp8>(static_cast<char*>(probe.out) + 4, {});
+}
+
 template <class T>
 __global__ void rounds(const Probe probe) {
   const int i = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -162,6 +171,8 @@ PROBE(writes_before_shared_memory, writes_before_shared_memory)
 PROBE(copies_out_of_shared_memory, copies_out_of_shared_memory)
 PROBE(copies_to_a_crooked_place, copies_to_a_crooked_place)
 PROBE(loads_from_the_same_banks, loads_from_the_same_banks)
+PROBE(loads_from_a_crooked_place, loads_from_a_crooked_place)
+PROBE(stores_to_a_crooked_place, stores_to_a_crooked_place)
 PROBE(rounds_float16, rounds<headway::half>)
 PROBE(rounds_bfloat16, rounds<headway::bfloat16>)
 PROBE(rounds_float8_e4m3fn, rounds<headway::fp8>)

@@ -12,20 +12,15 @@ from torch import Tensor
 
 from headway.core.request import SamplingParams
 from headway.kernels.cuda.kernels import CudaKernels
-from tests.kernels.cuda.cases import BF16, CASES, F16, F32, FP8, DecodeStep
+from tests.kernels.cuda.cache_steps import ROTARY_CASES, ROTATION_OPTIONS, RotaryStep
+from tests.kernels.cuda.cases import BF16, CASES, F16, F32, DecodeStep
 from tests.kernels.cuda.prefill_cases import PREFILL_CASES, PrefillStep
 from tests.kernels.cuda.row_steps import NormStep, SampleStep
 
 RANDOM_SCHEDULE = 20
 
 
-def write_and_copy(kernels: CudaKernels, device: torch.device, dtype: torch.dtype, cache_dtype: torch.dtype) -> None:
-    q, k, v = torch.randn(7, 9, 80).to(device, dtype).split((5, 2, 2), dim=1)
-    caches = [torch.zeros(4, 2, 8, 80).to(device, cache_dtype) for _ in range(2)]
-    slots, positions = torch.tensor([3, 9, -1, 31, 0, 17, 16]).to(device), torch.arange(7, device=device)
-    cos_sin, norms = torch.randn(7, 32).to(device), (torch.ones(80, dtype=dtype, device=device), None)
-    kernels.rotate_and_cache(q, k, v, *caches, slots, positions, cos_sin, *norms, 1e-5, 1.0, 1.0)
-    kernels.rotate(q, k, positions, cos_sin, *norms, 1e-5)
+def copy_and_gate(kernels: CudaKernels, device: torch.device, dtype: torch.dtype) -> None:
     planes, host_planes = torch.randint(255, (6, 4, 320)).byte().to(device), host_memory_for(device, (3, 6, 320))
     kernels.copy_blocks(planes, torch.tensor([[0, 3], [1, 2]]).to(device))
     kernels.swap_blocks(planes, host_planes, torch.tensor([[3, 2]]), is_out=True)
@@ -33,6 +28,12 @@ def write_and_copy(kernels: CudaKernels, device: torch.device, dtype: torch.dtyp
     assert torch.equal(planes[:, 1], planes[:, 3])
     gate_up = torch.randn(3, 400).to(device, dtype)
     kernels.silu_mul(gate_up, torch.empty(3, 200, dtype=dtype, device=device))
+
+
+def rotate(kernels: CudaKernels, step: RotaryStep) -> None:
+    """Without a cache."""
+    q, k, _ = step.heads_of(step.copy())
+    kernels.rotate(q, k, **{name: step.options[name] for name in ROTATION_OPTIONS})
 
 
 def host_memory_for(device: torch.device, shape: tuple[int, ...]) -> Tensor:
@@ -48,13 +49,15 @@ def main() -> None:
     steps = [
         *(DecodeStep(case, device) for case in CASES),
         *(PrefillStep(case, device) for case in PREFILL_CASES),
+        *(RotaryStep(case, device) for case in ROTARY_CASES),
         *(NormStep.of(600, dtype, device) for dtype in (F32, BF16, F16)),
         SampleStep.of(1500, [SamplingParams(top_k=7, top_p=0.9, seed=seed) for seed in range(4)], device),
     ]
     for step in steps:
         step.check(*step.run_with(kernels))
-    for dtype, cache_dtype in ((F32, F32), (F32, FP8), (BF16, BF16), (F16, F16)):
-        write_and_copy(kernels, device, dtype, cache_dtype)
+    rotate(kernels, RotaryStep(ROTARY_CASES[-1], device))
+    for dtype in (F32, BF16, F16):
+        copy_and_gate(kernels, device, dtype)
 
 
 if __name__ == "__main__":

@@ -64,6 +64,10 @@ def test_shards_of_a_cache_join_without_a_trace(host: CudaKernels) -> None:
     torch.testing.assert_close(joined, expected, rtol=1e-5, atol=1e-5)
 
 
+def test_no_rows_give_no_rows(host: CudaKernels) -> None:
+    assert merge_partials(random_partials(2, num_tokens=0), dtype=torch.float32).shape[0] == 0
+
+
 def test_the_dtype_is_checked(host: CudaKernels) -> None:
     with pytest.raises(ValueError, match="dtype must be float32, bfloat16 or float16"):
         merge_partials(random_partials(1), dtype=torch.float64)

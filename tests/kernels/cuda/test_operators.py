@@ -12,6 +12,8 @@ from headway.kernels.cuda.operands import check_extent
 from tests.kernels.cuda.cases import FP8, DecodeCase, DecodeStep
 from tests.kernels.cuda.prefill_cases import PrefillCase, PrefillStep
 
+CHECKS = ("test_schema", "test_faketensor", "test_autograd_registration", "test_aot_dispatch_dynamic")
+
 
 def operands_of(step: DecodeStep) -> dict[str, Any]:
     return {
@@ -29,21 +31,19 @@ def test_schemas_and_fakes_hold(host: CudaKernels) -> None:
     step.table.load(step.rows)
     table, out, lse = step.table, torch.empty(step.q.shape), torch.empty(step.q.shape[:2])
     caches = step.k_cache, step.v_cache
-    checks = ("test_schema", "test_faketensor")
     decoded = (step.q, *caches, step.block_tables, table.work, 4, table.partials, out, lse, None, 0.125, 0.0, 1.0, 1.0)
-    torch.library.opcheck(operators.decode_attention, decoded, test_utils=checks)
-    torch.library.opcheck(operators.merge_partials, (table.partials, table.starts, out, lse), test_utils=checks)
+    torch.library.opcheck(operators.decode_attention, decoded, test_utils=CHECKS)
+    torch.library.opcheck(operators.merge_partials, (table.partials, table.starts, out, lse), test_utils=CHECKS)
     kv = torch.randn(3, 2, 64, dtype=torch.float16)
     slots = torch.arange(3)
     cached = (step.q, kv, kv.clone(), *caches, slots, None, None, None, None, 1e-5, 1.0, 1.0)
-    torch.library.opcheck(operators.rotate_and_cache, cached, test_utils=checks)
+    torch.library.opcheck(operators.rotate_and_cache, cached, test_utils=CHECKS)
     pairs = torch.tensor([[0, 1]])
     planes = torch.zeros(2, 3, 16, dtype=torch.uint8)
-    torch.library.opcheck(operators.copy_blocks, (planes, pairs), test_utils=checks)
+    torch.library.opcheck(operators.copy_blocks, (planes, pairs), test_utils=CHECKS)
 
 
 def test_the_schemas_and_fakes_of_the_others_hold(host: CudaKernels) -> None:
-    checks = ("test_schema", "test_faketensor")
     given = PrefillStep(PrefillCase(query_lens=(3,), seq_lens=(5,))).operands
     prefilled = (
         *(given[name] for name in ("q", "k_cache", "v_cache", "block_tables", "seq_lens", "query_start")),
@@ -51,19 +51,19 @@ def test_the_schemas_and_fakes_of_the_others_hold(host: CudaKernels) -> None:
     )
     out, lse = torch.empty(given["q"].shape), torch.empty(given["q"].shape[:2])
     options = (None, 0, 0.125, 0.0, 1.0, 1.0)
-    torch.library.opcheck(operators.prefill_attention, (*prefilled, out, lse, *options), test_utils=checks)
+    torch.library.opcheck(operators.prefill_attention, (*prefilled, out, lse, *options), test_utils=CHECKS)
     q, rotation = torch.randn(3, 4, 64), torch.randn(9, 64)
-    torch.library.opcheck(operators.rotate, (q, q + 1, torch.arange(3), rotation, None, None, 1e-5), test_utils=checks)
+    torch.library.opcheck(operators.rotate, (q, q + 1, torch.arange(3), rotation, None, None, 1e-5), test_utils=CHECKS)
     planes, host_planes = torch.zeros(2, 3, 16, dtype=torch.uint8), torch.ones(5, 2, 16, dtype=torch.uint8)
     swapped = (planes, host_planes, torch.tensor([[4, 1]]))
-    torch.library.opcheck(operators.swap_blocks, swapped, {"is_out": False}, test_utils=checks)
+    torch.library.opcheck(operators.swap_blocks, swapped, {"is_out": False}, test_utils=CHECKS)
     x = torch.randn(2, 16)
     normalised = (x, x + 1, torch.ones(16), torch.empty(2, 16), 1e-5)
-    torch.library.opcheck(operators.rms_norm, normalised, test_utils=checks)
-    torch.library.opcheck(operators.silu_mul, (x, torch.empty(2, 8)), test_utils=checks)
+    torch.library.opcheck(operators.rms_norm, normalised, test_utils=CHECKS)
+    torch.library.opcheck(operators.silu_mul, (x, torch.empty(2, 8)), test_utils=CHECKS)
     ones = torch.ones(2)
     columns = (ones.long(), ones.long(), ones, ones.long(), ones.double(), ones, torch.empty(2, dtype=torch.int64))
-    torch.library.opcheck(operators.sample_tokens, (x, *columns), test_utils=checks)
+    torch.library.opcheck(operators.sample_tokens, (x, *columns), test_utils=CHECKS)
 
 
 def test_on_a_gpu_without_content_they_run_too() -> None:

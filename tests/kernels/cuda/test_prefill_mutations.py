@@ -45,6 +45,7 @@ MUTATIONS = [
     Mutation("missing rescale of the values", VECTOR, VECTOR_FILE, "value *= factor;", ";"),
     Mutation("missing barrier of the sum", NORM, "cta_sum.h", "__syncthreads();", ""),
     Mutation("another number", SAMPLE, "sample.cu", "(position) + 1", "(position)"),
+    Mutation("missing carry of a sum", SAMPLE, "sample.cu", " + (before + lower < before)", ""),
     Mutation("off by one in what stays", SAMPLE, "sample.cu", "(it) < lowest", "(it) <= lowest"),
 ]
 

@@ -69,7 +69,11 @@ def test_bad_operands_are_named(host: CudaKernels) -> None:
         rms_norm(x[:, :12], weight[:12], eps=1e-5)
     with pytest.raises(ValueError, match=r"weight must be float32 \[16\]"):
         rms_norm(x, weight[:8], eps=1e-5)
+    with pytest.raises(ValueError, match="weight must be at a multiple of 16 bytes"):
+        rms_norm(x, torch.zeros(17)[1:], eps=1e-5)
     with pytest.raises(ValueError, match=r"residual must be float32 \[2, 16\]"):
         add_rms_norm(x, x[:1], weight, eps=1e-5)
     with pytest.raises(ValueError, match="gate_up must be of a multiple of 16 columns"):
         silu_mul(torch.zeros(2, 24))
+    with pytest.raises(ValueError, match="gate_up must be of at most 134215680 columns"):
+        silu_mul(torch.empty(1, 134215680 + 16))

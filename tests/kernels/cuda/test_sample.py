@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from headway.core.request import SamplingParams
+from headway.kernels import reference
 from headway.kernels.cuda import sample_tokens
 from headway.kernels.cuda.kernels import CudaKernels
 from tests.kernels.cuda.row_steps import columns_of, sampled_on_the_cpu
@@ -20,7 +21,7 @@ def test_equals_the_sampler_of_the_worker(host: CudaKernels, vocab_size: int) ->
     num_rows = 24 if vocab_size < 50_000 else 4
     params = [
         SamplingParams(
-            temperature=float(generator.choice([0.3, 1.0, 2.5])),
+            temperature=float(generator.choice([0.05, 0.3, 1.0, 2.5])),
             top_k=int(generator.choice([0, 1, 5, 700])),
             top_p=float(generator.choice([1.0, 0.9, 0.3])),
             min_p=float(generator.choice([0.0, 0.02])),
@@ -31,6 +32,7 @@ def test_equals_the_sampler_of_the_worker(host: CudaKernels, vocab_size: int) ->
     logits = torch.randn(num_rows, vocab_size, generator=torch.Generator().manual_seed(0)) * 3
     positions = generator.integers(0, 5000, num_rows).tolist()
     expected = sampled_on_the_cpu(logits, params, positions)
+    assert torch.equal(reference.sample_tokens(logits, **columns_of(params, positions)), expected)
     for schedule in SCHEDULES[:1] if vocab_size == 50_000 else SCHEDULES:
         host.set_schedule(schedule)
         assert torch.equal(sample_tokens(logits, **columns_of(params, positions)), expected)
@@ -43,6 +45,18 @@ def test_tokens_that_tie_with_the_last_one_stay(host: CudaKernels) -> None:
     tokens = sample_tokens(logits, **columns_of(params, [0] * 200))
     assert set(tokens.tolist()) == set(range(10, 20))
     assert torch.equal(tokens, sampled_on_the_cpu(logits, params, [0] * 200))
+
+
+def test_a_top_k_beyond_the_tokens_that_can_be_drawn_cuts_nothing(host: CudaKernels) -> None:
+    """At this temperature all but five weights vanish."""
+    logits = torch.full((40, 3000), -100.0)
+    logits[:, 7::700] = torch.linspace(0, 0.03, 5)
+    params = [SamplingParams(temperature=0.02, top_k=2000, top_p=1 - row % 2 * 0.4, seed=row) for row in range(40)]
+    for schedule in SCHEDULES:
+        host.set_schedule(schedule)
+        tokens = sample_tokens(logits, **columns_of(params, [0] * 40))
+        assert torch.equal(tokens, sampled_on_the_cpu(logits, params, [0] * 40))
+    assert len(set(tokens.tolist())) == 5
 
 
 def test_draws_follow_the_distribution(host: CudaKernels) -> None:
@@ -71,6 +85,7 @@ def test_without_a_temperature_the_first_of_the_best_is_taken(host: CudaKernels)
         host.set_schedule(schedule)
         tokens = sample_tokens(logits, **columns_of(params, [0] * 4))
         assert tokens.tolist() == [70, 0, 300, int(logits[3].argmax())]
+        assert torch.equal(tokens, reference.sample_tokens(logits, **columns_of(params, [0] * 4)))
 
 
 @pytest.mark.parametrize("broken", [torch.nan, torch.inf, -torch.inf])
@@ -80,9 +95,9 @@ def test_a_broken_row_weighs_all_tokens_alike(host: CudaKernels, broken: float) 
     if broken == -torch.inf:
         logits[:] = broken
     params = [SamplingParams(temperature=1.0, top_p=0.9, seed=seed) for seed in range(20)]
-    assert torch.equal(
-        sample_tokens(logits, **columns_of(params, [1] * 20)), sampled_on_the_cpu(logits, params, [1] * 20)
-    )
+    tokens = sample_tokens(logits, **columns_of(params, [1] * 20))
+    assert torch.equal(tokens, sampled_on_the_cpu(logits, params, [1] * 20))
+    assert torch.equal(tokens, reference.sample_tokens(logits, **columns_of(params, [1] * 20)))
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,6 @@
 """A worker's steps on the CUDA kernels, emulated: models against transformers, replays against single launches."""
 
+from array import array
 from pathlib import Path
 
 import pytest
@@ -84,6 +85,25 @@ def test_a_batch_beyond_the_largest_graph_is_launched_by_itself(directory: Path,
 
 
 @pytest.mark.parametrize(
+    ("step", "num_captured", "num_replays"),
+    [
+        ({"prefill_tokens": 0, "num_decodes": 3, "context_tokens": 300}, 1, 2),
+        ({"prefill_tokens": 0, "num_decodes": 10, "context_tokens": 30}, 0, 0),
+        ({"prefill_tokens": 8, "num_decodes": 3, "context_tokens": 30}, 0, 0),
+    ],
+    ids=["decodes", "beyond the largest", "with a prompt"],
+)
+def test_steps_are_measured_as_they_are_taken(
+    directory: Path, emulated_gpu: None, step: dict[str, int], num_captured: int, num_replays: int
+) -> None:
+    capture = Rerun()
+    runner = ModelRunner(read_checkpoint(directory), num_blocks=8, max_num_seqs=9, capture=capture, num_threads=1)
+    before = capture.num_captured
+    assert runner.measure(**step) > 0
+    assert (capture.num_captured - before, capture.num_replays) == (num_captured, num_replays)
+
+
+@pytest.mark.parametrize(
     "limits",
     [
         {"num_blocks": 64},
@@ -123,7 +143,7 @@ def test_blocks_that_were_copied_and_swapped_are_read_as_before(directory: Path,
     sequence = moved.add(prompt, SAMPLING)
     moved.step()
     old, between = sequence.block_table, [moved.take_block() for _ in sequence.block_table]
-    sequence.block_table = [moved.take_block() for _ in old]
+    sequence.block_table = array("i", [moved.take_block() for _ in old])
     host = range(len(old))
     moved.copy(StepBatch([], 0, swap_out=list(zip(old, host, strict=True))))
     moved.copy(

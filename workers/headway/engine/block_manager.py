@@ -4,6 +4,7 @@ Full, computed blocks are published under the hash of their tokens, and nobody w
 partly filled block can be shared by forks; whoever writes into it first gets a copy of its own (dissertation 5.4.3).
 """
 
+from array import array
 from collections import Counter
 from collections.abc import Iterable
 from collections.abc import Sequence as Group
@@ -141,7 +142,7 @@ class BlockManager:
     def num_blocks_to_grow(self, sequence: Sequence, *, num_tokens: int) -> int:
         """Blocks that `grow` would take, a copy on write included."""
         num_new = -(-num_tokens // self.block_size) - len(sequence.block_table)
-        return max(0, num_new) + self._writes_shared_block(sequence, num_tokens)
+        return (max(0, num_new)) + self._writes_shared_block(sequence, num_tokens)
 
     def grow(self, sequence: Sequence, *, num_tokens: int) -> bool:
         """Extends the table to hold `num_tokens`, and makes the block that is written first the sequence's own.
@@ -369,7 +370,7 @@ class BlockManager:
             counts[self._pool.vacancies.shard_of(block)] += 1
         return counts
 
-    def _written(self, sequence: Sequence) -> list[int]:
+    def _written(self, sequence: Sequence) -> "array[int]":
         return sequence.block_table[: self._num_blocks_of(sequence.num_computed_tokens)]
 
     def _written_by(self, sequences: Group[Sequence]) -> list[int]:
@@ -383,7 +384,7 @@ class BlockManager:
     def _drop_table(self, sequence: Sequence) -> None:
         for block in reversed(sequence.block_table):
             self._pool.drop(block)
-        sequence.block_table.clear()
+        del sequence.block_table[:]
         sequence.num_blocks_by_shard.clear()
 
     def _drop_host_table(self, sequence: Sequence) -> None:

@@ -1,8 +1,10 @@
 """A sequence: one request's tokens, how far they are computed, and the blocks that hold their keys and values."""
 
+from array import array
 from collections.abc import Sequence as TokenList
 from dataclasses import dataclass, field
 from enum import Enum, auto
+from functools import partial
 
 from headway.core.request import GenerationRequest, SamplingParams, TokenLogprobs
 from headway.engine.speculation import NgramIndex
@@ -48,7 +50,7 @@ class Sequence:
     num_computed_tokens: int = 0
     num_pending_tokens: int = 0
     num_cached_tokens: int = 0
-    block_table: list[int] = field(default_factory=list)
+    block_table: "array[int]" = field(default_factory=partial(array, "i"))
     host_block_table: list[int] = field(default_factory=list)
     num_blocks_by_shard: list[int] = field(default_factory=list)
     block_hashes: list[bytes] = field(default_factory=list)

@@ -9,10 +9,6 @@ from torch.nn import functional
 
 from headway import kernels
 
-# A sketch that leaves more than this share of so many rows undecided costs more than it saves.
-_TRIAL_ROWS = 1024
-_MOST_UNDECIDED = 0.5
-
 
 @dataclass(frozen=True, slots=True)
 class Epilogue:
@@ -74,30 +70,15 @@ class KernelProduct:
         self._bias = None if epilogue.bias is None else epilogue.bias.float()
         self._activation = epilogue.activation
         self._sketch = kernels.sketch_linear(weight, scales=scales) if is_searched else None
-        self._num_searched = self._num_undecided = 0
 
     def __call__(self, x: Tensor, residual: Tensor | None) -> Tensor:
         return kernels.linear(x, self._packed, bias=self._bias, activation=self._activation, residual=residual)
 
     def largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """With a sketch of the weight most products are left out; the result is the same to the bit."""
-        if self._sketch is None:
-            return _largest(self(x, None))
-        values, places = kernels.find_largest(x, self._packed, self._sketch)
-        undecided = [row for row, place in enumerate(places.tolist()) if place < 0]
-        if undecided:
-            values[undecided], places[undecided] = _largest(self(x[undecided], None))
-        self._count(len(x), len(undecided))
-        return values, places
-
-    def _count(self, num_searched: int, num_undecided: int) -> None:
-        """Drops the sketch if it tells too little of this weight to be worth its time."""
-        self._num_searched += num_searched
-        self._num_undecided += num_undecided
-        if self._num_searched >= _TRIAL_ROWS:
-            if self._num_undecided > _MOST_UNDECIDED * self._num_searched:
-                self._sketch = None
-            self._num_searched = self._num_undecided = 0
+        assert self._bias is None, "outputs are searched as they are"
+        assert self._activation == "none", "outputs are searched as they are"
+        return kernels.find_largest(x, self._packed, self._sketch)
 
 
 class TorchProduct:

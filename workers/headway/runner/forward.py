@@ -18,8 +18,9 @@ from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.decode_plans import DecodePlans
 from headway.runner.inputs import StepInput, Windows
 from headway.runner.recorded_steps import RecordedSteps
+from headway.runner.replays import Replays
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_graphs import Capture, Replays, StepGraphs
+from headway.runner.step_graphs import Capture, StepGraphs
 
 
 class Forward:
@@ -50,11 +51,20 @@ class Forward:
             )
 
     @torch.inference_mode()
-    def capture(self, layers: Sequence[LayerCache], capture: Capture, *, max_num_blocks: int) -> Replays:
+    def capture(
+        self,
+        layers: Sequence[LayerCache],
+        capture: Capture,
+        *,
+        block_size: int,
+        max_num_blocks: int,
+        num_rows: int | None = None,
+    ) -> Replays:
         """Decode steps over a cache as graphs; of a whole model, on a GPU.
 
         Args:
             max_num_blocks: of a sequence.
+            num_rows: of the only steps that are captured; None for steps of any size.
         """
         assert self._plans is not None, "decodes are planned where they are captured"
         max_num_rows = self._plans.max_num_rows
@@ -66,9 +76,11 @@ class Forward:
             hidden=torch.zeros((max_num_rows, width), dtype=dtype, device=self._device),
             compute=lambda token_ids, context: self._model.forward(token_ids, context, layers),
             capture=capture,
+            block_size=block_size,
+            num_rows=num_rows,
         )
 
-    def record(self, layers: Sequence[LayerCache], *, max_num_blocks: int) -> Replays:
+    def record(self, layers: Sequence[LayerCache], *, block_size: int, max_num_blocks: int) -> Replays:
         """Decode steps over a cache as recordings; of a whole model, on the CPU.
 
         Args:
@@ -76,7 +88,10 @@ class Forward:
         """
         buffers = StepBuffers(max_num_rows=self._max_num_seqs, max_num_blocks=max_num_blocks, device=self._device)
         return RecordedSteps(
-            buffers, compute=lambda token_ids, context: self._model.forward(token_ids, context, layers)
+            buffers,
+            compute=lambda token_ids, context: self._model.forward(token_ids, context, layers),
+            find_best=self._find_best,
+            block_size=block_size,
         )
 
     def run(
@@ -105,6 +120,11 @@ class Forward:
             entering=entering,
             rows=None if rows is None else self._tensor(rows),
         )
+
+    def _find_best(self, hidden: Tensor) -> Tensor:
+        best = self._model.best_tokens(hidden)
+        assert best is not None, "a whole model has the whole head"
+        return best
 
     def _context(self, step: StepInput, own: Span) -> AttentionContext:
         positions = self._tensor(step.positions)

@@ -26,7 +26,6 @@ class StepInput:
         block_tables: [B, max_blocks] int32, padded with zeros.
         seq_lens: [B] int32, tokens of each sequence in the cache once the step is done; of a shard, those in it.
         query_start: [B + 1] int32, first token of each sequence, then T.
-        sampled_rows, scored_rows, best_rows: [S], [R], [N] int64, see `StepFacts`.
         key_spans: [T, 2] int32, the tokens of its sequence in this shard that each token sees, by window; empty where
             the cache is not split.
     """
@@ -37,9 +36,6 @@ class StepInput:
     block_tables: NDArray[np.int32]
     seq_lens: NDArray[np.int32]
     query_start: NDArray[np.int32]
-    sampled_rows: NDArray[np.int64]
-    scored_rows: NDArray[np.int64]
-    best_rows: NDArray[np.int64]
     key_spans: Mapping[int | None, NDArray[np.int32]] = field(default_factory=dict)
 
     @property
@@ -87,9 +83,6 @@ class StepInput:
             block_tables=block_tables,
             seq_lens=seq_lens.astype(np.int32),
             query_start=query_start.astype(np.int32),
-            sampled_rows=facts.sampled_rows.astype(np.int64),
-            scored_rows=facts.scored_rows.astype(np.int64),
-            best_rows=facts.best_rows.astype(np.int64),
             key_spans=key_spans,
         )
 
@@ -111,7 +104,7 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, find
         token_ids.fromlist(sequence.token_ids[start : start + count] or [PENDING])
         if drafts:
             token_ids.extend(drafts)
-        blocks.fromlist(sequence.block_table[: -(-(start + count) // block_size)])
+        blocks += sequence.block_table[: -(-(start + count) // block_size)]
         starts.append(start)
         counts.append(count)
         end += count

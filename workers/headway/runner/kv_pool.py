@@ -9,6 +9,7 @@ from headway.core.shard import ModelShard, whole
 from headway.kernels import cache_keys, copy_blocks, swap_blocks
 from headway.models.attention import LayerCache
 from headway.models.model import DTYPES
+from headway.runner.pinned import pin
 from headway.runner.populate import populate
 from headway.runner.step_message import Words
 
@@ -43,11 +44,8 @@ class KvPool:
         self.num_blocks = num_blocks
         self.memory: Tensor = torch.empty((num_layers, 2, num_blocks, *block_shape), dtype=dtype, device=device)
         self.layers: list[LayerCache] = list(zip(cache_keys(self.memory[:, 0]), self.memory[:, 1], strict=True))
-        self.host_memory: Tensor = torch.empty(
-            (num_host_blocks, num_layers, 2, *block_shape),
-            dtype=dtype,
-            pin_memory=device.type == "cuda" and num_host_blocks > 0,
-        )
+        host_memory = torch.empty((num_host_blocks, num_layers, 2, *block_shape), dtype=dtype)
+        self.host_memory: Tensor = pin(host_memory, device) if device.type == "cuda" else host_memory
         self.blocks = self.memory.movedim(2, 0)
 
     def populate(self) -> None:

@@ -155,7 +155,6 @@ class ModelRunner:
         """
         self._start(batch, on_scratch=False)
 
-    @torch.inference_mode()
     def finish(self) -> StepResult:
         """Of the batches in flight the oldest: copies blocks, computes the tokens, writes their keys and values, and
         samples at sequences' ends.
@@ -185,7 +184,7 @@ class ModelRunner:
             context_tokens=context_tokens,
             num_shards=self.group.cache.size,
         )
-        self._set_scratch(num_blocks)
+        self._set_scratch(num_blocks, num_decodes=0 if prefill_tokens else num_decodes)
         for _ in range(2):
             started_s = time.perf_counter()
             self._start(batch, on_scratch=True)
@@ -200,10 +199,10 @@ class ModelRunner:
             self.finish()
         self._leader.close(self._number)
 
-    def _set_scratch(self, num_blocks: int) -> None:
+    def _set_scratch(self, num_blocks: int, *, num_decodes: int = 0) -> None:
         with self._leader.alone():
             self._leader.tell(StepMessage(StepKind.SCRATCH, num_scratch_blocks=num_blocks, model=self._number))
-            self._shard.set_scratch(num_blocks)
+            self._shard.set_scratch(num_blocks, num_decodes=num_decodes)
 
     def _start(self, batch: StepBatch, *, on_scratch: bool) -> None:
         facts = None
@@ -221,7 +220,6 @@ class ModelRunner:
             flight.launched = self._launch(flight)
         self._in_flight.append(flight)
 
-    @torch.inference_mode()
     def _launch(self, flight: _Flight) -> tuple[StepResult, Drawing | None]:
         """Starts what is left to compute of a batch, after all that was started before it."""
         result, heads = self._leader.finish(flight.step)
@@ -247,7 +245,6 @@ class ModelRunner:
         if facts is not None:
             self._shard.expect(facts)
 
-    @torch.inference_mode()
     def _compute(
         self, batch: StepBatch, message: StepMessage, carried: CarriedTokens | None
     ) -> tuple[StepResult, _Heads | None]:
@@ -263,9 +260,14 @@ class ModelRunner:
         result.copy_s = self._shard.copy_blocks(message.copies)
         if facts is None:
             return result, None
-        self._shard.compute(facts, carried=carried)
+        best = self._shard.compute(facts, carried=carried)
         if has_heads and not is_early:
             self._leader.tell(StepMessage(StepKind.HEAD))
+        return result, self._take_heads(batch, facts, result) if best is None else _Heads(best, None)
+
+    @torch.inference_mode()
+    def _take_heads(self, batch: StepBatch, facts: StepFacts, result: StepResult) -> _Heads | None:
+        """Also puts the prompts' log probabilities into the result."""
         parts = _leaders(self._shard.logits())
         best = next(parts) if len(facts.best_rows) else None
         logits = next(parts) if len(facts.sampled_rows) else None
@@ -273,7 +275,7 @@ class ModelRunner:
             result.prompt_logprobs = score_prompts(batch.sequences, parts)
         # What computes nothing more still has to be run to its end.
         assert next(parts, None) is None, "all logits were asked for"
-        return result, None if best is None and logits is None else _Heads(best, logits)
+        return None if best is None and logits is None else _Heads(best, logits)
 
 
 def _leaders(parts: Iterator[Tensor | None]) -> Iterator[Tensor]:

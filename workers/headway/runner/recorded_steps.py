@@ -10,11 +10,13 @@ from torch import Tensor
 from headway import kernels
 from headway.models.attention import AttentionContext
 from headway.runner.carried_tokens import CarriedTokens
-from headway.runner.inputs import StepInput
+from headway.runner.replays import Replayed
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_graphs import is_decode
+from headway.runner.step_message import StepFacts
 
 log = logging.getLogger(__name__)
+
+_HIDDEN, _BEST = 0, 1  # the parts of a recording
 
 
 class RecordedSteps:
@@ -23,39 +25,57 @@ class RecordedSteps:
     Args:
         compute: what a step computes, [n] token ids -> [n, width]. If that is not the kernels' work alone, such as a
             layer norm or a mixture of experts, none is recorded.
+        find_best: the most likely tokens behind what it computes, [n, width] -> [n] int64.
+        block_size: of the cache.
     """
 
-    def __init__(self, buffers: StepBuffers, *, compute: Callable[[Tensor, AttentionContext], Tensor]) -> None:
+    def __init__(
+        self,
+        buffers: StepBuffers,
+        *,
+        compute: Callable[[Tensor, AttentionContext], Tensor],
+        find_best: Callable[[Tensor], Tensor],
+        block_size: int,
+    ) -> None:
         self._buffers = buffers
+        self._inputs = buffers.inputs
         self._compute = compute
+        self._find_best = find_best
+        self._block_size = block_size
         self._arena = kernels.Arena()
         self._recordings: dict[tuple[int, int], kernels.Recording] = {}
         self._can_record = True
 
-    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor | None:
-        """See `headway.runner.step_graphs.Replays`."""
-        if not self._can_record or not self._buffers.has_room(step) or not is_decode(step):
+    def replay(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Replayed | None:
+        """See `headway.runner.replays.Replays`; the best tokens are there if nothing else is wanted of any sequence."""
+        if not self._can_record or not facts.is_decode:
             return None
-        recording = self._recording(len(step.token_ids))
+        if not self._inputs.load(facts.token_ids, facts.first_positions, facts.blocks, block_size=self._block_size):
+            return None
+        recording = self._recording(len(facts.token_ids))
         if recording is None:
             return None
-        self._buffers.load(step, num_rows=len(step.token_ids))
-        self._buffers.load_lengths(step)
         if carried is not None:
             carried.fill(self._buffers.token_ids)
-        recording.run()
-        return recording.result
+        wants_best = len(facts.best_rows) == len(facts.token_ids)
+        recording.run(_BEST + wants_best)
+        results = recording.results
+        return Replayed(results[_HIDDEN], results[_BEST] if wants_best else None)
 
     def _recording(self, num_rows: int) -> kernels.Recording | None:
         key = num_rows, torch.get_num_threads()
         if key not in self._recordings:
             try:
-                self._recordings[key] = kernels.record(partial(self._run, num_rows), arena=self._arena)
+                self._recordings[key] = self._record(num_rows)
             except kernels.UnrecordedOperatorError as error:
                 log.info("steps are not recorded: %s", error)
                 self._can_record = False
                 return None
         return self._recordings[key]
+
+    @torch.inference_mode()
+    def _record(self, num_rows: int) -> kernels.Recording:
+        return kernels.record(partial(self._run, num_rows), self._find_best, arena=self._arena)
 
     def _run(self, num_rows: int) -> Tensor:
         return self._compute(self._buffers.token_ids[:num_rows], self._buffers.context(num_rows))

@@ -2,11 +2,11 @@
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.mesh import split
 from headway.models.layout import CacheAxis
+from headway.runner.step_message import Words
 
 
 class RowShare:
@@ -21,11 +21,11 @@ class RowShare:
         self._shares = [split(num_rows, parts=axis.size, index=rank) for rank in range(axis.size)]
         self.own = self._shares[axis.rank]
 
-    def pick(self, rows: NDArray[np.int64]) -> NDArray[np.int64]:
+    def pick(self, rows: Words) -> Words:
         """Those of ascending `rows` that this rank computes, counted from its first."""
         return rows[np.searchsorted(rows, self.own.start) : np.searchsorted(rows, self.own.stop)] - self.own.start
 
-    def collect(self, values: Tensor | None, rows: NDArray[np.int64], *, site: str) -> Tensor | None:
+    def collect(self, values: Tensor | None, rows: Words, *, site: str) -> Tensor | None:
         """What each rank has for its part of ascending `rows`, [own rows, ...], as one [rows, ...] at the first rank.
 
         None where this rank has none of the values, and elsewhere. `site` says what for, in the counters.

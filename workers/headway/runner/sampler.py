@@ -47,6 +47,7 @@ class Sampler:
         rows = [row for share in drawn for row in rows_of(share)]
         return Drawing(shares, self.start_rows(_spread(logits, drawn), rows), best=best)
 
+    @torch.inference_mode()
     def start_rows(self, logits: Tensor, rows: list[Row]) -> RowDraws:
         """Starts to draw a token for each row; beams have candidates.
 

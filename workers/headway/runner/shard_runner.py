@@ -8,7 +8,6 @@ from typing import Final
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from headway.core.mesh import Span
@@ -24,10 +23,11 @@ from headway.runner.forward import Forward
 from headway.runner.inputs import StepInput
 from headway.runner.kv_pool import KvPool
 from headway.runner.parallel.group import RankGroup
+from headway.runner.replays import Replayed, Replays
 from headway.runner.row_share import RowShare
 from headway.runner.shard_copies import LocalCopy, copy_between
 from headway.runner.shard_meter import ShardMeter
-from headway.runner.step_graphs import Capture, Replays
+from headway.runner.step_graphs import Capture
 from headway.runner.step_message import BlockCopies, StepFacts, Words
 from headway.store.checkpoint import Checkpoint
 
@@ -37,20 +37,20 @@ class _Wanted:
     """Rows of a step whose logits are to be given, part by part.
 
     Attributes:
-        rows: [n] int64 of each part, ascending.
+        rows: [n] of each part, ascending.
         is_best_first: of the first part only the best tokens are wanted.
         num_own: of each part, how many this rank computes outside attention.
         hidden: [sum of num_own, width], of the last stage; None elsewhere.
     """
 
     share: RowShare
-    rows: tuple[NDArray[np.int64], ...]
+    rows: tuple[Words, ...]
     is_best_first: bool
     num_own: list[int]
     hidden: Tensor | None
 
 
-_NO_ROWS: Final = np.zeros(0, np.int64)
+_NO_ROWS: Final = np.zeros(0, np.int32)
 
 # Prompt log probabilities are computed for so many logits at a time: 32 MiB.
 _MAX_LOGITS = 1 << 23
@@ -111,7 +111,9 @@ class ShardRunner:
             device=self._device,
         )
         self._pool = self._make_pool(num_blocks, block_size=block_size, num_host_blocks=num_host_blocks)
-        self._replays = self._make_replays(self._pool, capture)
+        self._capture = capture
+        max_num_blocks = -(-self.spec.max_position // block_size)
+        self._replays = self._make_replays(self._pool, max_num_blocks=min(num_blocks, max_num_blocks))
         self._scratch: KvPool | None = None
         self._scratch_replays: Replays | None = None
         self._wanted: deque[_Wanted] = deque()
@@ -171,12 +173,21 @@ class ShardRunner:
         num_blocks = int(self.lie_with(self._rank, blocks).sum())
         return torch.empty((num_blocks, *self._pool.blocks.shape[1:]), dtype=self._pool.memory.dtype)
 
-    def set_scratch(self, num_blocks: int) -> None:
-        """Makes a second pool, for steps that must not touch the first; with 0, drops it."""
+    def set_scratch(self, num_blocks: int, *, num_decodes: int = 0) -> None:
+        """Makes a second pool, for steps that must not touch the first; with 0, drops it.
+
+        Args:
+            num_decodes: of the steps, if those are decodes alone: they are replayed as they are on the first.
+        """
         self._scratch = self._make_pool(num_blocks, block_size=self._pool.block_size) if num_blocks else None
         self._scratch_replays = None
         if self._scratch is not None:
-            self._scratch_replays = self._make_replays(self._scratch, None)
+            if num_decodes:
+                # Sequences may share blocks here, and have more of them than there are.
+                max_num_blocks = -(-self.spec.max_position // self._pool.block_size)
+                self._scratch_replays = self._make_replays(
+                    self._scratch, max_num_blocks=max_num_blocks, num_rows=num_decodes
+                )
             # Untouched pages are all one page of zeros, and too quick to read.
             self._scratch.memory.zero_()
 
@@ -186,14 +197,42 @@ class ShardRunner:
             shape = (len(RowShare(len(facts.token_ids), self._row_axis).own), self.spec.hidden_size)
             self._previous.expect(shape, dtype=self._dtype, device=self._device)
 
-    @torch.inference_mode()
-    def compute(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> None:
+    def compute(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Tensor | None:
         """Takes the step's tokens through this stage's layers, writes their keys and values, and sends the next stage
         what it goes on with. Steps come in the order in which they were expected.
 
         Args:
             carried: the tokens that are pending, of a process that is alone.
+
+        Returns:
+            What `logits` would give, where it is known already: the best tokens behind all rows, int64 [T], until the
+            next step. Else None, and it is to be asked.
         """
+        replays = self._scratch_replays if facts.on_scratch else self._replays
+        replayed = None if replays is None else replays.replay(facts, carried=carried)
+        if replayed is None:
+            self._compute(facts, carried)
+            return None
+        if replayed.best is None and facts.wants_logits:
+            self._wanted.append(self._wanted_of(replayed, facts))
+        return replayed.best
+
+    def _wanted_of(self, replayed: Replayed, facts: StepFacts) -> _Wanted:
+        """Of a process that is alone."""
+        parts, num_rows = self._parts(facts), len(facts.token_ids)
+        hidden = replayed.hidden
+        if [len(part) for part in parts] != [num_rows]:  # all in their order
+            hidden = hidden[to_device(torch.from_numpy(np.concatenate(parts)), self._device)]
+        return _Wanted(
+            share=RowShare(num_rows, self._row_axis),
+            rows=parts,
+            is_best_first=len(facts.best_rows) > 0,
+            num_own=[len(part) for part in parts],
+            hidden=hidden,
+        )
+
+    @torch.inference_mode()
+    def _compute(self, facts: StepFacts, carried: CarriedTokens | None) -> None:
         self._traffic.open()
         pool = self._scratch if facts.on_scratch else self._pool
         assert pool is not None, "there is a scratch pool"
@@ -201,7 +240,7 @@ class ShardRunner:
         if self._meter is not None:
             self._meter.num_keys = step.num_keys
         share = RowShare(len(step.token_ids), self._row_axis)
-        wanted = self._parts(step)
+        wanted = self._parts(facts)
         own_rows = [share.pick(part) for part in wanted]
         hidden = self._forward(step, pool, share.own, own_rows, carried=carried)
         if self._next is not None:
@@ -212,8 +251,8 @@ class ShardRunner:
             self._wanted.append(
                 _Wanted(
                     share=share,
-                    rows=tuple(wanted),
-                    is_best_first=len(step.best_rows) > 0,
+                    rows=wanted,
+                    is_best_first=len(facts.best_rows) > 0,
                     num_own=num_own,
                     hidden=final,
                 )
@@ -243,12 +282,12 @@ class ShardRunner:
                 yield share.collect(self._model.compute_logits(own_hidden), rows, site="logits")
             is_best = False
 
-    def _parts(self, step: StepInput) -> list[NDArray[np.int64]]:
+    def _parts(self, facts: StepFacts) -> tuple[Words, ...]:
         """Rows whose logits are wanted at once."""
         num_at_once = max(1, _MAX_LOGITS // self.spec.vocab_size)
-        starts = range(0, len(step.scored_rows), num_at_once)
-        chosen = [rows for rows in (step.best_rows, step.sampled_rows) if len(rows)]
-        return chosen + [step.scored_rows[start : start + num_at_once] for start in starts]
+        starts = range(0, len(facts.scored_rows), num_at_once)
+        chosen = [rows for rows in (facts.best_rows, facts.sampled_rows) if len(rows)]
+        return (*chosen, *(facts.scored_rows[start : start + num_at_once] for start in starts))
 
     def _show(self, hidden: Tensor | None, *, num_rows: int) -> Tensor:
         """The last stage's hidden states, [num_rows, width], at every rank that shares the head with it."""
@@ -265,7 +304,7 @@ class ShardRunner:
         step: StepInput,
         pool: KvPool,
         own: Span,
-        rows: list[NDArray[np.int64]],
+        rows: list[Words],
         *,
         carried: CarriedTokens | None,
     ) -> Tensor:
@@ -276,9 +315,6 @@ class ShardRunner:
         """
         wants_all = [len(part) for part in rows] == [len(own)]  # in their order
         wanted = None if wants_all else np.concatenate([_NO_ROWS, *rows])
-        replays = self._replays if pool is self._pool else self._scratch_replays
-        if replays is not None and (replayed := replays.replay(step, carried=carried)) is not None:
-            return replayed if wanted is None else replayed[to_device(torch.from_numpy(wanted), self._device)]
         return self._network.run(
             step,
             pool.layers,
@@ -307,13 +343,15 @@ class ShardRunner:
         if len(pairs):
             copy_between(pairs, source, destination, copy=copy, axis=self._cache_axis)
 
-    def _make_replays(self, pool: KvPool, capture: Capture | None) -> Replays | None:
-        """Of the decode steps of a model that is alone."""
-        max_num_blocks = min(pool.num_blocks, -(-self.spec.max_position // pool.block_size))
-        if capture is not None:
-            return self._network.capture(pool.layers, capture, max_num_blocks=max_num_blocks)
+    def _make_replays(self, pool: KvPool, *, max_num_blocks: int, num_rows: int | None = None) -> Replays | None:
+        """Of the decode steps of a model that is alone; on a GPU of those of `num_rows` only, if that is not None."""
+        block_size = pool.block_size
+        if self._capture is not None:
+            return self._network.capture(
+                pool.layers, self._capture, block_size=block_size, max_num_blocks=max_num_blocks, num_rows=num_rows
+            )
         if self._parallel.num_ranks == 1 and kernel_set(self._device) is KernelSet.CPU:
-            return self._network.record(pool.layers, max_num_blocks=max_num_blocks)
+            return self._network.record(pool.layers, block_size=block_size, max_num_blocks=max_num_blocks)
         return None
 
     def _make_pool(self, num_blocks: int, *, block_size: int, num_host_blocks: int = 0) -> KvPool:

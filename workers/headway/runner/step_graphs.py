@@ -7,13 +7,16 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from headway.models.attention import AttentionContext
 from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.decode_plans import DecodePlans
 from headway.runner.inputs import StepInput
+from headway.runner.replays import Replayed
 from headway.runner.step_buffers import StepBuffers
+from headway.runner.step_message import StepFacts
 
 log = logging.getLogger(__name__)
 
@@ -25,18 +28,6 @@ def graph_sizes(max_num_rows: int) -> list[int]:
     """1, 2, 4, 8, then every eighth, up to the largest batch, which is one of them."""
     sizes = {*_SMALL_SIZES, *range(_SIZE_STEP, max_num_rows, _SIZE_STEP), max_num_rows}
     return sorted(size for size in sizes if size <= max_num_rows)
-
-
-def is_decode(step: StepInput) -> bool:
-    """Whether each sequence has one token, of which no more is wanted than what follows it."""
-    return step.num_decodes == len(step.token_ids) and len(step.scored_rows) == 0
-
-
-class Replays(Protocol):
-    """Steps that were prepared once and are launched again and again."""
-
-    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor | None:
-        """The hidden states of a step's tokens, [T, width], until the next replay; None if it is not prepared."""
 
 
 class Capture(Protocol):
@@ -57,6 +48,8 @@ class StepGraphs:
         plans: for as many rows as a batch has at most.
         hidden: [max rows, width], where they leave what they compute.
         compute: what a step computes, [n] token ids -> [n, width].
+        block_size: of the cache.
+        num_rows: of the only steps that are captured; None for steps of any size.
     """
 
     def __init__(
@@ -67,11 +60,15 @@ class StepGraphs:
         hidden: Tensor,
         compute: Callable[[Tensor, AttentionContext], Tensor],
         capture: Capture,
+        block_size: int,
+        num_rows: int | None = None,
     ) -> None:
         self._buffers = buffers
+        self._block_size = block_size
         self._hidden = hidden
         self._compute = compute
-        self._sizes = graph_sizes(plans.max_num_rows)
+        sizes = graph_sizes(plans.max_num_rows)
+        self._sizes = sizes if num_rows is None else sizes[bisect.bisect_left(sizes, num_rows) :][:1]
         self._plans = {size: plans.first(size) for size in self._sizes}
         started_s, before_bytes = time.perf_counter(), capture.used_bytes
         # The largest first: the memory that it takes is enough for each of the others.
@@ -79,23 +76,30 @@ class StepGraphs:
         log.info(
             "captured %d graphs of decode steps, up to %d sequences, in %.1f s and %.0f MB",
             len(self._sizes),
-            self._sizes[-1],
+            max(self._sizes, default=0),
             time.perf_counter() - started_s,
             (capture.used_bytes - before_bytes) / 1e6,
         )
 
-    def replay(self, step: StepInput, *, carried: CarriedTokens | None = None) -> Tensor | None:
-        """See `Replays`."""
-        if not self._buffers.has_room(step) or not is_decode(step):
+    @torch.inference_mode()
+    def replay(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Replayed | None:
+        """See `headway.runner.replays.Replays`."""
+        if not facts.is_decode:
+            return None
+        step = StepInput.of(facts, block_size=self._block_size)
+        if not self._buffers.has_room(step):
             return None
         num_rows = len(step.token_ids)
-        size = self._sizes[bisect.bisect_left(self._sizes, num_rows)]
+        place = bisect.bisect_left(self._sizes, num_rows)
+        if place == len(self._sizes):
+            return None
+        size = self._sizes[place]
         self._buffers.load(step, num_rows=size)
         if carried is not None:
             carried.fill(self._buffers.token_ids)
         self._plans[size].load(step, num_decodes=num_rows)
         self._replays[size]()
-        return self._hidden[:num_rows]
+        return Replayed(self._hidden[:num_rows])
 
     def _run(self, size: int) -> None:
         buffers = self._buffers

@@ -94,6 +94,11 @@ class StepFacts:
     best_rows: Words = field(default_factory=lambda: _NOTHING)
 
     @property
+    def is_decode(self) -> bool:
+        """Whether each sequence has one token, of which no more is wanted than what follows it."""
+        return len(self.token_ids) == len(self.counts) and len(self.scored_rows) == 0
+
+    @property
     def wants_logits(self) -> bool:
         """Whether the head has anything to do."""
         return len(self.best_rows) + len(self.sampled_rows) + len(self.scored_rows) > 0

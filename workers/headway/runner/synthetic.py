@@ -1,5 +1,7 @@
 """Batches without users, to measure how long a step takes."""
 
+from array import array
+
 from headway.core.request import SamplingParams
 from headway.engine.batch import ScheduledSequence, StepBatch
 from headway.engine.sequence import Sequence
@@ -38,7 +40,7 @@ def synthetic_batch(
             sampling=SamplingParams(temperature=0.0),
             arrival_s=0.0,
             num_computed_tokens=num_computed,
-            block_table=[blocks[index % len(blocks)] for index in range(next_block, next_block + length)],
+            block_table=array("i", [blocks[index % len(blocks)] for index in range(next_block, next_block + length)]),
         )
         scheduled.append(ScheduledSequence(sequence, num_new, samples=True))
         next_block += length

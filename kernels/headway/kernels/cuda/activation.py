@@ -3,8 +3,10 @@
 from torch import Tensor
 
 from headway.kernels.cuda import operators
-from headway.kernels.cuda.operands import ROW_MULTIPLE, check_rows
+from headway.kernels.cuda.operands import MAX_GRID_HEIGHT, ROW_MULTIPLE, check_rows
 from headway.kernels.operands import reject
+
+MAX_WIDTH = MAX_GRID_HEIGHT * 128 * ROW_MULTIPLE  # 128 threads a CTA: csrc/cuda/activation.cu
 
 
 def silu_mul(gate_up: Tensor) -> Tensor:
@@ -22,6 +24,8 @@ def silu_mul(gate_up: Tensor) -> Tensor:
     num_rows, double_width = check_rows("gate_up", gate_up)
     if double_width % (2 * ROW_MULTIPLE):
         reject("gate_up", gate_up, f"of a multiple of {2 * ROW_MULTIPLE} columns")
+    if double_width > 2 * MAX_WIDTH:
+        reject("gate_up", gate_up, f"of at most {2 * MAX_WIDTH} columns")
     out = gate_up.new_empty(num_rows, double_width // 2)
     operators.silu_mul(gate_up, out)
     return out

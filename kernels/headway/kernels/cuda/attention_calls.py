@@ -130,6 +130,8 @@ class AttentionCalls(CudaLibrary):
 
     def merge_partials(self, partials: Tensor, starts: Tensor | None, out: Tensor, lse: Tensor | None) -> None:
         """`partials`: [partials, heads, head_dim + 1] with `starts`, else [shards, rows, heads, head_dim + 1]."""
+        if out.numel() == 0:
+            return
         has_starts = starts is not None
         problem = _pack_merge(
             DTYPE_CODES[out.dtype],

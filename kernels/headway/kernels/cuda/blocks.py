@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from headway.kernels.cuda import operators
-from headway.kernels.cuda.operands import ALIGNMENT_BYTES, is_aligned
+from headway.kernels.cuda.operands import ALIGNMENT_BYTES, MAX_GRID_HEIGHT, is_aligned
 from headway.kernels.operands import reject
 
 
@@ -25,9 +25,9 @@ def copy_blocks(blocks: Tensor, *, pairs: Tensor) -> None:
 
 
 def swap_blocks(blocks: Tensor, host_blocks: Tensor, *, pairs: Tensor, is_out: bool) -> None:
-    """Starts to copy blocks from the device to the host, or back, all layers, keys and values of one in one piece.
+    """Starts to copy blocks from the device to the host, or back, all layers, keys and values.
 
-    On a GPU its copy engines do it, in the order of the current stream; wait for that before the host reads.
+    A kernel does it, in the order of the current stream: wait for that before the host reads.
 
     Args:
         blocks: [layers, 2, num_blocks, ...], contiguous, of any dtype: the memory of a `KvPool`.
@@ -46,12 +46,9 @@ def swap_blocks(blocks: Tensor, host_blocks: Tensor, *, pairs: Tensor, is_out: b
     if not is_alike or not host_blocks.is_contiguous():
         dtype = str(blocks.dtype).removeprefix("torch.")
         reject("host_blocks", host_blocks, f"{dtype} [num_host_blocks, {str(list(block_shape))[1:]}, contiguous")
-    if not host_blocks.is_cpu or (blocks.is_cuda and not host_blocks.is_pinned()):
-        reject("host_blocks", host_blocks, "in pinned memory of the host")
+    if not host_blocks.is_cpu or not is_aligned(host_blocks):
+        reject("host_blocks", host_blocks, f"in memory of the host, at a multiple of {ALIGNMENT_BYTES} bytes")
     _check_pairs(pairs, torch.device("cpu"))
-    limits = torch.tensor([planes.shape[1], num_host_blocks] if is_out else [num_host_blocks, planes.shape[1]])
-    if ((pairs < 0) | (pairs >= limits)).any():
-        raise ValueError(f"pairs must lie below {limits.tolist()}; they are {pairs.tolist()}")
     shape = (num_host_blocks, planes.shape[0], planes.shape[2])
     operators.swap_blocks(
         planes, host_blocks.view(num_host_blocks, -1).view(torch.uint8).view(shape), pairs, is_out=is_out
@@ -66,6 +63,8 @@ def _planes_of(blocks: Tensor) -> Tensor:
     if not is_aligned(blocks, block_numbers):
         reject("blocks", blocks, f"of blocks of a multiple of {ALIGNMENT_BYTES} bytes")
     num_planes, num_blocks = blocks.shape[0] * blocks.shape[1], blocks.shape[2]
+    if num_planes > MAX_GRID_HEIGHT:
+        reject("blocks", blocks, f"of at most {MAX_GRID_HEIGHT} layers times two")
     return blocks.view(torch.uint8).view(num_planes, num_blocks, block_numbers * blocks.itemsize)
 
 

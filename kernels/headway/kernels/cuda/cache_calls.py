@@ -1,4 +1,4 @@
-"""Calls of the compiled cache kernels. Operands were checked before."""
+"""Calls of the compiled cache kernels. Operands were checked before, but for what `torch.compile` cannot know."""
 
 from struct import Struct
 
@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from headway.kernels.cuda.library import DTYPE_CODES, CudaLibrary, address_of, stream_of
+from headway.kernels.cuda.operands import check_swap
 
 # The operand structs of csrc/cuda, field by field: q an integer, P a pointer (0: none), d a double.
 _pack_rotary = Struct("2q Pq Pq Pq 4q Pq Pq q Pq Pq Pq 2P 3d q").pack
@@ -122,6 +123,7 @@ class CacheCalls(CudaLibrary):
 
     def swap_blocks(self, blocks: Tensor, host_blocks: Tensor, pairs: Tensor, *, is_out: bool) -> None:
         """`blocks`: [planes, num_blocks, bytes] of uint8, `host_blocks`: [num_blocks, planes, bytes]."""
+        check_swap(blocks, host_blocks, pairs, is_out=is_out)
         num_planes, _, num_bytes = blocks.shape
         problem = _pack_swap(
             blocks.data_ptr(),

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from headway.kernels.cuda import operators
-from headway.kernels.cuda.operands import check_rows
-from headway.kernels.operands import check_like, check_vector
+from headway.kernels.cuda.operands import ALIGNMENT_BYTES, check_rows, is_aligned
+from headway.kernels.operands import check_like, check_vector, reject
 
 
 def rms_norm(x: Tensor, weight: Tensor, *, eps: float) -> Tensor:
@@ -34,6 +34,8 @@ def add_rms_norm(x: Tensor, residual: Tensor, weight: Tensor, *, eps: float) -> 
 def _normalised(x: Tensor, residual: Tensor | None, weight: Tensor, eps: float) -> Tensor:
     _, width = check_rows("x", x)
     check_vector("weight", weight, width, dtype=x.dtype, like=x)
+    if not is_aligned(weight):
+        reject("weight", weight, f"at a multiple of {ALIGNMENT_BYTES} bytes")
     out = torch.empty_like(x, memory_format=torch.contiguous_format)
     operators.rms_norm(x, residual, weight, out, eps)
     return out

@@ -23,12 +23,19 @@ HEAD_DIM_MULTIPLE = 16
 BLOCK_SIZES = (8, 128)
 ALIGNMENT_BYTES = 16
 MAX_CACHE_BYTES = 1 << 36  # 32 bits count them in pieces of 16: csrc/cuda/decode_stages.h
+MAX_GRID_HEIGHT = 65535  # CTAs in a launch's second dimension
 ROW_MULTIPLE = 8  # numbers that a thread reads and writes at a time: csrc/cuda/norm.cu, activation.cu
 
 
 def is_aligned(tensor: Tensor, *strides: int, num_bytes: int = ALIGNMENT_BYTES) -> bool:
-    """True if the data, and what lies multiples of the strides from its beginning, is aligned to `num_bytes`."""
-    return all(offset % num_bytes == 0 for offset in (tensor.data_ptr(), *(s * tensor.itemsize for s in strides)))
+    """True if the data, and what lies multiples of the strides from its beginning, is aligned to `num_bytes`.
+
+    While `torch.compile` looks on there is no address, and it is trusted.
+    """
+    offsets = [stride * tensor.itemsize for stride in strides]
+    if not torch.compiler.is_compiling():
+        offsets.append(tensor.data_ptr())
+    return all(offset % num_bytes == 0 for offset in offsets)
 
 
 def check_heads(name: str, tensor: Tensor, *, alignment_bytes: int = ALIGNMENT_BYTES) -> tuple[int, int, int]:
@@ -36,6 +43,8 @@ def check_heads(name: str, tensor: Tensor, *, alignment_bytes: int = ALIGNMENT_B
     shape, strides = tensor.shape, tensor.stride()
     if len(shape) != 3 or strides[2] != 1 or (strides[1] != shape[2] and shape[1] > 1):
         reject(name, tensor, "[rows, heads, head_dim] with a row's heads contiguous")
+    if strides[0] < shape[1] * shape[2] and shape[0] > 1:
+        reject(name, tensor, "of rows that do not overlap")
     if tensor.dtype not in QUERIES:
         reject(name, tensor, "float32, bfloat16 or float16")
     if not is_aligned(tensor, strides[0] if shape[0] > 1 else 0, shape[2], num_bytes=alignment_bytes):
@@ -55,6 +64,8 @@ def check_caches(
         reject("k_cache", k_cache, f"{', '.join(names[:-1])} or {names[-1]} on {like.device}")
     if not BLOCK_SIZES[0] <= shape[2] <= BLOCK_SIZES[1]:
         reject("k_cache", k_cache, f"of blocks of {BLOCK_SIZES[0]} to {BLOCK_SIZES[1]} tokens")
+    if shape[1] > MAX_GRID_HEIGHT:
+        reject("k_cache", k_cache, f"of at most {MAX_GRID_HEIGHT} heads")
     check_like("v_cache", v_cache, k_cache)
     for name, cache in (("k_cache", k_cache), ("v_cache", v_cache)):
         if not are_rows(cache):
@@ -127,3 +138,14 @@ def check_rows(name: str, tensor: Tensor) -> tuple[int, int]:
 def check_scale(name: str, scale: float) -> None:
     if not 0 < scale < float("inf"):
         raise ValueError(f"{name} must be a positive number; it is {scale}")
+
+
+def check_swap(blocks: Tensor, host_blocks: Tensor, pairs: Tensor, *, is_out: bool) -> None:
+    """What of a swap's operands only a tensor with content tells."""
+    if blocks.is_cuda and not host_blocks.is_pinned():
+        reject("host_blocks", host_blocks, "in pinned memory")
+    limits = [blocks.shape[1], host_blocks.shape[0]]
+    if not is_out:
+        limits.reverse()
+    if ((pairs < 0) | (pairs >= torch.tensor(limits))).any():
+        raise ValueError(f"pairs must lie below {limits}; they are {pairs.tolist()}")

@@ -7,7 +7,7 @@ from headway.kernels.cuda import operators
 from headway.kernels.cuda.operands import CACHES, MAX_HEAD_DIM, check_caches, check_heads, check_scale
 from headway.kernels.operands import check_indices, check_vector, reject
 
-VECTOR_NUMBERS = 4  # that a lane reads and writes at a time: csrc/cuda/rotate_and_cache.cu
+MAX_SLOTS = 1 << 31  # what 32 bits hold: csrc/cuda/rotate_and_cache.cu
 
 
 def rotate_and_cache(
@@ -47,12 +47,11 @@ def rotate_and_cache(
     """
     _check_queries(q)
     num_tokens, _, head_dim = q.shape
-    alignment_bytes = VECTOR_NUMBERS * q.itemsize
     num_kv_heads = check_caches(k_cache, v_cache, head_dim=head_dim, like=q, dtypes=CACHES | {q.dtype})
+    if k_cache.shape[0] * k_cache.shape[2] > MAX_SLOTS:
+        reject("k_cache", k_cache, f"of room for at most {MAX_SLOTS} tokens")
     for name, rows in (("k", k), ("v", v)):
-        shape = (num_tokens, num_kv_heads, head_dim)
-        if check_heads(name, rows, alignment_bytes=alignment_bytes) != shape or rows.dtype is not q.dtype:
-            reject(name, rows, f"{q.dtype} {list(shape)}".removeprefix("torch."))
+        _check_rows(name, rows, num_heads=num_kv_heads, like=q)
     check_indices("slot_mapping", slot_mapping, num_tokens, like=q)
     if cos_sin is not None:
         _check_rotation(cos_sin, positions, q)
@@ -92,19 +91,26 @@ def rotate(
         ValueError: an operand has another shape, dtype, layout or device; nothing was written.
     """
     _check_queries(q)
-    alignment_bytes = VECTOR_NUMBERS * q.itemsize
-    shape = (q.shape[0], k.shape[1] if k.dim() == 3 else 0, q.shape[2])
-    if check_heads("k", k, alignment_bytes=alignment_bytes) != shape or k.dtype is not q.dtype:
-        reject("k", k, f"{q.dtype} [{shape[0]}, kv_heads, {shape[2]}]".removeprefix("torch."))
+    _check_rows("k", k, num_heads=None, like=q)
     _check_rotation(cos_sin, positions, q)
     _check_norms(q, q_norm_weight, k_norm_weight)
     operators.rotate(q, k, positions, cos_sin, q_norm_weight, k_norm_weight, norm_eps)
 
 
 def _check_queries(q: Tensor) -> None:
-    _, _, head_dim = check_heads("q", q, alignment_bytes=VECTOR_NUMBERS * q.itemsize)
+    _, _, head_dim = check_heads("q", q, alignment_bytes=q.itemsize)
     if head_dim > MAX_HEAD_DIM:
         reject("q", q, f"of a head_dim of at most {MAX_HEAD_DIM}")
+
+
+def _check_rows(name: str, rows: Tensor, *, num_heads: int | None, like: Tensor) -> None:
+    """As q is, with `num_heads` heads, or any number if None."""
+    shape = check_heads(name, rows, alignment_bytes=rows.itemsize)
+    expected = (like.shape[0], shape[1] if num_heads is None else num_heads, like.shape[2])
+    if shape != expected or rows.dtype is not like.dtype or rows.device != like.device:
+        heads = "kv_heads" if num_heads is None else num_heads
+        dtype = str(like.dtype).removeprefix("torch.")
+        reject(name, rows, f"{dtype} [{expected[0]}, {heads}, {expected[2]}] on {like.device}")
 
 
 def _check_norms(q: Tensor, q_norm_weight: Tensor | None, k_norm_weight: Tensor | None) -> None:

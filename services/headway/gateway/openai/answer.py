@@ -41,17 +41,21 @@ class Events:
         self.usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
         self._n = job.options.n
         self._form = form
-        self._text_event = form.text_event
         self._write = write
 
     def of(self, deltas: list[Delta]) -> bytes:
         self.usage.count(deltas, n=self._n)
         return self._form.events(deltas)
 
-    def write(self, index: int, text: str) -> None:
-        """Sends the event of a token that comes with nothing else."""
-        self.usage.num_completion_tokens += 1
-        self._write(self._text_event(index, text))
+    def writer(self, index: int) -> Callable[[str], None]:
+        """Sends the events of a choice's tokens that come with nothing else, one text each."""
+        usage, event, send = self.usage, self._form.text_events(index), self._write
+
+        def write(text: str) -> None:
+            usage.num_completion_tokens += 1
+            send(event(text))
+
+        return write
 
 
 async def send_events(
@@ -61,7 +65,7 @@ async def send_events(
     also when the server stops.
 
     Args:
-        deltas: all but those that are written to `events` meanwhile.
+        deltas: all but those that writers of `events` send meanwhile.
     """
     async with aclosing(deltas):
         batch = await anext(deltas)

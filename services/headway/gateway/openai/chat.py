@@ -1,6 +1,6 @@
 """Answers of POST /v1/chat/completions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -24,10 +24,6 @@ class ChatFormat:
         self.envelope = envelope(job, prefix="chatcmpl", kind="chat.completion")
         self.event_envelope = {**self.envelope, "object": "chat.completion.chunk"}
         self._template = EventTemplate(self.event_envelope, with_usage=with_usage)
-        self._around_text = [
-            self._template.around(index, b',"delta":{"content":', b'},"logprobs":null,"finish_reason":null')
-            for index in range(job.num_sequences)
-        ]
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
         """Each message starts with its role, and ends with an event of its own that tells why."""
@@ -41,9 +37,10 @@ class ChatFormat:
                 events.append(self._template.event(delta.index, _END % self._reason(delta).encode()))
         return b"".join(events)
 
-    def text_event(self, index: int, text: str) -> bytes:
-        before, after = self._around_text[index]
-        return before + orjson.dumps(text) + after
+    def text_events(self, index: int) -> Callable[[str], bytes]:
+        return self._template.text_events(
+            index, before=b',"delta":{"content":', after=b'},"logprobs":null,"finish_reason":null'
+        )
 
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}

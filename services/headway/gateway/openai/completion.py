@@ -1,6 +1,6 @@
 """Answers of POST /v1/completions."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -26,19 +26,14 @@ class CompletionFormat:
         self.envelope = envelope(job, prefix="cmpl", kind="text_completion")
         self.event_envelope = self.envelope
         self._template = EventTemplate(self.envelope, with_usage=with_usage)
-        self._around_text = [
-            self._template.around(index, b',"text":', b',"logprobs":null,"finish_reason":null')
-            for index in range(job.num_sequences)
-        ]
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
         if not self._echo and not self._with_logprobs:
             return b"".join([self._plain_event(delta) for delta in deltas])
         return b"".join([self._event(delta) for delta in deltas])
 
-    def text_event(self, index: int, text: str) -> bytes:
-        before, after = self._around_text[index]
-        return before + orjson.dumps(text) + after
+    def text_events(self, index: int) -> Callable[[str], bytes]:
+        return self._template.text_events(index, before=b',"text":', after=b',"logprobs":null,"finish_reason":null')
 
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}

@@ -37,7 +37,7 @@ class Answer(Exchange[R]):
         job, form = await self._prepare(self.service, request, arrival)
         if request.stream:
             events = Events(job, form, write=self.write_chunk)
-            deltas = self.service.generate(job, sink=events.write)
+            deltas = self.service.generate(job, sink=events.writer)
             await send_events(send, events, deltas, form=form, with_usage=request.stream_options.include_usage)
         else:
             await send_document(send, job, self.service.generate(job), form=form)

@@ -1,7 +1,7 @@
 """What the two generation endpoints make of deltas."""
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import orjson
@@ -19,8 +19,8 @@ class Format(Protocol):
     def events(self, deltas: Sequence[Delta]) -> bytes:
         """The server-sent events for deltas."""
 
-    def text_event(self, index: int, text: str) -> bytes:
-        """The same for a delta that is one more token's text, of a choice that has begun."""
+    def text_events(self, index: int) -> Callable[[str], bytes]:
+        """The same for the deltas of a choice that has begun which are one more token's text each."""
 
     def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
         """The choices that all of a job's deltas make up, in order of their index."""
@@ -69,9 +69,10 @@ class EventTemplate:
         """`rest` is the choice's other fields, serialised, with a comma in front."""
         return b"%b%d%b%b" % (self._head, index, rest, self._tail)
 
-    def around(self, index: int, before: bytes, after: bytes) -> tuple[bytes, bytes]:
-        """What stands before and behind a value of such an event that comes again and again."""
-        return b"%b%d%b" % (self._head, index, before), after + self._tail
+    def text_events(self, index: int, *, before: bytes, after: bytes) -> Callable[[str], bytes]:
+        """Events whose other fields are a text and what stands before and behind it."""
+        head, tail, dumps = b"%b%d%b" % (self._head, index, before), after + self._tail, orjson.dumps
+        return lambda text: head + dumps(text) + tail
 
 
 def usage_event(event_envelope: dict[str, Any], usage: Usage) -> bytes:

@@ -1,7 +1,7 @@
 """Answers of POST /v1/chat/completions to requests with tools."""
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import orjson
@@ -24,8 +24,8 @@ class ToolChatFormat(ChatFormat):
         self._parsers = [use.parser() for _ in range(job.num_sequences)]
         self._unsent_logprobs: list[list[TokenLogprobs]] = [[] for _ in range(job.num_sequences)]
 
-    def text_event(self, index: int, text: str) -> bytes:
-        return b"".join(self._parts(Delta(index=index, text=text)))
+    def text_events(self, index: int) -> Callable[[str], bytes]:
+        return lambda text: b"".join(self._parts(Delta(index=index, text=text)))
 
     def _parts(self, delta: Delta) -> list[bytes]:
         """Events of the pieces that are certain; the first has the log probabilities of all tokens since the last."""

@@ -58,6 +58,7 @@ class Tokenizer:
         self._is_byte_level = _decode_tokens(tokenizer, ["\u0120"]) == " "
         self._texts: dict[int, TokenText] = {}
         self._pieces: dict[int, bytes] = {}
+        self._whole_pieces: dict[int, str | None] = {}
         self.joins_bytes = isinstance(tokenizer.decoder, decoders.ByteLevel)
         self.kinds = self._classify()
         self._anchor = self.encode(_ANCHOR, add_special_tokens=False)[-1:]
@@ -118,6 +119,15 @@ class Tokenizer:
         if found is None:
             found = self._pieces[token_id] = self._bytes_of(token_id)
         return found
+
+    def whole_piece(self, token_id: int) -> str | None:
+        """The same as text; None where it is not whole characters."""
+        try:
+            return self._whole_pieces[token_id]
+        except KeyError:
+            piece = self.piece(token_id).decode(errors="replace")
+            found = self._whole_pieces[token_id] = None if "\ufffd" in piece else piece
+            return found
 
     def _bytes_of(self, token_id: int) -> bytes:
         if not 0 <= token_id < len(self.kinds) or self.kinds[token_id] == TokenKind.SILENT:

@@ -1,12 +1,9 @@
 // The largest output of a linear layer for each row: products with a sketch of the weight rule most outputs out, and the
 // others are computed as headway_linear computes them.
-#include <atomic>
-#include <cmath>
-#include <limits>
-#include <memory>
-#include <vector>
+#include <numeric>
 
 #include "sketch.h"
+#include "whole_search.h"
 
 namespace headway {
 
@@ -17,18 +14,6 @@ struct SketchProblem {
   int64_t stride;
   const float* scales;  // [out_features], of weights in int8; else null
   int64_t in_features, out_features;
-};
-
-struct LargestProblem {
-  int64_t num_threads, dtype;
-  int64_t* columns;  // [num_rows]: where the largest output is, the first of several; -1 if the sketch does not tell
-  float* values;     // [num_rows]: the output
-  const void* x;
-  int64_t x_stride;
-  const void* panels;   // as of headway_linear
-  const float* scales;  // as of headway_linear
-  const void* sketch;
-  int64_t num_rows, in_features, out_features;
 };
 
 #if defined(__AVX512VNNI__)
@@ -117,13 +102,6 @@ template <class T>
 constexpr float kGrain = 0;
 template <>
 inline constexpr float kGrain<bfloat16> = 0x1p-7f;
-
-template <class T>
-inline float as_stored(float value) {
-  T stored[kLanes];
-  store(stored, broadcast(value));
-  return widen(stored[0]);
-}
 
 template <class T>
 inline void round_x(const LargestProblem& p, int64_t row, RowSearch& search, uint8_t* codes) {
@@ -268,29 +246,27 @@ inline float output(const LargestProblem& p, int64_t row, int64_t column) {
   return as_stored<T>(p.scales ? value * p.scales[column] : value);
 }
 
+// The largest of a row's candidates; -1 if the sketch does not tell.
 template <class T>
 inline void decide(const LargestProblem& p, int64_t row, RowSearch& search) {
   p.columns[row] = -1;
-  p.values[row] = -std::numeric_limits<float>::infinity();
-  if (search.is_undecided) return;
   search.forget_beaten();
+  if (search.is_undecided || search.num_candidates == 0) return;
+  Largest largest;
   std::sort(search.candidates, search.candidates + search.num_candidates,
             [](const Candidate& a, const Candidate& b) { return a.upper > b.upper; });
   for (int32_t i = 0; i < search.num_candidates; ++i) {
     const Candidate candidate = search.candidates[i];
-    if (as_stored<T>(candidate.upper) < p.values[row]) break;
-    const float value =
-        p.scales ? output<T, int8_t>(p, row, candidate.column) : output<T, T>(p, row, candidate.column);
-    const bool is_first = value == p.values[row] && candidate.column < p.columns[row];
-    if (value > p.values[row] || is_first) {
-      p.values[row] = value;
-      p.columns[row] = candidate.column;
-    }
+    if (as_stored<T>(candidate.upper) < largest.value) break;
+    largest.offer(p.scales ? output<T, int8_t>(p, row, candidate.column) : output<T, T>(p, row, candidate.column),
+                  candidate.column);
   }
+  p.values[row] = largest.value;
+  p.columns[row] = largest.column;
 }
 
 template <class T>
-inline void find_largest(const LargestProblem& p) {
+inline void search_sketch(const LargestProblem& p) {
   const int64_t num_panels = (p.out_features + kPanel - 1) / kPanel;
   const int64_t x_stride = count_quads(p.in_features) * kQuad, panel_bytes = sketch_panel_bytes(p.in_features);
   const std::unique_ptr<RowSearch[]> searches(new RowSearch[p.num_rows]);
@@ -316,9 +292,28 @@ inline void find_largest(const LargestProblem& p) {
 inline void make_sketch(const SketchProblem&) {}
 
 template <class T>
-inline void find_largest(const LargestProblem&) {}
+inline void search_sketch(const LargestProblem&) {}
 
 #endif
+
+template <class T>
+inline void find_largest(const LargestProblem& p) {
+  std::vector<int64_t> undecided;
+  if (p.sketch && !p.tally->is_useless) {
+    search_sketch<T>(p);
+    for (int64_t row = 0; row < p.num_rows; ++row)
+      if (p.columns[row] < 0) undecided.push_back(row);
+    p.tally->count(p.num_rows, static_cast<int64_t>(undecided.size()));
+  } else {
+    undecided.resize(p.num_rows);
+    std::iota(undecided.begin(), undecided.end(), 0);
+  }
+  if (undecided.empty()) return;
+  if (p.scales)
+    search_whole<T, int8_t>(p, undecided);
+  else
+    search_whole<T, T>(p, undecided);
+}
 
 }  // namespace headway
 

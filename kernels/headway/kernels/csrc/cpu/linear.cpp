@@ -87,24 +87,6 @@ inline void finish_row(const LinearProblem& p, int64_t row, int64_t column, cons
     finish_plain<T>(p, row, column, sums);
 }
 
-// Rows [first_row, last_row) times one panel; `following`: see `for_each_panel`.
-template <class T, class Weight>
-inline void multiply_panel(const LinearProblem& p, int64_t panel, int64_t first_row, int64_t last_row,
-                           int64_t following) {
-  const int64_t size = panel_size<Weight>(p.in_features);
-  const Weight* weights = static_cast<const Weight*>(p.panels) + panel * size;
-  Ahead ahead;
-  if (following < count_panels(p.out_features, p.is_gated)) ahead = Ahead::of(weights + (following - panel) * size, size);
-  const int64_t column = panel * panel_columns(p.is_gated);
-  const auto opened = open_panel<T>(weights, p.in_features, last_row - first_row, ahead);
-  MatrixUnit unit;
-  for_each_tile<kRowsAtOnce<T, Weight>>(first_row, last_row, [&](int64_t top, int64_t end) {
-    multiply_panel_rows(unit, end - top, static_cast<const T*>(p.x) + top * p.x_stride, p.x_stride, opened,
-                        p.in_features, ahead,
-                        [&](int64_t r, const Vec(&sums)[kPanelVecs]) { finish_row<T>(p, top + r, column, sums); });
-  });
-}
-
 template <class Weight>
 inline void pack_panels(const PackProblem& p) {
   constexpr int64_t kStep = kInterleaved<Weight>;
@@ -143,16 +125,15 @@ HEADWAY_API int headway_pack_linear(const headway::PackProblem* problem) {
 HEADWAY_API int headway_linear(const headway::LinearProblem* problem) {
   using namespace headway;
   const LinearProblem& p = *problem;
-  const int64_t num_panels = count_panels(p.out_features, p.is_gated);
+  const int64_t num_panels = count_panels(p.out_features, p.is_gated), columns = panel_columns(p.is_gated);
   with_dtype(p.dtype, [&](auto type) {
     using T = decltype(type);
     const auto multiply = [&](auto weight) {
-      using Weight = decltype(weight);
-      for_each_panel<kRowsAtOnce<T, Weight>>(
-          p.num_rows, num_panels, p.in_features, p.num_threads,
-          [&](int64_t panel, int64_t first_row, int64_t last_row, int64_t following) {
-            multiply_panel<T, Weight>(p, panel, first_row, last_row, following);
-          });
+      multiply_panels(static_cast<const T*>(p.x), p.x_stride, p.num_rows,
+                      static_cast<const decltype(weight)*>(p.panels), num_panels, p.in_features, p.num_threads,
+                      [&](int64_t row, int64_t panel, const Vec(&sums)[kPanelVecs]) {
+                        finish_row<T>(p, row, panel * columns, sums);
+                      });
     };
     if (p.scales)
       multiply(int8_t{});

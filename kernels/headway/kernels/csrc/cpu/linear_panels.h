@@ -68,4 +68,24 @@ inline void for_each_tile(int64_t first_row, int64_t last_row, const Tile& tile)
       tile(first_row + num_rows * i / num_tiles, first_row + num_rows * (i + 1) / num_tiles);
 }
 
+// finish(row, panel, sums) for every row of x and every panel, with their products in the order of the panel's features.
+template <class X, class Weight, class Finish>
+inline void multiply_panels(const X* x, int64_t x_stride, int64_t num_rows, const Weight* panels, int64_t num_panels,
+                            int64_t depth, int64_t num_threads, const Finish& finish) {
+  constexpr int64_t kRows = kRowsAtOnce<X, Weight>;
+  const int64_t size = panel_size<Weight>(depth);
+  for_each_panel<kRows>(
+      num_rows, num_panels, depth, num_threads,
+      [&](int64_t panel, int64_t first_row, int64_t last_row, int64_t following) {
+        Ahead ahead;
+        if (following < num_panels) ahead = Ahead::of(panels + following * size, size);
+        const auto opened = open_panel<X>(panels + panel * size, depth, last_row - first_row, ahead);
+        MatrixUnit unit;
+        for_each_tile<kRows>(first_row, last_row, [&](int64_t top, int64_t end) {
+          multiply_panel_rows(unit, end - top, x + top * x_stride, x_stride, opened, depth, ahead,
+                              [&](int64_t r, const Vec(&sums)[kPanelVecs]) { finish(top + r, panel, sums); });
+        });
+      });
+}
+
 }  // namespace headway

@@ -29,25 +29,6 @@ __device__ __forceinline__ int warp_index() { return static_cast<int>(threadIdx.
 // -infinity, in the way that needs no header of either compiler.
 __device__ __forceinline__ float negative_infinity() { return -INFINITY; }
 
-// Numbers that move together: aligned to their size, up to 16 bytes.
-template <class T, int kCount>
-struct alignas(kCount * sizeof(T)) Vector {
-  T numbers[kCount];
-};
-
-// Eight numbers to a place aligned to their size, or to 16 bytes.
-template <class T>
-__device__ __forceinline__ void store8(T* to, const float (&from)[8]) {
-  constexpr int kCount = sizeof(T) > 2 ? 4 : 8;
-#pragma unroll
-  for (int first = 0; first < 8; first += kCount) {
-    Vector<T, kCount> vector;
-#pragma unroll
-    for (int i = 0; i < kCount; ++i) vector.numbers[i] = rounded<T>(from[first + i]);
-    *reinterpret_cast<Vector<T, kCount>*>(to + first) = vector;
-  }
-}
-
 // Eight numbers in a row, and one, in whichever type `dtype` says.
 __device__ __forceinline__ void load_numbers(const void* from, int64_t dtype, int64_t offset, float (&to)[8]) {
   if (dtype == kFloat32)

@@ -69,9 +69,9 @@ struct MatrixPrefill {
       const QueryRow row = tile.row(problem, index);
       uint4 piece{0, 0, 0, 0};
       if (row.query >= 0 && dim < options.head_dim)
-        piece = *reinterpret_cast<const uint4*>(static_cast<const T*>(problem.q) + row.query * problem.q_row_stride +
-                                                row.head * options.head_dim + dim);
-      *reinterpret_cast<uint4*>(&shared.q[index][dim]) = piece;
+        piece = load16(static_cast<const T*>(problem.q) + row.query * problem.q_row_stride +
+                       row.head * options.head_dim + dim);
+      store16(&shared.q[index][dim], piece);
     }
   }
 
@@ -93,7 +93,7 @@ struct MatrixPrefill {
     uint32_t pairs[2][2];
     widened<T>(raw.x, pairs[0]);
     widened<T>(raw.y, pairs[1]);
-    *reinterpret_cast<uint4*>(to) = {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]};
+    store16(to, {pairs[0][0], pairs[0][1], pairs[1][0], pairs[1][1]});
   }
 
   // Always commits a group, so that groups count stages.

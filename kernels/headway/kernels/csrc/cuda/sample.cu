@@ -6,12 +6,14 @@ namespace headway {
 
 constexpr int kMaxSampleThreads = 1024;
 constexpr int kMaxSampleWarps = kMaxSampleThreads / 32;
-constexpr int kBinBits = 10, kBins = 1 << kBinBits;
+constexpr int kBinBits = 10;
 constexpr int kWeightBits = 3 * kBinBits;  // of a float up to 1, in which the sign and the next bit are 0
 
 // Sums of weights, in units of 2^-43: whole numbers, whose sum is the same in any order. 2^20 tokens of weight 1 fit.
 using Mass = unsigned long long;
+constexpr int kMassBits = 43;
 constexpr float kMassOfOne = 8796093022208.0f;
+constexpr uint32_t kLeastDrawn = (127 - kMassBits) << 23;  // bits of the lowest weight that has a mass
 
 // Filled in by cuda/kernels.py, field by field in this order, eight bytes each. Strides count elements.
 struct SampleProblem {
@@ -40,6 +42,31 @@ __device__ __forceinline__ uint64_t uniform(int64_t seed, int64_t position) {
   return mixed(mixed(static_cast<uint64_t>(seed)) + steps * 0x9E3779B97F4A7C15ull) & ~uint64_t{0xfff};
 }
 
+// Sums by 1,024 keys, which all threads add to. Each is two words, since there is no atomic addition of 64 bits in shared
+// memory, only attempts until one succeeds: whoever makes the lower word wrap around carries. The lanes that add up 32
+// sums each meet in no bank.
+struct Bins {
+  static constexpr int kCount = 1 << kBinBits, kWords = kCount + kCount / 32;
+
+  uint32_t low[kWords], high[kWords];
+
+  __device__ __forceinline__ static int word_of(int bin) { return bin + bin / 32; }
+
+  __device__ __forceinline__ void clear(int bin) { low[word_of(bin)] = high[word_of(bin)] = 0; }
+
+  __device__ __forceinline__ void add(uint32_t bin, Mass mass) {
+    const int word = word_of(static_cast<int>(bin));
+    const auto lower = static_cast<uint32_t>(mass);
+    const uint32_t before = atomicAdd(&low[word], lower);
+    const uint32_t upper = static_cast<uint32_t>(mass >> 32) + (before + lower < before);
+    if (upper) atomicAdd(&high[word], upper);
+  }
+
+  __device__ __forceinline__ Mass operator[](int bin) const {
+    return Mass{high[word_of(bin)]} << 32 | low[word_of(bin)];
+  }
+};
+
 struct Best {
   float logit;
   int token;
@@ -67,11 +94,11 @@ struct Best {
 // One row, by one CTA.
 struct RowSampler {
   struct Shared {
-    Mass bins[kBins];
+    Bins bins;
     Mass sums[kMaxSampleWarps];
     Best best[kMaxSampleWarps];
     Mass wanted;
-    uint32_t bin;
+    int bin;
   };
 
   const float* logits;
@@ -134,10 +161,10 @@ struct RowSampler {
   }
 
   // By the first warp: in which bin, from the highest down, the sum reaches what is wanted, and what of it is left. Of
-  // the whole sum `share` is wanted, or the number that `shared` holds.
+  // the whole sum `share` is wanted, or the number that `shared` holds. If the sum is less, in none: -1.
   __device__ __forceinline__ void find_bin(double share) {
-    constexpr int kOfLane = kBins / 32;
-    const int highest = kBins - 1 - lane * kOfLane;
+    constexpr int kOfLane = Bins::kCount / 32;
+    const int highest = Bins::kCount - 1 - lane * kOfLane;
     Mass own = 0;
     for (int i = 0; i < kOfLane; ++i) own += shared.bins[highest - i];
     const Mass reached = running_sum(own), total = __shfl_sync(kAllLanes, reached, 31);
@@ -146,35 +173,38 @@ struct RowSampler {
       wanted = static_cast<Mass>(ceil(share * static_cast<double>(total)));
       wanted = wanted < 1 ? 1 : wanted > total ? total : wanted;
     }
+    if (lane == 0) shared.bin = -1;
     __syncwarp();
     if (reached < wanted || reached - own >= wanted) return;
     wanted -= reached - own;
     int bin = highest;
     for (; shared.bins[bin] < wanted; --bin) wanted -= shared.bins[bin];
-    shared.bin = static_cast<uint32_t>(bin);
+    shared.bin = bin;
     shared.wanted = wanted;
   }
 
   // Raises `lowest` to the lowest weight of the smallest set of the heaviest tokens that has the share of the mass of
   // all that stay, or where `share` is 0 the number of tokens that `count` says. Instead of a sort there are
-  // histograms, of which each looks into the bin that the one before has ended in.
+  // histograms, of which each looks into the bin that the one before has ended in. Tokens without a mass, at a low
+  // temperature nearly all, are in none: nothing draws them.
   __device__ __forceinline__ void cut(double share, Mass count) {
-    const uint32_t least = share > 0 ? lowest : 0;
+    const uint32_t least = share > 0 && lowest > kLeastDrawn ? lowest : kLeastDrawn;
     uint32_t found = 0;  // the upper bits of the weight
     if (threadIdx.x == 0) shared.wanted = count;
     for (int shift = kWeightBits - kBinBits; shift >= 0; shift -= kBinBits) {
-      for (int bin = static_cast<int>(threadIdx.x); bin < kBins; bin += num_threads) shared.bins[bin] = 0;
+      for (int bin = static_cast<int>(threadIdx.x); bin < Bins::kCount; bin += num_threads) shared.bins.clear(bin);
       __syncthreads();
       for (int token = static_cast<int>(threadIdx.x); token < num_tokens; token += num_threads) {
         const float it = weight(token);
         const uint32_t bits = __float_as_uint(it);
         if (bits < least || bits >> shift >> kBinBits != found) continue;
-        atomicAdd(&shared.bins[bits >> shift & (kBins - 1)], share > 0 ? static_cast<Mass>(it * kMassOfOne) : 1);
+        shared.bins.add(bits >> shift & (Bins::kCount - 1), share > 0 ? static_cast<Mass>(it * kMassOfOne) : 1);
       }
       __syncthreads();
       if (warp == 0) find_bin(shift == kWeightBits - kBinBits ? share : 0);
       __syncthreads();
-      found = found << kBinBits | shared.bin;
+      if (shared.bin < 0) return;  // there are no more tokens than are wanted
+      found = found << kBinBits | static_cast<uint32_t>(shared.bin);
     }
     if (found > lowest) lowest = found;
   }

@@ -1,5 +1,9 @@
 // Moves blocks between the device and the host's pinned memory: there a block's planes lie in one piece.
-#include "device.h"
+//
+// A kernel does it, that reads and writes the host's memory over the bus: a launch serves many blocks wherever they lie.
+// The copy engines would take one call for each block, of rows no further apart than 2 GiB, or one for each of its
+// planes.
+#include "pieces.h"
 
 namespace headway {
 
@@ -15,21 +19,38 @@ struct SwapProblem {
   int64_t stream;
 };
 
+// The pairs of a launch travel with its operands, so that nobody has to keep them for it.
+struct SwapLaunch {
+  static constexpr int kMaxPairs = 256;
+
+  SwapProblem problem;
+  int32_t pairs[kMaxPairs][2];
+};
+
+// One CTA for each plane and pair.
+__global__ void __launch_bounds__(kThreads) swap_blocks(const SwapLaunch launch) {
+  const SwapProblem& problem = launch.problem;
+  const int64_t from = launch.pairs[blockIdx.y][0], to = launch.pairs[blockIdx.y][1];
+  unsigned char* device = problem.blocks + blockIdx.x * problem.plane_bytes +
+                          (problem.is_out ? from : to) * problem.block_bytes;
+  unsigned char* host = problem.host_blocks + (problem.is_out ? to : from) * problem.host_block_bytes +
+                        blockIdx.x * problem.block_bytes;
+  copy_pieces(problem.is_out ? device : host, problem.is_out ? host : device, problem.block_bytes);
+}
+
 }  // namespace headway
 
-// One asynchronous copy a block, of as many rows as there are planes: the copy engines do it, beside whatever computes.
 HEADWAY_API int headway_swap_blocks(const headway::SwapProblem* problem) {
   using namespace headway;
-  for (int64_t i = 0; i < problem->num_pairs; ++i) {
-    const int64_t from = problem->pairs[2 * i], to = problem->pairs[2 * i + 1];
-    unsigned char* device = problem->blocks + (problem->is_out ? from : to) * problem->block_bytes;
-    unsigned char* host = problem->host_blocks + (problem->is_out ? to : from) * problem->host_block_bytes;
-    const int code = problem->is_out
-                         ? copy_rows(host, problem->block_bytes, device, problem->plane_bytes, problem->block_bytes,
-                                     problem->num_planes, problem->stream)
-                         : copy_rows(device, problem->plane_bytes, host, problem->block_bytes, problem->block_bytes,
-                                     problem->num_planes, problem->stream);
-    if (code) return code;
+  SwapLaunch operands{*problem, {}};
+  if (const int code = find_pinned(problem->host_blocks, &operands.problem.host_blocks)) return code;
+  for (int64_t first = 0; first < problem->num_pairs; first += SwapLaunch::kMaxPairs) {
+    const int64_t left = problem->num_pairs - first, count = left < SwapLaunch::kMaxPairs ? left : SwapLaunch::kMaxPairs;
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t side = 0; side < 2; ++side)
+        operands.pairs[i][side] = static_cast<int32_t>(problem->pairs[2 * (first + i) + side]);
+    const dim3 grid{static_cast<unsigned>(problem->num_planes), static_cast<unsigned>(count), 1};
+    if (const int code = launch(swap_blocks, grid, dim3{kThreads, 1, 1}, 0, problem->stream, operands)) return code;
   }
   return 0;
 }

@@ -105,6 +105,27 @@ __device__ __forceinline__ void load8(const void* from, float (&to)[8]) {
   }
 }
 
+__device__ __forceinline__ uint4 load16(const void* from) { return *static_cast<const uint4*>(from); }
+__device__ __forceinline__ void store16(void* to, uint4 piece) { *static_cast<uint4*>(to) = piece; }
+
+template <class T>
+__device__ __forceinline__ void store8(void* to, const float (&from)[8]) {
+  if constexpr (std::is_same_v<T, fp8>) {
+    uint32_t pairs[4];
+#pragma unroll
+    for (int i = 0; i < 4; ++i)
+      pairs[i] = __nv_cvt_float2_to_fp8x2(make_float2(from[2 * i], from[2 * i + 1]), __NV_SATFINITE, __NV_E4M3);
+    *static_cast<uint2*>(to) = make_uint2(pairs[0] | pairs[1] << 16, pairs[2] | pairs[3] << 16);
+  } else if constexpr (std::is_same_v<T, float>) {
+#pragma unroll
+    for (int i = 0; i < 2; ++i)
+      static_cast<float4*>(to)[i] = make_float4(from[4 * i], from[4 * i + 1], from[4 * i + 2], from[4 * i + 3]);
+  } else {
+    *static_cast<uint4*>(to) = make_uint4(packed_pair<T>(from[0], from[1]), packed_pair<T>(from[2], from[3]),
+                                          packed_pair<T>(from[4], from[5]), packed_pair<T>(from[6], from[7]));
+  }
+}
+
 __device__ __forceinline__ float fast_exp2(float x) {
   float result;
   asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(result) : "f"(x));
@@ -237,11 +258,13 @@ int count_resident_ctas(void (*kernel)(Parameters...), int num_threads, size_t s
   return error;
 }
 
-// Rows of `bytes`, each `pitch` bytes behind the one before, between host and device; returns 0 or a cudaError_t.
-inline int copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t bytes, int64_t num_rows,
-                     int64_t stream) {
-  return cudaMemcpy2DAsync(to, to_pitch, from, from_pitch, bytes, num_rows, cudaMemcpyDefault,
-                           reinterpret_cast<cudaStream_t>(stream));
+// Where the device finds what lies at `host` in pinned memory; returns 0 or a cudaError_t.
+inline int find_pinned(unsigned char* host, unsigned char** address) {
+  void* found = nullptr;
+  const auto error = cudaHostGetDevicePointer(&found, host, 0);
+  if (error != cudaSuccess) cudaGetLastError();  // nobody else is to find it
+  *address = static_cast<unsigned char*>(found);
+  return error;
 }
 
 }  // namespace headway

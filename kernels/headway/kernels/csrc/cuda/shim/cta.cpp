@@ -251,6 +251,16 @@ void run_cta() {
   check_guards();
 }
 
+// What a GPU takes of CTAs and threads; it launches nothing of neither.
+void check_size(const char* what, dim3 size, dim3 most) {
+  const auto fits = [](unsigned count, unsigned limit) { return 0 < count && count <= limit; };
+  if (fits(size.x, most.x) && fits(size.y, most.y) && fits(size.z, most.z)) return;
+  char text[256];
+  std::snprintf(text, sizeof text, "%s (%u, %u, %u) must have 1 to (%u, %u, %u)", what, size.x, size.y, size.z, most.x,
+                most.y, most.z);
+  record_error(text);
+}
+
 }  // namespace
 
 bool launch(const Kernel& kernel) {
@@ -258,6 +268,8 @@ bool launch(const Kernel& kernel) {
   cta.kernel = kernel;
   cta.has_failed = false;
   cta.error.clear();
+  check_size("a grid of", kernel.grid, {0x7fffffff, 65535, 65535});
+  check_size("a CTA of", kernel.block, {1024, 1024, 64});
   cta.random = cta.schedule * 0x9e3779b97f4a7c15u + 1;
   blockDim = kernel.block;
   gridDim = kernel.grid;
@@ -283,6 +295,12 @@ void fail(const char* what, Place place) {
 }
 
 void wait_for_last() { cta.running->has_waited = true; }
+void check_aligned(const void* address, size_t bytes, Place place) {
+  if (reinterpret_cast<uintptr_t>(address) % bytes)
+    fail(bytes == 8 ? "an access of several numbers is not aligned to 8 bytes"
+                    : "an access of several numbers is not aligned to 16 bytes",
+         place);
+}
 
 void meet_cta(Place place) { suspend(State::kAtBarrier, place, "__syncthreads"); }
 

@@ -53,6 +53,8 @@ void meet_cta(Place place);
 
 // Until the kernel before has ended: at once, since kernels run one after the other.
 void wait_for_last();
+// Loads and stores of several numbers at once.
+void check_aligned(const void* address, size_t bytes, Place place);
 
 // Waits until all lanes of `mask` have called it from `place`, runs `exchange` once over their operands (null where a
 // lane is not in the mask) and lets them go on.

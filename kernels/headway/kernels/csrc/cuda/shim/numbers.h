@@ -25,6 +25,7 @@ struct Narrow {
   static Narrow rounded(float value) {
     const uint32_t sign = std::signbit(value) ? kMagnitude + 1u : 0u;
     if (std::isnan(value)) return from_bits(sign | kNan);
+    if (std::isinf(value)) return from_bits(sign | (kHasInfinity ? kInfinity : kLargest));
     const double magnitude = std::fabs(static_cast<double>(value));
     int exponent = 1 - kBias;  // of the smallest normal number: what is smaller shares its unit
     if (magnitude >= std::ldexp(1.0, exponent)) exponent = std::ilogb(magnitude);

@@ -117,6 +117,7 @@ inline float __uint_as_float(uint32_t bits) {
   std::memcpy(&value, &bits, sizeof value);
   return value;
 }
+inline float rsqrtf(float x) { return 1 / std::sqrt(x); }
 inline uint32_t __umulhi(uint32_t a, uint32_t b) { return static_cast<uint32_t>(uint64_t{a} * b >> 32); }
 inline uint64_t __umul64hi(uint64_t a, uint64_t b) {
   return static_cast<uint64_t>(static_cast<unsigned __int128>(a) * b >> 64);
@@ -139,10 +140,30 @@ inline float rounded<float>(float value) {
 
 // Eight numbers in a row, aligned to their size, or to 16 bytes.
 template <class T>
-void load8(const void* from, float (&to)[8]) {
+void load8(const void* from, float (&to)[8], const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
   T values[8];
-  std::memcpy(values, __builtin_assume_aligned(from, sizeof(T) < 2 ? 8 : 16), sizeof values);
-  for (int i = 0; i < 8; ++i) to[i] = static_cast<float>(values[i]);
+  shim::check_aligned(from, sizeof(T) < 2 ? 8 : 16, {file, line});
+  std::memcpy(values, from, sizeof values);
+  for (int i = 0; i < 8; ++i) to[i] = to_float(values[i]);
+}
+template <class T>
+void store8(void* to, const float (&from)[8], const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  T values[8];
+  shim::check_aligned(to, sizeof(T) < 2 ? 8 : 16, {file, line});
+  for (int i = 0; i < 8; ++i) values[i] = rounded<T>(from[i]);
+  std::memcpy(to, values, sizeof values);
+}
+
+// 16 bytes, aligned to as many.
+inline uint4 load16(const void* from, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  uint4 piece;
+  shim::check_aligned(from, sizeof piece, {file, line});
+  std::memcpy(&piece, from, sizeof piece);
+  return piece;
+}
+inline void store16(void* to, uint4 piece, const char* file = __builtin_FILE(), int line = __builtin_LINE()) {
+  shim::check_aligned(to, sizeof piece, {file, line});
+  std::memcpy(to, &piece, sizeof piece);
 }
 
 // Two numbers of 16 bits in one register, the first in the lower half.
@@ -336,11 +357,9 @@ int count_resident_ctas(void (*)(Parameters...), int, size_t, int64_t& num_ctas)
   return 0;
 }
 
-inline int copy_rows(void* to, int64_t to_pitch, const void* from, int64_t from_pitch, int64_t bytes, int64_t num_rows,
-                     int64_t) {
-  for (int64_t row = 0; row < num_rows; ++row)
-    std::memcpy(static_cast<char*>(to) + row * to_pitch, static_cast<const char*>(from) + row * from_pitch,
-                static_cast<size_t>(bytes));
+// Pinned memory lies where the host has it.
+inline int find_pinned(unsigned char* host, unsigned char** address) {
+  *address = host;
   return 0;
 }
 

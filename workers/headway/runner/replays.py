@@ -1,0 +1,29 @@
+"""Decode steps that were prepared once and are launched again and again."""
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from torch import Tensor
+
+from headway.runner.carried_tokens import CarriedTokens
+from headway.runner.step_message import StepFacts
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What one computes; it stays until the next.
+
+    Attributes:
+        hidden: [T, width], of the step's tokens.
+        best: [T] int64, the most likely token behind each; None if it has not been computed along.
+    """
+
+    hidden: Tensor
+    best: Tensor | None = None
+
+
+class Replays(Protocol):
+    """Of one model and cache."""
+
+    def replay(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Replayed | None:
+        """Computes a step; None if it is not prepared."""
