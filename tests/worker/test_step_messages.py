@@ -39,7 +39,8 @@ PLAIN = st.builds(SequenceOutput, request_id=st.uuids().map(str), token_ids=TOKE
 def test_every_output_arrives_as_it_was(outputs: list[SequenceOutput], takes_plain: bool) -> None:
     message = _step_to_pb(list(outputs), takes_plain=takes_plain)
     step = _step_from_pb(worker_pb2.GenerateTokensResponse.FromString(message.SerializeToString()))
-    arrived = [SequenceOutput(output[0], output[1:]) if isinstance(output, tuple) else output for output in step]
+    plain = [SequenceOutput(request_id, (token_id,)) for request_id, token_id in step.plain]
+    arrived = [*plain, *step.others]
     assert sorted(arrived, key=str) == sorted(outputs, key=str)
     assert [output for output in arrived if output.is_plain] == [output for output in outputs if output.is_plain]
 
@@ -55,7 +56,9 @@ def test_tokens_and_nothing_else_are_lists_for_callers_that_take_them(takes_plai
 
 def test_a_refusal_arrives_with_its_reason() -> None:
     message = _step_to_pb([Refusal("a", UnavailableError("gone", hint="again"), moved_to="worker-1")], takes_plain=True)
-    (failure,) = _step_from_pb(message)
+    step = _step_from_pb(message)
+    (failure,) = step.others
+    assert not step.plain
     assert isinstance(failure, Failure)
     assert (failure.sequence_id, failure.moved_to) == ("a", "worker-1")
     assert isinstance(failure.error, UnavailableError)

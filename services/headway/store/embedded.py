@@ -12,6 +12,7 @@ from pathlib import Path
 from headway.core.errors import FailedPreconditionError, UnavailableError
 
 _MAX_SOCKET_PATH = 100
+_LOCK_TIMEOUT_S = 1.0
 _START_TIMEOUT_S = 10.0
 
 
@@ -92,16 +93,20 @@ class EmbeddedRedis:
             self._process.wait()
 
     def _lock(self) -> int:
-        """A lock that is the server's from here on: it is free again when that has ended, however it did."""
+        """A lock that is the server's from here on: it is free again when that has ended, however it did.
+
+        A server that was seen to end can have threads that end a moment later.
+        """
         lock = os.open(self._directory / "redis.lock", os.O_RDWR | os.O_CREAT, 0o600)
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            os.close(lock)
-            raise FailedPreconditionError(
-                f"Another process keeps its state in {self._directory}.",
-                hint="Wait until it has ended, or choose another --state-dir.",
-            ) from None
+        deadline_s = time.monotonic() + _LOCK_TIMEOUT_S
+        while not _try_lock(lock):
+            if time.monotonic() > deadline_s:
+                os.close(lock)
+                raise FailedPreconditionError(
+                    f"Another process keeps its state in {self._directory}.",
+                    hint="Wait until it has ended, or choose another --state-dir.",
+                )
+            time.sleep(0.02)
         return lock
 
     def _wait_until_ready(self, log_path: Path) -> None:
@@ -119,6 +124,14 @@ class EmbeddedRedis:
                     return
         end = log_path.read_text()[-500:] if log_path.exists() else ""
         raise UnavailableError(f"redis-server did not start: {end.strip()}", hint=f"See {log_path}.")
+
+
+def _try_lock(file: int) -> bool:
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
 
 
 def _socket_path(directory: Path) -> Path:
