@@ -1,36 +1,26 @@
 """The kernels on the CPU: C++ called through ctypes. Operands were checked by the entry points."""
 
-from collections.abc import Mapping, Sequence
 from functools import cache
 from struct import Struct
-from types import MappingProxyType
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.kernels.library import chosen_isa, load_library
-from headway.kernels.tape import Kernel, open_tape
-
-_DTYPE_CODES = {torch.float32: 0, torch.bfloat16: 1, torch.int8: 2}  # as in csrc/cpu/abi.h
+from headway.kernels.library import DTYPE_CODES, chosen_isa, load_library
+from headway.kernels.linear_kernels import LinearKernels
+from headway.kernels.tape import empty, launch
 
 # The operand structs of csrc/cpu, field by field: q an integer, P a pointer (0: none), d a double.
 _pack_norm = Struct("2q P Pq Pq P2q d").pack
 _pack_gate = Struct("2q P Pq 2q").pack
 _pack_rotary = Struct("3q Pq Pq Pq 4q Pq Pq 2q Pq Pq P2q 2P d").pack
-_pack_packing = Struct("2q2P4q").pack
-_pack_linear = Struct("2q P Pq 2P P Pq 5q").pack
-_pack_sketching = Struct("2q2P q P 2q").pack
-_pack_largest = Struct("2q3P q 4P 3q").pack
 _pack_attention = Struct("4q P2q P2q Pq 4q Pq Pq 2q P2q 3P 2q d").pack
 _pack_merge = Struct("2q P2q P3q 4q").pack
 _pack_embedding = Struct("q2Pq Pq 3q").pack
 _pack_decode_inputs = Struct("2q 3Pq 4Pq P").pack
 
-_ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}  # as in csrc/cpu/activate.h
-
-_NO_FAULTS: Mapping[int, str] = MappingProxyType({})
 _EMBEDDING_FAULTS = {1: "numbers holds one that is not of a row of table"}
 _ROTARY_FAULTS = {
     1: "slot_mapping holds a slot outside the cache",
@@ -44,35 +34,30 @@ _ATTENTION_FAULTS = {
 }
 
 
-class CpuKernels:
+class CpuKernels(LinearKernels):
     """One variant of the library. It has threads of its own, as many as `torch.set_num_threads` says."""
 
     def __init__(self, isa: str) -> None:
         self.isa = isa
         library = load_library(isa)
+        super().__init__(library)
         self._rms_norm = library.headway_rms_norm
         self._silu_mul = library.headway_silu_mul
         self._rotate_and_cache = library.headway_rotate_and_cache
         self._paged_attention = library.headway_paged_attention
         self._merge_partials = library.headway_merge_partials
-        self._packed_size = library.headway_packed_size
-        self._pack = library.headway_pack_linear
-        self._linear = library.headway_linear
-        self._sketch_size = library.headway_sketch_size
-        self._sketch = library.headway_sketch_linear
-        self._find_largest = library.headway_find_largest
         self._embed = library.headway_embed
         self._decode_inputs = library.headway_decode_inputs
         self.replay = library.headway_replay
 
     def rms_norm(self, x: Tensor, *, weight: Tensor, eps: float) -> Tensor:
         num_rows, width = x.shape
-        out = _empty((num_rows, width), x.dtype)
-        _launch(
+        out = empty((num_rows, width), x.dtype)
+        launch(
             self._rms_norm,
             _pack_norm(
                 torch.get_num_threads(),
-                _DTYPE_CODES[x.dtype],
+                DTYPE_CODES[x.dtype],
                 out.data_ptr(),
                 x.data_ptr(),
                 x.stride(0),
@@ -88,12 +73,12 @@ class CpuKernels:
 
     def add_rms_norm(self, x: Tensor, *, residual: Tensor, weight: Tensor, eps: float) -> Tensor:
         num_rows, width = x.shape
-        out = _empty((num_rows, width), x.dtype)
-        _launch(
+        out = empty((num_rows, width), x.dtype)
+        launch(
             self._rms_norm,
             _pack_norm(
                 torch.get_num_threads(),
-                _DTYPE_CODES[x.dtype],
+                DTYPE_CODES[x.dtype],
                 out.data_ptr(),
                 x.data_ptr(),
                 x.stride(0),
@@ -109,12 +94,12 @@ class CpuKernels:
 
     def silu_mul(self, gate_up: Tensor) -> Tensor:
         num_rows, double_width = gate_up.shape
-        out = _empty((num_rows, double_width // 2), gate_up.dtype)
-        _launch(
+        out = empty((num_rows, double_width // 2), gate_up.dtype)
+        launch(
             self._silu_mul,
             _pack_gate(
                 torch.get_num_threads(),
-                _DTYPE_CODES[gate_up.dtype],
+                DTYPE_CODES[gate_up.dtype],
                 out.data_ptr(),
                 gate_up.data_ptr(),
                 gate_up.stride(0),
@@ -142,12 +127,12 @@ class CpuKernels:
         num_tokens, num_heads, head_dim = q.shape
         num_blocks, num_kv_heads, block_size, _ = k_cache.shape
         num_positions, rotary_dim = (0, 0) if cos_sin is None else cos_sin.shape
-        _launch(
+        launch(
             self._rotate_and_cache,
             _pack_rotary(
                 torch.get_num_threads(),
-                _DTYPE_CODES[q.dtype],
-                _DTYPE_CODES[k_cache.dtype],
+                DTYPE_CODES[q.dtype],
+                DTYPE_CODES[k_cache.dtype],
                 q.data_ptr(),
                 q.stride(0),
                 k.data_ptr(),
@@ -197,14 +182,14 @@ class CpuKernels:
         num_blocks, num_kv_heads, block_size, _ = k_cache.shape
         num_sequences, max_blocks = block_tables.shape
         if out is None:
-            out = _empty((num_tokens, num_heads, head_dim), q.dtype)
-        _launch(
+            out = empty((num_tokens, num_heads, head_dim), q.dtype)
+        launch(
             self._paged_attention,
             _pack_attention(
                 torch.get_num_threads(),
-                _DTYPE_CODES[q.dtype],
-                _DTYPE_CODES[k_cache.dtype],
-                _DTYPE_CODES[out.dtype],
+                DTYPE_CODES[q.dtype],
+                DTYPE_CODES[k_cache.dtype],
+                DTYPE_CODES[out.dtype],
                 out.data_ptr(),
                 out.stride(0),
                 out.stride(1),
@@ -239,11 +224,11 @@ class CpuKernels:
 
     def merge_partials(self, partials: Tensor, *, out: Tensor) -> None:
         num_tokens, num_heads, head_dim = out.shape
-        _launch(
+        launch(
             self._merge_partials,
             _pack_merge(
                 torch.get_num_threads(),
-                _DTYPE_CODES[out.dtype],
+                DTYPE_CODES[out.dtype],
                 out.data_ptr(),
                 out.stride(0),
                 out.stride(1),
@@ -258,64 +243,10 @@ class CpuKernels:
             ),
         )
 
-    def pack_linear(self, weight: Tensor, *, is_gated: bool) -> Tensor:
-        out_features, in_features = weight.shape
-        dtype = _DTYPE_CODES[weight.dtype]
-        panels = torch.empty(self._packed_size(dtype, in_features, out_features, is_gated), dtype=weight.dtype)
-        self._pack(
-            _pack_packing(
-                torch.get_num_threads(),
-                dtype,
-                panels.data_ptr(),
-                weight.data_ptr(),
-                weight.stride(0),
-                in_features,
-                out_features,
-                is_gated,
-            )
-        )
-        return panels
-
-    def linear(
-        self,
-        x: Tensor,
-        *,
-        panels: Tensor,
-        scales: Tensor | None,
-        out_features: int,
-        is_gated: bool,
-        bias: Tensor | None,
-        activation: str,
-        residual: Tensor | None,
-    ) -> Tensor:
-        num_rows, in_features = x.shape
-        out = _empty((num_rows, out_features // 2 if is_gated else out_features), x.dtype)
-        _launch(
-            self._linear,
-            _pack_linear(
-                torch.get_num_threads(),
-                _DTYPE_CODES[x.dtype],
-                out.data_ptr(),
-                x.data_ptr(),
-                x.stride(0),
-                panels.data_ptr(),
-                0 if scales is None else scales.data_ptr(),
-                0 if bias is None else bias.data_ptr(),
-                0 if residual is None else residual.data_ptr(),
-                0 if residual is None else residual.stride(0),
-                num_rows,
-                in_features,
-                out_features,
-                is_gated,
-                _ACTIVATION_CODES[activation],
-            ),
-        )
-        return out
-
     def embed(self, numbers: Tensor, *, table: Tensor) -> Tensor:
         table_rows, width = table.shape
-        out = _empty((len(numbers), width), table.dtype)
-        _launch(
+        out = empty((len(numbers), width), table.dtype)
+        launch(
             self._embed,
             _pack_embedding(
                 torch.get_num_threads(),
@@ -362,81 +293,10 @@ class CpuKernels:
         )
         return fault
 
-    def sketch_bytes(self, *, in_features: int, out_features: int) -> int:
-        num_bytes: int = self._sketch_size(in_features, out_features)
-        return num_bytes
-
-    def sketch_linear(self, weight: Tensor, *, scales: Tensor | None) -> Tensor | None:
-        out_features, in_features = weight.shape
-        num_bytes = self.sketch_bytes(in_features=in_features, out_features=out_features)
-        if not num_bytes:
-            return None
-        sketch = torch.empty(num_bytes, dtype=torch.int8)
-        self._sketch(
-            _pack_sketching(
-                torch.get_num_threads(),
-                _DTYPE_CODES[weight.dtype],
-                sketch.data_ptr(),
-                weight.data_ptr(),
-                weight.stride(0),
-                0 if scales is None else scales.data_ptr(),
-                in_features,
-                out_features,
-            )
-        )
-        return sketch
-
-    def find_largest(
-        self,
-        x: Tensor,
-        *,
-        panels: Tensor,
-        scales: Tensor | None,
-        sketch: Tensor | None,
-        tally: Tensor | None,
-        out_features: int,
-    ) -> tuple[Tensor, Tensor]:
-        num_rows, in_features = x.shape
-        values, columns = _empty((num_rows,), torch.float32), _empty((num_rows,), torch.int64)
-        _launch(
-            self._find_largest,
-            _pack_largest(
-                torch.get_num_threads(),
-                _DTYPE_CODES[x.dtype],
-                columns.data_ptr(),
-                values.data_ptr(),
-                x.data_ptr(),
-                x.stride(0),
-                panels.data_ptr(),
-                0 if scales is None else scales.data_ptr(),
-                0 if sketch is None else sketch.data_ptr(),
-                0 if tally is None else tally.data_ptr(),
-                num_rows,
-                in_features,
-                out_features,
-            ),
-        )
-        return values, columns
-
-
-def _launch(kernel: Kernel, operands: bytes, faults: Mapping[int, str] = _NO_FAULTS) -> None:
-    """Calls a kernel of a step, or puts the call on this thread's tape."""
-    tape = open_tape()
-    if tape is not None:
-        tape.add(kernel, operands, faults)
-    elif fault := kernel(operands):
-        raise ValueError(faults[fault])
-
 
 def _address(values: NDArray[np.int32]) -> int:
     address: int = values.__array_interface__["data"][0]  # in a fifth of the time that `values.ctypes` takes
     return address
-
-
-def _empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """For a kernel to write to."""
-    tape = open_tape()
-    return torch.empty(shape, dtype=dtype) if tape is None else tape.empty(shape, dtype)
 
 
 @cache

@@ -2,12 +2,18 @@
 
 import os
 from ctypes import CDLL, c_char_p, c_int64
+from types import MappingProxyType
+from typing import Final
+
+import torch
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.kernels.variants import build_stamp, isa_flags, library_path
 
 ISA_VARIABLE = "HEADWAY_CPU_ISA"
 _BUILD_HINT = "Run `python -m headway.kernels.build`."
+
+DTYPE_CODES: Final = MappingProxyType({torch.float32: 0, torch.bfloat16: 1, torch.int8: 2})  # as in csrc/cpu/abi.h
 
 _KERNELS = (
     "headway_rms_norm",

@@ -4,12 +4,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TypeAlias
+from types import MappingProxyType
+from typing import Final, TypeAlias
 
 import torch
 from torch import Tensor
 
 from headway.kernels.arena import Arena
+
+NO_FAULTS: Final[Mapping[int, str]] = MappingProxyType({})
 
 Kernel: TypeAlias = Callable[[bytes], int]
 """Takes a struct of operands; returns 0 or a fault in their content."""
@@ -46,7 +49,7 @@ class _Thread(threading.local):
 _thread = _Thread()
 
 
-def open_tape() -> Tape | None:
+def _open_tape() -> Tape | None:
     """That this thread's calls go to; None if they are made."""
     return _thread.tape
 
@@ -60,3 +63,18 @@ def taping(tape: Tape) -> Iterator[None]:
         yield
     finally:
         _thread.tape = None
+
+
+def launch(kernel: Kernel, operands: bytes, faults: Mapping[int, str] = NO_FAULTS) -> None:
+    """Calls a kernel of a step, or puts the call on this thread's tape."""
+    tape = _open_tape()
+    if tape is not None:
+        tape.add(kernel, operands, faults)
+    elif fault := kernel(operands):
+        raise ValueError(faults[fault])
+
+
+def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
+    """For a kernel to write to."""
+    tape = _open_tape()
+    return torch.empty(shape, dtype=dtype) if tape is None else tape.empty(shape, dtype)
