@@ -37,7 +37,7 @@ def prompt(form: str) -> list[int]:
 
 
 def ask(stack: RunningStack, form: str) -> list[dict[str, Any]]:
-    body = {"model": "tiny", "prompt": prompt(form), "max_tokens": 240, "ignore_eos": True} | FORMS[form]
+    body = {"model": "tiny", "prompt": prompt(form), "max_tokens": 1200, "ignore_eos": True} | FORMS[form]
     response = httpx.post(f"{stack.url}/v1/completions", json=body, timeout=120)
     assert response.status_code == 200, response.text
     return [told(choice) for choice in response.json()["choices"]]

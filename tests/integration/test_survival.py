@@ -74,12 +74,12 @@ async def test_200_concurrent_streams_finish_and_leave_nothing_behind(stack: Run
 def test_a_client_that_leaves_stops_the_worker_and_frees_its_blocks(stack: RunningStack) -> None:
     endpoint = stack.endpoint("worker-0")
     num_before = worker(endpoint).num_steps
-    body = {"model": "tiny", "prompt": "go on", "max_tokens": 900, "temperature": 0, "ignore_eos": True, "stream": True}
+    body = {"model": "tiny", "prompt": "go on", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 64}
     with httpx.stream("POST", f"{stack.url}/v1/completions", json=body, timeout=30) as response:
         lines = response.iter_lines()
         for _ in range(6):
             next(lines)
-        assert load(endpoint).num_running == 1
+        assert load(endpoint).num_running >= 1
     wait_for(lambda: load(endpoint).num_running == 0, timeout_s=5)
     num_steps = worker(endpoint).num_steps
     assert num_steps - num_before < 900
