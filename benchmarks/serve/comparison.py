@@ -55,8 +55,8 @@ async def compare(
             progress(f"{server.name}: first token after {standing.start.first_token_s:.1f} s, warming up")
             await server.client.run(WARM_UP)
         await asyncio.sleep(SETTLE_S)
-        for server, standing in zip(servers, standings, strict=True):
-            standing.idle_cpu_share = await server.idle_cpu_share()
+        for standing, share in zip(standings, await idle_cpu_shares(servers, seconds=2.0), strict=True):
+            standing.idle_cpu_share = share
         for scenario in loads:
             for repeat in range(repeats):
                 for server, standing in zip(servers, standings, strict=True):
@@ -71,10 +71,15 @@ async def compare(
 async def wait_until_quiet(servers: Sequence[Server]) -> None:
     """Return once no server uses the processor; raise ServerError if one does not stop."""
     give_up_s = time.monotonic() + QUIET_LIMIT_S
-    for server in servers:
-        while await server.idle_cpu_share(seconds=1.0) > QUIET_CPU_SHARE:
-            if time.monotonic() > give_up_s:
-                raise ServerError(f"{server.name} was still computing {QUIET_LIMIT_S:.0f} s after its last request")
+    while max(shares := await idle_cpu_shares(servers, seconds=1.0)) > QUIET_CPU_SHARE:
+        if time.monotonic() > give_up_s:
+            busiest = servers[shares.index(max(shares))]
+            raise ServerError(f"{busiest.name} was still computing {QUIET_LIMIT_S:.0f} s after its last request")
+
+
+async def idle_cpu_shares(servers: Sequence[Server], *, seconds: float) -> list[float]:
+    """Cores that each uses while nobody asks anything, all during the same time."""
+    return await asyncio.gather(*(server.idle_cpu_share(seconds=seconds) for server in servers))
 
 
 async def measure(server: Server, standing: Standing, scenario: Scenario, *, repeat: int, progress: Progress) -> None:

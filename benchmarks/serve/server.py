@@ -79,7 +79,7 @@ class Server:
         """Memory of all its processes, pages that they share counted once."""
         return sum(pss_bytes(process) for process in self.processes())
 
-    async def idle_cpu_share(self, *, seconds: float = 2.0) -> float:
+    async def idle_cpu_share(self, *, seconds: float) -> float:
         """Cores that it uses while nobody asks it anything."""
         before_s = self._cpu_seconds()
         await asyncio.sleep(seconds)

@@ -90,9 +90,9 @@ def test_a_client_that_leaves_frees_its_place(emulated: RunningStack) -> None:
 
 
 def test_a_killed_worker_is_replaced_and_its_stream_goes_on_as_it_would_have(emulated: RunningStack) -> None:
-    undisturbed = complete(emulated, max_tokens=900)["choices"][0]["text"]
+    undisturbed = complete(emulated, max_tokens=400)["choices"][0]["text"]
     with ThreadPoolExecutor() as pool:
-        stream = Stream(emulated, pool, num_events=20, temperature=0, max_tokens=900)
+        stream = Stream(emulated, pool, num_events=20, temperature=0, max_tokens=400)
         stream.wait()
         running = emulated.status()["fleet"]["groups"]
         busy = next(group["worker_id"] for group in running if group["num_running"])

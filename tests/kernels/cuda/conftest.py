@@ -6,7 +6,7 @@ import pytest
 from filelock import FileLock
 
 from headway.kernels import devices
-from headway.kernels.cuda.host import build_host
+from headway.kernels.cuda.host import build_host, build_shim
 from headway.kernels.cuda.kernels import CudaKernels
 from headway.kernels.cuda.operators import serve_cpu
 
@@ -25,6 +25,13 @@ def host(build_directory: Path) -> CudaKernels:
         kernels = CudaKernels(build_host(build_directory))
     serve_cpu(kernels)
     return kernels
+
+
+@pytest.fixture(scope="session")
+def shim(build_directory: Path) -> Path:
+    """The emulation, compiled once for all mutants."""
+    with FileLock(build_directory / "shim-lock"):
+        return build_shim(build_directory)
 
 
 @pytest.fixture

@@ -96,10 +96,10 @@ MUTATIONS = [
 @pytest.mark.parametrize(
     "vector", [VECTOR, MATRIX, MATRIX_16, MATRIX_FP8, MERGE], ids=["vector", "matrix", "16", "fp8", "merge"]
 )
-def test_the_source_passes(vector: Vector, tmp_path: Path) -> None:
-    assert not fails(vector, SOURCES, tmp_path)
+def test_the_source_passes(vector: Vector, tmp_path: Path, shim: Path) -> None:
+    assert not fails(vector, SOURCES, tmp_path, shim)
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=str)
-def test_a_fault_is_found(mutation: Mutation, tmp_path: Path) -> None:
-    assert mutation.is_found(tmp_path)
+def test_a_fault_is_found(mutation: Mutation, tmp_path: Path, shim: Path) -> None:
+    assert mutation.is_found(tmp_path, shim)

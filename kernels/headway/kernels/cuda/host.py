@@ -3,7 +3,7 @@
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -24,36 +24,60 @@ def _run(command: list[str]) -> None:
 
 
 def build_host(
-    directory: Path, *, is_sanitized: bool = False, sources: Path = SOURCES, texts: Mapping[str, str] | None = None
+    directory: Path,
+    *,
+    is_sanitized: bool = False,
+    sources: Path = SOURCES,
+    texts: Mapping[str, str] | None = None,
+    objects: Sequence[Path] = (),
 ) -> Path:
     """The library in `directory`, compiled unless it is there already; side by side where there are cores.
 
     Args:
         is_sanitized: with AddressSanitizer and UBSan; the process that loads it needs the former's runtime preloaded.
         sources: a folder like csrc/cuda.
-        texts: what is compiled, by name; None for all of `sources`.
+        texts: what is compiled, by name; None for all of `sources` and the emulation.
+        objects: what is linked with it.
 
     Raises:
         FailedPreconditionError: no compiler, or it failed.
     """
-    compiler = find_compiler()
     texts = units(sources) | {"shim": SHIM} if texts is None else texts
-    flags = (*HOST_FLAGS, *(SANITIZER_FLAGS if is_sanitized else ()))
-    build_stamp = stamp((compiler, *flags, *texts.values()), sources)
+    command = _command(is_sanitized=is_sanitized)
+    build_stamp = stamp((*command, *texts.values()), sources)
     library = directory / f"{build_stamp}.so"
     if library.exists():
         return library
-    objects = directory / f"{library.stem}.{os.getpid()}"
-    objects.mkdir(parents=True)
-    files = [objects / f"unit_{name}.cu" for name in texts]
-    for file, text in zip(files, texts.values(), strict=True):
-        file.write_text(text)
-    outputs = [file.with_suffix(".o") for file in files]
-    options = [*flags, f"-I{sources}", f'-DHEADWAY_BUILD_STAMP="{build_stamp}"', "-x", "c++", "-c"]
+    workspace = directory / f"{library.stem}.{os.getpid()}"
+    workspace.mkdir(parents=True)
     with ThreadPoolExecutor(max_workers=os.cpu_count()) as pool:
-        commands = [[compiler, *options, str(file), "-o", str(out)] for file, out in zip(files, outputs, strict=True)]
-        list(pool.map(_run, commands))
-    _run([compiler, *flags, "-shared", *(str(output) for output in outputs), "-o", str(objects / "library.so")])
-    (objects / "library.so").replace(library)
-    shutil.rmtree(objects)
+        compiled = pool.map(
+            lambda name: _compile(command, texts[name], workspace / f"unit_{name}.o", sources, build_stamp), texts
+        )
+    _run([*command, "-shared", *map(str, (*compiled, *objects)), "-o", str(workspace / "library.so")])
+    (workspace / "library.so").replace(library)
+    shutil.rmtree(workspace)
     return library
+
+
+def build_shim(directory: Path) -> Path:
+    """The emulation as an object in `directory`, compiled unless it is there already: for libraries of single kernels."""
+    command = _command(is_sanitized=False)
+    build_stamp = stamp((*command, SHIM))
+    shim = directory / f"{build_stamp}.o"
+    if not shim.exists():
+        directory.mkdir(parents=True, exist_ok=True)
+        _compile(command, SHIM, directory / f"shim.{os.getpid()}.o", SOURCES, build_stamp).replace(shim)
+    return shim
+
+
+def _command(*, is_sanitized: bool) -> list[str]:
+    return [find_compiler(), *HOST_FLAGS, *(SANITIZER_FLAGS if is_sanitized else ())]
+
+
+def _compile(command: Sequence[str], text: str, output: Path, sources: Path, build_stamp: str) -> Path:
+    file = output.with_suffix(".cu")
+    file.write_text(text)
+    options = [f"-I{sources}", f'-DHEADWAY_BUILD_STAMP="{build_stamp}"', "-x", "c++", "-c"]
+    _run([*command, *options, str(file), "-o", str(output)])
+    return output
