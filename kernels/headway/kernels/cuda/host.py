@@ -61,7 +61,7 @@ def build_host(
 
 
 def build_shim(directory: Path) -> Path:
-    """The emulation as an object in `directory`, compiled unless it is there already: for libraries of single kernels."""
+    """The emulation as an object in `directory`, compiled unless it is there: for libraries of single kernels."""
     command = _command(is_sanitized=False)
     build_stamp = stamp((*command, SHIM))
     shim = directory / f"{build_stamp}.o"
