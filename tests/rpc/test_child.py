@@ -1,5 +1,6 @@
 """Calls to child processes: answers, faults, and an end in any case."""
 
+import asyncio
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -66,3 +67,11 @@ async def test_a_caller_that_leaves_ends_the_child() -> None:
         answer = await anext(answers)
         assert psutil.pid_exists(answer["pid"])
     assert not psutil.pid_exists(answer["pid"])
+
+
+async def test_a_child_that_does_not_read_its_request_is_killed_at_its_deadline(tmp_path: Path) -> None:
+    (tmp_path / "childmodule.py").write_text("import time\ntime.sleep(600)")
+    calling = asyncio.all_tasks()
+    with pytest.raises(DeadlineExceededError):
+        await answers_of("sleep" * 1_000_000, deadline_s=1)
+    assert asyncio.all_tasks() == calling

@@ -80,6 +80,9 @@ async def call_child(module: str, request: object, *, deadline_s: float) -> Asyn
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
+        child.stdin.close()
+        with suppress(BrokenPipeError, ConnectionResetError):
+            await child.stdin.wait_closed()
         await child.stdout.read()  # to its end: a pipe that is left open outlives the event loop
         await child.wait()
         tail = await complaints
