@@ -68,10 +68,12 @@ async def test_neighbours_are_left_alone_while_the_worker_has_requests(
     service: ProfilerService, worker: ScriptedWorker, spec: ModelSpec, database: Database
 ) -> None:
     async with serving(neighbour := ScriptedWorker("worker-1"), database):
-        worker.num_busy, worker.wait_s = 3, 0.04
+        num_refusals = worker.num_busy = 3
+        worker.wait_s = 0.04
         work = service.profile(spec, worker_id="worker-0", force=False, beside_others=True)
         assert [progress async for progress in work][-1].profile is not None
-        assert len(neighbour.asked) == len(worker.asked)
+        # A refusal that comes late, on a busy machine, finds the neighbour at it.
+        assert 0 <= len(neighbour.asked) - len(worker.asked) < num_refusals
 
 
 async def test_a_neighbour_that_serves_or_goes_away_delays_nothing(
