@@ -1,5 +1,6 @@
 """Fixtures that every room shares: a real Redis, and a namespace of one's own in it."""
 
+import gc
 import os
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,12 @@ from headway.store.embedded import EmbeddedRedis
 from headway.store.redis import Database
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+gc.disable()  # while ten thousand tests are collected, all of which stay
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(scope="session")

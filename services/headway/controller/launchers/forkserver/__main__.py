@@ -22,6 +22,7 @@ from headway.controller.launchers.forkserver.order import MAX_BYTES, Order
 
 def serve(orders: socket.socket, deaths: socket.socket) -> Order | None:
     """Returns in each child with its order, and at last in the server with None."""
+    gc.disable()  # imports make much, all of which stays
     woken, wakes = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
     signal.set_wakeup_fd(wakes, warn_on_full_buffer=False)
     signal.signal(signal.SIGCHLD, lambda *_: None)
@@ -48,6 +49,7 @@ def serve(orders: socket.socket, deaths: socket.socket) -> Order | None:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for descriptor in (orders.detach(), deaths.detach(), woken, wakes):
                 os.close(descriptor)
+            gc.enable()
             return order
         orders.send(str(pid).encode())
 
