@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import uuid
 from collections.abc import AsyncIterator, Iterator
 
@@ -11,6 +12,7 @@ from headway.store.embedded import EmbeddedRedis
 from headway.store.redis import Database
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a script's background jobs ignore it, and so would children
 gc.disable()  # while ten thousand tests are collected, all of which stay
 
 
