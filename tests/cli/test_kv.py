@@ -26,9 +26,9 @@ USAGE = KvUsage(
 )
 
 
-def render(view: object) -> str:
+def render(view: object, *, width: int = 240) -> str:
     file = StringIO()
-    Console(width=240, file=file).print(view)
+    Console(width=width, file=file).print(view)
     return file.getvalue()
 
 
@@ -44,6 +44,15 @@ def test_a_row_for_each_worker_also_without_a_model() -> None:
     text = render(usage_view([USAGE, KvUsage(worker_id="worker-1")]))
     for part in ("worker-0", "30 (30%)", "25.0%", "2.5%", "worker-1"):
         assert part in text
+
+
+def test_nothing_is_cut_off_where_the_terminal_is_narrow() -> None:
+    wide = render(usage_view([USAGE, KvUsage(worker_id="worker-1")]))
+    narrow = render(usage_view([USAGE, KvUsage(worker_id="worker-1")]), width=80)
+    assert "…" not in narrow
+    assert max(map(len, narrow.splitlines())) <= 80
+    assert set(narrow.split()) >= {part for part in wide.split() if "─" not in part}
+    assert narrow.count("worker-1") > wide.count("worker-1") == 1
 
 
 def test_shards_have_rows_of_their_own_where_there_are_several() -> None:

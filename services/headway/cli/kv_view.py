@@ -1,9 +1,11 @@
 """KV blocks for people."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from rich import box
-from rich.console import Group, JustifyMethod, RenderableType
+from rich.cells import cell_len
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.table import Table
 from rich.text import Text
 
@@ -20,8 +22,8 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("cached", "right"),
     ("free", "right"),
     ("host used", "right"),
-    ("cached", "right"),
-    ("free", "right"),
+    ("host cached", "right"),
+    ("host free", "right"),
     ("saved", "right"),
     ("hits", "right"),
     ("waste", "right"),
@@ -31,6 +33,39 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("wait", "right"),
     ("on host", "right"),
 )
+_NUM_NAMES = 2  # columns that say whose the row is
+_GAP = 2
+
+
+@dataclass(frozen=True, slots=True)
+class _UsageTable:
+    """As many tables below each other as the console's width asks for; each row's names are in all of them."""
+
+    rows: Sequence[Sequence[str]]
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for columns in self._tables(options.max_width):
+            table = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False, collapse_padding=True)
+            for column in columns:
+                name, justify = _COLUMNS[column]
+                table.add_column(name, justify=justify, no_wrap=True)
+            for row in self.rows:
+                table.add_row(*(row[column] for column in columns))
+            yield table
+
+    def _tables(self, max_width: int) -> list[list[int]]:
+        """The columns of each."""
+        widths = [
+            _GAP + max(map(cell_len, (name, *(row[column] for row in self.rows))))
+            for column, (name, _) in enumerate(_COLUMNS)
+        ]
+        names = list(range(_NUM_NAMES))
+        tables = [[*names]]
+        for column in range(_NUM_NAMES, len(_COLUMNS)):
+            if tables[-1] != names and sum(widths[each] for each in (*tables[-1], column)) > max_width:
+                tables.append([*names])
+            tables[-1].append(column)
+        return tables
 
 
 def usage_view(usages: Sequence[KvUsage]) -> RenderableType:
@@ -38,15 +73,12 @@ def usage_view(usages: Sequence[KvUsage]) -> RenderableType:
 
     Below it, where the cache lies on several ranks, one for each shard.
     """
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False, collapse_padding=True)
-    for name, justify in _COLUMNS:
-        table.add_column(name, justify=justify, no_wrap=True)
+    rows: list[list[str]] = []
     for usage in usages:
-        table.add_row(*_cells(usage))
+        rows.append(_cells(usage))
         if len(usage.shards) > 1:
-            for number, shard in enumerate(usage.shards):
-                table.add_row(*_shard_cells(number, shard))
-    return table
+            rows += [_shard_cells(number, shard) for number, shard in enumerate(usage.shards)]
+    return _UsageTable(rows)
 
 
 def request_view(parts: Sequence[RequestUsage]) -> RenderableType:
@@ -95,7 +127,8 @@ def _shard_cells(number: int, shard: ShardUsage) -> list[str]:
     """What `_COLUMNS` say of the device's blocks; in the model's place its share of every sequence."""
     used = f"{shard.num_used_blocks} ({shard.num_used_blocks / shard.num_blocks:.0%})"
     name, share = _shard_name(number, shard.worker_ids), f"{shard.weight:.0%} of each"
-    return [name, share, used, "", "", str(shard.num_cached_blocks), str(shard.num_free_blocks)]
+    cells = [name, share, used, "", "", str(shard.num_cached_blocks), str(shard.num_free_blocks)]
+    return cells + [""] * (len(_COLUMNS) - len(cells))
 
 
 def _percent(share: float | None) -> str:
