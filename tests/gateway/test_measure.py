@@ -22,5 +22,8 @@ def test_gaps_are_between_messages() -> None:
 def test_sequences_run_side_by_side() -> None:
     watch = Stopwatch(0.0, num_sequences=2)
     for step in range(1, 6):
-        watch.note(2, now_s=float(step))
+        gaps_s = [watch.note(1, index=index, now_s=float(step)) for index in (0, 1)]
+        assert gaps_s == ([None, None] if step == 1 else [1.0, 1.0])
     assert watch.tpot_s == 1.0
+    assert watch.note_next(5.5, index=0) == 0.5
+    assert watch.note_next(6.0, index=1) == 1.0

@@ -1,6 +1,7 @@
 """What operators ask of a gateway."""
 
 import json
+from functools import partial
 
 import httpx
 import openai
@@ -30,11 +31,14 @@ def test_readiness_tells_what_is_missing(gateway: Gateway, world: World) -> None
     wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 200)
 
 
-def test_latencies_and_outcomes_are_measured(gateway: Gateway, client: openai.OpenAI) -> None:
-    def value(name: str, labels: str) -> float:
-        lines = httpx.get(f"{gateway.url}/metrics").text.splitlines()
-        return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{{labels}}}")), 0.0)
+def metric(gateway: Gateway, name: str, labels: str) -> float:
+    """0 before it is first touched."""
+    lines = httpx.get(f"{gateway.url}/metrics").text.splitlines()
+    return next((float(line.split()[-1]) for line in lines if line.startswith(f"{name}{{{labels}}}")), 0.0)
 
+
+def test_latencies_and_outcomes_are_measured(gateway: Gateway, client: openai.OpenAI) -> None:
+    value = partial(metric, gateway)
     label = f'model_name="{PLAIN_MODEL}"'
     before = {
         name: value(f"headway:{name}", label)
@@ -50,6 +54,28 @@ def test_latencies_and_outcomes_are_measured(gateway: Gateway, client: openai.Op
     assert value("headway:slo_requests_total", f'{label},outcome="met"') == met + 1
     assert value("headway:slo_requests_total", f'{label},outcome="missed"') == missed + 1
     assert 0 < value("headway:slo_attainment_ratio", label) < 1
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_inter_token_latency_is_that_of_each_sequence(
+    gateway: Gateway, client: openai.OpenAI, world: World, stream: bool
+) -> None:
+    """Eight sequences take a step each at once: between two tokens of one lies a step, as the time per token says."""
+    world.worker.step_s = 0.02
+    label, num_sequences, num_tokens = f'model_name="{MODEL}"', 8, 6
+
+    def sums_s() -> tuple[float, float]:
+        gaps_s = metric(gateway, "headway:inter_token_latency_seconds_sum", label)
+        return gaps_s, metric(gateway, "headway:request_time_per_output_token_seconds_sum", label)
+
+    before = sums_s()
+    answer = client.completions.create(
+        model=MODEL, prompt="ab", n=num_sequences, max_tokens=num_tokens, seed=1, stream=stream
+    )
+    if stream:
+        list(answer)
+    gaps_s, tpot_s = (now - then for now, then in zip(sums_s(), before, strict=True))
+    assert gaps_s > num_sequences / 2 * tpot_s * (num_tokens - 1)
 
 
 def test_the_api_is_documented(gateway: Gateway) -> None:

@@ -29,7 +29,7 @@ class Stopwatch:
         num_tokens: of all sequences together.
     """
 
-    __slots__ = ("_first_s", "_last_s", "_num_sequences", "arrived_s", "num_tokens")
+    __slots__ = ("_first_s", "_last_s", "_last_s_by_index", "_num_sequences", "arrived_s", "num_tokens")
 
     def __init__(self, arrived_s: float, *, num_sequences: int) -> None:
         self.arrived_s = arrived_s
@@ -37,21 +37,23 @@ class Stopwatch:
         self._num_sequences = num_sequences
         self._first_s: float | None = None
         self._last_s = arrived_s
+        self._last_s_by_index: dict[int, float] = {}
 
-    def note(self, num_tokens: int, *, now_s: float) -> float | None:
-        """Counts tokens in; returns the seconds since those before, None for the first ones."""
+    def note(self, num_tokens: int, *, index: int = 0, now_s: float) -> float | None:
+        """Counts tokens of a sequence in; returns the seconds since its tokens before, None for its first ones."""
         self.num_tokens += num_tokens
-        gap_s = None if self._first_s is None else now_s - self._last_s
         if self._first_s is None:
             self._first_s = now_s
-        self._last_s = now_s
-        return gap_s
+        last_s = self._last_s_by_index.get(index)
+        self._last_s = self._last_s_by_index[index] = now_s
+        return None if last_s is None else now_s - last_s
 
-    def note_next(self, now_s: float) -> float:
-        """As `note`, of one token that is not the first."""
+    def note_next(self, now_s: float, *, index: int) -> float:
+        """As `note`, of one token that is not the sequence's first."""
         self.num_tokens += 1
-        gap_s = now_s - self._last_s
-        self._last_s = now_s
+        last_s = self._last_s_by_index
+        gap_s = now_s - last_s[index]
+        self._last_s = last_s[index] = now_s
         return gap_s
 
     @property

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -26,8 +27,8 @@ log = logging.getLogger(__name__)
 
 Sink: TypeAlias = Callable[[int], Callable[[str], None]]
 
-# From a token to its text, and from there on.
-_Lane: TypeAlias = tuple[Callable[[int], str], Callable[[str], None]]
+# From a token to its text, and from there on; and the index of the sequence.
+_Lane: TypeAlias = tuple[Callable[[int], str], Callable[[str], None], int]
 
 # A request that no worker has begun is better refused soon than kept waiting.
 _FRESH_TIMEOUT_S = 1.0
@@ -217,7 +218,6 @@ class Run:
     def _accept(self, deliveries: Sequence[Delivery], link: WorkerLink, mailbox: Mailbox[Delivery]) -> list[Delta]:
         """Deltas of the outputs up to the first fault, which is put back; a fault in front is raised."""
         deltas: list[Delta] = []
-        num_tokens = 0
         for position, delivery in enumerate(deliveries):
             output = SequenceOutput(delivery[0], delivery[1:]) if isinstance(delivery, tuple) else delivery
             if not isinstance(output, SequenceOutput):
@@ -225,18 +225,25 @@ class Run:
                     _raise_fault(output)
                 mailbox.put_back(deliveries[position:])
                 break
-            new = self._decode(output, link)
-            num_tokens += sum(len(delta.token_ids) for delta in new)
-            deltas += new
-        if num_tokens:
-            self._patience.renew()
-            gap_s = self._watch.note(num_tokens, now_s=self._clock())
+            deltas += self._decode(output, link)
+        self._note_tokens(deltas)
+        return deltas
+
+    def _note_tokens(self, deltas: list[Delta]) -> None:
+        """Tokens of one sequence that come at once have one gap before them."""
+        num_tokens: Counter[int] = Counter()
+        for delta in deltas:
+            num_tokens[delta.index] += len(delta.token_ids)
+        now_s = self._clock()
+        gaps_s = [self._watch.note(num, index=index, now_s=now_s) for index, num in num_tokens.items() if num]
+        for gap_s in gaps_s:
             if gap_s is not None:
                 self._metrics.observe_gap(gap_s)
                 if self._is_moving:
                     self._metrics.observe_pause(gap_s)
+        if gaps_s:
+            self._patience.renew()
             self._is_moving = False
-        return deltas
 
     def _pass_on(self, sink: Sink, delivery: Delivery) -> bool:
         """Gives the sink a token that comes with nothing else, and is not the first one; False for all others."""
@@ -248,9 +255,9 @@ class Run:
             decoding = self._running.get(sequence_id)
             if not isinstance(decoding, Decoding) or not decoding.has_begun:
                 return False
-            lane = self._lanes[sequence_id] = decoding.push, sink(decoding.index)
-        decode, write = lane
-        self._metrics.observe_gap(self._watch.note_next(self._clock()))
+            lane = self._lanes[sequence_id] = decoding.push, sink(decoding.index), decoding.index
+        decode, write, index = lane
+        self._metrics.observe_gap(self._watch.note_next(self._clock(), index=index))
         write(decode(token_id))
         return True
 

@@ -28,7 +28,7 @@ TTFT_SECONDS = Histogram(
 )
 ITL_SECONDS = BatchedHistogram(
     "headway:inter_token_latency_seconds",
-    "Between a request's successive token messages.",
+    "Between a sequence's successive token messages.",
     ["model_name"],
     buckets=_TPOT_BUCKETS,
 )
