@@ -105,6 +105,30 @@ def test_kill_9_is_survived(stack: RunningStack, name: str) -> None:
     assert ask(stack).status_code == 200
 
 
+async def test_a_stuck_router_is_noticed_and_goes_on_without_a_lost_lease(stack: RunningStack) -> None:
+    """Who asks for a place meanwhile hears so at once; who has one goes on; afterwards nobody is thought to run."""
+    stack.wait_until_ready()
+    router, body = stack.pid("router"), {"model": "tiny", "prompt": "go on", "max_tokens": 900, "ignore_eos": True}
+    running = asyncio.create_task(stream_text(stack.url, body))
+    endpoint = stack.endpoint("worker-0")
+    await asyncio.to_thread(wait_for, lambda: load(endpoint).num_running == 1)
+    os.kill(router, signal.SIGSTOP)
+    try:
+        async with httpx.AsyncClient(timeout=5) as client:  # sooner than the stream to the router breaks
+            asked = [client.post(f"{stack.url}/v1/completions", json=body) for _ in range(8)]
+            refused = await asyncio.gather(*asked)
+    finally:
+        os.kill(router, signal.SIGCONT)
+    assert [response.status_code for response in refused] == [503] * 8
+    assert {response.headers["retry-after"] for response in refused} == {"1"}
+    assert "The router does not answer" in refused[0].json()["error"]["message"]
+    assert await running
+    await asyncio.to_thread(wait_for, lambda: ask(stack).status_code == 200)
+    assert stack.pid("router") == router
+    await asyncio.to_thread(wait_for, lambda: not int(stack.status()["fleet"].get("num_in_flight", 0)))
+    assert load(endpoint).num_running == 0
+
+
 def _is_back(stack: RunningStack, name: str, killed: int) -> bool:
     processes = stack.status()["controller"]["processes"]
     return any(p["name"] == name and p["pid"] != killed and p["state"] == "ready" for p in processes)

@@ -4,8 +4,10 @@ import asyncio
 import contextvars
 import logging
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.move import MoveTarget
@@ -16,11 +18,16 @@ from headway.rpc.convert import from_pb
 from headway.rpc.convert.slo import slo_to_pb
 from headway.rpc.peers import Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
+from headway.rpc.tasks import end_tasks
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
 log = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 2.0
+# A router may let a request wait in its queue, so silence alone says nothing: while requests wait it is asked every so
+# often whether it lives. One that does not answer is noticed within the sum of these two, less than a second.
+_PROBE_EVERY_S = 0.2
+_PROBE_TIMEOUT_S = 0.7
 
 
 class _LinkBrokenError(Exception):
@@ -29,6 +36,13 @@ class _LinkBrokenError(Exception):
     def __init__(self, cause: HeadwayError) -> None:
         super().__init__(str(cause))
         self.cause = cause
+
+
+class _RouterSilentError(UnavailableError):
+    """The router takes no notice of us; what it has been sent it will read when it goes on."""
+
+    def __init__(self) -> None:
+        super().__init__("The router does not answer.", hint="Try again in a moment.", retry_after_s=1.0)
 
 
 class RouterLink:
@@ -47,18 +61,19 @@ class RouterLink:
         self._actions: Mailbox[router_pb2.DispatchRequest | None] = Mailbox()  # None: no more
 
     async def route(self, message: router_pb2.Route) -> Lease:
-        """The router's answer. A request that is cancelled is taken back, with the lease that it may hold by then.
+        """The router's answer. A request that is cancelled, or waits for a router that is stuck, is taken back, with
+        the lease that it may hold by then.
 
         Raises:
             _LinkBrokenError: nobody will answer here.
-            HeadwayError: the router refuses.
+            HeadwayError: the router refuses, or is stuck.
         """
         future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting[message.request_id] = future
         self._actions.put(router_pb2.DispatchRequest(route=message))
         try:
             return await future
-        except asyncio.CancelledError:
+        except (asyncio.CancelledError, _RouterSilentError):
             self.release(
                 router_pb2.Release(
                     gateway_id=message.gateway_id, request_id=message.request_id, outcome=Outcome.CANCELLED
@@ -79,7 +94,7 @@ class RouterLink:
         """Hands out answers until the stream ends or breaks."""
         error: HeadwayError = UnavailableError("The router ended its stream.", hint="Try again in a moment.")
         try:
-            async with self._peers.dial(self.endpoint) as channel:
+            async with self._peers.dial(self.endpoint) as channel, self._watching(channel):
                 stub: router_pb2_grpc.RouterServiceAsyncStub = router_pb2_grpc.RouterServiceStub(channel)
                 async for answer in stub.Dispatch(self._outgoing(), metadata=self._peers.metadata):
                     self._take(answer)
@@ -94,6 +109,33 @@ class RouterLink:
                 if action is None:
                     return
                 yield action
+
+    @asynccontextmanager
+    async def _watching(self, channel: grpc.aio.Channel) -> AsyncIterator[None]:
+        watch = asyncio.create_task(self._watch(health_pb2_grpc.HealthStub(channel)), name=f"watch {self.endpoint}")
+        try:
+            yield
+        finally:
+            await end_tasks([watch])
+
+    async def _watch(self, stub: health_pb2_grpc.HealthStub) -> None:
+        """Gives up what waits whenever the router shows no sign of life."""
+        while True:
+            await asyncio.sleep(_PROBE_EVERY_S)
+            if self._waiting and not await self._is_alive(stub):
+                log.warning("the router at %s does not answer; %d requests wait", self.endpoint, len(self._waiting))
+                for future in self._waiting.values():
+                    if not future.done():
+                        future.set_exception(_RouterSilentError())
+
+    async def _is_alive(self, stub: health_pb2_grpc.HealthStub) -> bool:
+        """Any answer will do. Where there is no connection the stream says so."""
+        request = health_pb2.HealthCheckRequest()
+        try:
+            await stub.Check(request, metadata=self._peers.metadata, timeout=_PROBE_TIMEOUT_S)
+        except grpc.aio.AioRpcError as error:
+            return error.code() is not grpc.StatusCode.DEADLINE_EXCEEDED
+        return True
 
     def _take(self, answer: router_pb2.DispatchResponse) -> None:
         future = self._waiting.get(answer.request_id)
@@ -140,9 +182,13 @@ class RouterLinks:
     def release(self, release: Release) -> None:
         """Returns at once. A router that is gone has forgotten the lease; one that lives drops it with time."""
         try:
-            self._link().release(_release_to_pb(release))
+            link = self._link()
         except UnavailableError as error:
-            log.warning("lease %s was not released: %s", release.lease_id, error)
+            if self._current is None or self._current.is_broken:
+                log.warning("lease %s was not released: %s", release.lease_id, error)
+                return
+            link = self._current  # it may only be late with its membership, and reads this when it goes on
+        link.release(_release_to_pb(release))
 
     async def close(self) -> None:
         """Waits until the router has heard of everything, or two seconds; it drops the leases of who is gone."""
