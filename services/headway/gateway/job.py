@@ -132,6 +132,16 @@ class Usage:
                 self.num_cached_tokens += delta.num_cached_tokens
 
 
+def check_num_sequences(num_sequences: int, *, max_sequences: int, field: str) -> None:
+    """InvalidArgumentError where one request asks for more than this gateway lets it."""
+    if num_sequences > max_sequences:
+        raise InvalidArgumentError(
+            f"The request asks for {num_sequences} sequences; one request may ask for {max_sequences}.",
+            hint="Send fewer prompts at once, or a smaller n, best_of or beam_width.",
+            field=field,
+        )
+
+
 def make_job(
     *,
     request_id: str,
@@ -140,22 +150,12 @@ def make_job(
     options: Options,
     arrival: Arrival,
     random_seed: int,
-    max_sequences: int,
 ) -> Job:
-    """Checks options and lengths.
+    """Checks lengths; the options have been checked.
 
     Raises:
-        InvalidArgumentError: naming the option that is out of range.
         ContextLengthError: naming the prompt, or max_tokens, that does not fit the model.
     """
-    options.check(vocab_size=model.spec.vocab_size)
-    if len(prompts) * options.num_parallel > max_sequences:
-        raise InvalidArgumentError(
-            f"The request asks for {len(prompts) * options.num_parallel} sequences; one request may ask for "
-            f"{max_sequences}.",
-            hint="Send fewer prompts at once, or a smaller n, best_of or beam_width.",
-            field="n" if len(prompts) == 1 else "prompt",
-        )
     lengths = [
         options.max_output_tokens(len(prompt.token_ids), max_model_len=model.max_model_len, field=prompt.field)
         for prompt in prompts

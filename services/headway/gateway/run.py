@@ -235,15 +235,16 @@ class Run:
         for delta in deltas:
             num_tokens[delta.index] += len(delta.token_ids)
         now_s = self._clock()
-        gaps_s = [self._watch.note(num, index=index, now_s=now_s) for index, num in num_tokens.items() if num]
+        notes = [self._watch.note(num, index=index, now_s=now_s) for index, num in num_tokens.items() if num]
+        if not notes:
+            return
+        self._patience.renew()
+        gaps_s = [gap_s for gap_s in notes if gap_s is not None]
         for gap_s in gaps_s:
-            if gap_s is not None:
-                self._metrics.observe_gap(gap_s)
-                if self._is_moving:
-                    self._metrics.observe_pause(gap_s)
-        if gaps_s:
-            self._patience.renew()
-            self._is_moving = False
+            self._metrics.observe_gap(gap_s)
+        if self._is_moving and gaps_s:
+            self._metrics.observe_pause(max(gaps_s))
+        self._is_moving = False
 
     def _pass_on(self, sink: Sink, delivery: Delivery) -> bool:
         """Gives the sink a token that comes with nothing else, and is not the first one; False for all others."""

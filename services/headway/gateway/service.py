@@ -13,7 +13,7 @@ from headway.gateway.generation import Generator
 from headway.gateway.infer.job import InferAnswer, make_infer_job
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.sequences import tokenize
-from headway.gateway.job import Arrival, Delta, Job, Prompt, make_job
+from headway.gateway.job import Arrival, Delta, Job, Prompt, check_num_sequences, make_job
 from headway.gateway.keys import ApiKeys
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
@@ -23,6 +23,7 @@ from headway.gateway.run import Sink
 from headway.gateway.scrape import scrape_targets
 from headway.gateway.slots import Slots
 from headway.gateway.tenants import Tenants, read_tenants
+from headway.gateway.threads import Threads
 from headway.observe.logging import request_id_var
 from headway.observe.tracing import Tracing
 from headway.rpc.peers import Peers
@@ -32,7 +33,9 @@ class GatewayService:
     """One gateway.
 
     Attributes:
+        threads: for long work on requests.
         max_body_bytes: of an HTTP request.
+        max_sequences: that one request may generate.
     """
 
     def __init__(
@@ -46,24 +49,31 @@ class GatewayService:
         tracing: Tracing,
     ) -> None:
         self.catalogue = catalogue
-        self.encoder = Encoder()
+        self.threads = Threads()
+        self.encoder = Encoder(self.threads)
         self.tracing = tracing
         self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
         self.slots = Slots(config.max_concurrency)
         self.max_body_bytes = config.max_body_bytes
-        self._max_sequences = config.max_request_sequences
+        self.max_sequences = config.max_request_sequences
         self._peers = peers
         self._generator = generator
         self._inferrer = inferrer
 
+    def check_options(self, model: ServedModel, options: Options, *, num_prompts: int) -> None:
+        """Before any prompt is tokenised: InvalidArgumentError names what a request must not ask for."""
+        options.check(vocab_size=model.spec.vocab_size)
+        field = "n" if num_prompts == 1 else "prompt"
+        check_num_sequences(num_prompts * options.num_parallel, max_sequences=self.max_sequences, field=field)
+
     async def make_job(
         self, model: ServedModel, prompts: Sequence[Prompt], *, options: Options, arrival: Arrival
     ) -> Job:
-        """A checked job under the current request id.
+        """A checked job under the current request id; `check_options` has passed its options.
 
         Raises:
-            InvalidArgumentError: an option, or a length, that the model or this gateway does not take.
+            InvalidArgumentError: a length, or a constraint, that the model does not take.
             FailedPreconditionError: the model cannot be guided.
         """
         job = make_job(
@@ -73,7 +83,6 @@ class GatewayService:
             options=options,
             arrival=arrival,
             random_seed=random.getrandbits(63),
-            max_sequences=self._max_sequences,
         )
         constraints = options.constraints
         if constraints.guide is not None:
@@ -94,7 +103,7 @@ class GatewayService:
         arrival: Arrival,
     ) -> InferAnswer:
         """Tokenises, checks and computes; see `tokenize` and `Inferrer.infer`."""
-        sequences = await tokenize(inputs, model=model, field=field, truncate_to=truncate_to, pool=self.encoder.pool)
+        sequences = await tokenize(inputs, model=model, field=field, truncate_to=truncate_to, threads=self.threads)
         request_id = job_id(request_id_var.get())
         return await self._inferrer.infer(make_infer_job(request_id, model=model, sequences=sequences, arrival=arrival))
 

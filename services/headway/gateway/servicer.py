@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from headway.core.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from headway.core.slo import Slo
 from headway.gateway.constraint import Constraints
+from headway.gateway.infer.sequences import check_num_inputs
 from headway.gateway.infer.shorten import check_dimensions, shorten
 from headway.gateway.infer.task import embedding, generating, inferring
 from headway.gateway.job import Arrival, Delta, Job, Prompt, Usage
@@ -60,6 +61,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def Infer(self, request: inference_pb2.InferRequest, context: Context) -> inference_pb2.InferResponse:
         with self._receiving(request, context, name="Infer") as arrival:
+            check_num_inputs(len(request.inputs), field="inputs")
             model = inferring(await self._service.catalogue.get(request.model))
             dimensions = request.dimensions if request.HasField("dimensions") else None
             if dimensions is not None:
@@ -88,7 +90,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
             prompt = await encoder.chat(model, messages, options={"add_generation_prompt": False})
         else:
-            prompt = await encoder.text(model, request.text, field="text")
+            (prompt,) = await encoder.prompts(model, [request.text], field="text")
         return inference_pb2.TokenizeResponse(token_ids=prompt.token_ids)
 
     async def ListModels(
@@ -162,6 +164,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         model = generating(await self._service.catalogue.get(request.model))
         is_chat = request.WhichOneof("prompt") == "chat"
         options = _options_from_pb(request.options, default_max_tokens=None if is_chat else DEFAULT_COMPLETION_TOKENS)
+        self._service.check_options(model, options, num_prompts=1)
         prompt = await self._prompt(request, model)
         return await self._service.make_job(model, [prompt], options=options, arrival=arrival)
 
@@ -169,16 +172,17 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         encoder = self._service.encoder
         match request.WhichOneof("prompt"):
             case "text":
-                return await encoder.text(model, request.text, field="text")
+                (prompt,) = await encoder.prompts(model, [request.text], field="text")
             case "token_ids":
-                return encoder.token_ids(model, list(request.token_ids.ids), field="token_ids")
+                (prompt,) = await encoder.prompts(model, [request.token_ids.ids], field="token_ids")
             case "chat":
                 messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
-                return await encoder.chat(model, messages)
+                prompt = await encoder.chat(model, messages)
             case _:
                 raise InvalidArgumentError(
                     "The request has no prompt.", hint="Set text, token_ids or chat.", field="prompt"
                 )
+        return prompt
 
 
 def _options_from_pb(message: inference_pb2.GenerateOptions, *, default_max_tokens: int | None) -> Options:

@@ -1,19 +1,22 @@
 """What clients send to an encoder, as checked sequences of tokens."""
 
-import asyncio
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferInput, InferSequence, TextInput
+from headway.gateway.encoder import MAX_INLINE_CHARS
 from headway.gateway.errors import ContextLengthError
 from headway.gateway.model import ServedModel
 from headway.gateway.text.tokenizer import TypedTokens
+from headway.gateway.threads import Threads
 
 MAX_INPUTS = 2048
 
-# About a millisecond's work; more of it goes to another thread.
-_MAX_INLINE_CHARS = 4096
+
+def check_num_inputs(num_inputs: int, *, field: str) -> None:
+    """InvalidArgumentError where there are none, or more than one request may have."""
+    if not 1 <= num_inputs <= MAX_INPUTS:
+        raise InvalidArgumentError(f"{field} has {num_inputs} entries; it may have 1 to {MAX_INPUTS}.", field=field)
 
 
 async def tokenize(
@@ -22,9 +25,9 @@ async def tokenize(
     model: ServedModel,
     field: str,
     truncate_to: int | None,
-    pool: ThreadPoolExecutor,
+    threads: Threads,
 ) -> list[InferSequence]:
-    """The sequence of each input.
+    """The sequence of each input. How many there are has been checked.
 
     Args:
         field: the inputs' name in the client's request.
@@ -32,19 +35,20 @@ async def tokenize(
             too long.
 
     Raises:
-        InvalidArgumentError, ContextLengthError: there are none or too many inputs, or one is empty, too long, or holds
-            an unknown token.
+        InvalidArgumentError, ContextLengthError: one is empty, too long, or holds an unknown token.
     """
-    if not 1 <= len(inputs) <= MAX_INPUTS:
-        raise InvalidArgumentError(f"{field} has {len(inputs)} entries; it may have 1 to {MAX_INPUTS}.", field=field)
     max_tokens = _max_tokens(truncate_to, model)
-    texts = [item for item in inputs if isinstance(item, TextInput)]
-    encoded = iter(await _encode(texts, model=model, max_tokens=max_tokens, pool=pool))
-    sequences = []
-    for i, item in enumerate(inputs):
-        tokens = next(encoded) if isinstance(item, TextInput) else TypedTokens(item[:max_tokens], ())
-        sequences.append(_sequence(tokens, model=model, field=field if len(inputs) == 1 else f"{field}[{i}]"))
-    return sequences
+
+    def encode() -> list[InferSequence]:
+        texts = [item for item in inputs if isinstance(item, TextInput)]
+        encoded = iter(model.tokenizer.encode_inputs(texts, max_tokens=max_tokens))
+        sequences = []
+        for i, item in enumerate(inputs):
+            tokens = next(encoded) if isinstance(item, TextInput) else TypedTokens(item[:max_tokens], ())
+            sequences.append(_sequence(tokens, model=model, field=field if len(inputs) == 1 else f"{field}[{i}]"))
+        return sequences
+
+    return await threads.run(encode, is_long=sum(map(_size, inputs)) > MAX_INLINE_CHARS)
 
 
 def _max_tokens(truncate_to: int | None, model: ServedModel) -> int | None:
@@ -60,13 +64,9 @@ def _max_tokens(truncate_to: int | None, model: ServedModel) -> int | None:
     return truncate_to
 
 
-async def _encode(
-    texts: Sequence[TextInput], *, model: ServedModel, max_tokens: int | None, pool: ThreadPoolExecutor
-) -> list[TypedTokens]:
-    if sum(len(text.first) + len(text.second or "") for text in texts) <= _MAX_INLINE_CHARS:
-        return model.tokenizer.encode_inputs(texts, max_tokens=max_tokens)
-    loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(pool, lambda: model.tokenizer.encode_inputs(texts, max_tokens=max_tokens))
+def _size(item: InferInput) -> int:
+    """Characters, or tokens."""
+    return len(item.first) + len(item.second or "") if isinstance(item, TextInput) else len(item)
 
 
 def _sequence(tokens: TypedTokens, *, model: ServedModel, field: str) -> InferSequence:

@@ -10,15 +10,18 @@ from headway.gateway.disconnect import ClientLeftError
 from headway.gateway.errors import BodyTooLargeError
 
 
-async def read_json(scope: Scope, receive: Receive, *, max_bytes: int) -> dict[str, Any]:
-    """The JSON object in the body.
+async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
+    """All of it.
 
     Raises:
         BodyTooLargeError: it is larger than `max_bytes`.
-        InvalidArgumentError: it is not a JSON object.
         ClientLeftError: the client left while sending it.
     """
-    content = await _read(receive, max_bytes=max_bytes, declared_bytes=_declared_bytes(scope))
+    return await _read(receive, max_bytes=max_bytes, declared_bytes=_declared_bytes(scope))
+
+
+def parse_json(content: bytes) -> dict[str, Any]:
+    """The JSON object in a body; InvalidArgumentError where there is none."""
     try:
         document = orjson.loads(content)
     except orjson.JSONDecodeError as error:

@@ -1,7 +1,7 @@
 """The generation endpoints: body in, answer out."""
 
 from collections.abc import Awaitable, Callable
-from typing import TypeAlias, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 from starlette.types import Send
 
@@ -18,6 +18,9 @@ from headway.gateway.service import GatewayService
 from headway.gateway.tools.use import tool_use
 
 R = TypeVar("R", bound=GenerationRequest)
+
+# Messages; of more of them the documents are made in another thread.
+_MAX_INLINE = 256
 
 Prepare: TypeAlias = Callable[[GatewayService, R, Arrival], Awaitable[tuple[Job, Format]]]
 
@@ -47,26 +50,29 @@ async def prepare_completion(
     service: GatewayService, request: CompletionRequest, arrival: Arrival
 ) -> tuple[Job, Format]:
     model = generating(await service.catalogue.get(request.model))
-    prompts = []
-    for i, prompt in enumerate(request.prompt):
-        field = "prompt" if len(request.prompt) == 1 else f"prompt[{i}]"
-        if isinstance(prompt, str):
-            prompts.append(await service.encoder.text(model, prompt, field=field))
-        else:
-            prompts.append(service.encoder.token_ids(model, prompt, field=field))
-    job = await service.make_job(model, prompts, options=request.options, arrival=arrival)
+    options = request.options
+    service.check_options(model, options, num_prompts=len(request.prompt))
+    prompts = await service.encoder.prompts(model, request.prompt, field="prompt")
+    job = await service.make_job(model, prompts, options=options, arrival=arrival)
     return job, CompletionFormat(job, echo=request.echo, with_usage=request.stream_options.include_usage)
 
 
 async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: Arrival) -> tuple[Job, Format]:
     model = generating(await service.catalogue.get(request.model))
-    messages = [message.document(field=f"messages[{i}]") for i, message in enumerate(request.messages)]
     options, toolbox, with_usage = request.options, request.toolbox, request.stream_options.include_usage
+    service.check_options(model, options, num_prompts=1)
+    messages = await service.threads.run(lambda: _documents(request), is_long=len(request.messages) > _MAX_INLINE)
     if toolbox is None:
         prompt = await service.encoder.chat(model, messages, options=request.chat_template_kwargs)
         job = await service.make_job(model, [prompt], options=options, arrival=arrival)
         return job, ChatFormat(job, with_usage=with_usage)
     use = await tool_use(toolbox, model=model, options=options)
+    options = use.constrain(options)
+    service.check_options(model, options, num_prompts=1)
     prompt = await service.encoder.chat(model, messages, tools=use.documents, options=request.chat_template_kwargs)
-    job = await service.make_job(model, [prompt], options=use.constrain(options), arrival=arrival)
+    job = await service.make_job(model, [prompt], options=options, arrival=arrival)
     return job, ToolChatFormat(job, use=use, with_usage=with_usage)
+
+
+def _documents(request: ChatRequest) -> list[dict[str, Any]]:
+    return [message.document(field=f"messages[{i}]") for i, message in enumerate(request.messages)]

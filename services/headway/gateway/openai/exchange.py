@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -16,8 +16,9 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
 from headway.gateway.disconnect import ClientLeftError, while_connected
 from headway.gateway.job import Arrival
-from headway.gateway.openai.body import read_json
+from headway.gateway.openai.body import parse_json, read_body
 from headway.gateway.openai.schema import read_request
+from headway.gateway.openai.size import check_size
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.outbox import WRITE_CHUNK
 from headway.gateway.service import GatewayService
@@ -25,6 +26,9 @@ from headway.gateway.service import GatewayService
 log = logging.getLogger(__name__)
 
 R = TypeVar("R", bound=ModelRequest)
+
+# About a millisecond's work; what is longer is read in another thread.
+_MAX_INLINE_BYTES = 32 * 1024
 
 
 class Exchange(Response, Generic[R]):
@@ -53,15 +57,16 @@ class Exchange(Response, Generic[R]):
         self.write_chunk = scope["extensions"][WRITE_CHUNK]["write"]
         try:
             with self.service.slots.take():
-                body = await read_json(scope, receive, max_bytes=self.service.max_body_bytes)
+                content = await read_body(scope, receive, max_bytes=self.service.max_body_bytes)
                 async with while_connected(receive):
-                    await self._answer(body, Headers(scope=scope), send, arrived_s=arrived_s)
+                    await self._answer(content, Headers(scope=scope), send, arrived_s=arrived_s)
         except ClientLeftError:
             log.info("the client left")
 
-    async def _answer(self, body: dict[str, Any], headers: Headers, send: Send, *, arrived_s: float) -> None:
+    async def _answer(self, content: bytes, headers: Headers, send: Send, *, arrived_s: float) -> None:
         slo = slo_from_headers(headers)
-        request = read_request(self._kind, body)
+        is_long = len(content) > _MAX_INLINE_BYTES
+        request = await self.service.threads.run(lambda: self._read(content), is_long=is_long)
         if request.slo_ms is not None:
             slo = replace(slo, e2e_s=request.slo_ms / 1000)
         tenant = self.service.tenants.find(
@@ -72,6 +77,11 @@ class Exchange(Response, Generic[R]):
             f"gateway {self._kind.__name__}", traceparent=headers.get("traceparent", ""), model=request.model
         ) as traceparent:
             await self.reply(request, replace(arrival, traceparent=traceparent), send)
+
+    def _read(self, content: bytes) -> R:
+        body = parse_json(content)
+        check_size(body, max_sequences=self.service.max_sequences)
+        return read_request(self._kind, body)
 
 
 def slo_from_headers(headers: Headers) -> Slo:

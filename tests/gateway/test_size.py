@@ -1,0 +1,99 @@
+"""Requests for far too much are refused by their number, before anything is done for them one by one."""
+
+import threading
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import grpc
+import httpx
+import pytest
+
+from headway.core.slo import Slo
+from headway.gateway.encoder import Encoder
+from headway.gateway.model import ServedModel
+from headway.gateway.text.template import ChatTemplate
+from headway.gateway.text.tokenizer import Tokenizer
+from headway.gateway.threads import Threads
+from headway.v1 import inference_pb2, inference_pb2_grpc
+from tests.gateway.test_guard import KEY
+from tests.gateway.vocabularies import byte_level
+from tests.gateway.world import MODEL, Gateway, World, make_plan, wait_for
+
+NUM_TEXTS = 2_000_000
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param", "words"),
+    [
+        ("completions", {"prompt": ["a"] * NUM_TEXTS}, "prompt", "2000000 sequences"),
+        ("completions", {"prompt": [[1]] * 1_000_000}, "prompt", "1000000 sequences"),
+        ("completions", {"prompt": ["a"] * 200, "n": 2}, "prompt", "400 sequences"),
+        ("embeddings", {"input": ["a"] * NUM_TEXTS}, "input", "2000000 entries"),
+        ("classify", {"input": ["a"] * NUM_TEXTS}, "input", "2000000 entries"),
+        ("rerank", {"query": "q", "documents": ["a"] * NUM_TEXTS}, "documents", "2000000 entries"),
+    ],
+)
+def test_millions_of_inputs_are_refused_while_streams_go_on(
+    guarded: Gateway, world: World, path: str, fields: dict[str, Any], param: str, words: str
+) -> None:
+    world.worker.step_s = 0.02
+    running = {"model": MODEL, "prompt": "ab", "max_tokens": 400, "stream": True}
+    with httpx.stream("POST", f"{guarded.url}/v1/completions", json=running, headers=KEY) as stream:
+        lines = stream.iter_lines()
+        next(lines)
+        refused = httpx.post(f"{guarded.url}/v1/{path}", json={"model": MODEL, **fields}, headers=KEY, timeout=20)
+        assert refused.status_code == 400
+        error = refused.json()["error"]
+        assert error["param"] == param
+        assert words in error["message"]
+        next(lines)
+    assert len(world.router.routed) == 1
+    wait_for(lambda: len(world.worker.cancelled) == 1)
+
+
+def test_grpc_counts_inputs_first(gateway: Gateway) -> None:
+    inputs = [inference_pb2.InferInput(text="a")] * 2049
+    with grpc.insecure_channel(gateway.grpc_endpoint) as channel:
+        stub = inference_pb2_grpc.InferenceServiceStub(channel)
+        with pytest.raises(grpc.RpcError) as caught:
+            stub.Infer(inference_pb2.InferRequest(model=MODEL, inputs=inputs))
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "2049 entries" in caught.value.details()
+
+
+async def test_long_prompts_are_made_beside_the_event_loop_and_short_ones_in_it(tmp_path: Path) -> None:
+    here, seen = threading.get_ident(), []
+
+    def now() -> datetime:
+        seen.append(threading.get_ident())
+        return datetime(1999, 1, 2)  # noqa: DTZ001
+
+    template = ChatTemplate("{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}", now=now)
+    model = _model(tmp_path, template)
+    encoder = Encoder(Threads())
+    short = await encoder.chat(model, [{"role": "user", "content": "quick"}])
+    assert short.text == "1999quick"
+    assert seen == [here]
+    await encoder.chat(model, [{"role": "user", "content": "quick" * 1000}])
+    await encoder.chat(model, [{"role": "user", "content": ""}] * 1000)
+    assert here not in seen[1:]
+    one, two = await encoder.prompts(model, ["quick " * 1000, [5, 6]], field="prompt")
+    assert (one.field, two.field) == ("prompt[0]", "prompt[1]")
+    assert one.token_ids == tuple(byte_level().encode("quick " * 1000).ids)
+    assert two.token_ids == (5, 6)
+
+
+def _model(directory: Path, template: ChatTemplate) -> ServedModel:
+    return ServedModel(
+        name=MODEL,
+        spec=make_plan(directory).models[0].spec,
+        tokenizer=Tokenizer(byte_level()),
+        template=template,
+        max_model_len=64,
+        num_replicas=1,
+        block_size=16,
+        slo=Slo(),
+        created_at_s=0.0,
+        fingerprint="",
+    )
