@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TypeAlias
 
+import httpx
 import psutil
 import pytest
 
@@ -56,7 +57,8 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def state_dir(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     directory = tmp_path_factory.mktemp("s")
-    started = run("up", "--model", str(checkpoint), "--port", "0", "--threads", "1", "--detach", state_dir=directory)
+    limits = ("--http-port", "0", "--max-body-bytes", "64KiB", "--max-concurrency", "1000")
+    started = run("up", "--model", str(checkpoint), *limits, "--threads", "1", "--detach", state_dir=directory)
     assert started.returncode == 0, started.stderr
     yield directory
     run("down", "--grace-s", "1", state_dir=directory)
@@ -74,6 +76,13 @@ def test_status_is_ready_and_lists_every_kind_of_process(headway: Command) -> No
     assert kinds >= {"router", "kvcache", "gateway", "planner", "profiler", "worker"}
     assert [model["name"] for model in status["plan"]["models"]] == [_MODEL]
     assert "ready" in headway("status").stdout
+
+
+def test_the_gateway_refuses_larger_bodies_than_it_was_told(state_dir: Path) -> None:
+    body = {"model": _MODEL, "prompt": "x" * 65536}
+    refused = httpx.post(f"{find_stack(state_dir).http_url}/v1/completions", json=body)
+    assert refused.status_code == 413
+    assert refused.json()["error"]["message"].startswith("The body is larger than 65536 bytes.")
 
 
 def test_generate_is_greedy_and_repeatable(headway: Command) -> None:

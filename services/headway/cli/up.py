@@ -21,6 +21,8 @@ from headway.core.line import QueuePolicy
 from headway.core.plan import EngineLimits
 from headway.core.slo import Slo
 
+_GATEWAY = GatewayOptions()
+
 app = typer.Typer(add_completion=False)
 
 
@@ -58,6 +60,8 @@ def up(
     port: options.Port = 8000,
     grpc_port: options.GrpcPort = 0,
     api_key: options.ApiKeys = None,
+    max_body_bytes: options.MaxBodyBytes = _GATEWAY.max_body_bytes,
+    max_concurrency: options.MaxConcurrency = _GATEWAY.max_concurrency,
     slo_ttft_ms: options.SloTtftMs = None,
     slo_tpot_ms: options.SloTpotMs = None,
     slo_ms: options.SloMs = None,
@@ -127,6 +131,8 @@ def up(
         grpc_port=take_port(host, grpc_port, option="--grpc-port"),
         api_keys=tuple(api_key or _keys_from_environment()),
         tenants=str(tenants or ""),
+        max_body_bytes=max_body_bytes,
+        max_concurrency=max_concurrency,
     )
     deployment = Deployment(
         models=models,

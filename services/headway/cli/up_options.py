@@ -173,7 +173,10 @@ NoPrefixCache: TypeAlias = Annotated[
 ]
 Host: TypeAlias = Annotated[str, typer.Option(help="Address to listen on.", rich_help_panel=_GATEWAY)]
 Port: TypeAlias = Annotated[
-    int, typer.Option(min=0, max=65535, help="HTTP port; 0 takes a free one.", rich_help_panel=_GATEWAY)
+    int,
+    typer.Option(
+        "--port", "--http-port", min=0, max=65535, help="HTTP port; 0 takes a free one.", rich_help_panel=_GATEWAY
+    ),
 ]
 GrpcPort: TypeAlias = Annotated[
     int, typer.Option(min=0, max=65535, help="gRPC port; 0 takes a free one.", rich_help_panel=_GATEWAY)
@@ -185,6 +188,20 @@ ApiKeys: TypeAlias = Annotated[
         help="A key that clients must send. Repeatable; or HEADWAY_API_KEYS, separated by commas.",
         rich_help_panel=_GATEWAY,
     ),
+]
+MaxBodyBytes: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        parser=parse_bytes,
+        metavar="SIZE",
+        help="Larger HTTP bodies are refused.",
+        show_default="8MiB",
+        rich_help_panel=_GATEWAY,
+    ),
+]
+MaxConcurrency: TypeAlias = Annotated[
+    int,
+    typer.Option(min=1, help="Requests being answered at once; more are refused.", rich_help_panel=_GATEWAY),
 ]
 SloTtftMs: TypeAlias = Annotated[
     float | None,

@@ -65,7 +65,7 @@ def find_stack(state_dir: Path | None = None) -> Stack:
     if (stack := read_stack(directory)) is None:
         raise NotFoundError(
             f"No Headway stack is running with its state in {directory}.",
-            hint="Start one with `headway up --model DIR`, or name another with --state-dir or --endpoint.",
+            hint="Start one with `headway up --model DIR`, or name another with --state-dir.",
         )
     return stack
 

@@ -118,7 +118,10 @@ class Host:
         try:
             return self.server.add_insecure_port(address)
         except RuntimeError as error:
-            raise SystemExit(f"{self.kind}: cannot listen on {address}: {error}. Choose another --port.") from None
+            raise SystemExit(
+                f"{self.kind}: cannot listen on {address}: {error}. Choose another --port, for a stack with "
+                "`headway up --grpc-port`."
+            ) from None
 
     def _add_health_and_reflection(self) -> None:
         servicer = health.aio.HealthServicer()
