@@ -108,6 +108,19 @@ SLOS = Dashboard(
             title="Why not?",
             panels=(
                 Panel(
+                    title="Waiting, prefill and decode",
+                    description="At the worker: arrival to first step, to first token, to last token.",
+                    unit="s",
+                    queries=tuple(
+                        Query(
+                            expr=_quantile(share, f"headway:request_{phase}_time_seconds"),
+                            legend=f"{{{{model_name}}}} {phase} p{round(share * 100)}",
+                        )
+                        for phase in ("queue", "prefill", "decode")
+                        for share in (0.5, 0.99)
+                    ),
+                ),
+                Panel(
                     title="Requests without a place",
                     description="They wait at the router, since every group is full.",
                     queries=(
@@ -139,6 +152,19 @@ SLOS = Dashboard(
                         Query(
                             expr=_rate("headway:request_failure_total", "model_name, code"),
                             legend="{{model_name}} {{code}}",
+                        ),
+                    ),
+                ),
+                Panel(
+                    title="HTTP answers",
+                    description="By path and status, what was refused before it reached a model included.",
+                    unit="reqps",
+                    queries=(
+                        Query(
+                            expr=_rate(
+                                "headway:http_requests_total", "handler, status", labels='handler=~"/v1/.*|none"'
+                            ),
+                            legend="{{handler}} {{status}}",
                         ),
                     ),
                 ),
@@ -202,6 +228,17 @@ ENGINES = Dashboard(
                     maximum=1,
                     queries=(
                         Query(expr=f"headway:kv_cache_usage_perc{{{_OF_MODEL}}}", legend="{{model_name}} {{process}}"),
+                    ),
+                ),
+                Panel(
+                    title="Blocks and their size",
+                    description="Of each loaded model: blocks on the device and on the host, and the tokens in one.",
+                    is_stat=True,
+                    queries=(
+                        Query(
+                            expr=f"headway:cache_config_info{{{_OF_MODEL}}}",
+                            legend="{{model_name}}: {{num_gpu_blocks}} + {{num_cpu_blocks}} of {{block_size}}",
+                        ),
                     ),
                 ),
                 Panel(

@@ -1,12 +1,15 @@
 """What operators ask of a gateway."""
 
 import json
+import socket
 from functools import partial
+from typing import Any
 
 import httpx
 import openai
 import pytest
 
+from tests.gateway.conftest import MAX_BODY_BYTES
 from tests.gateway.world import MAX_MODEL_LEN, MODEL, PLAIN_MODEL, Gateway, World, wait_for
 
 
@@ -76,6 +79,42 @@ def test_inter_token_latency_is_that_of_each_sequence(
         list(answer)
     gaps_s, tpot_s = (now - then for now, then in zip(sums_s(), before, strict=True))
     assert gaps_s > num_sequences / 2 * tpot_s * (num_tokens - 1)
+
+
+@pytest.mark.parametrize(
+    ("handler", "method", "path", "options", "status"),
+    [
+        ("/v1/completions", "POST", "/v1/completions", {"json": {"model": MODEL, "prompt": "ab"}}, 200),
+        ("/v1/completions", "POST", "/v1/completions", {"json": {"model": MODEL}}, 400),
+        ("/v1/completions", "POST", "/v1/completions", {"content": b"x" * (MAX_BODY_BYTES + 1)}, 413),
+        ("/v1/chat/completions", "POST", "/v1/chat/completions", {"json": {"model": "other", "messages": []}}, 404),
+        ("/v1/models", "GET", "/v1/models", {}, 200),
+        ("/v1/models", "GET", "/v1/models", {"headers": {"x-request-id": "a b"}}, 400),
+        ("/v1/models/{name:path}", "GET", "/v1/models/other", {}, 404),
+        ("/v1/completions", "GET", "/v1/completions", {}, 405),
+        ("none", "POST", "/v1/images", {"json": {}}, 404),
+    ],
+)
+def test_every_answer_is_counted(
+    gateway: Gateway, handler: str, method: str, path: str, options: dict[str, Any], status: int
+) -> None:
+    labels = f'handler="{handler}",method="{method}",status="{status}"'
+    before = metric(gateway, "headway:http_requests_total", labels)
+    assert httpx.request(method, gateway.url + path, **options).status_code == status
+    assert metric(gateway, "headway:http_requests_total", labels) == before + 1
+
+
+def test_who_has_no_key_and_what_is_no_http_is_counted(guarded: Gateway) -> None:
+    refused = 'handler="/v1/completions",method="POST",status="401"'
+    broken = 'handler="none",method="none",status="400"'
+    before = [metric(guarded, "headway:http_requests_total", labels) for labels in (refused, broken)]
+    assert httpx.post(f"{guarded.url}/v1/completions", json={}).status_code == 401
+    host, port = guarded.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=10) as connection:
+        connection.sendall(b"no such thing\r\n\r\n")
+        assert connection.recv(1024).startswith(b"HTTP/1.1 400")
+    after = [metric(guarded, "headway:http_requests_total", labels) for labels in (refused, broken)]
+    assert after == [count + 1 for count in before]
 
 
 def test_the_api_is_documented(gateway: Gateway) -> None:

@@ -2,13 +2,15 @@
 
 import asyncio
 from dataclasses import replace
+from pathlib import Path
 
 from prometheus_client import REGISTRY
 
 from headway.core.step_work import StepWork
 from headway.engine.stats import StepStats
 from headway.runner.parallel.traffic import Traffic, TrafficKey
-from headway.worker.metrics import StepMetrics, TrafficMetrics
+from headway.worker.metrics import CacheInfo, StepMetrics, TrafficMetrics
+from headway.worker.order import LoadOrder
 
 BEFORE = StepStats(
     num_steps=1,
@@ -81,3 +83,30 @@ async def test_traffic_is_told_once_however_often_it_is_asked_for() -> None:
     assert value("collective_bytes_total", **mlp) == 300
     assert value("collective_calls_total", **mlp) == 3
     assert value("collective_seconds_total", axis="tensor") == 1.5
+
+
+def test_a_loaded_model_tells_what_its_cache_is_like() -> None:
+    order = LoadOrder(
+        plan_id="plan",
+        model="metered",
+        directory=Path(),
+        dtype="bfloat16",
+        num_blocks=500,
+        block_size=16,
+        max_num_seqs=8,
+        max_num_batched_tokens=64,
+        max_model_len=128,
+        enable_prefix_cache=True,
+        num_host_blocks=40,
+    )
+    labels = {
+        "block_size": "16",
+        "cache_dtype": "bfloat16",
+        "enable_prefix_caching": "True",
+        "num_gpu_blocks": "500",
+        "num_cpu_blocks": "40",
+    }
+    info = CacheInfo(order)
+    assert value("cache_config_info", **labels) == 1
+    info.remove()
+    assert value("cache_config_info", **labels) is None

@@ -9,6 +9,7 @@ from fastapi import FastAPI, Request
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from headway.core.errors import HeadwayError
@@ -33,7 +34,8 @@ def make_app(service: GatewayService) -> ASGIApp:
     _add_operations(app, service)
     app.add_exception_handler(HeadwayError, _on_headway_error)
     app.add_exception_handler(HTTPException, _on_http_error)
-    return Entrance(app, exchanges=exchanges, keys=service.keys)
+    paths = frozenset(route.path for route in app.routes if isinstance(route, Route) and "{" not in route.path)
+    return Entrance(app, exchanges=exchanges, paths=paths, keys=service.keys)
 
 
 def _add_exchanges(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:

@@ -1,11 +1,11 @@
-"""What every HTTP request passes: an id, the key, and a last resort for bugs.
+"""What every HTTP request passes: an id, the key, a count of its answer, and a last resort for bugs.
 
 Pure ASGI, since each event of a stream passes too: it costs one call here. A stream's task is resumed for each event
 through all that awaits it, so exchanges are not behind the layers of the application.
 """
 
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
@@ -15,26 +15,37 @@ from headway.gateway.keys import ApiKeys
 from headway.gateway.openai.error import error_body, error_headers, kind_of
 from headway.gateway.request_id import check_request_id, new_request_id
 from headway.observe.logging import request_id_var
+from headway.observe.metrics import HTTP_REQUESTS
 
 log = logging.getLogger(__name__)
 
 _HEADER = b"x-request-id"
 _PROTECTED = "/v1/"
+UNKNOWN_HANDLER = "none"
 
 
 @dataclass(slots=True)
 class _Exit:
-    """The way out for one request: adds its id to the answer's head."""
+    """The way out for one request: counts the answer, and adds the request's id to its head."""
 
     send: Send
+    scope: Scope
+    paths: Container[str]
     header: tuple[bytes, bytes]
     has_started: bool = False
 
     async def __call__(self, message: Message) -> None:
         if not self.has_started and message["type"] == "http.response.start":
             self.has_started = True
+            HTTP_REQUESTS.labels(self._handler, self.scope["method"], message["status"]).inc()
             message["headers"] = [*message.get("headers", ()), self.header]
         await self.send(message)
+
+    @property
+    def _handler(self) -> str:
+        """The path's pattern: clients must not be able to make up values of a label."""
+        path: str = self.scope["path"]
+        return path if path in self.paths else getattr(self.scope.get("route"), "path", UNKNOWN_HANDLER)
 
 
 class Entrance:
@@ -42,10 +53,14 @@ class Entrance:
 
     Args:
         exchanges: by path, what answers a POST in place of the application.
+        paths: of the application, without those that have parameters; answers are counted by them.
     """
 
-    def __init__(self, app: ASGIApp, *, exchanges: Mapping[str, Callable[[], ASGIApp]], keys: ApiKeys) -> None:
+    def __init__(
+        self, app: ASGIApp, *, exchanges: Mapping[str, Callable[[], ASGIApp]], paths: Container[str], keys: ApiKeys
+    ) -> None:
         self._app = app
+        self._paths = paths
         self._exchanges = exchanges
         self._keys = keys
 
@@ -55,7 +70,7 @@ class Entrance:
             return
         headers = dict(scope["headers"])
         own_id = new_request_id()
-        out = _Exit(send, (_HEADER, own_id.encode()))
+        out = _Exit(send, scope, self._paths, (_HEADER, own_id.encode()))
         request_id_var.set(own_id)
         try:
             self._admit(scope["path"], headers, out)

@@ -10,6 +10,8 @@ from typing import Any, Final, cast
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from headway.observe.metrics import HTTP_REQUESTS
+
 WRITE_CHUNK: Final = "headway.write_chunk"
 
 
@@ -75,6 +77,11 @@ def batched_http_protocol() -> type[HttpToolsProtocol]:
         def on_message_begin(self) -> None:
             super().on_message_begin()
             self.scope["extensions"] = {WRITE_CHUNK: {"write": self._write_chunk}}
+
+        def send_400_response(self, msg: str) -> None:
+            """What is no HTTP reaches no application, which counts all other answers."""
+            HTTP_REQUESTS.labels("none", "none", 400).inc()
+            super().send_400_response(msg)
 
         def _write_chunk(self, body: bytes) -> None:
             if body:  # an empty chunk would end the answer

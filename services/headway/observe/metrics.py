@@ -12,6 +12,9 @@ _TTFT_BUCKETS = (
 )  # fmt: skip
 _TPOT_BUCKETS = (0.005, 0.01, 0.015, 0.02, 0.025, 0.03, 0.04, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.5)
 _E2E_BUCKETS = (0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0, 300.0)
+_PHASE_BUCKETS = (
+    0.001, 0.005, 0.01, 0.02, 0.05, 0.1, 0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 60.0, 120.0,
+)  # fmt: skip
 _STEP_BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.5, 1.0, 2.5)
 _RPC_BUCKETS = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 _TOKEN_BUCKETS = (1, 4, 16, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768, 65536, 131072)
@@ -46,6 +49,11 @@ REQUEST_PROMPT_TOKENS = Histogram(
 )
 REQUEST_GENERATION_TOKENS = Histogram(
     "headway:request_generation_tokens", "Output length.", ["model_name"], buckets=_TOKEN_BUCKETS
+)
+HTTP_REQUESTS = Counter(
+    "headway:http_requests",
+    "HTTP answers, by the path's pattern ('none' for none that there is), method and status.",
+    ["handler", "method", "status"],
 )
 SLO_REQUESTS = Counter(
     "headway:slo_requests",
@@ -128,6 +136,29 @@ SPEC_ACCEPTED_TOKENS = Counter(
 )
 MOVED_BLOCKS = Counter(
     "headway:kv_moved_blocks", "KV blocks moved between the shards of the cache, to even them out.", ["model_name"]
+)
+REQUEST_QUEUE_SECONDS = Histogram(
+    "headway:request_queue_time_seconds",
+    "Arrival at the worker to a sequence's first step.",
+    ["model_name"],
+    buckets=_PHASE_BUCKETS,
+)
+REQUEST_PREFILL_SECONDS = Histogram(
+    "headway:request_prefill_time_seconds",
+    "A sequence's first step to its first token.",
+    ["model_name"],
+    buckets=_PHASE_BUCKETS,
+)
+REQUEST_DECODE_SECONDS = Histogram(
+    "headway:request_decode_time_seconds",
+    "A sequence's first token to its last.",
+    ["model_name"],
+    buckets=_PHASE_BUCKETS,
+)
+CACHE_CONFIG_INFO = Gauge(
+    "headway:cache_config_info",
+    "1 while a model is loaded, by what its KV cache is like; blocks on the device are num_gpu_blocks, of all shards.",
+    ["model_name", "block_size", "cache_dtype", "enable_prefix_caching", "num_gpu_blocks", "num_cpu_blocks"],
 )
 STEP_SECONDS = Histogram(
     "headway:engine_step_seconds", "Time of one engine step.", ["model_name"], buckets=_STEP_BUCKETS

@@ -14,6 +14,7 @@ from headway.engine.handover import Handover
 from headway.engine.intake import Intake
 from headway.engine.ledger import Ledger
 from headway.engine.micro_batch import MicroBatch
+from headway.engine.phases import PhaseListener
 from headway.engine.pins import PinnedPrefix
 from headway.engine.preemption import PreemptionPolicy
 from headway.engine.request_blocks import RequestBlocks, request_blocks
@@ -62,6 +63,7 @@ class Engine:
         self.handover = Handover(config, roster=self._roster, blocks=self._blocks)
         self._runner = runner
         self._clock = clock
+        self._listener: PhaseListener | None = None
         self._in_flight: deque[MicroBatch] = deque()  # in the order of their starts
         self._settled: deque[list[SequenceOutput]] = deque()  # what batches brought that were not finished by a step
         self._num_steps = 0
@@ -84,6 +86,10 @@ class Engine:
     def pause_s(self) -> float:
         """Seconds until there is a step to take: none, for a step waits for its result itself."""
         return 0.0
+
+    def tell_phases(self, listener: PhaseListener) -> None:
+        """Has `listener` hear how long sequences wait and are computed."""
+        self._listener = listener
 
     def submit(self, request: GenerationRequest) -> None:
         """Queues a request; its outputs come from the steps to follow, the last one with a finish reason.
@@ -268,3 +274,19 @@ class Engine:
             duration_s=self._duration_s,
             copy_s=result.copy_s,
         )
+        self._observe_phases(now_s)
+
+    def _observe_phases(self, now_s: float) -> None:
+        begun, ended, listener = self._ledger.begun, self._ledger.ended, self._listener
+        for group in begun:
+            assert group.scheduled_s is not None, "a token was sampled before its step"
+            group.first_token_s = now_s
+            if listener is not None:
+                queue_s = group.scheduled_s - group.arrival_s
+                listener.observe_first_token(queue_s=queue_s, prefill_s=now_s - group.scheduled_s)
+        for group in ended:
+            assert group.first_token_s is not None, "a sequence ended before its first token"
+            if listener is not None:
+                listener.observe_end(decode_s=now_s - group.first_token_s)
+        begun.clear()
+        ended.clear()

@@ -32,6 +32,8 @@ class SequenceGroup:
         num_preemptions: how often it gave way.
         num_in_flight: batches under way that hold shares of it. Until the last of them is back, the group runs: it is
             neither preempted nor split nor forked. Its sequences may end at any time.
+        scheduled_s: when its first step began; None before.
+        first_token_s: when its first token was known; None before.
         is_prefilling: tokens were left to compute behind its latest shares.
         needs_last_token: see `SamplingParams.needs_last_token`.
     """
@@ -44,6 +46,8 @@ class SequenceGroup:
     num_common_tokens: int | None = None
     num_preemptions: int = 0
     num_in_flight: int = 0
+    scheduled_s: float | None = None
+    first_token_s: float | None = None
     is_prefilling: bool = False
     needs_last_token: bool = field(init=False)
 

@@ -16,6 +16,7 @@ class Ledger:
 
     Attributes:
         num_draft_tokens, num_accepted_tokens: guessed ahead, and found right, since the start.
+        begun, ended: the groups of sequences that got their first token, and their last; the reader clears them.
     """
 
     def __init__(self, config: EngineConfig, *, roster: Roster, blocks: BlockManager) -> None:
@@ -24,6 +25,8 @@ class Ledger:
         self._roster = roster
         self._blocks = blocks
         self._max_sequence_len = 0
+        self.begun: list[SequenceGroup] = []
+        self.ended: list[SequenceGroup] = []
         self.num_draft_tokens = 0
         self.num_accepted_tokens = 0
 
@@ -54,8 +57,7 @@ class Ledger:
     def _advance_group(self, share: ScheduledSequence, samples: tuple[Sample, ...]) -> list[SequenceOutput]:
         """Books a share that concerns the whole group, or a prefill chunk."""
         sequence = share.sequence
-        group = self._roster.find(sequence.request_id)
-        assert group is not None, f"{sequence.request_id} was computed after its end"
+        group = self._group_of(sequence)
         if group.num_in_flight:
             return []  # further chunks of the prompt are on their way; the last one brings what concerns all
         self._blocks.publish(sequence)
@@ -75,6 +77,8 @@ class Ledger:
         if sample.error:
             self._roster.end(sequence.request_id)
             return end_output(sequence, reason=FinishReason.ERROR, error=sample.error)
+        if len(sequence.token_ids) == sequence.num_given_tokens:
+            self.begun.append(self._group_of(sequence))
         num_new_tokens, reason = 0, None
         eos_token_ids, max_sequence_len = self._eos_token_ids, self._max_sequence_len
         for token_id in sample.token_ids:
@@ -87,6 +91,7 @@ class Ledger:
         sequence.num_computed_tokens += num_new_tokens - 1
         self._blocks.publish(sequence)
         if reason is not None:
+            self.ended.append(self._group_of(sequence))
             self._roster.end(sequence.request_id)
         return token_output(sequence, sample=sample, num_new_tokens=num_new_tokens, reason=reason)
 
@@ -95,9 +100,17 @@ class Ledger:
         assert group.beams is not None, "not a beam search"
         if not group.beams.offer(group.sequences.index(beam), sample.candidates):
             return []
+        if group.first_token_s is None:
+            self.begun.append(group)
         survivors = group.beams.advance([sequence.output_token_ids for sequence in group.sequences])
         if not group.beams.is_done:
             group.replace(survivors, self._blocks)
             return []
+        self.ended.append(group)
         self._roster.end(beam.request_id)
         return [beam_output(beam, beams=group.beams)]
+
+    def _group_of(self, sequence: Sequence) -> SequenceGroup:
+        group = self._roster.find(sequence.request_id)
+        assert group is not None, f"{sequence.request_id} was computed after its end"
+        return group

@@ -34,6 +34,8 @@ class MicroBatch:
         """Notes that the batch is under way: for all that is started behind it, these shares are done."""
         for group in self.groups:
             group.num_in_flight += 1
+            if group.scheduled_s is None:
+                group.scheduled_s = self.started_s
         for share in self.done_ahead:
             share.sequence.num_computed_tokens += share.num_new_tokens
             share.sequence.num_pending_tokens += share.samples

@@ -120,6 +120,7 @@ class Roster:
         group.leave(sequence, self._blocks)
         part = SequenceGroup([sequence], group.arrival_s, num_preemptions=group.num_preemptions + 1)
         part.set_status(SequenceStatus.WAITING)
+        part.scheduled_s, part.first_token_s = group.scheduled_s, group.first_token_s
         self._register(part)
         self._put_first(part)
         if group in self.waiting:

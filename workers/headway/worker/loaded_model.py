@@ -14,7 +14,7 @@ from headway.engine.stats import StepStats
 from headway.observe.tracing import Tracing
 from headway.runner.turn import Turn
 from headway.worker.engine_thread import EngineThread
-from headway.worker.metrics import StepMetrics, TrafficMetrics, TransferMetrics
+from headway.worker.metrics import CacheInfo, PhaseMetrics, StepMetrics, TrafficMetrics, TransferMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.runners import GeneratorRunner
@@ -56,6 +56,8 @@ class LoadedModel:
             num_host_blocks=order.num_host_blocks,
             max_num_batched_tokens=order.max_num_batched_tokens,
         )
+        engine.tell_phases(PhaseMetrics(order.model))
+        self._cache_info = CacheInfo(order)
         self.transfers = TransferMetrics(order.model)
         self.fetch_rate = FetchRate(time.monotonic)
         self._traffic = TrafficMetrics(order.model, runner.traffic, loop=loop)
@@ -116,6 +118,7 @@ class LoadedModel:
         self.thread.stop()
         await self.thread.join()
         self._traffic.stop()
+        self._cache_info.remove()
         if self._has_crashed:
             return
         try:

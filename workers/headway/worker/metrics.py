@@ -7,6 +7,7 @@ from headway.encoder.stats import EncoderStats
 from headway.engine.stats import StepStats
 from headway.observe import metrics
 from headway.runner.parallel.traffic import Traffic, TrafficCount, TrafficKey
+from headway.worker.order import LoadOrder
 
 _TRAFFIC_EVERY_S = 1.0
 
@@ -65,6 +66,40 @@ class StepMetrics:
                 counter.inc(increase)
         self._step_seconds.observe(stats.duration_s)
         self._step_tokens.observe(stats.num_tokens)
+
+
+class PhaseMetrics:
+    """What a model's requests spend their time with; see `PhaseListener`."""
+
+    def __init__(self, model: str) -> None:
+        self._queue = metrics.REQUEST_QUEUE_SECONDS.labels(model)
+        self._prefill = metrics.REQUEST_PREFILL_SECONDS.labels(model)
+        self._decode = metrics.REQUEST_DECODE_SECONDS.labels(model)
+
+    def observe_first_token(self, *, queue_s: float, prefill_s: float) -> None:
+        self._queue.observe(queue_s)
+        self._prefill.observe(prefill_s)
+
+    def observe_end(self, *, decode_s: float) -> None:
+        self._decode.observe(decode_s)
+
+
+class CacheInfo:
+    """Tells how a model's KV cache is made, as long as it is loaded."""
+
+    def __init__(self, order: LoadOrder) -> None:
+        self._labels = (
+            order.model,
+            str(order.block_size),
+            order.dtype or "auto",
+            str(order.enable_prefix_cache),
+            str(order.num_blocks),
+            str(order.num_host_blocks),
+        )
+        metrics.CACHE_CONFIG_INFO.labels(*self._labels).set(1)
+
+    def remove(self) -> None:
+        metrics.CACHE_CONFIG_INFO.remove(*self._labels)
 
 
 class EncoderMetrics:
