@@ -10,11 +10,9 @@ from itertools import pairwise
 from pathlib import Path
 from statistics import median
 
-import grpc
 import httpx
 
-from headway.cli.running import endpoint_of
-from headway.client import Client
+from headway.cli.running import calling_kvcache
 from headway.core.move import RequestMove
 from headway.rpc.convert import from_pb
 from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
@@ -66,13 +64,11 @@ class Mover:
         Args:
             num_context_tokens: prompt and output tokens of the stream when it is asked to move.
         """
-        with Client(state_dir=self._state_dir) as client:
-            endpoint = endpoint_of("kvcache", client.status())
+        kvcache_stub = await asyncio.to_thread(calling_kvcache, self._state_dir, api_key=None)
         async with (
             httpx.AsyncClient(base_url=self._url, timeout=_TIMEOUT_S) as http,
-            grpc.aio.insecure_channel(endpoint) as channel,
+            kvcache_stub as kvcache,
         ):
-            kvcache: kvcache_pb2_grpc.KvCacheServiceAsyncStub = kvcache_pb2_grpc.KvCacheServiceStub(channel)
             others = [asyncio.create_task(self._keep_busy(http)) for _ in range(num_others)]
             try:
                 return await self._measure(http, kvcache, num_context_tokens)

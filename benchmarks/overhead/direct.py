@@ -40,15 +40,16 @@ class Generation:
 class DirectClient:
     """Sends sequences to one worker over one stream, as the gateway does. Use as an async context manager."""
 
-    def __init__(self, endpoint: str, *, model: str) -> None:
+    def __init__(self, endpoint: str, *, model: str, token: str | None = None) -> None:
         self.model = model
+        self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._channel = grpc.aio.insecure_channel(endpoint)
         self._generations: dict[str, Generation] = {}
         self._writing = asyncio.Lock()
         self._num_prepared = 0
 
     async def __aenter__(self) -> Self:
-        self._call: Call = worker_pb2_grpc.WorkerServiceStub(self._channel).GenerateTokens()
+        self._call: Call = worker_pb2_grpc.WorkerServiceStub(self._channel).GenerateTokens(metadata=self._metadata)
         self._reader = asyncio.create_task(self._read())
         return self
 

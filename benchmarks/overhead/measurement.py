@@ -12,6 +12,7 @@ from benchmarks.serve.peers import Deployment, launch_headway
 from benchmarks.serve.server import Server, ServerError, free_port
 from benchmarks.serve.workload import WorkloadSpec, make_workload
 from headway.client import AsyncClient
+from headway.client.token import find_token
 
 NUM_WARM_UP = 16
 NUM_CAPACITY = 64
@@ -61,18 +62,21 @@ async def measure(
             progress("headway: starting")
             await server.start()
             endpoint = await worker_endpoint(deployment.state_dir)
+            token = find_token(deployment.state_dir)
             await server.client.run(shape.workload(NUM_WARM_UP, seed=WARM_UP_SEED))
             rate_per_s = rate_per_s or await capacity_per_s(server, shape) / 2
             progress(f"headway: {num_requests} requests, {rate_per_s:.1f}/s, every other one to {endpoint}")
             spec = shape.workload(num_requests, seed=MEASURE_SEED, rate_per_s=rate_per_s)
-            return Measurement(rate_per_s=rate_per_s, shape=shape, overhead=await both_ways(server, endpoint, spec))
+            return Measurement(
+                rate_per_s=rate_per_s, shape=shape, overhead=await both_ways(server, endpoint, spec, token=token)
+            )
         finally:
             await server.stop()
 
 
-async def both_ways(server: Server, endpoint: str, spec: WorkloadSpec) -> Overhead:
+async def both_ways(server: Server, endpoint: str, spec: WorkloadSpec, *, token: str | None) -> Overhead:
     """Load the gateway and the worker's own endpoint in turns; one request warms the direct way up."""
-    async with DirectClient(endpoint, model=server.client.model) as direct:
+    async with DirectClient(endpoint, model=server.client.model, token=token) as direct:
         (probe,) = make_workload(WorkloadSpec(num_requests=1, seed=WARM_UP_SEED, output_mean=4))
         await direct.prepare(probe)(0.0)
         through, around = await alternate(spec, through=server.client.prepare, direct=direct.prepare)

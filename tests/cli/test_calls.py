@@ -23,14 +23,14 @@ class Servicer(controller_pb2_grpc.ControllerServiceServicer):
         yield replacement_pb2.ReplaceResponse()
 
 
-async def ask() -> tuple[bool, int]:
+async def ask(token: str | None) -> tuple[bool, int]:
     """Of a service that wants the token: whether it is ready, and messages of a stream."""
     server = grpc.aio.server(interceptors=[CallInterceptor(TOKEN)])
     controller_pb2_grpc.add_ControllerServiceServicer_to_server(Servicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        async with calling(f"127.0.0.1:{port}", controller_pb2_grpc.ControllerServiceStub) as stub:
+        async with calling(f"127.0.0.1:{port}", controller_pb2_grpc.ControllerServiceStub, token=token) as stub:
             status = await stub.GetStatus(controller_pb2.GetStatusRequest())
             messages = [each async for each in stub.Replace(replacement_pb2.ReplaceRequest())]
             return status.ready, len(messages)
@@ -38,12 +38,11 @@ async def ask() -> tuple[bool, int]:
         await server.stop(None)
 
 
-def test_calls_carry_the_token_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HEADWAY_AUTH_TOKEN", TOKEN)
-    assert asyncio.run(ask()) == (True, 1)
+def test_calls_carry_the_token() -> None:
+    assert asyncio.run(ask(TOKEN)) == (True, 1)
 
 
-def test_calls_without_the_token_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("HEADWAY_AUTH_TOKEN", raising=False)
-    with pytest.raises(UnauthenticatedError):
-        asyncio.run(ask())
+@pytest.mark.parametrize("token", [None, "between", TOKEN + "s"])
+def test_calls_without_the_token_are_refused(token: str | None) -> None:
+    with pytest.raises(UnauthenticatedError, match="auth-token"):
+        asyncio.run(ask(token))

@@ -56,7 +56,7 @@ def test_a_client_that_leaves_while_sending_does_no_harm(gateway: Gateway) -> No
 
 
 def test_a_slow_reader_gets_everything(gateway: Gateway) -> None:
-    """The gateway waits for the connection to drain, and holds up nobody else."""
+    """While one client does not read, others are answered; what came for it meanwhile is all there when it does."""
     with httpx.stream("POST", f"{gateway.url}/v1/completions", json=BODY | {"stream": True}, timeout=30) as response:
         lines = response.iter_lines()
         next(lines)

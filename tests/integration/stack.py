@@ -17,6 +17,7 @@ import psutil
 
 from headway.cli.running import cluster_status
 from headway.client.stack import Stack, read_stack
+from headway.client.token import find_token
 from headway.core.codec import to_document
 
 _UP_TIMEOUT_S = 90
@@ -91,6 +92,11 @@ class RunningStack:
             return self.stack.controller_endpoint
         processes = self.status()["controller"]["processes"]
         return str(next(process["endpoint"] for process in processes if process["name"] == name))
+
+    @property
+    def metadata(self) -> tuple[tuple[str, str], ...]:
+        """What internal calls carry: the stack's token."""
+        return (("authorization", f"Bearer {find_token(self.state_dir)}"),)
 
     def metric(self, name: str, *, of: str = "") -> float:
         """Summed over all processes, or that of one."""

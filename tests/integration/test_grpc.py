@@ -1,4 +1,4 @@
-"""The gRPC side of a whole stack: the SDK, and health and reflection on every service, as grpcurl uses them."""
+"""The gRPC side of a whole stack: the SDK, and health and reflection on every service (reflection with the token)."""
 
 import asyncio
 
@@ -32,7 +32,8 @@ def test_every_service_answers_health_and_reflection(stack: RunningStack, name: 
         )
         assert health.status == health_pb2.HealthCheckResponse.SERVING
         request = reflection_pb2.ServerReflectionRequest(list_services="")
-        answer = next(reflection_pb2_grpc.ServerReflectionStub(channel).ServerReflectionInfo(iter([request])))
+        stub = reflection_pb2_grpc.ServerReflectionStub(channel)
+        answer = next(stub.ServerReflectionInfo(iter([request]), metadata=stack.metadata))
         assert SERVICES[name] in {service.name for service in answer.list_services_response.service}
 
 

@@ -34,12 +34,12 @@ class Movable:
 
     def worker_of(self, request_id: str) -> str:
         request = kvcache_pb2.DescribeRequestRequest(request_id=request_id)
-        (part,) = self._kvcache.DescribeRequest(request, timeout=10).parts
+        (part,) = self._kvcache.DescribeRequest(request, timeout=10, metadata=self.stack.metadata).parts
         return str(part.worker_id)
 
     def move(self, request_id: str, *, to: str) -> kvcache_pb2.RequestMove:
         request = kvcache_pb2.MoveRequestRequest(request_id=request_id, worker_id=to)
-        (move,) = self._kvcache.MoveRequest(request, timeout=30).moves
+        (move,) = self._kvcache.MoveRequest(request, timeout=30, metadata=self.stack.metadata).moves
         return move
 
     def move_away(self, request_id: str) -> kvcache_pb2.RequestMove:
@@ -156,14 +156,16 @@ def test_a_plan_without_a_worker_moves_what_runs_there(
 ) -> None:
     """The last one: the second worker serves nothing afterwards."""
     controller = controller_pb2_grpc.ControllerServiceStub(grpc.insecure_channel(movable.stack.endpoint("controller")))
-    plan = controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=10).plan
+    plan = controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=10, metadata=movable.stack.metadata).plan
     del plan.assignments[1]
     before = movable.stack.metric("headway:streams_migrated_total")
     streams = {name: Stream(movable.stack, pool, **way) for name, way in WAYS.items()}
     for stream in streams.values():
         stream.wait()
     num_leaving = sum(movable.worker_of(stream.request_id) == "worker-1" for stream in streams.values())
-    changes = controller.ApplyPlan(controller_pb2.ApplyPlanRequest(plan=plan), timeout=10).changes
+    changes = controller.ApplyPlan(
+        controller_pb2.ApplyPlanRequest(plan=plan), timeout=10, metadata=movable.stack.metadata
+    ).changes
     assert list(changes) == ["worker-1: drain tiny"]
     assert {name: stream.texts.result() for name, stream in streams.items()} == expected
     assert movable.stack.metric("headway:streams_migrated_total") >= before + min(num_leaving, 1)

@@ -138,10 +138,10 @@ def test_a_model_is_unloaded_and_loaded_again_while_another_streams(stack: Runni
         worker = worker_pb2_grpc.WorkerServiceStub(worker_channel)
 
         def models() -> list[str]:
-            found = worker.GetWorker(worker_pb2.GetWorkerRequest()).replicas
+            found = worker.GetWorker(worker_pb2.GetWorkerRequest(), metadata=stack.metadata).replicas
             return sorted(replica.model for replica in found if replica.state == "ready")
 
-        plan = controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=10).plan
+        plan = controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=10, metadata=stack.metadata).plan
         fewer = planner_pb2.ServingPlan()
         fewer.CopyFrom(plan)
         del fewer.models[:], fewer.assignments[:]
@@ -149,10 +149,12 @@ def test_a_model_is_unloaded_and_loaded_again_while_another_streams(stack: Runni
         fewer.assignments.extend(assignment for assignment in plan.assignments if assignment.model != "other")
         answers = pool.submit(stream_on)
         try:
-            changes = controller.ApplyPlan(controller_pb2.ApplyPlanRequest(plan=fewer), timeout=10).changes
+            changes = controller.ApplyPlan(
+                controller_pb2.ApplyPlanRequest(plan=fewer), timeout=10, metadata=stack.metadata
+            ).changes
             assert list(changes) == ["worker-0: drain other"]
             wait_for(lambda: models() == ["bert", "tiny"])
-            controller.ApplyPlan(controller_pb2.ApplyPlanRequest(plan=plan), timeout=10)
+            controller.ApplyPlan(controller_pb2.ApplyPlanRequest(plan=plan), timeout=10, metadata=stack.metadata)
             wait_for(lambda: models() == ["bert", "other", "tiny"])
         finally:
             is_over.set()

@@ -22,16 +22,19 @@ def ask(stack: RunningStack, prompt: str = "trains run", max_tokens: int = 8, **
     return httpx.post(f"{stack.url}/v1/completions", json=body | fields, timeout=60)
 
 
-def worker(endpoint: str) -> worker_pb2.GetWorkerResponse:
+def worker(stack: RunningStack, endpoint: str) -> worker_pb2.GetWorkerResponse:
     """What a worker says of itself, asked directly."""
     with grpc.insecure_channel(endpoint) as channel:
-        return worker_pb2_grpc.WorkerServiceStub(channel).GetWorker(worker_pb2.GetWorkerRequest(), timeout=10)
+        return worker_pb2_grpc.WorkerServiceStub(channel).GetWorker(
+            worker_pb2.GetWorkerRequest(), timeout=10, metadata=stack.metadata
+        )
 
 
-def load(endpoint: str) -> worker_pb2.WatchLoadResponse:
+def load(stack: RunningStack, endpoint: str) -> worker_pb2.WatchLoadResponse:
     """A worker's load at this moment."""
     with grpc.insecure_channel(endpoint) as channel:
-        stream = worker_pb2_grpc.WorkerServiceStub(channel).WatchLoad(worker_pb2.WatchLoadRequest(interval_ms=50))
+        request = worker_pb2.WatchLoadRequest(interval_ms=50)
+        stream = worker_pb2_grpc.WorkerServiceStub(channel).WatchLoad(request, metadata=stack.metadata)
         report = next(iter(stream))
         stream.cancel()
         return report
@@ -64,8 +67,8 @@ async def test_200_concurrent_streams_finish_and_leave_nothing_behind(stack: Run
     alone = ask(stack, prompts[17], 24).json()["choices"][0]["text"]
     assert texts[17] == alone
     endpoint = stack.endpoint("worker-0")
-    wait_for(lambda: load(endpoint).num_running == 0)
-    report = load(endpoint)
+    wait_for(lambda: load(stack, endpoint).num_running == 0)
+    report = load(stack, endpoint)
     assert report.num_free_blocks == report.num_blocks
     fleet = stack.status()["fleet"]
     assert int(fleet.get("num_in_flight", 0)) == 0
@@ -73,19 +76,19 @@ async def test_200_concurrent_streams_finish_and_leave_nothing_behind(stack: Run
 
 def test_a_client_that_leaves_stops_the_worker_and_frees_its_blocks(stack: RunningStack) -> None:
     endpoint = stack.endpoint("worker-0")
-    num_before = worker(endpoint).num_steps
+    num_before = worker(stack, endpoint).num_steps
     body = {"model": "tiny", "prompt": "go on", "max_tokens": 900, "ignore_eos": True, "stream": True, "n": 64}
     with httpx.stream("POST", f"{stack.url}/v1/completions", json=body, timeout=30) as response:
         lines = response.iter_lines()
         for _ in range(6):
             next(lines)
-        assert load(endpoint).num_running == 64
-    wait_for(lambda: load(endpoint).num_running == 0, timeout_s=5)
-    num_steps = worker(endpoint).num_steps
+        assert load(stack, endpoint).num_running == 64
+    wait_for(lambda: load(stack, endpoint).num_running == 0, timeout_s=5)
+    num_steps = worker(stack, endpoint).num_steps
     assert num_steps - num_before < 900
-    report = load(endpoint)
+    report = load(stack, endpoint)
     assert report.num_free_blocks == report.num_blocks
-    assert worker(endpoint).num_steps == num_steps
+    assert worker(stack, endpoint).num_steps == num_steps
 
 
 @pytest.mark.parametrize("name", ["router", "kvcache", "gateway", "planner", "profiler", "worker-0"])
@@ -150,12 +153,12 @@ def _pids_of_others(stack: RunningStack) -> dict[str, int]:
     return {process["name"]: process["pid"] for process in processes if process["name"] != "controller"}
 
 
-def kill_busy_worker(endpoints: dict[str, int]) -> None:
+def kill_busy_worker(stack: RunningStack, endpoints: dict[str, int]) -> None:
     """Kills the worker that runs more sequences, once one runs any. `endpoints`: the process at each of them."""
     num_running = dict.fromkeys(endpoints, 0)
 
     def is_any_busy() -> bool:
-        num_running.update({endpoint: load(endpoint).num_running for endpoint in endpoints})
+        num_running.update({endpoint: load(stack, endpoint).num_running for endpoint in endpoints})
         return any(num_running.values())
 
     wait_for(is_any_busy, every_s=0.01)
@@ -175,7 +178,7 @@ async def test_a_stream_goes_on_when_its_worker_dies(pair: RunningStack) -> None
     prompts = [f"line {i} goes" for i in range(8)]
     expected = await asyncio.gather(*(stream_text(pair.url, body | {"prompt": prompt}) for prompt in prompts))
     endpoints = worker_processes(pair)
-    kill = asyncio.create_task(asyncio.to_thread(kill_busy_worker, endpoints))
+    kill = asyncio.create_task(asyncio.to_thread(kill_busy_worker, pair, endpoints))
     while not kill.done():  # on a busy machine streams may have ended before it has seen them
         answers = await asyncio.gather(*(stream_text(pair.url, body | {"prompt": prompt}) for prompt in prompts))
         assert answers == expected
@@ -188,7 +191,7 @@ def test_sampled_streams_survive_too(pair: RunningStack) -> None:
     expected = ask(pair, **fields).json()["choices"][0]["text"]
     endpoints = worker_processes(pair)
     with ThreadPoolExecutor(5) as pool:
-        kill = pool.submit(kill_busy_worker, endpoints)
+        kill = pool.submit(kill_busy_worker, pair, endpoints)
         while not kill.done():
             answers = [pool.submit(ask, pair, **fields) for _ in range(4)]
             assert [answer.result().json()["choices"][0]["text"] for answer in answers] == [expected] * 4

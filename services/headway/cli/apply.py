@@ -20,6 +20,7 @@ from headway.cli.placement.proposal import apply_proposal, propose
 from headway.cli.placement.stored import find_plan
 from headway.cli.running import cluster_status
 from headway.client import ClusterStatus
+from headway.client.token import find_token
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.placement_plan import PlacementPlan
@@ -61,7 +62,7 @@ def apply(
     names = list(dict.fromkeys(name for group in placement.placement.groups for name in group.models))
     deployments = find_deployments(placement.problem, names, live=status.plan, arguments=model or ())
     proposal = asyncio.run(propose(placement, deployments, state_dir=state_dir))
-    before = _before(placement, path, status)
+    before = _before(placement, path, status, state_dir=state_dir)
     differences = setting_differences(placement.problem, status.controller)
     changes_nothing = all(change.kind is ChangeKind.KEEP for change in proposal.changes)
     if as_json:
@@ -90,13 +91,15 @@ def apply(
         typer.echo(f"{placement.plan_id} is live.")
 
 
-def _before(placement: PlacementPlan, path: Path, status: ClusterStatus) -> float | None:
+def _before(placement: PlacementPlan, path: Path, status: ClusterStatus, *, state_dir: Path | None) -> float | None:
     """Of what is live, on the placement's own requests; None where nobody can say."""
     if status.plan is None:
         return None
     try:
         files = traces_of(placement.problem.workload, plan=path)
-        return asyncio.run(live_attainment(placement, files, live=status.plan, status=status))
+        return asyncio.run(
+            live_attainment(placement, files, live=status.plan, status=status, token=find_token(state_dir))
+        )
     except HeadwayError:
         return None
 

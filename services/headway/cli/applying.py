@@ -5,13 +5,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from headway.cli.calls import calling
-from headway.client.stack import find_stack
+from headway.cli.calls import calling_controller
 from headway.client.status import ControllerStatus
 from headway.core.errors import DeadlineExceededError, FailedPreconditionError, InternalError, UnavailableError
 from headway.core.plan import ServingPlan
 from headway.rpc.convert import from_pb
-from headway.v1 import controller_pb2, controller_pb2_grpc
+from headway.v1 import controller_pb2
 
 _POLL_EVERY_S = 0.3
 _TIMEOUT_S = 5.0
@@ -58,7 +57,7 @@ async def _step(placement_id: str, state_dir: Path | None) -> str:
 
 
 async def _look(state_dir: Path | None) -> tuple[ServingPlan, ControllerStatus]:
-    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+    async with calling_controller(state_dir) as stub:
         plan = await stub.GetPlan(controller_pb2.GetPlanRequest(), timeout=_TIMEOUT_S)
         status = await stub.GetStatus(controller_pb2.GetStatusRequest(), timeout=_TIMEOUT_S)
     return from_pb(plan.plan, ServingPlan), from_pb(status, ControllerStatus)

@@ -1,31 +1,45 @@
 """Calls to the services of a local stack."""
 
-import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 
 from headway.client.address import CHANNEL_OPTIONS
+from headway.client.stack import default_state_dir, find_stack
+from headway.client.token import read_token
 from headway.rpc.status import error_from_rpc
+from headway.v1 import controller_pb2_grpc
 
 S = TypeVar("S")
 
 
 @asynccontextmanager
-async def calling(endpoint: str, stub_type: Callable[[grpc.aio.Channel], S]) -> AsyncIterator[S]:
+async def calling(endpoint: str, stub_type: Callable[[grpc.aio.Channel], S], *, token: str | None) -> AsyncIterator[S]:
     """A stub on the service at `endpoint`; faults inside the block are raised as HeadwayError.
 
-    Where HEADWAY_AUTH_TOKEN is set, as it is for the services themselves, it goes with every call.
+    Args:
+        token: the stack's, which goes with every call.
     """
-    token = os.environ.get("HEADWAY_AUTH_TOKEN")
     interceptors: list[grpc.aio.ClientInterceptor] = [_Unary(token), _Stream(token)] if token else []
     async with grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS, interceptors=interceptors) as channel:
         try:
             yield stub_type(channel)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from None
+
+
+@asynccontextmanager
+async def calling_controller(
+    state_dir: Path | None,
+) -> AsyncIterator["controller_pb2_grpc.ControllerServiceAsyncStub"]:
+    """A stub on the controller of the stack whose state is there, in the default directory for None."""
+    directory = state_dir or default_state_dir()
+    endpoint = find_stack(directory).controller_endpoint
+    async with calling(endpoint, controller_pb2_grpc.ControllerServiceStub, token=read_token(directory)) as stub:
+        yield stub
 
 
 class _Bearer:

@@ -1,11 +1,15 @@
 """One stack per state directory."""
 
 import asyncio
+import os
+import stat
 from pathlib import Path
 
 from headway.cli.process import is_alive
 from headway.client.stack import read_stack
 from headway.core.errors import AlreadyExistsError, InvalidArgumentError
+
+_OWNER_ALONE = 0o700
 
 
 def claim(state_dir: Path) -> None:
@@ -13,10 +17,11 @@ def claim(state_dir: Path) -> None:
 
     Raises:
         AlreadyExistsError: a stack, what a crash left of one, or `headway profile hardware` is alive there.
-        InvalidArgumentError: the directory cannot be written.
+        InvalidArgumentError: the directory cannot be written, or is not this user's alone.
     """
     try:
         state_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _close_to_others(state_dir)
     except OSError as error:
         raise InvalidArgumentError(
             f"{state_dir} cannot hold the state: {error.strerror}.", hint="Choose another with --state-dir."
@@ -39,3 +44,16 @@ def claim(state_dir: Path) -> None:
     from headway.cli.supervisor.crashed import end_crashed  # imports the Redis client, which is slow
 
     asyncio.run(end_crashed(state_dir, stack))
+
+
+def _close_to_others(state_dir: Path) -> None:
+    """Nobody else may look into it: it holds the stack's token. One that everybody may write to is refused."""
+    status = state_dir.stat()
+    if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
+        raise InvalidArgumentError(
+            f"{state_dir} is not this user's alone, and the state holds secrets.",
+            hint="Choose another with --state-dir; it is made where there is none.",
+            field="--state-dir",
+        )
+    if stat.S_IMODE(status.st_mode) != _OWNER_ALONE:
+        state_dir.chmod(_OWNER_ALONE)

@@ -4,25 +4,25 @@ import asyncio
 import json
 import time
 from collections.abc import Callable
-from pathlib import Path
-from typing import Annotated, Any
+from contextlib import AbstractAsyncContextManager
+from typing import Annotated, Any, TypeAlias
 
 import typer
 from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from headway.cli.calls import calling
 from headway.cli.kv_view import move_lines, request_view, usage_view
 from headway.cli.options import ApiKey, AsJson, StateDir
-from headway.cli.running import endpoint_of
-from headway.client import Client
+from headway.cli.running import calling_kvcache
 from headway.core.codec import to_document
 from headway.core.errors import UnavailableError
 from headway.core.kv import KvUsage, RequestUsage
 from headway.core.move import RequestMove
 from headway.rpc.convert import from_pb
 from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
+
+_Calling: TypeAlias = "AbstractAsyncContextManager[kvcache_pb2_grpc.KvCacheServiceAsyncStub]"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Show what the KV cache is used for.")
 
@@ -44,7 +44,7 @@ def top(
     """Show blocks by state, sharing, prefix hits, waste and preemptions of every worker."""
 
     def look() -> list[KvUsage]:
-        return asyncio.run(_usages(_endpoint(state_dir, api_key)))
+        return asyncio.run(_usages(calling_kvcache(state_dir, api_key=api_key)))
 
     if as_json:
         typer.echo(json.dumps([_document(usage) for usage in look()], indent=2))
@@ -63,7 +63,7 @@ def show(
     api_key: ApiKey = None,
 ) -> None:
     """Show a running request's sequences, their blocks, and who shares them."""
-    parts = asyncio.run(_describe(_endpoint(state_dir, api_key), _request_id(request)))
+    parts = asyncio.run(_describe(calling_kvcache(state_dir, api_key=api_key), _request_id(request)))
     if as_json:
         typer.echo(json.dumps(to_document(parts), indent=2))
     else:
@@ -80,7 +80,7 @@ def move(
     api_key: ApiKey = None,
 ) -> None:
     """Move a running request to another worker, with its blocks; its stream goes on."""
-    moves = asyncio.run(_move(_endpoint(state_dir, api_key), _request_id(request), to))
+    moves = asyncio.run(_move(calling_kvcache(state_dir, api_key=api_key), _request_id(request), to))
     if as_json:
         typer.echo(json.dumps(to_document(moves), indent=2))
     else:
@@ -108,26 +108,21 @@ def _document(usage: KvUsage) -> dict[str, Any]:
     return {**to_document(usage), **{name: getattr(usage, name) for name in _DERIVED}}
 
 
-def _endpoint(state_dir: Path | None, api_key: str | None) -> str:
-    with Client(state_dir=state_dir, api_key=api_key) as client:
-        return endpoint_of("kvcache", client.status())
-
-
-async def _usages(endpoint: str) -> list[KvUsage]:
-    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+async def _usages(calling: _Calling) -> list[KvUsage]:
+    async with calling as kvcache:
         response = await kvcache.GetUsage(kvcache_pb2.GetUsageRequest(), timeout=_TIMEOUT_S)
     return [from_pb(worker, KvUsage) for worker in response.workers]
 
 
-async def _describe(endpoint: str, request_id: str) -> list[RequestUsage]:
+async def _describe(calling: _Calling, request_id: str) -> list[RequestUsage]:
     request = kvcache_pb2.DescribeRequestRequest(request_id=request_id)
-    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+    async with calling as kvcache:
         response = await kvcache.DescribeRequest(request, timeout=_TIMEOUT_S)
     return [from_pb(part, RequestUsage) for part in response.parts]
 
 
-async def _move(endpoint: str, request_id: str, worker_id: str) -> list[RequestMove]:
+async def _move(calling: _Calling, request_id: str, worker_id: str) -> list[RequestMove]:
     request = kvcache_pb2.MoveRequestRequest(request_id=request_id, worker_id=worker_id)
-    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+    async with calling as kvcache:
         response = await kvcache.MoveRequest(request, timeout=_MOVE_TIMEOUT_S)
     return [from_pb(move, RequestMove) for move in response.moves]

@@ -1,14 +1,13 @@
 """KV blocks for people."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from rich import box
-from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from headway.cli.wide_table import WideTable
 from headway.core.kv import BlockUse, KvUsage, RequestUsage, SequenceBlocks, ShardUsage, TokenRange
 from headway.core.move import RequestMove
 from headway.core.units import format_bytes
@@ -34,38 +33,6 @@ _COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("on host", "right"),
 )
 _NUM_NAMES = 2  # columns that say whose the row is
-_GAP = 2
-
-
-@dataclass(frozen=True, slots=True)
-class _UsageTable:
-    """As many tables below each other as the console's width asks for; each row's names are in all of them."""
-
-    rows: Sequence[Sequence[str]]
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        for columns in self._tables(options.max_width):
-            table = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False, collapse_padding=True)
-            for column in columns:
-                name, justify = _COLUMNS[column]
-                table.add_column(name, justify=justify, no_wrap=True)
-            for row in self.rows:
-                table.add_row(*(row[column] for column in columns))
-            yield table
-
-    def _tables(self, max_width: int) -> list[list[int]]:
-        """The columns of each."""
-        widths = [
-            _GAP + max(map(cell_len, (name, *(row[column] for row in self.rows))))
-            for column, (name, _) in enumerate(_COLUMNS)
-        ]
-        names = list(range(_NUM_NAMES))
-        tables = [[*names]]
-        for column in range(_NUM_NAMES, len(_COLUMNS)):
-            if tables[-1] != names and sum(widths[each] for each in (*tables[-1], column)) > max_width:
-                tables.append([*names])
-            tables[-1].append(column)
-        return tables
 
 
 def usage_view(usages: Sequence[KvUsage]) -> RenderableType:
@@ -78,7 +45,7 @@ def usage_view(usages: Sequence[KvUsage]) -> RenderableType:
         rows.append(_cells(usage))
         if len(usage.shards) > 1:
             rows += [_shard_cells(number, shard) for number, shard in enumerate(usage.shards)]
-    return _UsageTable(rows)
+    return WideTable(_COLUMNS, rows, _NUM_NAMES)
 
 
 def request_view(parts: Sequence[RequestUsage]) -> RenderableType:

@@ -16,6 +16,7 @@ import psutil
 from headway.cli.claim import claim
 from headway.cli.process import end_all, identify, is_alive
 from headway.client.stack import ProcessId
+from headway.client.token import TOKEN_VARIABLE, make_token
 from headway.core.codec import from_document, to_document
 from headway.core.errors import AlreadyExistsError, UnavailableError
 from headway.store.embedded import EmbeddedRedis
@@ -42,7 +43,7 @@ class _Record:
 
 @asynccontextmanager
 async def own_profiler(state_dir: Path, *, device: str = "cpu", num_threads: int = 0) -> AsyncIterator[str]:
-    """host:port of a profiler that has one worker.
+    """host:port of a profiler that has one worker. Calls need the state directory's token.
 
     Args:
         num_threads: of the worker; 0 for all cores.
@@ -59,7 +60,8 @@ async def own_profiler(state_dir: Path, *, device: str = "cpu", num_threads: int
     log_path.parent.mkdir(exist_ok=True)
     children: list[subprocess.Popen[bytes]] = []
     try:
-        children.extend(_start(redis.url, log_path, device=device, num_threads=num_threads))
+        started = _start(redis.url, log_path, device=device, num_threads=num_threads, token=make_token(state_dir))
+        children.extend(started)
         _write(state_dir, (redis.pid, *(child.pid for child in children)))
         yield await _endpoint(redis.url, children, log_path)
     finally:
@@ -70,10 +72,16 @@ async def own_profiler(state_dir: Path, *, device: str = "cpu", num_threads: int
         (state_dir / _FILE).unlink(missing_ok=True)
 
 
-def _start(redis_url: str, log_path: Path, *, device: str, num_threads: int) -> Iterable[subprocess.Popen[bytes]]:
+def _start(
+    redis_url: str, log_path: Path, *, device: str, num_threads: int, token: str
+) -> Iterable[subprocess.Popen[bytes]]:
     """In sessions of their own: Ctrl-C is for this process, which ends them."""
     threads = num_threads or len(os.sched_getaffinity(0))
-    environment = os.environ | {"OMP_NUM_THREADS": str(threads), "GOMP_SPINCOUNT": _OPENMP_SPINS}
+    environment = os.environ | {
+        "OMP_NUM_THREADS": str(threads),
+        "GOMP_SPINCOUNT": _OPENMP_SPINS,
+        TOKEN_VARIABLE: token,
+    }
     with log_path.open("ab") as log:
         for command in _commands(redis_url, device=device, num_threads=threads):
             yield subprocess.Popen(command, stdout=log, stderr=log, env=environment, start_new_session=True)

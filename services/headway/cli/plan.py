@@ -17,6 +17,7 @@ from headway.cli.placement.serve import serve
 from headway.cli.plan_view import plan_view
 from headway.cli.running import endpoint_of
 from headway.client import Client, ClusterStatus
+from headway.client.token import find_token
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.plan import ServingPlan
@@ -82,7 +83,8 @@ def explain(
         )
     with Client(state_dir=state_dir) as client:
         status = client.status()
-    sentences = asyncio.run(_explain(_plan_in(status), endpoint=endpoint_of("planner", status)))
+    explaining = _explain(_plan_in(status), endpoint=endpoint_of("planner", status), token=find_token(state_dir))
+    sentences = asyncio.run(explaining)
     if as_json:
         typer.echo(json.dumps(sentences, indent=2))
     else:
@@ -95,7 +97,7 @@ def _plan_in(status: ClusterStatus) -> ServingPlan:
     return status.plan
 
 
-async def _explain(plan: ServingPlan, *, endpoint: str) -> list[str]:
+async def _explain(plan: ServingPlan, *, endpoint: str, token: str | None) -> list[str]:
     request = planner_pb2.ExplainPlanRequest(plan=to_pb(plan, planner_pb2.ServingPlan))
-    async with calling(endpoint, planner_pb2_grpc.PlannerServiceStub) as planner:
+    async with calling(endpoint, planner_pb2_grpc.PlannerServiceStub, token=token) as planner:
         return list((await planner.ExplainPlan(request, timeout=_TIMEOUT_S)).sentences)

@@ -2,17 +2,17 @@
 
 import asyncio
 import json
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeAlias
 
 import typer
 from rich import box
 from rich.console import Console
 from rich.table import Table
 
-from headway.cli.calls import calling
 from headway.cli.options import ApiKey, AsJson, StateDir
-from headway.cli.running import endpoint_of
+from headway.cli.running import calling_kvcache
 from headway.client import Client, Prompt
 from headway.client.convert import only_model
 from headway.core.codec import to_document
@@ -20,6 +20,8 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.kv import PinnedPrefix
 from headway.rpc.convert import from_pb
 from headway.v1 import kvcache_pb2, kvcache_pb2_grpc
+
+_Calling: TypeAlias = "AbstractAsyncContextManager[kvcache_pb2_grpc.KvCacheServiceAsyncStub]"
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, help="Keep prefixes resident in the KV cache.")
 
@@ -41,17 +43,16 @@ def pin(
     text = _read(file)
     prompt: Prompt = [{"role": "system", "content": text}] if chat else text
     with Client(state_dir=state_dir, api_key=api_key, timeout_s=_PIN_TIMEOUT_S) as client:
-        endpoint = endpoint_of("kvcache", client.status())
         model = model or only_model(client.models())
         token_ids = client.tokenize(prompt, model=model)
     request = kvcache_pb2.PinPrefixRequest(name=name or file.stem, model=model, token_ids=token_ids)
-    _report(asyncio.run(_pin(endpoint, request)))
+    _report(asyncio.run(_pin(calling_kvcache(state_dir, api_key=api_key), request)))
 
 
 @app.command(name="list")
 def list_prefixes(*, as_json: AsJson = False, state_dir: StateDir = None, api_key: ApiKey = None) -> None:
     """Show the pinned prefixes and where they are resident."""
-    prefixes = asyncio.run(_list(_endpoint(state_dir, api_key)))
+    prefixes = asyncio.run(_list(calling_kvcache(state_dir, api_key=api_key)))
     if as_json:
         typer.echo(json.dumps(to_document(prefixes), indent=2))
         return
@@ -69,7 +70,7 @@ def unpin(
     api_key: ApiKey = None,
 ) -> None:
     """Let a prefix go like any other content of the cache."""
-    asyncio.run(_unpin(_endpoint(state_dir, api_key), name))
+    asyncio.run(_unpin(calling_kvcache(state_dir, api_key=api_key), name))
     typer.echo(f"{name} is not pinned any more.")
 
 
@@ -93,23 +94,18 @@ def _residence(prefix: PinnedPrefix) -> str:
     return "; ".join(places) or "on no worker yet"
 
 
-def _endpoint(state_dir: Path | None, api_key: str | None) -> str:
-    with Client(state_dir=state_dir, api_key=api_key) as client:
-        return endpoint_of("kvcache", client.status())
-
-
-async def _pin(endpoint: str, request: kvcache_pb2.PinPrefixRequest) -> PinnedPrefix:
-    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+async def _pin(calling: _Calling, request: kvcache_pb2.PinPrefixRequest) -> PinnedPrefix:
+    async with calling as kvcache:
         response = await kvcache.PinPrefix(request, timeout=_PIN_TIMEOUT_S)
     return from_pb(response.prefix, PinnedPrefix)
 
 
-async def _list(endpoint: str) -> list[PinnedPrefix]:
-    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+async def _list(calling: _Calling) -> list[PinnedPrefix]:
+    async with calling as kvcache:
         response = await kvcache.ListPrefixes(kvcache_pb2.ListPrefixesRequest(), timeout=_TIMEOUT_S)
     return [from_pb(prefix, PinnedPrefix) for prefix in response.prefixes]
 
 
-async def _unpin(endpoint: str, name: str) -> None:
-    async with calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub) as kvcache:
+async def _unpin(calling: _Calling, name: str) -> None:
+    async with calling as kvcache:
         await kvcache.UnpinPrefix(kvcache_pb2.UnpinPrefixRequest(name=name), timeout=_TIMEOUT_S)

@@ -11,6 +11,7 @@ from headway.cli.process import is_alive
 from headway.cli.running import endpoint_of
 from headway.client import Client
 from headway.client.stack import default_state_dir, read_stack
+from headway.client.token import find_token, read_token
 from headway.v1 import profiler_pb2_grpc
 
 
@@ -18,16 +19,18 @@ from headway.v1 import profiler_pb2_grpc
 class ProfilerLink:
     """Attributes:
     find: host:port of the profiler now; UnavailableError where none runs.
+    token: of the stack that it is part of.
     is_restarted: a profiler that ends comes back.
     """
 
     find: Callable[[], str]
+    token: str | None
     is_restarted: bool
 
     @asynccontextmanager
     async def stub(self) -> AsyncIterator["profiler_pb2_grpc.ProfilerServiceAsyncStub"]:
         """Faults inside the block are raised as HeadwayError."""
-        async with calling(self.find(), profiler_pb2_grpc.ProfilerServiceStub) as stub:
+        async with calling(self.find(), profiler_pb2_grpc.ProfilerServiceStub, token=self.token) as stub:
             yield stub
 
 
@@ -45,11 +48,11 @@ async def profiler_link(
     device, num_threads: of the worker that is started where no stack runs; 0 threads for all cores.
     """
     if has_stack(state_dir):
-        yield ProfilerLink(lambda: _find(state_dir), is_restarted=True)
+        yield ProfilerLink(lambda: _find(state_dir), token=find_token(state_dir), is_restarted=True)
         return
     directory = state_dir or default_state_dir()
     async with own_profiler(directory, device=device, num_threads=num_threads) as endpoint:
-        yield ProfilerLink(lambda: endpoint, is_restarted=False)
+        yield ProfilerLink(lambda: endpoint, token=read_token(directory), is_restarted=False)
 
 
 def _find(state_dir: Path | None) -> str:

@@ -9,13 +9,13 @@ from http.client import HTTPConnection, HTTPException
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from headway.cli.calls import calling
+from headway.cli.calls import calling_controller
 from headway.client.stack import Stack, read_stack
 from headway.core.errors import DeadlineExceededError, UnavailableError
 from headway.core.plan import ServingPlan
 from headway.rpc.convert import from_pb
 from headway.rpc.status import error_from_pb
-from headway.v1 import controller_pb2, controller_pb2_grpc
+from headway.v1 import controller_pb2
 
 _POLL_EVERY_S = 0.2
 _CALL_TIMEOUT_S = 2.0
@@ -41,11 +41,11 @@ async def wait_until_ready(state_dir: Path, *, show: Callable[[Step], None]) -> 
     gateway_deadline_s: float | None = None
     while True:
         stack = read_stack(state_dir)
-        step = await _look(stack)
+        step = await _look(state_dir, stack)
         show(step)
         if stack is not None and step.is_loaded:
             if await asyncio.to_thread(_answers, stack.http_url):
-                return stack, await _plan(stack)
+                return stack, await _plan(state_dir)
             gateway_deadline_s = gateway_deadline_s or time.monotonic() + _GATEWAY_TIMEOUT_S
             if time.monotonic() > gateway_deadline_s:
                 raise UnavailableError(
@@ -55,13 +55,13 @@ async def wait_until_ready(state_dir: Path, *, show: Callable[[Step], None]) -> 
         await asyncio.sleep(_POLL_EVERY_S)
 
 
-async def _look(stack: Stack | None) -> Step:
+async def _look(state_dir: Path, stack: Stack | None) -> Step:
     if stack is None:
         return Step(0.0, "Redis")
     if not stack.controller_endpoint:
         return Step(0.05, "the controller")
     try:
-        async with calling(stack.controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
+        async with calling_controller(state_dir) as controller:
             status = await controller.GetStatus(controller_pb2.GetStatusRequest(), timeout=_CALL_TIMEOUT_S)
     except (UnavailableError, DeadlineExceededError):
         return Step(0.05, "the controller")
@@ -83,7 +83,7 @@ def _answers(http_url: str) -> bool:
         connection.close()
 
 
-async def _plan(stack: Stack) -> ServingPlan:
-    async with calling(stack.controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
+async def _plan(state_dir: Path) -> ServingPlan:
+    async with calling_controller(state_dir) as controller:
         response = await controller.GetPlan(controller_pb2.GetPlanRequest(), timeout=_CALL_TIMEOUT_S)
     return from_pb(response.plan, ServingPlan)

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 
-from headway.cli.calls import calling
+from headway.cli.calls import calling_controller
 from headway.cli.duration import parse_duration
 from headway.cli.options import AsJson, CatalogueFile, StateDir
 from headway.cli.placement.cluster import LIVE
@@ -21,7 +21,6 @@ from headway.cli.placement.progress import showing
 from headway.cli.placement.stored import applied_placement
 from headway.cli.replacement_view import decision_text, status_view
 from headway.cli.running import cluster_status
-from headway.client.stack import find_stack
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.placement_plan import PlacementProgress
@@ -29,7 +28,7 @@ from headway.core.placement_problem import PlacementProblem, ProblemModel
 from headway.core.replacement import Replacement, ReplacementDecision, ReplacementStatus
 from headway.core.slo import Slo
 from headway.rpc.convert import from_pb, to_pb
-from headway.v1 import controller_pb2_grpc, replacement_pb2
+from headway.v1 import replacement_pb2
 
 app = typer.Typer(add_completion=False)
 
@@ -156,9 +155,7 @@ async def _replace(how: Replacement, state_dir: Path | None, *, dry_run: bool) -
     request = replacement_pb2.ReplaceRequest(replacement=to_pb(how, replacement_pb2.Replacement), dry_run=dry_run)
     decision = None
     with showing(Console(stderr=True)) as show:
-        async with calling(
-            find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub
-        ) as stub:
+        async with calling_controller(state_dir) as stub:
             async for response in stub.Replace(request):
                 if response.HasField("decision"):
                     decision = from_pb(response.decision, ReplacementDecision)
@@ -172,11 +169,11 @@ async def _set(how: Replacement | None, state_dir: Path | None) -> None:
     request = replacement_pb2.SetReplacementRequest(
         replacement=None if how is None else to_pb(how, replacement_pb2.Replacement)
     )
-    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+    async with calling_controller(state_dir) as stub:
         await stub.SetReplacement(request, timeout=_TIMEOUT_S)
 
 
 async def _status(state_dir: Path | None) -> ReplacementStatus:
-    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+    async with calling_controller(state_dir) as stub:
         response = await stub.GetReplacement(replacement_pb2.GetReplacementRequest(), timeout=_TIMEOUT_S)
     return from_pb(response, ReplacementStatus)

@@ -1,16 +1,18 @@
 """A running stack: its status, and the endpoints of its services."""
 
 import asyncio
+from contextlib import AbstractAsyncContextManager
 from pathlib import Path
 
-from headway.cli.calls import calling
+from headway.cli.calls import calling, calling_controller
 from headway.cli.process import is_alive
 from headway.client import Client, ClusterStatus
-from headway.client.stack import Stack, find_stack
+from headway.client.stack import find_stack
 from headway.client.status import ControllerStatus
+from headway.client.token import find_token
 from headway.core.errors import UnavailableError
 from headway.rpc.convert import from_pb
-from headway.v1 import controller_pb2, controller_pb2_grpc
+from headway.v1 import controller_pb2, kvcache_pb2_grpc
 
 _TIMEOUT_S = 5.0
 
@@ -23,7 +25,7 @@ def cluster_status(endpoint: str | None, *, api_key: str | None, state_dir: Path
     except UnavailableError:
         if endpoint is not None:
             raise
-    return ClusterStatus(controller=asyncio.run(_controller_status(find_stack(state_dir))))
+    return ClusterStatus(controller=asyncio.run(_controller_status(state_dir)))
 
 
 def endpoint_of(kind: str, status: ClusterStatus) -> str:
@@ -34,7 +36,17 @@ def endpoint_of(kind: str, status: ClusterStatus) -> str:
     raise UnavailableError(f"No {kind} is running.", hint="`headway status` shows its state; try again in a moment.")
 
 
-async def _controller_status(stack: Stack) -> ControllerStatus:
+def calling_kvcache(
+    state_dir: Path | None, *, api_key: str | None
+) -> "AbstractAsyncContextManager[kvcache_pb2_grpc.KvCacheServiceAsyncStub]":
+    """A stub on the KV-cache service of a running stack."""
+    with Client(state_dir=state_dir, api_key=api_key) as client:
+        endpoint = endpoint_of("kvcache", client.status())
+    return calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub, token=find_token(state_dir))
+
+
+async def _controller_status(state_dir: Path | None) -> ControllerStatus:
+    stack = find_stack(state_dir)
     if not is_alive(stack.supervisor):
         raise UnavailableError(
             f"The stack at {stack.http_url} has lost its supervisor and does not answer.",
@@ -42,6 +54,6 @@ async def _controller_status(stack: Stack) -> ControllerStatus:
         )
     if not stack.controller_endpoint:
         return ControllerStatus(waiting_for="the controller")
-    async with calling(stack.controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
+    async with calling_controller(state_dir) as controller:
         response = await controller.GetStatus(controller_pb2.GetStatusRequest(), timeout=_TIMEOUT_S)
     return from_pb(response, ControllerStatus)

@@ -1,17 +1,49 @@
 """The state of a stack for people."""
 
-from rich import box
-from rich.console import Group, RenderableType
-from rich.table import Table
+from rich.console import Group, JustifyMethod, RenderableType
 from rich.text import Text
 
 from headway.cli.rank_text import rank_text
+from headway.cli.wide_table import WideTable
 from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, ModelAttainment, WorkerStatus
 from headway.core.plan import ServingPlan
 from headway.core.slo import Slo
 from headway.core.units import format_bytes, format_duration
 
 _CONTEXT_TOKENS = 512
+
+_MODEL_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
+    ("model", "left"),
+    ("task", "left"),
+    ("replicas", "right"),
+    ("layout", "left"),
+    ("longest", "right"),
+    ("objective", "left"),
+    ("attained", "right"),
+    ("foretold", "right"),
+    ("completed", "right"),
+    ("rejected", "right"),
+)
+_WORKER_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
+    ("worker", "left"),
+    ("model", "left"),
+    ("group", "left"),
+    ("state", "left"),
+    ("running", "right"),
+    ("waiting", "right"),
+    ("KV in use", "right"),
+    ("TPOT (to plan)", "right"),
+    ("hardware", "left"),
+)
+_PROCESS_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
+    ("process", "left"),
+    ("state", "left"),
+    ("pid", "right"),
+    ("gRPC", "left"),
+    ("metrics", "left"),
+    ("up for", "right"),
+    ("restarts", "right"),
+)
 
 _COLOURS = {"ready": "green", "rank": "green", "stopped": "red", "restarting": "red"}
 
@@ -39,15 +71,13 @@ def _headline(status: ClusterStatus) -> Text:
     return text.append(load, style="default")
 
 
-def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
-    table = _table(
-        "model", "task", "replicas", "layout", "longest", "objective", "attained", "foretold", "completed", "rejected"
-    )
+def _models(plan: ServingPlan | None, fleet: Fleet) -> WideTable:
+    rows: list[tuple[str, ...]] = []
     attainments = {attainment.model: attainment for attainment in fleet.attainments}
     for model in plan.models if plan is not None else ():
         replicas = [a for a in plan.assignments if a.model == model.name] if plan is not None else []
         attainment = attainments.get(model.name, ModelAttainment(model=model.name))
-        table.add_row(
+        cells = (
             model.name,
             model.spec.task,
             str(len(replicas)),
@@ -59,12 +89,12 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> Table:
             str(attainment.num_completed),
             str(attainment.num_rejected),
         )
-    return table
+        rows.append(cells)
+    return WideTable(_MODEL_COLUMNS, rows, 1)
 
 
-def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | None) -> Table:
-    table = _table("worker", "group", "model", "state", "running", "waiting", "KV in use", "TPOT (to plan)")
-    table.add_column("hardware")
+def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | None) -> WideTable:
+    rows: list[tuple[str | Text, ...]] = []
     loads = {(load.worker_id, load.model): load for load in fleet.groups}
     cores = {process.name: process.cores for process in controller.processes}
     for worker in controller.workers:
@@ -76,11 +106,11 @@ def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | Non
             described = f"{hardware.label}{threads}{bound}, {format_bytes(hardware.memory_bytes)}"
         for number, model in enumerate(worker.models or (worker.model,)):
             load = loads.get((worker.worker_id, model))
-            names = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")
+            worker_id, group = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")
             state = worker.state if load is None or worker.state == "lost" else load.state
             hardware_text = described if number == 0 else ""
-            table.add_row(*names, model or "-", _state(state), *_load(load), _tpot(load, plan), hardware_text)
-    return table
+            rows.append((worker_id, model or "-", group, _state(state), *_load(load), _tpot(load, plan), hardware_text))
+    return WideTable(_WORKER_COLUMNS, rows, 2)
 
 
 def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:
@@ -104,11 +134,11 @@ def _cores(cores: tuple[int, ...]) -> str:
     return f"cores {first}-{last}" if last - first + 1 == len(cores) else f"cores {' '.join(map(str, cores))}"
 
 
-def _processes(controller: ControllerStatus, *, now_s: float) -> Table:
-    table = _table("process", "state", "pid", "gRPC", "metrics", "up for", "restarts")
+def _processes(controller: ControllerStatus, *, now_s: float) -> WideTable:
+    rows: list[tuple[str | Text, ...]] = []
     for process in controller.processes:
         up_for = format_duration(max(0.0, now_s - process.started_at_s)) if process.started_at_s else "-"
-        table.add_row(
+        cells = (
             process.name,
             _state(process.state),
             str(process.pid or "-"),
@@ -117,14 +147,8 @@ def _processes(controller: ControllerStatus, *, now_s: float) -> Table:
             up_for,
             str(process.num_restarts),
         )
-    return table
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, header_style="bold cyan", pad_edge=False, collapse_padding=True)
-    for name in columns:
-        table.add_column(name, no_wrap=True)
-    return table
+        rows.append(cells)
+    return WideTable(_PROCESS_COLUMNS, rows, 1)
 
 
 def _load(load: GroupLoad | None) -> tuple[str, str, str]:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.core.codec import from_document, to_document
-from headway.core.errors import InvalidArgumentError, NotFoundError
+from headway.core.errors import InvalidArgumentError, NotFoundError, UnauthenticatedError
 
 STACK_FILE = "stack.json"
 
@@ -48,15 +48,25 @@ def default_state_dir() -> Path:
 
 
 def read_stack(state_dir: Path) -> Stack | None:
-    """The stack whose state is there, or None; it may have crashed since."""
+    """The stack whose state is there, or None; it may have crashed since. UnauthenticatedError for other users."""
     path = state_dir / STACK_FILE
     try:
         document = json.loads(path.read_text())
     except FileNotFoundError:
         return None
+    except PermissionError:
+        raise unreadable(path) from None
     except ValueError as error:
         raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint=f"Delete {path}.") from error
     return from_document(Stack, document)
+
+
+def unreadable(path: Path) -> UnauthenticatedError:
+    """What another user than the stack's owner is told."""
+    return UnauthenticatedError(
+        f"{path} may be read by the owner of the stack alone.",
+        hint="Run the command as that user, or use the gateway: --endpoint HOST:PORT, and --api-key where it asks.",
+    )
 
 
 def find_stack(state_dir: Path | None = None) -> Stack:

@@ -6,6 +6,8 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph
 from headway.core.program import Program
 
+ZOO_PREFIX = "zoo:"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaptureRequest:
@@ -27,6 +29,11 @@ class CaptureRequest:
         for name, value in (("batch", self.batch), ("seq", self.seq)):
             if value is not None and value < 1:
                 raise InvalidArgumentError(f"{name} must be 1 or more, not {value}.", field=name)
+
+    @property
+    def is_code(self) -> bool:
+        """Whether it is `module:factory`. A checkpoint whose relative path has a colon counts as that too."""
+        return ":" in self.source and not self.source.startswith((ZOO_PREFIX, "/"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,6 +7,7 @@ from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.node_span import NodeLink
 from headway.core.placement_problem import ServingCluster
 
+_MOST_DEVICES = 100_000
 _FIELDS = ("device", "num_devices", "devices_per_node", "memory_per_device", "across_nodes")
 
 
@@ -86,6 +87,8 @@ def _memory_bytes(document: Located, catalogue: Catalogue) -> int:
 
 
 def _count(field: Located) -> int:
-    if not field.text.isdecimal() or int(field.text) < 1:
-        raise field.fault(f"should be a whole number from 1, not '{field.text}'", hint="Correct the line.")
+    if not field.text.isdecimal() or not 1 <= int(field.text) <= _MOST_DEVICES:
+        raise field.fault(
+            f"should be a whole number from 1 to {_MOST_DEVICES}, not '{field.text}'", hint="Correct the line."
+        )
     return int(field.text)

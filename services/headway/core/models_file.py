@@ -11,6 +11,8 @@ from headway.core.catalogue.quantity import Kind, parse_quantity
 from headway.core.placement_problem import TokenLengths
 
 _MOST_COPIES = 10_000
+_MOST_TOKENS = 10**8
+_LEAST_CV, _MOST_CV = 1e-3, 1e3
 _OF_ORIGIN = {"seq": "capture", "prompt": "generate", "output": "generate", "ttft": "generate", "tpot": "generate"}
 _FIELDS = ("name", "count", "profile", "capture", "generate", "dtype", "share", "slo", *_OF_ORIGIN)
 _PROMPT, _OUTPUT = TokenLengths(mean=512.0), TokenLengths(mean=128.0)
@@ -145,9 +147,14 @@ def _lengths(text: str) -> TokenLengths:
     """'512', or '512 cv 0.8'."""
     mean, varies, cv = text.partition("cv")
     try:
-        return TokenLengths(mean=_positive(mean), cv=_positive(cv) if varies else 0.0)
+        lengths = TokenLengths(mean=_positive(mean), cv=_positive(cv) if varies else 0.0)
     except ValueError:
         raise ValueError(f"should be tokens, as 512 or '512 cv 0.8', not '{text}'") from None
+    if lengths.mean > _MOST_TOKENS or (varies and not _LEAST_CV <= lengths.cv <= _MOST_CV):
+        raise ValueError(
+            f"should be at most {_MOST_TOKENS} tokens, and their cv from {_LEAST_CV:g} to {_MOST_CV:g}, not '{text}'"
+        )
+    return lengths
 
 
 def _positive(text: str) -> float:

@@ -35,6 +35,11 @@ _OPTIONS: Mapping[WorkloadKind, Mapping[str, bool]] = {  # and whether they have
     WorkloadKind.POWER_LAW: {"rate": True, "alpha": True, "cv": False},
 }
 _MAY_BE_ZERO = ("alpha", "moved")
+_RANGES: Mapping[str, tuple[float, float]] = {  # what arithmetic bears
+    "cv": (1e-3, 1e3),
+    "cv_scale": (1e-3, 1e3),
+    "moved": (0.0, 1e9),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +104,13 @@ def _option(part: str, kind: WorkloadKind) -> tuple[str, float]:
     if not math.isfinite(value) or value < 0 or (value == 0 and name not in _MAY_BE_ZERO):
         raise InvalidArgumentError(
             f"The workload's {name} should be a positive number, not '{number}'.",
+            hint=_EXAMPLE,
+            field=f"workload.{name}",
+        )
+    least, most = _RANGES.get(name, (0.0, math.inf))
+    if not least <= value <= most:
+        raise InvalidArgumentError(
+            f"The workload's {name} should be from {least:g} to {most:g}, not {number}.",
             hint=_EXAMPLE,
             field=f"workload.{name}",
         )

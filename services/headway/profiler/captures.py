@@ -1,4 +1,4 @@
-"""Captures for callers of the service, one at a time: each takes a processor and the user's code."""
+"""Captures for callers of the service, one at a time: each takes a processor. None runs code of the caller's."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -23,10 +23,18 @@ class Captures:
         """Yields every phase as it begins, and at last the graph. torch is loaded in a process that ends with it.
 
         Raises:
+            InvalidArgumentError: the source is `module:factory`, the caller's code.
             HeadwayError: what `headway.profiler.capture` raised.
             DeadlineExceededError: it took longer than `deadline_s` seconds.
             UnavailableError: its process died.
         """
+        if request.is_code:
+            raise InvalidArgumentError(
+                f"{request.source} is code: it runs in its caller's own process, never in a service.",
+                hint=f"`headway profile model {request.source}` captures it there, and sends the graph. "
+                "A service captures zoo:NAME and checkpoint directories.",
+                field="source",
+            )
         limit_s = _DEADLINE_S if deadline_s is None else deadline_s
         if limit_s <= 0:
             raise InvalidArgumentError(f"deadline_s must be above 0, not {limit_s}.", field="deadline_s")

@@ -2,13 +2,15 @@
 
 import sys
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import yaml
-from pydantic import Field, ValidationError
+from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
 
 C = TypeVar("C", bound="ProcessConfig")
+
+_TOKEN_FLAG = "--auth-token"
 
 
 class ProcessConfig(BaseSettings):
@@ -38,8 +40,10 @@ class ProcessConfig(BaseSettings):
     """gRPC port; 0 takes a free one (it is registered in Redis)."""
     metrics_port: int = Field(default=0, ge=0, le=65535)
     """Port of /metrics; 0 takes a free one."""
-    auth_token: str | None = None
-    """Shared secret between the processes; calls without it are refused. None: no check."""
+    auth_token: str | None = Field(default=None, min_length=1)
+    """Shared secret between the processes; calls without it are refused. None: no check. Not to be given as a flag."""
+    auth_token_file: Path | None = None
+    """File with the shared secret: `auth-token` in the state directory of `headway up`."""
     log_level: str = "info"
     """debug, info, warning or error."""
     log_json: bool = True
@@ -47,10 +51,28 @@ class ProcessConfig(BaseSettings):
     otlp_endpoint: str | None = None
     """OpenTelemetry collector for traces, e.g. http://127.0.0.1:4317; None turns tracing off."""
 
+    @model_validator(mode="after")
+    def _read_token(self) -> Self:
+        if self.auth_token is None and self.auth_token_file is not None:
+            try:
+                self.auth_token = self.auth_token_file.read_text().strip()
+            except OSError as error:
+                raise ValueError(f"--auth-token-file {self.auth_token_file}: {error.strerror}") from None
+            if not self.auth_token:
+                raise ValueError(f"--auth-token-file {self.auth_token_file} is empty")
+        return self
+
 
 def parse_config(config_type: type[C], *, prog: str) -> C:
     """Reads flags, environment and `--config FILE` (YAML); on a fault prints what is wrong and exits with 2."""
     arguments = sys.argv[1:]
+    if any(argument.partition("=")[0] == _TOKEN_FLAG for argument in arguments):
+        print(
+            f"{prog}: other users of this machine can read {_TOKEN_FLAG} in the list of processes; "
+            f"set HEADWAY_AUTH_TOKEN, or give {_TOKEN_FLAG}-file FILE",
+            file=sys.stderr,
+        )
+        raise SystemExit(2)
     document: dict[str, Any] = {}
     if "--config" in arguments[:-1]:
         at = arguments.index("--config")

@@ -1,5 +1,6 @@
 """What every server does around every call: errors become status, calls are timed, ids reach the logs."""
 
+import hmac
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -15,7 +16,12 @@ from headway.rpc.status import ERROR_METADATA_KEY, STATUS_BY_CODE, error_to_pb
 
 REQUEST_ID_METADATA_KEY = "x-request-id"
 _AUTH_METADATA_KEY = "authorization"
-_OPEN_SERVICES = ("/grpc.health.v1.Health/", "/grpc.reflection.")
+_OPEN_SERVICES = ("/grpc.health.v1.Health/",)
+
+_TOKEN_HINT = (
+    "It is in the file auth-token of the stack's state directory: name that with --state-dir, "
+    "set HEADWAY_AUTH_TOKEN, or send 'authorization: Bearer TOKEN' as metadata."
+)
 
 log = logging.getLogger(__name__)
 
@@ -26,11 +32,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     """Wraps every method: errors become status, unexpected ones are logged, calls timed, request ids set.
 
     Args:
-        token: shared secret that callers must send as `authorization: Bearer ...`; None accepts all.
+        token: shared secret that callers must send as `authorization: Bearer ...`; None accepts all. Every method of
+            every service asks for it, but for health checks.
     """
 
     def __init__(self, token: str | None = None) -> None:
-        self._token = token
+        self._wanted = None if token is None else f"Bearer {token}".encode()
 
     async def intercept_service(
         self,
@@ -83,13 +90,13 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         return make_unary(unary, handler.request_deserializer, handler.response_serializer)
 
     def _authorise(self, context: Context) -> None:
-        if self._token is None:
+        if self._wanted is None:
             return
-        metadata = dict(context.invocation_metadata() or ())
-        if metadata.get(_AUTH_METADATA_KEY) != f"Bearer {self._token}":
-            raise UnauthenticatedError(
-                "The call carries no valid token.", hint="Send 'authorization: Bearer TOKEN' as metadata."
-            )
+        given = dict(context.invocation_metadata() or ()).get(_AUTH_METADATA_KEY, "")
+        if not given:
+            raise UnauthenticatedError("The call carries no token of this stack.", hint=_TOKEN_HINT)
+        if not hmac.compare_digest(str(given).encode(), self._wanted):  # the time taken tells nothing
+            raise UnauthenticatedError("The call's token is not this stack's.", hint=_TOKEN_HINT)
 
     @contextmanager
     def _around(self, method: str, context: Any) -> Iterator["_Call"]:

@@ -2,6 +2,7 @@
 
 import gzip
 import hashlib
+import tracemalloc
 from collections.abc import Callable
 from typing import Any
 
@@ -176,6 +177,11 @@ def test_a_fault_in_a_trace_is_told_with_its_line(make: Make, content: bytes, to
         ("poisson:20", "no name=value"),
         ("azure:", "names no file"),
         ("trace.csv,window=0", "window should be a positive number"),
+        ("gamma:rate=1,cv=1e200", "cv should be from 0.001 to 1000, not 1e200"),
+        ("gamma:rate=1,cv=1e-200", "cv should be from 0.001 to 1000"),
+        ("trace.csv,cv_scale=1e9", "cv_scale should be from 0.001 to 1000"),
+        ("trace.csv,moved=1e308", "moved should be from 0 to 1e+09"),
+        ("powerlaw:rate=1,alpha=inf", "alpha should be a positive number"),
     ],
 )
 def test_a_fault_in_a_specification_names_the_option(spec: str, told: str) -> None:
@@ -209,3 +215,54 @@ def test_moving_keeps_each_models_requests_and_their_order_in_a_circle(make: Mak
         shift_s = np.mod(made.held_out.arrival_s[moved] - recorded_s, 39)
         assert shift_s == pytest.approx(shift_s[0])
         assert 0 < min(shift_s[0], 39 - shift_s[0]) <= 9
+
+
+TRACE = rows("0,a", "1,b", "2,a", "3,b")
+AZURE = b"HashFunction,1,2\n"
+
+
+@pytest.mark.parametrize(
+    ("spec", "content", "duration_s", "told"),
+    [
+        ("poisson:rate=1e12", b"", None, "in 600 s, would make about 6e+14 requests; the most are 10,000,000"),
+        ("gamma:rate=1e12,cv=4", b"", 60.0, "in 60 s, would make about 6e+13 requests"),
+        ("powerlaw:rate=1e308,alpha=1", b"", None, "more than can be counted"),
+        ("poisson:rate=1", b"", 1e15, "in 1e+15 s, would make about 1e+15 requests"),
+        ("trace.csv,rate_scale=1e12", TRACE, None, "of 2 recorded requests, would make about 2e+12 requests"),
+        ("trace.csv,window=1e-9", TRACE, None, "would have about"),
+        ("azure:day.csv", AZURE + b"f,9e6,9e6", None, "day.csv would make about 1.8e+07 requests"),
+        ("azure:day.csv", AZURE + b"f,1e15,1", None, "line 2 has 1 '1e15', which should be a number from 0 to 1e+07"),
+        ("azure:day.csv", AZURE + b"f,inf,1", None, "line 2 has 1 'inf'"),
+        ("azure:day.csv", b"func,end_timestamp,duration\nf,inf,1", None, "line 2 has end_timestamp 'inf'"),
+        ("poisson:rate=1", b"", np.nan, "duration should be a positive number, not nan"),
+        ("poisson:rate=1", b"", np.inf, "duration should be a positive number, not inf"),
+        ("poisson:rate=1", b"", -1.0, "duration should be a positive number, not -1"),
+    ],
+)
+def test_more_requests_than_memory_holds_are_refused_before_any_is_made(
+    make: Make, spec: str, content: bytes, duration_s: float | None, told: str
+) -> None:
+    """In a few megabytes: not one request of the many is made."""
+    tracemalloc.start()
+    try:
+        with pytest.raises(InvalidArgumentError) as caught:
+            make(spec, content, duration_s=duration_s)
+        _, most_bytes = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert told in caught.value.message
+    assert caught.value.hint
+    assert most_bytes < 4 << 20
+
+
+def test_a_burst_without_end_is_cut_off() -> None:
+    """A request comes, and a billion are likely to come with it."""
+    window = Window(duration_s=1e7, rate=1.0, cv=1e5)
+    with pytest.raises(InvalidArgumentError, match=r"A burst of CV 100000 would make about"):
+        gamma_arrivals([window], np.random.default_rng(34))
+
+
+@pytest.mark.parametrize("scale", [np.nan, np.inf, 0.0])
+def test_an_objective_that_is_none_is_refused(make: Make, scale: float) -> None:
+    with pytest.raises(InvalidArgumentError, match="slo_scale should be a positive number"):
+        make("poisson:rate=1", slo_scale=scale)

@@ -15,7 +15,7 @@ _TIMEOUT_S = 120.0
 
 
 async def live_attainment(
-    placement: PlacementPlan, files: dict[str, bytes], *, live: ServingPlan, status: ClusterStatus
+    placement: PlacementPlan, files: dict[str, bytes], *, live: ServingPlan, status: ClusterStatus, token: str | None
 ) -> float | None:
     """On the requests that the placement was checked on, simulated by the stack's planner; None where none of its
     models is live. InvalidArgumentError where a live group has a model without a profile for it."""
@@ -28,6 +28,6 @@ async def live_attainment(
         files=file_contents(files),
         instead=placement_text(groups),
     )
-    async with calling(endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub) as planner:
+    async with calling(endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub, token=token) as planner:
         response = await planner.TryPlacement(request, timeout=_TIMEOUT_S)
     return from_pb(response.alternative, PlacementAlternative).predictions.held_out.attainment

@@ -15,6 +15,7 @@ from headway.cli.placement.progress import Show
 from headway.cli.profile_exchange import imported_stages
 from headway.cli.running import cluster_status, endpoint_of
 from headway.client.stack import default_state_dir
+from headway.client.token import find_token
 from headway.core.capture import CaptureProgress, CaptureRequest
 from headway.core.catalogue import read_catalogue
 from headway.core.codec import from_document, to_document
@@ -260,7 +261,9 @@ async def _ask(
     if not request.is_live:
         return await planner.stub.EstimateStages(request, metadata=planner.metadata)
     status = await asyncio.to_thread(cluster_status, None, api_key=None, state_dir=state_dir)
-    async with calling(endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub) as stub:
+    async with calling(
+        endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub, token=find_token(state_dir)
+    ) as stub:
         return await stub.EstimateStages(request, timeout=_ESTIMATE_TIMEOUT_S)
 
 

@@ -4,13 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.cli.calls import calling
-from headway.client.stack import find_stack
+from headway.cli.calls import calling_controller
 from headway.core.placement_plan import PlacementPlan
 from headway.core.plan import ModelDeployment, ServingPlan
 from headway.core.plan_change import PlanChange
 from headway.rpc.convert import from_pb, to_pb
-from headway.v1 import common_pb2, controller_pb2, controller_pb2_grpc, placement_pb2, planner_pb2
+from headway.v1 import common_pb2, controller_pb2, placement_pb2, planner_pb2
 
 _TIMEOUT_S = 60.0
 
@@ -32,7 +31,7 @@ async def propose(
         placement=to_pb(placement, placement_pb2.PlacementPlan),
         models=[to_pb(each, common_pb2.ModelDeployment) for each in deployments],
     )
-    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+    async with calling_controller(state_dir) as stub:
         return from_pb(await stub.ProposePlacement(request, timeout=_TIMEOUT_S), Proposal)
 
 
@@ -43,5 +42,5 @@ async def apply_proposal(placement: PlacementPlan, proposal: Proposal, *, state_
         placement=to_pb(placement, placement_pb2.PlacementPlan),
         replaces=proposal.replaces,
     )
-    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+    async with calling_controller(state_dir) as stub:
         await stub.ApplyPlan(request, timeout=_TIMEOUT_S)

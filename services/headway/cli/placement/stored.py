@@ -3,13 +3,13 @@
 import asyncio
 from pathlib import Path
 
-from headway.cli.calls import calling
+from headway.cli.calls import calling_controller
 from headway.cli.placement.plan_file import read_plan, write_plan
-from headway.client.stack import default_state_dir, find_stack
+from headway.client.stack import default_state_dir
 from headway.core.errors import HeadwayError, NotFoundError
 from headway.core.placement_plan import PlacementPlan
 from headway.rpc.convert import from_pb
-from headway.v1 import controller_pb2, controller_pb2_grpc
+from headway.v1 import controller_pb2
 
 LATEST = "latest"
 _MOST_KEPT = 50
@@ -51,7 +51,7 @@ def find_plan(name: str, state_dir: Path | None) -> tuple[PlacementPlan, Path]:
 
 async def applied_placement(name: str, state_dir: Path | None) -> PlacementPlan:
     """By its id, or 'latest' for the one in use; NotFoundError where there is none."""
-    async with calling(find_stack(state_dir).controller_endpoint, controller_pb2_grpc.ControllerServiceStub) as stub:
+    async with calling_controller(state_dir) as stub:
         request = controller_pb2.GetPlacementRequest(placement_id=name)
         response = await stub.GetPlacement(request, timeout=_TIMEOUT_S)
     return from_pb(response.placement, PlacementPlan)

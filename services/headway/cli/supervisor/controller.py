@@ -4,7 +4,7 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from headway.cli.process import end_all, identify
@@ -23,11 +23,14 @@ class Controller:
     """Starts the controller, and starts it again when it dies. Its own children outlive it, and it adopts them.
 
     Args:
+        command: without secrets: every user of the machine can read it.
+        environment: variables that it gets besides those of this process.
         log_path: where its output is appended.
     """
 
-    def __init__(self, command: Sequence[str], *, log_path: Path) -> None:
+    def __init__(self, command: Sequence[str], *, environment: Mapping[str, str], log_path: Path) -> None:
         self._command = command
+        self._environment = environment
         self._log_path = log_path
         self._backoff = Backoff()
         self._process: subprocess.Popen[bytes] | None = None
@@ -45,7 +48,7 @@ class Controller:
                 stdin=subprocess.DEVNULL,
                 stdout=log_file,
                 stderr=log_file,
-                env=environment,
+                env={**environment, **self._environment},
                 start_new_session=True,
             )
         self._started_at_s = time.monotonic()

@@ -11,6 +11,7 @@ from headway.cli.process import end_all, identify
 from headway.cli.supervisor.controller import Controller
 from headway.cli.supervisor.recorded import recorded_processes
 from headway.client.stack import ProcessId, Stack, remove_stack, write_stack
+from headway.client.token import TOKEN_VARIABLE, make_token
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
 from headway.store.documents import Documents
@@ -38,7 +39,7 @@ class Supervisor:
     """Runs one stack: `run` returns when it was asked to stop and everything has ended.
 
     Args:
-        state_dir: exists; holds Redis's data, logs and `stack.json`.
+        state_dir: exists; holds Redis's data, logs, the token of internal calls and `stack.json`.
         deployment: with real port numbers.
     """
 
@@ -54,6 +55,7 @@ class Supervisor:
         self._supervisor_id = identify(os.getpid())
         for name in ("redis", "logs"):
             (state_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._token = make_token(state_dir)
         self._redis = EmbeddedRedis(state_dir / "redis")
         self._redis_id: ProcessId | None = None
         command = [
@@ -62,7 +64,9 @@ class Supervisor:
             *("--state-dir", str(state_dir)),
             *("--log-level", deployment.log_level),
         ]
-        self._controller = Controller(command, log_path=state_dir / "logs" / "controller.log")
+        self._controller = Controller(
+            command, environment={TOKEN_VARIABLE: self._token}, log_path=state_dir / "logs" / "controller.log"
+        )
         self._endpoint = ""
         self._found: ProcessId | None = None  # whose endpoint that is
         self._published: Stack | None = None
@@ -175,7 +179,9 @@ class Supervisor:
     async def _shut_controller_down(self) -> None:
         request = controller_pb2.ShutdownRequest(grace_s=DRAIN_S)
         try:
-            async with calling(self._endpoint, controller_pb2_grpc.ControllerServiceStub) as controller:
+            async with calling(
+                self._endpoint, controller_pb2_grpc.ControllerServiceStub, token=self._token
+            ) as controller:
                 await controller.Shutdown(request, timeout=DRAIN_S + 10)
         except HeadwayError as error:
             log.warning("the controller could not shut down: %s", error)

@@ -11,14 +11,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from headway.core.capture import CaptureRequest
+from headway.core.capture import ZOO_PREFIX, CaptureRequest
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.profiler.capture.decoder import Decoder
 from headway.profiler.zoo.registry import find
 from headway.store.checkpoint import read_spec
 
 _DEFAULT_SEQ = 1024
-_ZOO = "zoo:"
 
 
 def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
@@ -31,10 +30,10 @@ def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
     path = Path(request.source)
     if path.exists():
         return _from_checkpoint(path, request)
-    if request.source.startswith(_ZOO):
-        model = find(request.source.removeprefix(_ZOO))
+    if request.source.startswith(ZOO_PREFIX):
+        model = find(request.source.removeprefix(ZOO_PREFIX))
         return model.make(), model.example_inputs(batch=request.batch, seq=request.seq)
-    if ":" in request.source:
+    if request.is_code:
         return _from_factory(request)
     raise NotFoundError(
         f"There is no file or directory {request.source}.",

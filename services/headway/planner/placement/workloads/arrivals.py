@@ -6,6 +6,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.planner.placement.workloads.bound import MAX_REQUESTS, check_num_requests
+
+_MOST_AT_ONCE = 1 << 20  # requests that are drawn at once: a bursty process may need many more than are likely
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
@@ -27,6 +31,8 @@ def gamma_arrivals(windows: Sequence[Window], rng: np.random.Generator) -> NDArr
 
     The process is stationary from its first moment on: what is expected in a window of one rate is exactly rate times
     duration. A time between requests that lasts beyond its window goes on in the next, as fast as the rate there.
+
+    InvalidArgumentError where a burst has more than twice `MAX_REQUESTS`.
     """
     if not windows:
         return np.empty(0)
@@ -54,11 +60,14 @@ def _renewals(first: float, length: float, cv: float, rng: np.random.Generator) 
     """Renewals from `first` on, with one beyond `length`."""
     shape = 1 / cv**2
     parts = [np.array([first])]
-    last = first
+    last, num_drawn = first, 0
     while last < length:
-        num_likely = int(length - last + 4 * cv * (length - last) ** 0.5) + 8
+        num_likely = int(min(_MOST_AT_ONCE, length - last + 4 * cv * (length - last) ** 0.5)) + 8
         times = last + np.cumsum(rng.gamma(shape, 1 / shape, num_likely))
         parts.append(times)
+        num_drawn += num_likely
+        if num_drawn > 2 * MAX_REQUESTS:
+            check_num_requests(num_drawn, what=f"A burst of CV {cv:g}", hint="Lower the cv, or the cv_scale.")
         last = float(times[-1])
     at: NDArray[np.float64] = np.concatenate(parts)
     return at[: int(np.searchsorted(at, length)) + 1]

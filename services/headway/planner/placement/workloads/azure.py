@@ -10,10 +10,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.planner.placement.workload import Workload
+from headway.planner.placement.workloads.bound import MAX_REQUESTS, check_num_requests
 from headway.planner.placement.workloads.csv_table import CsvTable
 from headway.planner.placement.workloads.trace import no_requests
 
 _MINUTE_S = 60.0
+_LATEST_S = 1e12
 
 
 def read_azure(
@@ -58,8 +60,13 @@ def _read_counts(
         owners = (num_functions + np.arange(len(chunk.lines))) % num_models
         num_functions += len(chunk.lines)
         for minute, name in enumerate(minutes):
-            np.add.at(counts[:, minute], owners, np.array(chunk.numbers(name, least=0.0, default=0.0), dtype=np.int64))
+            np.add.at(
+                counts[:, minute],
+                owners,
+                np.array(chunk.numbers(name, least=0.0, default=0.0, most=MAX_REQUESTS), dtype=np.int64),
+            )
     flat = counts.ravel()
+    check_num_requests(float(flat.sum()), what=file, hint="Give a shorter --duration, or a smaller file.")
     start_s = np.tile(np.arange(len(minutes)) * _MINUTE_S, num_models)
     arrival_s = np.repeat(start_s, flat) + rng.random(int(flat.sum())) * _MINUTE_S
     model = np.repeat(np.repeat(np.arange(num_models), len(minutes)), flat)
@@ -74,8 +81,8 @@ def _read_invocations(
     times: list[NDArray[np.float64]] = []
     owners: list[NDArray[np.int64]] = []
     for chunk in table.chunks():
-        end_s = np.array(chunk.numbers("end_timestamp"))
-        times.append(end_s - np.array(chunk.numbers("duration", least=0.0)))
+        end_s = np.array(chunk.numbers("end_timestamp", least=-_LATEST_S, most=_LATEST_S))
+        times.append(end_s - np.array(chunk.numbers("duration", least=0.0, most=_LATEST_S)))
         numbers = [functions.setdefault(name, len(functions)) for name in chunk.texts("func")]
         owners.append(np.array(numbers, dtype=np.int64) % num_models)
     if not times:

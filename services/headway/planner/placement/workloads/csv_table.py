@@ -80,18 +80,21 @@ class Chunk:
     def has(self, name: str) -> bool:
         return name in self._fields
 
-    def numbers(self, name: str, *, least: float = -math.inf, default: float | None = None) -> list[float]:
-        """Finite unless they are written as 'inf', and not below `least`; `default` where a field is empty."""
+    def numbers(
+        self, name: str, *, least: float = -math.inf, most: float = math.inf, default: float | None = None
+    ) -> list[float]:
+        """Not below `least` nor above `most`; `default` where a field is empty."""
 
         def read(text: str) -> float:
             if default is not None and not text.strip():
                 return default
             number = float(text)
-            if not number >= least:
+            if not least <= number <= most:
                 raise ValueError
             return number
 
-        what = "a number" if least == -math.inf else f"a number from {least:g}"
+        what = "a number" + (f" from {least:g}" if math.isfinite(least) else "")
+        what += f" to {most:g}" if math.isfinite(most) else ""
         return self.convert(name, read, fault=lambda text: f"has {name} '{text}', which should be {what}")
 
     def convert(self, name: str, read: Callable[[str], T], *, fault: Callable[[str], str], hint: str = "") -> list[T]:

@@ -1,6 +1,7 @@
 """The requests that a placement is searched on, and others that it is checked on. Pure: files come as bytes."""
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -12,6 +13,7 @@ from headway.core.workload_spec import WorkloadKind, WorkloadSpec, parse_workloa
 from headway.planner.placement.workload import Lengths, Workload
 from headway.planner.placement.workloads.arrivals import Window, gamma_arrivals
 from headway.planner.placement.workloads.azure import read_azure
+from headway.planner.placement.workloads.bound import check_num_requests, check_num_windows
 from headway.planner.placement.workloads.lengths import draw_lengths
 from headway.planner.placement.workloads.merge import merged
 from headway.planner.placement.workloads.resampling import resample
@@ -36,10 +38,12 @@ def make_workloads(problem: PlacementProblem, files: Mapping[str, bytes]) -> Wor
         files: content of those that the problem's workload names.
 
     Raises:
-        InvalidArgumentError: a specification or a file is at fault; names the option, or file and line.
+        InvalidArgumentError: a specification or a file is at fault, or would make too many requests; names the option,
+            or file and line.
         FailedPreconditionError: a file is not what it was.
     """
     source = problem.workload
+    _check_numbers(source)
     _check_files(source, files)
     spec = parse_workload_spec(source.spec)
     if source.held_out:
@@ -127,6 +131,7 @@ def _resampled(recorded: Workload, spec: WorkloadSpec, duration_s: float, rng: n
     most_s = options.pop("moved", 0.0)
     drawn = recorded
     if options:
+        _check_resampling(recorded, spec, duration_s)
         drawn = resample(
             recorded,
             window_s=options.get("window", duration_s),
@@ -143,6 +148,12 @@ def _resampled(recorded: Workload, spec: WorkloadSpec, duration_s: float, rng: n
 def _generate(spec: WorkloadSpec, problem: PlacementProblem, *, part: int) -> Workload:
     """Every model is a process of its own."""
     source, models = problem.workload, problem.models
+    duration_s = source.duration_s or _DEFAULT_DURATION_S
+    check_num_requests(
+        spec.options["rate"] * duration_s,
+        what=f"The workload {spec}, in {duration_s:g} s,",
+        hint="Lower the rate, or give a shorter --duration.",
+    )
     cv = spec.options.get("cv", 1.0)
     shares = np.array([model.share for model in models])
     if spec.kind is WorkloadKind.POWER_LAW:
@@ -150,13 +161,23 @@ def _generate(spec: WorkloadSpec, problem: PlacementProblem, *, part: int) -> Wo
     rates = spec.options["rate"] * shares / shares.sum()
     arrivals = [
         gamma_arrivals(
-            [Window(duration_s=source.duration_s or _DEFAULT_DURATION_S, rate=float(rate), cv=cv)],
+            [Window(duration_s=duration_s, rate=float(rate), cv=cv)],
             _rng(source, part, f"model {number}"),
         )
         for number, rate in enumerate(rates)
     ]
     names = [model.name for model in models]
     return _some(merged(names, arrivals, slo_s=[np.nan] * len(models)), spec)
+
+
+def _check_resampling(recorded: Workload, spec: WorkloadSpec, duration_s: float) -> None:
+    num_windows = duration_s / spec.options.get("window", duration_s) * len(recorded.models)
+    check_num_windows(num_windows, what=f"The workload {spec}, in {duration_s:g} s,")
+    check_num_requests(
+        len(recorded) * spec.options.get("rate_scale", 1.0),
+        what=f"The workload {spec}, of {len(recorded):,} recorded requests,",
+        hint="Lower the rate_scale, or give a shorter --duration.",
+    )
 
 
 def _some(workload: Workload, spec: WorkloadSpec) -> Workload:
@@ -177,6 +198,16 @@ def _rng(source: WorkloadSource, part: int, purpose: str) -> np.random.Generator
     """One for each purpose, so that a further model leaves the others' requests as they were."""
     digest = hashlib.sha256(purpose.encode()).digest()
     return np.random.default_rng([source.seed, part, int.from_bytes(digest[:8], "big")])
+
+
+def _check_numbers(source: WorkloadSource) -> None:
+    for name, value in (("duration", source.duration_s), ("slo_scale", source.slo_scale)):
+        if value is not None and not (math.isfinite(value) and value > 0):
+            raise InvalidArgumentError(
+                f"The workload's {name} should be a positive number, not {value:g}.",
+                hint=f"Give another --{name.replace('_', '-')}.",
+                field=f"workload.{name}",
+            )
 
 
 def _check_files(source: WorkloadSource, files: Mapping[str, bytes]) -> None:

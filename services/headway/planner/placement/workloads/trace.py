@@ -7,6 +7,7 @@ from numpy.typing import NDArray
 
 from headway.core.errors import InvalidArgumentError
 from headway.planner.placement.workload import Lengths, Workload
+from headway.planner.placement.workloads.bound import check_num_requests
 from headway.planner.placement.workloads.csv_table import Chunk, CsvTable
 
 _MS = 1e-3
@@ -48,8 +49,10 @@ def _read(content: bytes, *, file: str, models: Sequence[str], time: str, slo: s
     places: list[NDArray[np.int32]] = []
     slos: list[NDArray[np.float64]] = []
     lengths: list[NDArray[np.int32]] = []
-    last_s = 0.0
+    last_s, num_requests = 0.0, 0
     for chunk in table.chunks():
+        num_requests += len(chunk.lines)
+        check_num_requests(num_requests, what=file, hint="Cut the file.")
         arrival_s = np.array(chunk.numbers(time, least=0.0))
         _check_order(arrival_s, last_s, chunk, time)
         last_s = float(arrival_s[-1])
