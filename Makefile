@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock demo dashboards test test-kernels test-ray cuda lint format clean soak bench-serve bench-overhead \
+.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint format clean soak bench-serve bench-overhead \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve bench-kernels
@@ -90,10 +90,13 @@ $(BUILD)/prometheus/usr/bin/prometheus:
 	  echo "make: no Prometheus: there is no package of that name here; the dashboards' queries are not tested."
 
 test: install cuda-if-possible | $(BUILD)/prometheus/usr/bin/prometheus ## The whole test suite
-	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=15 --ignore tests/ray tests
+	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=15 tests
 
-test-ray: install ## The placement search on a Ray cluster that it starts on this machine
-	@$(PY) -m pytest -n 0 -q tests/ray
+SEED ?=
+LOAD ?=
+TESTS ?= tests
+test-flaky: install cuda-if-possible | $(BUILD)/prometheus/usr/bin/prometheus ## The suite in random order (SEED=, LOAD=1, TESTS=), what starts processes 6 times
+	@$(PY) -m tests.flaky $(if $(SEED),--seed $(SEED)) $(if $(LOAD),--load) $(TESTS)
 
 dashboards: install ## Write Grafana's dashboards anew from deploy/grafana/dashboards.py
 	@$(PY) -m deploy.grafana

@@ -9,13 +9,17 @@ import pytest
 from typer.testing import CliRunner
 
 import benchmarks.alpaserve.__main__ as command
-from benchmarks.alpaserve.case import as_document, as_placement, read_cases, read_profiles
+from benchmarks.alpaserve.case import Case, as_document, as_placement, read_cases, read_profiles
 from benchmarks.alpaserve.generated import QUALITY, make_case
 from benchmarks.alpaserve.measurement import largest_difference, replication
 from headway.core.errors import InvalidArgumentError
 from headway.planner.placement.simulator import Rules, attainment
+from tests.reference.arrivals import PROFILES, write_traces
 
-CASES = Path(__file__).resolve().parents[3] / "shared" / "data" / "alpaserve" / "cases.json"
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> list[Case]:
+    return read_cases(write_traces(tmp_path_factory.mktemp("recorded")))
 
 
 def write_case(directory: Path, **fields: object) -> Path:
@@ -79,26 +83,20 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         read_cases(write_case(tmp_path, models=[{"name": "m0", "type": "tiny"}]))
 
 
-def test_recorded_cases_are_re_evaluated_to_the_recorded_attainment() -> None:
-    if not CASES.exists():
-        pytest.skip("../shared/data/alpaserve is not here: recorded cases of the AlpaServe artifact")
-    for case in read_cases(CASES):
+def test_recorded_cases_are_re_evaluated_to_the_recorded_attainment(recorded: list[Case]) -> None:
+    for case in recorded:
         assert largest_difference(case) <= 1e-12
 
 
-def test_selective_replication_does_not_lose_to_uniform_replication() -> None:
-    if not CASES.exists():
-        pytest.skip("../shared/data/alpaserve is not here: recorded cases of the AlpaServe artifact")
-    case = next(each for each in read_cases(CASES) if each.name.startswith("b2"))
+def test_selective_replication_does_not_lose_to_uniform_replication(recorded: list[Case]) -> None:
+    case = next(each for each in recorded if each.name.startswith("b2"))
     selective, uniform = replication(case)
     assert selective >= uniform
 
 
 def test_a_generated_case_has_its_rates() -> None:
-    if not CASES.exists():
-        pytest.skip("../shared/data/alpaserve is not here: profiles of the AlpaServe artifact")
     recipe = QUALITY[1]
-    case = make_case(recipe, read_profiles(CASES.parent / "v100_profiles.json"))
+    case = make_case(recipe, read_profiles(PROFILES))
     assert len(case.test) / recipe.duration_s == pytest.approx(recipe.rate, rel=0.1)
     assert len(case.models) == recipe.num_models
     counts = np.bincount(case.test.model)

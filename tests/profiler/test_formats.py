@@ -17,7 +17,7 @@ from headway.profiler.formats import alpaserve, terapipe
 from headway.profiler.formats.document import Field, read_document
 from tests.profiler.exchange import STAGES, slices
 
-DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
+PROFILES = Path(__file__).resolve().parents[1] / "reference" / "alpaserve_profiles.json"
 
 Damage = Callable[[Any], object]
 
@@ -169,10 +169,7 @@ def test_a_file_with_any_value_anywhere_is_read_or_refused(data: st.DataObject, 
 
 
 def test_the_profiles_of_alpaserve_are_read_whole_and_written_as_they_were() -> None:
-    path = DATA / "alpaserve" / "v100_profiles.json"
-    if not path.exists():
-        pytest.skip("the reference data of AlpaServe is not here")
-    document = read_document(path.read_bytes())
+    document = read_document(PROFILES.read_bytes())
     profiles = alpaserve.read(document, hardware="V100-16", created_at_s=0.0)
     alone = {each.model: each.batches[0].stage_latency_s[0] for each in profiles if each.pp * each.op == 1}
     assert alone["bert-1.3b"] == 0.15109131071302626

@@ -1,4 +1,4 @@
-"""Local search on a Ray cluster of this machine; `make test-ray`, since Ray takes half a minute to start.
+"""Local search on a Ray cluster of this machine.
 
 One seed finds the same there as in processes.
 """

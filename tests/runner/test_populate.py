@@ -13,6 +13,12 @@ from headway.runner.populate import populate
 NUM_BYTES = 64 << 20
 
 
+def fresh_memory(num_bytes: int) -> torch.Tensor:
+    """Pages that nobody has had: malloc may give out again, resident, what an earlier test has freed."""
+    pages = mmap.mmap(-1, num_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+    return torch.frombuffer(pages, dtype=torch.float32)
+
+
 def resident_bytes(tensor: torch.Tensor) -> int:
     """Of the tensor's own pages, by the kernel's page map."""
     with Path("/proc/self/pagemap").open("rb") as pages:
@@ -22,7 +28,7 @@ def resident_bytes(tensor: torch.Tensor) -> int:
 
 
 def test_memory_comes_without_being_written_to() -> None:
-    memory = torch.empty(NUM_BYTES // 4)
+    memory = fresh_memory(NUM_BYTES)
     before = resident_bytes(memory)
     memory[12345:12348] = torch.tensor([1.0, 2.0, 3.0])
     thread = populate(memory)
@@ -35,7 +41,7 @@ def test_memory_comes_without_being_written_to() -> None:
 
 def test_memory_that_nobody_holds_is_let_go(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(populating, "_CHUNK_BYTES", mmap.PAGESIZE)
-    memory = torch.empty(NUM_BYTES)  # 256 MiB, 65,536 chunks
+    memory = fresh_memory(4 * NUM_BYTES)  # 65,536 chunks
     thread = populate(memory)
     before = mapped_bytes()
     del memory
@@ -48,7 +54,7 @@ def test_a_system_that_does_not_know_how_is_left_alone(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(populating, "_MADV_POPULATE_WRITE", 9999)
-    memory = torch.empty(NUM_BYTES // 4)
+    memory = fresh_memory(NUM_BYTES)
     with caplog.at_level("INFO"):
         populate(memory).join(10)
     assert "Invalid argument" in caplog.text

@@ -1,8 +1,6 @@
 """Models, placements and traces for the simulator's and the search's tests."""
 
-import gzip
 import json
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,8 +9,7 @@ from headway.core.catalogue.figure import Provenance
 from headway.core.placement import GroupShape, PlacedGroup, PlacedModel, Placement
 from headway.core.stage_profile import StageBatch, StageProfile
 from headway.planner.placement.workload import Workload
-
-REFERENCE = Path(__file__).resolve().parents[4] / "shared" / "data" / "alpaserve"
+from tests.reference.arrivals import CASES, PROFILES, recorded_workload
 
 
 def profile(
@@ -69,8 +66,8 @@ class Reference:
     """AlpaServe's recorded cases."""
 
     def __init__(self) -> None:
-        document = json.loads((REFERENCE / "v100_profiles.json").read_text())
-        self.cases = json.loads((REFERENCE / "cases.json").read_text())["cases"]
+        document = json.loads(PROFILES.read_text())
+        self.cases = json.loads(CASES.read_text())["cases"]
         self._configs = {name: entry["configs"] for name, entry in document["models"].items()}
 
     def models(self, case: dict) -> list[PlacedModel]:
@@ -100,16 +97,7 @@ class Reference:
         )
 
     def workload(self, case: dict, *, train: bool = False) -> Workload:
-        names = [entry["name"] for entry in case["models"]]
-        index = {name: number for number, name in enumerate(names)}
-        text = gzip.decompress((REFERENCE / (case["train_trace" if train else "trace"] + ".gz")).read_bytes()).decode()
-        rows = [line.split(",") for line in text.splitlines()[1:]]
-        return Workload(
-            models=tuple(names),
-            arrival_s=np.array([float(row[0]) for row in rows]),
-            model=np.array([index[row[1]] for row in rows], np.int32),
-            slo_s=np.array([float(row[2]) for row in rows]),
-        )
+        return recorded_workload(case, train=train)
 
     def placement(self, case: dict, result: dict) -> Placement:
         names = [entry["name"] for entry in case["models"]]
@@ -123,6 +111,4 @@ class Reference:
 
 @pytest.fixture(scope="session")
 def reference() -> Reference:
-    if not REFERENCE.exists():
-        pytest.skip("../shared/data/alpaserve is not here: recorded cases of the AlpaServe artifact")
     return Reference()
