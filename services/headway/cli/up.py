@@ -47,6 +47,7 @@ def up(
     preemption: options.Preemption = None,
     speculative_tokens: options.SpeculativeTokens = None,
     no_prefix_cache: options.NoPrefixCache = False,
+    generation_config: options.GenerationConfig = "auto",
     tp: options.Tp = None,
     pp: options.Pp = None,
     cp: options.Cp = None,
@@ -62,6 +63,7 @@ def up(
     slo_tpot_ms: options.SloTpotMs = None,
     slo_ms: options.SloMs = None,
     tenants: options.Tenants = None,
+    strict_fields: options.StrictFields = False,
     queue_policy: options.QueuePolicy = "fcfs",
     traffic_retention: options.TrafficRetention = None,
     answer_overhead: options.AnswerOverhead = None,
@@ -82,6 +84,7 @@ def up(
         max_model_len=max_model_len,
         slo=slo,
         is_emulated=bool(emulated),
+        generation_config=generation_config,
     )
     limits = EngineLimits(
         block_size=block_size,
@@ -127,6 +130,7 @@ def up(
         grpc_port=take_port(host, grpc_port, option="--grpc-port"),
         api_keys=tuple(api_key or _keys_from_environment()),
         tenants=str(tenants or ""),
+        strict_fields=strict_fields,
     )
     deployment = Deployment(
         models=models,

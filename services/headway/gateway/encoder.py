@@ -36,8 +36,9 @@ class Encoder:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
     ) -> Prompt:
-        """Messages by the model's template, which writes the special tokens itself."""
+        """Messages by the model's template, which writes the special tokens itself; see `ChatTemplate.render`."""
         if not messages:
             raise InvalidArgumentError("There are no messages.", hint="Send at least one.", field="messages")
         if model.template is None:
@@ -46,7 +47,9 @@ class Encoder:
                 hint="Use the completions API, or add a chat_template.jinja to the checkpoint.",
                 field="messages",
             )
-        text = model.template.render(messages, tools=tools, options=options)
+        text = model.template.render(
+            messages, tools=tools, options=options, continue_final_message=continue_final_message
+        )
         return await self._encode(model, text, add_special_tokens=False, field="messages")
 
     def token_ids(self, model: ServedModel, token_ids: Sequence[int], *, field: str) -> Prompt:

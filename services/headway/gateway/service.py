@@ -33,6 +33,7 @@ class GatewayService:
 
     Attributes:
         max_body_bytes: of an HTTP request.
+        strict_fields: whether requests with fields that have no effect are refused.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class GatewayService:
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
         self.slots = Slots(config.max_concurrency)
         self.max_body_bytes = config.max_body_bytes
+        self.strict_fields = config.strict_fields
         self._max_sequences = config.max_request_sequences
         self._peers = peers
         self._generator = generator

@@ -393,7 +393,8 @@ class BlockManager:
         sequence.host_block_table.clear()
 
     def _names(self, sequence: Sequence) -> list[bytes]:
-        extend_block_hashes(sequence.block_hashes, sequence.token_ids, block_size=self.block_size, salt=self._salt)
+        salt = self._salt + sequence.cache_salt.encode()
+        extend_block_hashes(sequence.block_hashes, sequence.token_ids, block_size=self.block_size, salt=salt)
         return sequence.block_hashes
 
     def _num_blocks_of(self, num_tokens: int) -> int:

@@ -17,6 +17,7 @@ from headway.core.slo import Slo
 from headway.gateway.disconnect import ClientLeftError, while_connected
 from headway.gateway.job import Arrival
 from headway.gateway.openai.body import read_json
+from headway.gateway.openai.ignored import IgnoredFields
 from headway.gateway.openai.schema import read_request
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.outbox import WRITE_CHUNK
@@ -35,6 +36,7 @@ class Exchange(Response, Generic[R]):
 
     Attributes:
         write_chunk: see `headway.gateway.outbox.BatchedHttpProtocol`.
+        ignored: fields of the request that have no effect.
     """
 
     write_chunk: Callable[[bytes], None]
@@ -42,6 +44,7 @@ class Exchange(Response, Generic[R]):
     def __init__(self, service: GatewayService, kind: type[R]) -> None:
         super().__init__()
         self.service = service
+        self.ignored = IgnoredFields(is_strict=service.strict_fields)
         self._kind = kind
 
     @abstractmethod
@@ -61,7 +64,7 @@ class Exchange(Response, Generic[R]):
 
     async def _answer(self, body: dict[str, Any], headers: Headers, send: Send, *, arrived_s: float) -> None:
         slo = slo_from_headers(headers)
-        request = read_request(self._kind, body)
+        request = read_request(self._kind, body, ignored=self.ignored)
         if request.slo_ms is not None:
             slo = replace(slo, e2e_s=request.slo_ms / 1000)
         tenant = self.service.tenants.find(

@@ -6,7 +6,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Strict(BaseModel):
-    """Types are not converted, and unknown fields are refused."""
+    """Types are not converted. Unknown fields are refused unless the reader says otherwise."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
 
