@@ -60,7 +60,7 @@ def read_fields(body: Mapping[str, Any], *, known: Collection[str], ignored: Ign
     for name, value in body.items():
         if value is None or name in known or name in _WITHOUT_EFFECT or name in _NEUTRAL:
             continue
-        ignored.add(name, known=[*known, *_NEUTRAL, *_WITHOUT_EFFECT])
+        ignored.add(name, known=known)
         if ignored.is_full:
             break
     return {name: value for name in known if (value := body.get(name)) is not None}

@@ -21,7 +21,7 @@ class IgnoredFields:
     """
 
     def __init__(self, *, is_strict: bool) -> None:
-        self.is_strict = is_strict
+        self._is_strict = is_strict
         self._names: list[str] = []
 
     @property
@@ -40,10 +40,8 @@ class IgnoredFields:
             InvalidArgumentError: the request is read strictly.
         """
         name = name[:_MAX_NAME_CHARS]
-        if self.is_strict:
-            near = difflib.get_close_matches(name, known, n=3)
-            hint = f"Did you mean {' or '.join(near)}?" if near else "Leave it out."
-            raise InvalidArgumentError(why or f"Unknown field '{name}'.", hint=hint, field=name)
+        if self._is_strict:
+            raise InvalidArgumentError(why or f"Unknown field '{name}'.", hint=_hint(name, known), field=name)
         if not self.is_full:
             self._names.append(_UNSAFE.sub("?", name))
 
@@ -52,3 +50,9 @@ class IgnoredFields:
         """One of the answer, with the names separated by commas; none where there are none."""
         names = [*self._names[:_MAX_FIELDS], "..."] if self.is_full else self._names
         return [(_HEADER, ", ".join(names).encode())] if names else []
+
+
+def _hint(name: str, known: Collection[str]) -> str:
+    if near := difflib.get_close_matches(name, known, n=3):
+        return f"Did you mean {' or '.join(near)}?"
+    return f"Known fields: {', '.join(sorted(known))}." if known else "Leave it out."

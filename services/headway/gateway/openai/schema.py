@@ -273,11 +273,10 @@ def read_request(kind: type[R], body: Mapping[str, Any], *, ignored: IgnoredFiel
     """
     fields = read_fields(body, known=kind.model_fields, ignored=ignored)
     try:
-        request = kind.model_validate(fields, extra="forbid" if ignored.is_strict else "ignore")
+        request = kind.model_validate(fields)
     except ValidationError as error:
         raise _fault(error) from None
-    if not ignored.is_strict:
-        note_unread_parts(request, fields, ignored)
+    note_unread_parts(request, fields, ignored)
     return request
 
 
@@ -293,6 +292,4 @@ def _fault(error: ValidationError) -> InvalidArgumentError:
     message = fault["msg"]
     if fault["type"] == "missing":
         return InvalidArgumentError(f"{path} is missing.", hint="Add it to the request.", field=path)
-    if fault["type"] == "extra_forbidden":
-        return InvalidArgumentError(f"Unknown field '{path}'.", hint="Leave it out.", field=path)
     return InvalidArgumentError(f"{path}: {message[0].lower()}{message[1:]}.", field=path)

@@ -20,7 +20,7 @@ class StopScanner:
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
-        """The text that may go out, and whether a stop string was found behind it, or at its end. Not to be called after
+        """The text that may go out, and whether a stop string was found behind it or at its end. Not to be called after
         that."""
         text = self._held + text
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
