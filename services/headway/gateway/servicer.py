@@ -165,7 +165,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         defaults = model.sampling_defaults
         if request.WhichOneof("prompt") != "chat":
             defaults = replace(defaults, max_tokens=DEFAULT_COMPLETION_TOKENS)
-        options = _options_from_pb(request.options, defaults=defaults)
+        options = options_from_pb(request.options, defaults=defaults)
         prompt = await self._prompt(request, model)
         return await self._service.make_job(model, [prompt], options=options, arrival=arrival)
 
@@ -185,7 +185,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                 )
 
 
-def _options_from_pb(message: inference_pb2.GenerateOptions, *, defaults: SamplingDefaults) -> Options:
+def options_from_pb(message: inference_pb2.GenerateOptions, *, defaults: SamplingDefaults) -> Options:
     """Fields that are not set keep the model's defaults, or those of `Options`."""
     if message.HasField("beam_width"):
         defaults = defaults.of_beam_search
