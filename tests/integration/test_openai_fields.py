@@ -20,7 +20,7 @@ pytestmark = pytest.mark.timeout(240)
 PROMPT = "the headway between two trains"
 IDS = make_tokenizer().encode(PROMPT).ids
 LONG = [5 + i * 11 % 400 for i in range(300)]
-PENALTY, NUM_CHAT_TOKENS = 1.7, 9
+PENALTY, NUM_TOKENS, NUM_CHAT_TOKENS = 1.7, 13, 9
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +32,7 @@ def tuned_checkpoint(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path)
         "temperature": 0.0,
         "repetition_penalty": PENALTY,
         "max_new_tokens": NUM_CHAT_TOKENS,
-        "eos_token_id": [1, penalised(checkpoint, num_tokens=8)[-1]],
+        "eos_token_id": [1, penalised(checkpoint, num_tokens=NUM_TOKENS)[-1]],
     }
     (directory / "generation_config.json").write_text(json.dumps(config))
     return directory
@@ -74,7 +74,7 @@ def penalised(checkpoint: Path, *, num_tokens: int, penalty: float = PENALTY) ->
 
 
 def test_generation_config_gives_the_defaults(client: openai.OpenAI, tuned: RunningStack, checkpoint: Path) -> None:
-    expected = penalised(checkpoint, num_tokens=8)
+    expected = penalised(checkpoint, num_tokens=NUM_TOKENS)
     body = {"return_token_ids": True}
     choice = client.completions.create(model="tiny", prompt=PROMPT, extra_body=body).choices[0]
     assert choice.model_extra["token_ids"] == expected
@@ -83,9 +83,14 @@ def test_generation_config_gives_the_defaults(client: openai.OpenAI, tuned: Runn
         chunks = list(sdk.generate(PROMPT, max_tokens=16))
     assert [token_id for chunk in chunks for token_id in chunk.token_ids] == expected
     own = client.completions.create(
-        model="tiny", prompt=PROMPT, max_tokens=8, extra_body={**body, "repetition_penalty": 1.0, "ignore_eos": True}
+        model="tiny",
+        prompt=PROMPT,
+        max_tokens=NUM_TOKENS,
+        extra_body={**body, "repetition_penalty": 1.0, "ignore_eos": True},
     )
-    assert own.choices[0].model_extra["token_ids"] == penalised(checkpoint, num_tokens=8, penalty=1.0) != expected
+    assert (
+        own.choices[0].model_extra["token_ids"] == penalised(checkpoint, num_tokens=NUM_TOKENS, penalty=1.0) != expected
+    )
     talk = client.chat.completions.create(
         model="tiny", messages=[{"role": "user", "content": PROMPT}], extra_body={"ignore_eos": True}
     )
@@ -96,9 +101,9 @@ def test_generation_config_can_be_turned_off(tmp_path: Path, tuned_checkpoint: P
     options = ("--max-model-len", "512", "--no-profile", "--generation-config", "none", "--strict-fields")
     stack = RunningStack(tmp_path / "state", {"tiny": tuned_checkpoint}, *options).start()
     try:
-        body = {"model": "tiny", "prompt": PROMPT, "max_tokens": 8, "temperature": 0, "return_token_ids": True}
+        body = {"model": "tiny", "prompt": PROMPT, "max_tokens": NUM_TOKENS, "temperature": 0, "return_token_ids": True}
         choice = httpx.post(f"{stack.url}/v1/completions", json=body).json()["choices"][0]
-        assert choice["token_ids"] == penalised(checkpoint, num_tokens=8, penalty=1.0)
+        assert choice["token_ids"] == penalised(checkpoint, num_tokens=NUM_TOKENS, penalty=1.0)
         refused = httpx.post(f"{stack.url}/v1/completions", json={**body, "frobnicate": 1})
         assert (refused.status_code, refused.json()["error"]["param"]) == (400, "frobnicate")
     finally:
