@@ -80,7 +80,8 @@ def test_generation_config_gives_the_defaults(client: openai.OpenAI, tuned: Runn
     assert choice.model_extra["token_ids"] == expected
     assert choice.finish_reason == "stop"  # at the file's own stop token
     with Client(state_dir=tuned.state_dir) as sdk:
-        chunks = list(sdk.generate(PROMPT, max_tokens=16))
+        chunks = list(sdk.generate(PROMPT, max_tokens=16, prompt_logprobs=0))
+    assert [entry.token_id for entry in chunks[0].prompt_logprobs] == IDS[1:]
     assert [token_id for chunk in chunks for token_id in chunk.token_ids] == expected
     own = client.completions.create(
         model="tiny",
