@@ -50,3 +50,19 @@ def test_a_missing_checkpoint_is_named(tmp_path: Path) -> None:
         read_models([str(tmp_path / "nothing")], dtype=None, quantization=None, max_model_len=None, slo=SLO)
     with pytest.raises(InvalidArgumentError, match="no name"):
         read_models([f"={tmp_path}"], dtype=None, quantization=None, max_model_len=None, slo=SLO)
+
+
+def test_generation_config_is_the_checkpoints_unless_said_otherwise(checkpoint: Path, tmp_path: Path) -> None:
+    def chosen(option: str) -> str:
+        (model,) = read_models([str(checkpoint)], dtype=None, max_model_len=None, slo=SLO, generation_config=option)
+        return model.generation_config
+
+    (tmp_path / "generation_config.json").write_text("{}")
+    assert [chosen(option) for option in ("auto", "none", "vllm", f"{tmp_path}/.")] == [
+        "",
+        "none",
+        "none",
+        str(tmp_path),
+    ]
+    with pytest.raises(NotFoundError, match=r"generation_config\.json is missing"):
+        chosen(str(tmp_path / "nothing"))

@@ -42,6 +42,19 @@ def test_blocks_are_taken_only_as_tokens_need_them() -> None:
     blocks.check_integrity([seq])
 
 
+def test_only_sequences_of_one_salt_share_blocks() -> None:
+    blocks = manager()
+    first = sequence(range(9))
+    first.cache_salt = "a"
+    compute(blocks, first)
+    assert first.block_hashes == block_hashes(range(9), block_size=BLOCK_SIZE, salt=b"a")
+    for salt, num_shared in (("a", 2), ("b", 0), ("", 0)):
+        other = sequence(range(9))
+        other.cache_salt = salt
+        assert len(table_of_prefix(blocks, other)) == num_shared
+        assert other.copy().cache_salt == salt
+
+
 def test_growing_beyond_the_pool_changes_nothing() -> None:
     blocks, seq = manager(2), sequence(range(12))
     assert blocks.grow(seq, num_tokens=4)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from headway.core.errors import NotFoundError, UnavailableError
+from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.catalogue import Catalogue
 from headway.store.embedded import EmbeddedRedis
 from headway.store.plans import PlanStore
@@ -47,6 +48,22 @@ async def test_a_checkpoint_that_cannot_be_read_spares_the_others(database: Data
         await catalogue.get(MODEL)
     assert "tokenizer.json" in catalogue.faults[MODEL].message
     assert (await catalogue.get(PLAIN_MODEL)).template is None
+
+
+async def test_generation_config_is_read_as_the_plan_says(database: Database, tmp_path: Path) -> None:
+    plan = make_plan(tmp_path)
+    (tmp_path / "tiny" / "generation_config.json").write_text('{"temperature": 0.5, "max_new_tokens": 9}')
+    off = replace(plan.models[0], name="off", generation_config="none")
+    chosen = replace(plan.models[1], generation_config=str(tmp_path / "tiny"))
+    models = (plan.models[0], off, chosen)
+    await PlanStore(database).set_current(replace(plan, models=models), replaces="")
+    catalogue = Catalogue(PlanStore(database))
+    await catalogue.follower.refresh()
+    assert {name: model.sampling_defaults for name, model in catalogue.models.items()} == {
+        MODEL: SamplingDefaults(temperature=0.5, max_tokens=9),
+        "off": SamplingDefaults(),
+        PLAIN_MODEL: SamplingDefaults(temperature=0.5, max_tokens=9, max_tokens_limit=9),
+    }
 
 
 async def test_a_template_that_is_no_jinja_leaves_completions(database: Database, tmp_path: Path) -> None:

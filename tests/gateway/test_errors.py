@@ -83,9 +83,6 @@ def check_error(response: httpx.Response, *, status: int, param: str | None, cod
         (COMPLETIONS, completion(logprobs=True), "logprobs", "valid integer"),
         (COMPLETIONS, completion(seed="x"), "seed", "valid integer"),
         (COMPLETIONS, completion(stream="yes"), "stream", "valid boolean"),
-        (COMPLETIONS, completion(stream_options={"usage": True}), "stream_options.usage", "Unknown field"),
-        (COMPLETIONS, completion(temprature=1), "temprature", "Did you mean temperature"),
-        (COMPLETIONS, completion(frobnicate=1), "frobnicate", "Known fields"),
         (COMPLETIONS, completion(suffix="!"), "suffix", "not supported"),
         (COMPLETIONS, completion(best_of=1, n=2), "best_of", "between 2 and 20"),
         (COMPLETIONS, completion(best_of=4, stream=True), "best_of", "known when all have ended"),
@@ -109,7 +106,7 @@ def check_error(response: httpx.Response, *, status: int, param: str | None, cod
         (COMPLETIONS, completion(structured_outputs={"choice": []}), "structured_outputs.choice", "at least 1"),
         (COMPLETIONS, completion(structured_outputs={"grammar": "start: x"}), "structured_outputs.grammar", "unknown"),
         (COMPLETIONS, completion(structured_outputs={"json": '{"type": 5}'}), "structured_outputs.json", "followed"),
-        (COMPLETIONS, completion(structured_outputs={"tag": "x"}), "structured_outputs.tag", "Unknown field"),
+        (COMPLETIONS, completion(structured_outputs={"tag": "x"}), "structured_outputs", "none of json"),
         (CHAT, chat(messages="Hi"), "messages", "valid list"),
         (CHAT, chat(messages=[USER, {"role": "robot", "content": ""}]), "messages[1].role", "'assistant'"),
         (CHAT, chat(messages=[{"content": "x"}]), "messages[0].role", "missing"),
@@ -127,7 +124,6 @@ def check_error(response: httpx.Response, *, status: int, param: str | None, cod
         (CHAT, chat(response_format=BAD_FORMAT), "response_format.json_schema.schema", "Unimplemented keys"),
         (CHAT, chat(logprobs=5), "logprobs", "valid boolean"),
         (CHAT, chat(top_logprobs=3), "top_logprobs", "without logprobs"),
-        (CHAT, chat(echo=True), "echo", "Unknown field"),
     ],
 )
 def test_a_bad_field_is_named(gateway: Gateway, path: str, body: dict[str, object], param: str, words: str) -> None:

@@ -127,3 +127,37 @@ def test_models_and_status_are_told(stub: inference_pb2_grpc.InferenceServiceStu
     assert status.plan.plan_id == "plan-1"
     assert status.HasField("fleet")
     assert not status.HasField("controller")  # none runs here
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize(
+    "name",
+    ["temperature", "top_p", "min_p", "presence_penalty", "frequency_penalty", "repetition_penalty", "length_penalty"],
+)
+def test_what_is_no_number_is_refused_by_name(
+    stub: inference_pb2_grpc.InferenceServiceStub, name: str, value: float
+) -> None:
+    error = fault(stub, request(options={name: value}))
+    assert (error.code, error.field) == (ErrorCode.INVALID_ARGUMENT, name)
+
+
+def test_prompts_are_scored_and_caches_parted(
+    stub: inference_pb2_grpc.InferenceServiceStub, world: World, tokenizer: Tokenizer
+) -> None:
+    ids = tokenizer.encode("abc").ids
+    first, *rest = stub.Generate(
+        request(text="abc", options={"prompt_logprobs": 2, "cache_salt": "mine", "max_tokens": 2})
+    )
+    assert [(entry.token_id, len(entry.top_token_ids)) for entry in first.prompt_logprobs] == [(i, 2) for i in ids[1:]]
+    assert not any(delta.prompt_logprobs for delta in rest)
+    assert world.worker.last.cache_salt == "mine"
+
+
+def test_what_ends_the_text_is_in_it_where_asked_for(
+    stub: inference_pb2_grpc.InferenceServiceStub, world: World, tokenizer: Tokenizer
+) -> None:
+    world.worker.reply = tuple(tokenizer.encode("one two").ids)
+    options = {"include_stop_str_in_output": True, "max_tokens": 9}
+    shown = stub.Generate(request(options={**options, "skip_special_tokens": False}))
+    assert "".join(delta.text for delta in shown) == "one two</s>"
+    assert "".join(delta.text for delta in stub.Generate(request(options={**options, "stop": ["tw"]}))) == "one tw"

@@ -41,8 +41,8 @@ def pair(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, size: str) 
     stack.stop()
 
 
-def ask(client: httpx.Client, prompt: list[int]) -> str:
-    body = {"model": "tiny", "prompt": prompt, "max_tokens": NUM_OUTPUT, "ignore_eos": True, "temperature": 0}
+def ask(client: httpx.Client, prompt: list[int], **fields: object) -> str:
+    body = {"model": "tiny", "prompt": prompt, "max_tokens": NUM_OUTPUT, "ignore_eos": True, "temperature": 0, **fields}
     response = client.post("/v1/completions", json=body)
     assert response.status_code == 200, response.text
     return str(response.json()["choices"][0]["text"])
@@ -72,3 +72,16 @@ def test_a_burst_with_one_prefix_fetches_it_once_if_that_pays(pair: RunningStack
         assert pair.metric("headway:prompt_tokens_total") < len(PREFIX) + 30 * (len(PROMPTS) + 1)
     else:
         assert (num_fetched, num_blocks) == (0, 0)
+
+
+def test_a_salted_prefix_is_fetched_by_its_own_name(pair: RunningStack, checkpoint: Path, size: str) -> None:
+    def fetched() -> float:
+        return pair.metric("headway:prefix_fetched_tokens_total")
+
+    num_before, num_blocks = fetched(), pair.metric("headway:prefix_index_blocks")
+    with httpx.Client(base_url=pair.url, timeout=120) as client, ThreadPoolExecutor(len(PROMPTS)) as pool:
+        ask(client, [*PREFIX, 3], cache_salt="mine")
+        wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= num_blocks + len(PREFIX) // 16, timeout_s=10)
+        texts = list(pool.map(lambda prompt: ask(client, prompt, cache_salt="mine"), PROMPTS))
+    assert texts == reference(checkpoint, PROMPTS)
+    assert fetched() - num_before == (len(PREFIX) if size == "large" else 0)

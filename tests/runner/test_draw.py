@@ -81,3 +81,11 @@ def test_a_row_draws_the_same_alone_and_in_a_batch():
 def test_tiny_temperature_draws_the_best():
     logits = torch.randn(8, 400, generator=torch.Generator().manual_seed(3))
     assert draw(logits, temperature=1e-6).tolist() == logits.argmax(1).tolist()
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1e-50, 1e-30])
+def test_the_lowest_temperatures_take_the_best_token(temperature):
+    logits = torch.tensor([[0.0, 3.0, 2.999, -1.0], [5.0, 5.0 - 1e-3, -torch.inf, 0.0]])
+    weights = token_weights(logits, torch.full((2,), temperature))
+    assert weights.isfinite().all()
+    assert draw_tokens(weights, torch.tensor([0.999, 0.999], dtype=torch.float64)).tolist() == [1, 0]

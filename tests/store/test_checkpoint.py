@@ -5,6 +5,7 @@ import pytest
 
 from headway.core.encoder import Pooling
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
+from headway.core.sampling_defaults import SamplingDefaults
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import CHAT_TEMPLATE, EOS, edit_json, make_checkpoint
 from tests.encoders import make_encoder
@@ -45,6 +46,62 @@ def test_modules_that_are_not_known_are_refused_by_file(tmp_path):
 def test_generation_config_overrides_end_of_sequence_ids(directory):
     edit_json(directory / "generation_config.json", eos_token_id=[1, 7])
     assert read_checkpoint(directory).eos_token_ids == (1, 7)
+
+
+def test_generation_config_says_how_requests_are_sampled(directory, tmp_path):
+    assert read_checkpoint(directory).sampling_defaults == SamplingDefaults()
+    edit_json(
+        directory / "generation_config.json",
+        temperature=0.6,
+        top_p=0.9,
+        top_k=20,
+        min_p=0.05,
+        repetition_penalty=1.1,
+        max_new_tokens=300,
+        do_sample=False,
+        eos_token_id=[1, 7],
+    )
+    expected = SamplingDefaults(
+        temperature=0.6, top_p=0.9, top_k=20, min_p=0.05, repetition_penalty=1.1, max_tokens=300
+    )
+    assert read_checkpoint(directory).sampling_defaults == expected
+    off = read_checkpoint(directory, generation_config="none")
+    assert (off.sampling_defaults, off.eos_token_ids) == (SamplingDefaults(), (1,))
+    other = tmp_path / "other"
+    other.mkdir()
+    with pytest.raises(NotFoundError, match=r"other/generation_config\.json is missing"):
+        read_checkpoint(directory, generation_config=str(other))
+    (other / "generation_config.json").write_text(json.dumps({"max_new_tokens": 5, "top_k": None, "eos_token_id": 9}))
+    chosen = read_checkpoint(directory, generation_config=str(other))
+    assert chosen.sampling_defaults == SamplingDefaults(max_tokens=5, max_tokens_limit=5)
+    assert chosen.eos_token_ids == (9,)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("temperature", "hot"),
+        ("temperature", -1),
+        ("temperature", float("nan")),
+        ("temperature", 3),
+        ("top_p", 0),
+        ("top_p", [0.5]),
+        ("top_k", 1.5),
+        ("top_k", True),
+        ("top_k", -2),
+        ("min_p", 2),
+        ("repetition_penalty", 0),
+        ("repetition_penalty", float("inf")),
+        ("max_new_tokens", 0),
+        ("eos_token_id", "</s>"),
+    ],
+)
+def test_a_bad_generation_config_is_named_by_file_and_field(directory, field, value):
+    edit_json(directory / "generation_config.json", **{field: value})
+    with pytest.raises(InvalidArgumentError, match=rf"generation_config\.json: {field} must be") as caught:
+        read_checkpoint(directory)
+    assert caught.value.field == field
+    read_checkpoint(directory, generation_config="none")
 
 
 def test_sharded_weights_are_found_through_the_index(tmp_path):

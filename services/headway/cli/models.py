@@ -6,9 +6,10 @@ from pathlib import Path
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan import ModelDeployment
 from headway.core.slo import Slo
-from headway.store.checkpoint import read_checkpoint
+from headway.store.checkpoint import NO_GENERATION_CONFIG, read_checkpoint
 
 _PROFILE = "profile:"
+_GENERATION_CONFIGS = {"auto": "", "none": NO_GENERATION_CONFIG, "vllm": NO_GENERATION_CONFIG}
 _PROFILED_MODEL = Path(__file__).parent / "profiled_model"
 
 
@@ -20,12 +21,14 @@ def read_models(
     max_model_len: int | None,
     slo: Slo,
     is_emulated: bool = False,
+    generation_config: str = "auto",
 ) -> tuple[ModelDeployment, ...]:
     """Reads the checkpoint of each `DIR` or `NAME=DIR`.
 
     Args:
         is_emulated: weights are not needed then, and `profile:MODEL` and `NAME=profile:MODEL` stand for a model that
             is known by its imported stage profiles alone.
+        generation_config: 'auto' for the checkpoints' own, 'none' or 'vllm' to do without, or a directory.
 
     Raises:
         HeadwayError: a checkpoint is missing, malformed or of a kind that Headway does not run; two models have one
@@ -39,6 +42,7 @@ def read_models(
             max_model_len=max_model_len,
             slo=slo,
             is_emulated=is_emulated,
+            generation_config=_GENERATION_CONFIGS.get(generation_config, generation_config),
         )
         for argument in arguments
     )
@@ -58,6 +62,7 @@ def _read_model(
     max_model_len: int | None,
     slo: Slo,
     is_emulated: bool,
+    generation_config: str,
 ) -> ModelDeployment:
     name, directory, profile = _split_profile(argument) or (*_split(argument), "")
     if profile and not is_emulated:
@@ -66,7 +71,15 @@ def _read_model(
             hint="Emulate devices: --emulate 4xV100-16.",
             field="--model",
         )
-    spec = read_checkpoint(directory, dtype=dtype, quantization=quantization, has_weights=not is_emulated).spec
+    if generation_config not in _GENERATION_CONFIGS.values():
+        generation_config = str(Path(generation_config).expanduser().resolve())
+    spec = read_checkpoint(
+        directory,
+        dtype=dtype,
+        quantization=quantization,
+        has_weights=not is_emulated,
+        generation_config=generation_config,
+    ).spec
     if max_model_len is not None and max_model_len > spec.max_position:
         raise InvalidArgumentError(
             f"{name} takes sequences of {spec.max_position} tokens at most, not {max_model_len}.",
@@ -74,7 +87,13 @@ def _read_model(
             field="--max-model-len",
         )
     return ModelDeployment(
-        name=name, directory=str(directory), spec=spec, max_model_len=max_model_len, slo=slo, profile=profile
+        name=name,
+        directory=str(directory),
+        spec=spec,
+        max_model_len=max_model_len,
+        slo=slo,
+        profile=profile,
+        generation_config=generation_config,
     )
 
 

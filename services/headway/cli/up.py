@@ -49,6 +49,7 @@ def up(
     preemption: options.Preemption = None,
     speculative_tokens: options.SpeculativeTokens = None,
     no_prefix_cache: options.NoPrefixCache = False,
+    generation_config: options.GenerationConfig = "auto",
     tp: options.Tp = None,
     pp: options.Pp = None,
     cp: options.Cp = None,
@@ -66,6 +67,7 @@ def up(
     slo_tpot_ms: options.SloTpotMs = None,
     slo_ms: options.SloMs = None,
     tenants: options.Tenants = None,
+    strict_fields: options.StrictFields = False,
     queue_policy: options.QueuePolicy = "fcfs",
     traffic_retention: options.TrafficRetention = None,
     answer_overhead: options.AnswerOverhead = None,
@@ -86,6 +88,7 @@ def up(
         max_model_len=max_model_len,
         slo=slo,
         is_emulated=bool(emulated),
+        generation_config=generation_config,
     )
     limits = EngineLimits(
         block_size=block_size,
@@ -133,6 +136,7 @@ def up(
         tenants=str(tenants or ""),
         max_body_bytes=max_body_bytes,
         max_concurrency=max_concurrency,
+        strict_fields=strict_fields,
     )
     deployment = Deployment(
         models=models,

@@ -171,6 +171,15 @@ DecodeWorkers: TypeAlias = Annotated[
 NoPrefixCache: TypeAlias = Annotated[
     bool, typer.Option("--no-prefix-cache", help="Compute every prompt anew.", rich_help_panel=_ENGINE)
 ]
+GenerationConfig: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="auto|none|DIR",
+        help="Where the sampling of requests that set none comes from: the checkpoint's generation_config.json, "
+        "nowhere (none, or vllm), or that of a directory.",
+        rich_help_panel=_ENGINE,
+    ),
+]
 Host: TypeAlias = Annotated[str, typer.Option(help="Address to listen on.", rich_help_panel=_GATEWAY)]
 Port: TypeAlias = Annotated[
     int,
@@ -223,6 +232,14 @@ Tenants: TypeAlias = Annotated[
         exists=True,
         dir_okay=False,
         resolve_path=True,
+        rich_help_panel=_GATEWAY,
+    ),
+]
+StrictFields: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--strict-fields",
+        help="Refuse requests with unknown fields, instead of naming them in the header x-headway-ignored.",
         rich_help_panel=_GATEWAY,
     ),
 ]

@@ -28,6 +28,7 @@ class Chunk:
         text: new text; may be empty while a character or a stop string is incomplete.
         token_ids: new tokens.
         logprobs: one entry per new token, if asked for.
+        prompt_logprobs: of prompt tokens 1.., with a sequence's first chunk, if asked for.
         finish_reason: set on a sequence's last chunk.
         usage: set on the request's last chunk.
     """
@@ -37,6 +38,7 @@ class Chunk:
     text: str = ""
     token_ids: tuple[int, ...] = ()
     logprobs: tuple[TokenLogprobs, ...] = ()
+    prompt_logprobs: tuple[TokenLogprobs, ...] = ()
     finish_reason: FinishReason | None = None
     usage: Usage | None = None
 

@@ -65,6 +65,7 @@ def chunk_from_pb(message: inference_pb2.GenerateResponse) -> Chunk:
         text=message.text,
         token_ids=tuple(message.token_ids),
         logprobs=tuple(map(logprobs_from_pb, message.logprobs)),
+        prompt_logprobs=tuple(map(logprobs_from_pb, message.prompt_logprobs)),
         finish_reason=finish_reason_from_pb(message.finish_reason),
         usage=from_pb(message.usage, Usage) if message.HasField("usage") else None,
     )

@@ -11,7 +11,7 @@ Prompt: TypeAlias = str | Sequence[int] | Sequence[Message]
 
 
 class GenerateOptions(TypedDict, total=False):
-    """Options of `generate`; what is left out takes the default of the OpenAI API.
+    """Options of `generate`; what is left out takes the model's default, or that of the OpenAI API.
 
     Keys:
         max_tokens: output tokens at most, per sequence.
@@ -25,6 +25,7 @@ class GenerateOptions(TypedDict, total=False):
         ignore_eos: go on past the end-of-sequence token.
         min_tokens: output tokens before the sequence may end.
         logprobs: 0 for each token's own log probability, n for the n best besides.
+        prompt_logprobs: the same for the prompt's tokens but the first; they come with a sequence's first chunk.
         n: sequences to generate.
         best_of: generate so many and return the n best by mean log probability per token; they come at the end.
         beam_width: beam search in place of sampling; the n best hypotheses come at the end.
@@ -34,6 +35,9 @@ class GenerateOptions(TypedDict, total=False):
         json_schema, regex, choice, grammar: a language that the output must belong to, one of: documents of a JSON
             schema (a mapping or its text), matches of a regular expression, one of several texts, a grammar (Lark or
             GBNF).
+        cache_salt: only requests of one salt share cached prefixes.
+        skip_special_tokens: whether special tokens leave no trace in the text, as they do not by default.
+        include_stop_str_in_output: whether the text ends with the stop string, or the stop token, that ended it.
         slo_ttft_s, slo_tpot_s: objectives in seconds: to the first token, and per token after it. The request is
             refused at once (ResourceExhaustedError) when they cannot be met.
         slo_ms: objective in milliseconds: to the end of the answer.
@@ -56,6 +60,7 @@ class GenerateOptions(TypedDict, total=False):
     ignore_eos: bool
     min_tokens: int
     logprobs: int
+    prompt_logprobs: int
     n: int
     best_of: int
     beam_width: int
@@ -67,6 +72,9 @@ class GenerateOptions(TypedDict, total=False):
     regex: str
     choice: Sequence[str]
     grammar: str
+    cache_salt: str
+    skip_special_tokens: bool
+    include_stop_str_in_output: bool
     slo_ttft_s: float
     slo_tpot_s: float
     slo_ms: float

@@ -39,9 +39,11 @@ class ProcessSpec:
 
 
 def module_command(kind: str, **flags: object) -> tuple[str, ...]:
-    """`python -m headway.KIND --flag value ...` with the interpreter that runs us; flags that are None are left out."""
-    pairs = ((f"--{name.replace('_', '-')}", str(value)) for name, value in flags.items() if value is not None)
-    return (sys.executable, "-m", f"headway.{kind}", *(part for pair in pairs for part in pair))
+    """`python -m headway.KIND --flag value ...` with the interpreter that runs us; flags that are None are left out,
+    and those that are True stand alone."""
+    named = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
+    parts = ((name,) if value is True else (name, str(value)) for name, value in named)
+    return (sys.executable, "-m", f"headway.{kind}", *(part for pair in parts for part in pair))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -39,6 +39,7 @@ class Work:
     preemption: str = "auto"
     num_draft_tokens: int = 0
     quantization: str = ""
+    generation_config: str = ""
     parallel: ParallelConfig = SINGLE
     worker_ids: tuple[str, ...]
     group_id: str
@@ -56,8 +57,8 @@ class Work:
 
     def continues(self, other: "Work") -> bool:
         """Whether it answers as the other does, so that a request can go from that to this."""
-        mine = (self.model, self.directory, self.dtype, self.quantization)
-        return mine == (other.model, other.directory, other.dtype, other.quantization)
+        mine = (self.model, self.directory, self.dtype, self.quantization, self.generation_config)
+        return mine == (other.model, other.directory, other.dtype, other.quantization, other.generation_config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -260,6 +261,7 @@ def _work(assignment: Assignment, model: ModelDeployment) -> Work:
         preemption=assignment.preemption,
         num_draft_tokens=assignment.num_draft_tokens,
         quantization=model.spec.quantization or "",
+        generation_config=model.generation_config,
         parallel=assignment.parallel,
         worker_ids=assignment.worker_ids,
         group_id=assignment.group_id,

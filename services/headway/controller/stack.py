@@ -119,6 +119,7 @@ def _gateway(deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
         "max_body_bytes": gateway.max_body_bytes,
         "max_concurrency": gateway.max_concurrency,
         "tenants": gateway.tenants or None,
+        "strict_fields": gateway.strict_fields or None,
         "answer_overhead_s": deployment.answer_overhead_s,
     }
     return ProcessSpec(

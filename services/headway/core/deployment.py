@@ -15,6 +15,7 @@ class GatewayOptions:
         grpc_port: of the gRPC inference service; 0 takes a free one.
         api_keys: accepted bearer tokens; empty accepts every client.
         tenants: a YAML file of tenants and their objectives; empty for none.
+        strict_fields: whether requests with fields that have no effect are refused.
         max_body_bytes: larger HTTP bodies are refused with 413.
         max_concurrency: requests being answered at once; more are refused with 429.
     """
@@ -24,6 +25,7 @@ class GatewayOptions:
     grpc_port: int = 0
     api_keys: tuple[str, ...] = ()
     tenants: str = ""
+    strict_fields: bool = False
     max_body_bytes: int = 8 * 1024 * 1024
     max_concurrency: int = 1024
 

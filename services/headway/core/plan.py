@@ -25,6 +25,8 @@ class ModelDeployment:
         slo: the default objective of its requests.
         profile: the model whose imported stage profiles say what it takes, on emulated devices; empty for one that is
             computed, or estimated from its shape.
+        generation_config: the directory of its `generation_config.json`, 'none' to do without; empty for the
+            checkpoint's own.
     """
 
     name: str
@@ -33,6 +35,7 @@ class ModelDeployment:
     max_model_len: int | None = None
     slo: Slo = field(default_factory=Slo)
     profile: str = ""
+    generation_config: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,6 +3,9 @@
 from dataclasses import dataclass
 from enum import StrEnum
 
+# Draws at a lower temperature take the best token, or divide by zero in float32; vLLM draws the line here, too.
+GREEDY_TEMPERATURE = 1e-5
+
 
 class FinishReason(StrEnum):
     """Why a sequence ended."""
@@ -61,7 +64,7 @@ class SamplingParams:
 
     Attributes:
         max_tokens: output tokens at most, >= 1.
-        temperature: 0 is greedy.
+        temperature: below `GREEDY_TEMPERATURE`, 0 among them, is greedy.
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: keep the smallest set of tokens whose probability reaches top_p, in (0, 1].
         min_p: drop tokens less probable than min_p times the most probable one, in [0, 1].
@@ -100,10 +103,15 @@ class SamplingParams:
     beam: BeamSearch | None = None
 
     @property
+    def is_greedy(self) -> bool:
+        """Whether each token is the best one instead of a drawn one."""
+        return self.temperature < GREEDY_TEMPERATURE
+
+    @property
     def wants_best(self) -> bool:
         """Whether each token is the one whose logit is largest as the network gives it, and nothing else is asked."""
         return (
-            self.temperature == 0.0
+            self.is_greedy
             and self.num_logprobs is None
             and self.beam is None
             and self.guide is None
@@ -135,6 +143,7 @@ class GenerationRequest:
         output_token_ids: tokens that another worker already generated for this sequence (a resumed stream);
             generation goes on after them, and positions, penalties and max_tokens count them.
         sampling: how to sample.
+        cache_salt: parts the prefix cache: only requests of one salt share blocks; empty for the common part.
     """
 
     request_id: str
@@ -142,6 +151,7 @@ class GenerationRequest:
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     output_token_ids: tuple[int, ...] = ()
+    cache_salt: str = ""
 
 
 @dataclass(frozen=True, slots=True)

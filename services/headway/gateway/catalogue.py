@@ -3,10 +3,12 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
 from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.model import ServedModel
 from headway.gateway.text.template import ChatTemplate
 from headway.gateway.text.tokenizer import Tokenizer
@@ -17,6 +19,15 @@ from headway.store.plans import PlanStore
 log = logging.getLogger(__name__)
 
 _RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckpointText:
+    """What the gateway needs of a checkpoint besides its shape."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    sampling_defaults: SamplingDefaults
 
 
 class Catalogue:
@@ -34,7 +45,7 @@ class Catalogue:
         self.models: Mapping[str, ServedModel] = {}
         self.faults: Mapping[str, HeadwayError] = {}
         self.follower = PlanFollower(plans, take=self._apply)
-        self._texts: dict[str, tuple[Tokenizer, ChatTemplate | None]] = {}
+        self._texts: dict[tuple[str, str], _CheckpointText] = {}
 
     async def get(self, name: str) -> ServedModel:
         """A model by its name; NotFoundError if not even the newest plan has one of that name."""
@@ -58,27 +69,33 @@ class Catalogue:
         faults: dict[str, HeadwayError] = {}
         for deployment in plan.models:
             try:
-                tokenizer, template = await self._text_of(deployment)
+                text = await self._text_of(deployment)
             except HeadwayError as error:
                 log.warning("model %s cannot be served: %s", deployment.name, error)
                 faults[deployment.name] = error
             else:
-                models[deployment.name] = _serve(deployment, plan, tokenizer=tokenizer, template=template)
+                models[deployment.name] = _serve(deployment, plan, text=text)
         self.plan, self.models, self.faults = plan, models, faults
-        directories = {deployment.directory for deployment in plan.models}
-        self._texts = {directory: text for directory, text in self._texts.items() if directory in directories}
+        sources = {_source_of(deployment) for deployment in plan.models}
+        self._texts = {source: text for source, text in self._texts.items() if source in sources}
         log.info("plan %s serves %s", plan.plan_id, ", ".join(models) or "nothing")
 
-    async def _text_of(self, deployment: ModelDeployment) -> tuple[Tokenizer, ChatTemplate | None]:
-        """A checkpoint's tokenizer and chat template, read once."""
-        if deployment.directory not in self._texts:
-            self._texts[deployment.directory] = await asyncio.to_thread(_read_text, Path(deployment.directory))
-        return self._texts[deployment.directory]
+    async def _text_of(self, deployment: ModelDeployment) -> _CheckpointText:
+        """Of a checkpoint, read once."""
+        source = _source_of(deployment)
+        if source not in self._texts:
+            self._texts[source] = await asyncio.to_thread(_read_text, *source)
+        return self._texts[source]
 
 
-def _read_text(directory: Path) -> tuple[Tokenizer, ChatTemplate | None]:
-    checkpoint = read_checkpoint(directory, has_weights=False)
-    return Tokenizer.load(checkpoint.tokenizer_file), _template_of(checkpoint)
+def _source_of(deployment: ModelDeployment) -> tuple[str, str]:
+    return deployment.directory, deployment.generation_config
+
+
+def _read_text(directory: str, generation_config: str) -> _CheckpointText:
+    checkpoint = read_checkpoint(Path(directory), has_weights=False, generation_config=generation_config)
+    tokenizer = Tokenizer.load(checkpoint.tokenizer_file)
+    return _CheckpointText(tokenizer, _template_of(checkpoint), checkpoint.sampling_defaults)
 
 
 def _template_of(checkpoint: Checkpoint) -> ChatTemplate | None:
@@ -91,9 +108,7 @@ def _template_of(checkpoint: Checkpoint) -> ChatTemplate | None:
         return None
 
 
-def _serve(
-    deployment: ModelDeployment, plan: ServingPlan, *, tokenizer: Tokenizer, template: ChatTemplate | None
-) -> ServedModel:
+def _serve(deployment: ModelDeployment, plan: ServingPlan, *, text: _CheckpointText) -> ServedModel:
     """The longest sequence and the blocks are those that every replica can do with."""
     replicas = [assignment for assignment in plan.assignments if assignment.model == deployment.name]
     lengths = [assignment.max_model_len for assignment in replicas]
@@ -101,8 +116,9 @@ def _serve(
     return ServedModel(
         name=deployment.name,
         spec=deployment.spec,
-        tokenizer=tokenizer,
-        template=template,
+        tokenizer=text.tokenizer,
+        template=text.template,
+        sampling_defaults=text.sampling_defaults,
         max_model_len=min(lengths, default=deployment.max_model_len or deployment.spec.max_position),
         num_replicas=len(replicas),
         block_size=block_sizes.pop() if len(block_sizes) == 1 else 0,

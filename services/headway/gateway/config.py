@@ -18,6 +18,8 @@ class GatewayConfig(ProcessConfig):
     """Bearer tokens that clients may use, over HTTP and gRPC; none accepts every client."""
     tenants: Path | None = None
     """A YAML file of tenants: their API keys and the objectives of their requests."""
+    strict_fields: bool = False
+    """Refuses requests with fields that have no effect, instead of naming these in a header of the answer."""
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
     """Larger HTTP bodies are refused."""
     max_concurrency: int = Field(default=1024, ge=1)

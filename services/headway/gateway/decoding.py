@@ -19,6 +19,7 @@ class Decoding:
     __slots__ = (
         "_detokenizer",
         "_has_prompt_logprobs",
+        "_includes_stop",
         "_is_silent",
         "_logprob_sum",
         "_request",
@@ -36,14 +37,20 @@ class Decoding:
         request: GenerationRequest,
         detokenizer: Detokenizer,
         stops: tuple[str, ...],
+        includes_stop: bool = False,
         is_silent: bool = False,
     ) -> None:
-        """`is_silent` drops the output: only the prompt's log probabilities are wanted."""
+        """
+        Args:
+            includes_stop: whether the text ends with what stopped it, a string or a token.
+            is_silent: drops the output: only the prompt's log probabilities are wanted.
+        """
         self.index = index
         self.has_begun = False
         self._request = request
         self._detokenizer = detokenizer
-        self._scanner = StopScanner(stops) if stops else None
+        self._scanner = StopScanner(stops, includes_stop=includes_stop) if stops else None
+        self._includes_stop = includes_stop
         self._with_offsets = request.sampling.num_logprobs is not None
         self._is_silent = is_silent
         self._has_prompt_logprobs = False
@@ -102,13 +109,13 @@ class Decoding:
         return self._logprob_sum / len(self._token_ids) if self._with_offsets and self._token_ids else None
 
     def _detokenize(self, output: SequenceOutput) -> tuple[str, list[int]]:
-        """New text, and the offset of each token that stands for text (the one that ended the sequence does not)."""
+        """New text, and the offset of each token that stands for text: the one that ended the sequence seldom does."""
         detokenizer, token_ids = self._detokenizer, output.token_ids
         self._token_ids.extend(token_ids)
         self.has_begun = bool(self._token_ids)
         if output.logprobs:
             self._logprob_sum += sum(entry.logprob for entry in output.logprobs)
-        if output.stop_token_id is not None and token_ids:
+        if output.stop_token_id is not None and token_ids and not self._includes_stop:
             token_ids = token_ids[:-1]
         text = ""
         offsets: list[int] = []

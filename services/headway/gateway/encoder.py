@@ -46,8 +46,9 @@ class Encoder:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
     ) -> Prompt:
-        """Messages by the model's template, which writes the special tokens itself."""
+        """Messages by the model's template, which writes the special tokens itself; see `ChatTemplate.render`."""
         if not messages:
             raise InvalidArgumentError("There are no messages.", hint="Send at least one.", field="messages")
         template = model.template
@@ -59,7 +60,9 @@ class Encoder:
             )
 
         def encode() -> Prompt:
-            text = template.render(messages, tools=tools, options=options)
+            text = template.render(
+                messages, tools=tools, options=options, continue_final_message=continue_final_message
+            )
             token_ids = model.tokenizer.encode(text, add_special_tokens=False)
             return _prompt(token_ids, field="messages", text=text)
 

@@ -71,6 +71,10 @@ class Job:
     def num_prompt_tokens(self) -> int:
         return sum(len(prompt.token_ids) for prompt in self.prompts)
 
+    def prompt_of(self, index: int) -> Prompt:
+        """That of a sequence that the client gets."""
+        return self.prompts[index // self.options.n]
+
     def requests(self, prompt_index: int) -> list[GenerationRequest]:
         """The samples of one prompt, or its search; the job's count their seeds and ids up from prompt to prompt."""
         num_samples = self.options.num_samples
@@ -83,6 +87,7 @@ class Job:
                 model=self.model.name,
                 prompt_token_ids=self.prompts[prompt_index].token_ids,
                 sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
+                cache_salt=self.options.cache_salt,
             )
             for index in indices
         ]

@@ -1,8 +1,9 @@
 """A model as the gateway serves it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from headway.core.model import ModelSpec
+from headway.core.sampling_defaults import SamplingDefaults
 from headway.core.slo import Slo
 from headway.gateway.text.template import ChatTemplate
 from headway.gateway.text.tokenizer import Tokenizer
@@ -20,6 +21,7 @@ class ServedModel:
         slo: of requests that name none.
         created_at_s: when it began to be served, in seconds since 1970.
         fingerprint: changes when the model behind the name does.
+        sampling_defaults: of requests that do not say.
         is_emulated: whether answers are made up, by emulated devices.
     """
 
@@ -33,4 +35,5 @@ class ServedModel:
     slo: Slo
     created_at_s: float
     fingerprint: str
+    sampling_defaults: SamplingDefaults = field(default_factory=SamplingDefaults)
     is_emulated: bool = False

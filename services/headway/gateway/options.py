@@ -4,7 +4,7 @@ import math
 from dataclasses import dataclass, field
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.request import BeamSearch, EarlyStopping, SamplingParams
+from headway.core.request import GREEDY_TEMPERATURE, BeamSearch, EarlyStopping, SamplingParams
 from headway.gateway.bounds import check_range
 from headway.gateway.constraint import Constraints
 from headway.gateway.errors import ContextLengthError
@@ -16,6 +16,7 @@ MAX_STOP_CHARS = 256
 MAX_SEQUENCES = 128
 MAX_BEST_OF = 20
 MAX_BEAM_WIDTH = 16
+MAX_SALT_CHARS = 1024
 _MAX_LENGTH_PENALTY = 16.0
 _SEED_RANGE = 2**64
 
@@ -27,16 +28,21 @@ class Options:
     Attributes:
         max_tokens: None for `default_max_tokens`, cut to what fits the model.
         default_max_tokens: None for all that fits.
+        max_tokens_limit: of the model, whatever a request asks for; None for none.
         num_logprobs, num_prompt_logprobs: as in `SamplingParams`.
         prompt_only: the prompt's own log probabilities are wanted, and no output.
         best_of: samples to choose the n best from; None for n.
         beam_width: None to sample.
         length_penalty, early_stopping: of a beam search, as in transformers.
         constraints: on the tokens of the output.
+        skip_special_tokens: whether special tokens leave no trace in the text.
+        include_stop_str_in_output: whether the text ends with the stop string, or the stop token, that ended it.
+        cache_salt: as in `GenerationRequest`.
     """
 
     max_tokens: int | None = None
     default_max_tokens: int | None = None
+    max_tokens_limit: int | None = None
     n: int = 1
     stop: tuple[str, ...] = ()
     temperature: float = 1.0
@@ -58,6 +64,9 @@ class Options:
     length_penalty: float = 1.0
     early_stopping: str = EarlyStopping.HEURISTIC.value
     constraints: Constraints = field(default_factory=Constraints)
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+    cache_salt: str = ""
 
     @property
     def num_samples(self) -> int:
@@ -94,6 +103,8 @@ class Options:
         if not self.prompt_only:
             check_range("max_tokens", self.max_tokens, 1, None)
         check_range("logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
+        check_range("prompt_logprobs", self.num_prompt_logprobs, 0, MAX_LOGPROBS)
+        check_range("cache_salt", len(self.cache_salt), 0, MAX_SALT_CHARS, what="the length of cache_salt")
         self._check_stops(vocab_size)
         self.constraints.check(vocab_size=vocab_size)
         if self.constraints.guide is not None:
@@ -125,7 +136,7 @@ class Options:
             )
         # 1 is the API's default: a client that leaves the temperature out has not asked for samples.
         has_samples = {
-            "temperature": self.temperature not in (0.0, 1.0),
+            "temperature": self.temperature >= GREEDY_TEMPERATURE and self.temperature != 1.0,
             "top_p": self.top_p != 1.0,
             "top_k": self.top_k > 0,
             "min_p": self.min_p != 0.0,
@@ -140,6 +151,10 @@ class Options:
         if self.num_logprobs is not None or self.prompt_only:
             raise InvalidArgumentError(
                 "A beam search gives no log probabilities.", hint="Leave logprobs out.", field="logprobs"
+            )
+        if self.num_prompt_logprobs is not None:
+            raise InvalidArgumentError(
+                "A beam search gives no log probabilities.", hint="Leave prompt_logprobs out.", field="prompt_logprobs"
             )
 
     def _check_guided(self) -> None:
@@ -177,7 +192,7 @@ class Options:
         check_range("min_tokens", self.min_tokens, 0, max_tokens)
         return SamplingParams(
             max_tokens=max_tokens,
-            temperature=self.temperature,
+            temperature=self.temperature if self.temperature >= GREEDY_TEMPERATURE else 0.0,
             top_k=min(max(self.top_k, 0), vocab_size),  # -1 is another name for "all"
             top_p=self.top_p,
             min_p=self.min_p,
@@ -220,8 +235,9 @@ class Options:
             )
         if self.prompt_only:
             return 1
+        limit = min(num_free_tokens, self.max_tokens_limit or num_free_tokens)
         if self.max_tokens is None:
-            return min(self.default_max_tokens or num_free_tokens, num_free_tokens)
+            return min(self.default_max_tokens or limit, limit)
         if self.max_tokens > num_free_tokens:
             raise ContextLengthError(
                 f"This model's context holds {max_model_len} tokens; the prompt has {num_prompt_tokens} and max_tokens "
@@ -229,4 +245,4 @@ class Options:
                 hint=f"Shorten the prompt, or set max_tokens to {num_free_tokens} or less.",
                 field="max_tokens",
             )
-        return self.max_tokens
+        return min(self.max_tokens, limit)

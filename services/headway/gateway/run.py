@@ -349,16 +349,19 @@ def _decoding(job: Job, index: int, request: GenerationRequest) -> Decoding:
     return Decoding(
         index,
         request=request,
-        detokenizer=make_detokenizer(job.model.tokenizer),
+        detokenizer=make_detokenizer(job.model.tokenizer, skip_special_tokens=job.options.skip_special_tokens),
         stops=job.options.stop,
+        includes_stop=job.options.include_stop_str_in_output,
         is_silent=job.options.prompt_only,
     )
 
 
 def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
-    """Prefixes are hashed only where they can make a difference."""
-    model, prompt = job.model, job.prompts[prompt_index]
-    counts = model.block_size > 0 and (model.num_replicas > 1 or bool(job.slo))
+    """Prefixes are hashed only where they can make a difference: not of a prompt that is scored, and so computed."""
+    model, prompt, salt = job.model, job.prompts[prompt_index], job.options.cache_salt.encode()
+    is_scored = job.options.num_prompt_logprobs is not None
+    counts = model.block_size > 0 and not is_scored and (model.num_replicas > 1 or bool(job.slo))
+    hashes = block_hashes(prompt.token_ids, block_size=model.block_size, salt=salt) if counts else []
     return PlaceRequest(
         request_id=f"{job.request_id}/{prompt_index}" if len(job.prompts) > 1 else job.request_id,
         model=model.name,
@@ -368,6 +371,6 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
         slo=job.slo,
         priority=job.priority,
         stays=job.options.beam_width is not None,
-        block_hashes=tuple(block_hashes(prompt.token_ids, block_size=model.block_size)) if counts else (),
+        block_hashes=tuple(hashes),
         traceparent=job.traceparent,
     )

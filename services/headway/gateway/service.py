@@ -36,6 +36,7 @@ class GatewayService:
         threads: for long work on requests.
         max_body_bytes: of an HTTP request.
         max_sequences: that one request may generate.
+        strict_fields: whether requests with fields that have no effect are refused.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class GatewayService:
         self.slots = Slots(config.max_concurrency)
         self.max_body_bytes = config.max_body_bytes
         self.max_sequences = config.max_request_sequences
+        self.strict_fields = config.strict_fields
         self._peers = peers
         self._generator = generator
         self._inferrer = inferrer

@@ -3,9 +3,11 @@
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import aclosing, contextmanager
+from dataclasses import asdict, replace
 from typing import Any, TypeVar
 
 from headway.core.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
+from headway.core.sampling_defaults import SamplingDefaults
 from headway.core.slo import Slo
 from headway.gateway.constraint import Constraints
 from headway.gateway.infer.sequences import check_num_inputs
@@ -162,8 +164,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     async def _job(self, request: inference_pb2.GenerateRequest, arrival: Arrival) -> Job:
         model = generating(await self._service.catalogue.get(request.model))
-        is_chat = request.WhichOneof("prompt") == "chat"
-        options = _options_from_pb(request.options, default_max_tokens=None if is_chat else DEFAULT_COMPLETION_TOKENS)
+        defaults = model.sampling_defaults
+        if request.WhichOneof("prompt") != "chat":
+            defaults = replace(defaults, max_tokens=DEFAULT_COMPLETION_TOKENS)
+        options = options_from_pb(request.options, defaults=defaults)
         self._service.check_options(model, options, num_prompts=1)
         prompt = await self._prompt(request, model)
         return await self._service.make_job(model, [prompt], options=options, arrival=arrival)
@@ -185,16 +189,19 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         return prompt
 
 
-def _options_from_pb(message: inference_pb2.GenerateOptions, *, default_max_tokens: int | None) -> Options:
-    """Fields that are not set keep the defaults of `Options`."""
-    names = {"logprobs": "num_logprobs"}
+def options_from_pb(message: inference_pb2.GenerateOptions, *, defaults: SamplingDefaults) -> Options:
+    """Fields that are not set keep the model's defaults, or those of `Options`."""
+    if message.HasField("beam_width"):
+        defaults = defaults.of_beam_search
+    names = {"logprobs": "num_logprobs", "prompt_logprobs": "num_prompt_logprobs"}
     given = {names.get(field.name, field.name): value for field, value in message.ListFields()}
     for name in ("stop", "stop_token_ids"):
         if name in given:
             given[name] = tuple(given[name])
     for name in ("logit_bias", "bad_words", "guide"):
         given.pop(name, None)
-    return Options(default_max_tokens=default_max_tokens, constraints=_constraints_from_pb(message), **given)
+    own = asdict(defaults)
+    return Options(default_max_tokens=own.pop("max_tokens"), constraints=_constraints_from_pb(message), **(own | given))
 
 
 def _constraints_from_pb(message: inference_pb2.GenerateOptions) -> Constraints:
@@ -221,6 +228,7 @@ def _delta_to_pb(delta: Delta, request_id: str) -> inference_pb2.GenerateRespons
         logprobs=[logprobs_to_pb(entry) for entry in delta.logprobs],
         finish_reason=finish_reason_to_pb(delta.finish_reason),
         request_id=request_id,
+        prompt_logprobs=[logprobs_to_pb(entry) for entry in delta.prompt_logprobs],
     )
 
 

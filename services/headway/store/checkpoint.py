@@ -9,7 +9,10 @@ from typing import Any
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.hf_config import checkpoint_dtype, spec_from_config, token_ids
 from headway.core.model import ModelSpec, Task
+from headway.core.sampling_defaults import SamplingDefaults, sampling_defaults_from_config
 from headway.core.sentence_transformers import Module, apply_modules
+
+NO_GENERATION_CONFIG = "none"
 
 _INDEX_FILE = "model.safetensors.index.json"
 
@@ -24,6 +27,7 @@ class Checkpoint:
         tokenizer_file: `tokenizer.json`.
         chat_template: jinja2 source, or None if the model has none.
         bos_token, eos_token: special tokens as text, for the chat template; empty if the model has none.
+        sampling_defaults: what `generation_config.json` recommends.
         eos_token_ids: end a sequence (`generation_config.json` over `config.json`); the spec holds the same.
     """
 
@@ -35,6 +39,7 @@ class Checkpoint:
     chat_template: str | None
     bos_token: str
     eos_token: str
+    sampling_defaults: SamplingDefaults
 
     @property
     def eos_token_ids(self) -> tuple[int, ...]:
@@ -42,7 +47,12 @@ class Checkpoint:
 
 
 def read_checkpoint(
-    directory: Path, *, dtype: str | None = None, quantization: str | None = None, has_weights: bool = True
+    directory: Path,
+    *,
+    dtype: str | None = None,
+    quantization: str | None = None,
+    has_weights: bool = True,
+    generation_config: str = "",
 ) -> Checkpoint:
     """Reads everything but the weights.
 
@@ -52,6 +62,7 @@ def read_checkpoint(
             the CPU kernels compute in.
         quantization: what the matrices are rounded to when they are loaded ('int8'); None keeps them in `dtype`.
         has_weights: False for whoever does without: they need not be there, and `weight_files` is empty.
+        generation_config: see `ModelDeployment`.
 
     Raises:
         NotFoundError: the directory or a file in it is missing.
@@ -59,7 +70,7 @@ def read_checkpoint(
     """
     if not directory.is_dir():
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
-    spec = read_spec(directory, dtype=dtype, quantization=quantization)
+    spec = read_spec(directory, dtype=dtype, quantization=quantization, generation_config=generation_config)
     weight_files = _find_weights(directory) if has_weights else ()
     tokenizer_config = _read_optional_json(directory / "tokenizer_config.json")
     return Checkpoint(
@@ -71,10 +82,13 @@ def read_checkpoint(
         chat_template=_read_chat_template(directory, tokenizer_config),
         bos_token=_special_token(directory, tokenizer_config, "bos_token"),
         eos_token=_special_token(directory, tokenizer_config, "eos_token"),
+        sampling_defaults=_read_sampling_defaults(directory, spec, generation_config),
     )
 
 
-def read_spec(directory: Path, *, dtype: str | None = None, quantization: str | None = None) -> ModelSpec:
+def read_spec(
+    directory: Path, *, dtype: str | None = None, quantization: str | None = None, generation_config: str = ""
+) -> ModelSpec:
     """The shape of the model, from its configuration alone; arguments and errors as of `read_checkpoint`."""
     path = directory / "config.json"
     if not path.is_file():
@@ -84,13 +98,45 @@ def read_spec(directory: Path, *, dtype: str | None = None, quantization: str | 
     config = _read_json(path)
     if dtype is None and checkpoint_dtype(config) == "float16":
         dtype = "bfloat16"
-    generation = _read_optional_json(directory / "generation_config.json")
     try:
         spec = spec_from_config(config, dtype=dtype, quantization=quantization)
+    except HeadwayError as error:
+        raise _in_file(path, error) from error
+    path, generation = _read_generation_config(directory, generation_config)
+    try:
         eos_token_ids = token_ids(generation.get("eos_token_id")) or spec.eos_token_ids
     except HeadwayError as error:
-        raise InvalidArgumentError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
+        raise _in_file(path, error) from error
     return _read_modules(directory, replace(spec, eos_token_ids=eos_token_ids))
+
+
+def _read_sampling_defaults(directory: Path, spec: ModelSpec, generation_config: str) -> SamplingDefaults:
+    """`max_new_tokens` of a directory that the operator has chosen holds for all requests, as in vLLM."""
+    if spec.task is not Task.GENERATE:
+        return SamplingDefaults()
+    path, generation = _read_generation_config(directory, generation_config)
+    try:
+        return sampling_defaults_from_config(generation, is_limit=bool(generation_config))
+    except HeadwayError as error:
+        raise _in_file(path, error) from error
+
+
+def _read_generation_config(directory: Path, generation_config: str) -> tuple[Path, dict[str, Any]]:
+    """Where it lies and what it says. That of the checkpoint need not be there; one that was chosen must."""
+    path = Path(generation_config or directory) / "generation_config.json"
+    if generation_config == NO_GENERATION_CONFIG:
+        return path, {}
+    if generation_config and not path.is_file():
+        raise NotFoundError(
+            f"{path} is missing.",
+            hint="Give a directory that holds a generation_config.json, or 'auto' or 'none'.",
+            field="--generation-config",
+        )
+    return path, _read_optional_json(path)
+
+
+def _in_file(path: Path, error: HeadwayError) -> InvalidArgumentError:
+    return InvalidArgumentError(f"{path}: {error.message}", hint=error.hint, field=error.field)
 
 
 def _read_modules(directory: Path, spec: ModelSpec) -> ModelSpec:
@@ -108,7 +154,7 @@ def _read_modules(directory: Path, spec: ModelSpec) -> ModelSpec:
     try:
         encoder = apply_modules(spec.encoder, modules)
     except HeadwayError as error:
-        raise InvalidArgumentError(f"{path}: {error.message}", hint=error.hint, field=error.field) from error
+        raise _in_file(path, error) from error
     longest = _read_optional_json(directory / "sentence_bert_config.json").get("max_seq_length")
     return replace(spec, encoder=encoder, max_position=min(spec.max_position, int(longest or spec.max_position)))
 

@@ -266,8 +266,7 @@ class BlockManager:
         """
         if not self._enable_prefix_cache:
             raise FailedPreconditionError("Prefixes cannot be pinned.", hint="Serve the model with its prefix cache.")
-        names = tuple(block_hashes(token_ids, block_size=self.block_size, salt=self._salt))
-        if not names:
+        if not (names := tuple(block_hashes(token_ids, block_size=self.block_size, salt=self._salt))):
             raise InvalidArgumentError(
                 f"The prefix has {len(token_ids)} tokens; only whole blocks of {self.block_size} are shared.",
                 hint="Pin a longer prefix.",
@@ -393,7 +392,8 @@ class BlockManager:
         sequence.host_block_table.clear()
 
     def _names(self, sequence: Sequence) -> list[bytes]:
-        extend_block_hashes(sequence.block_hashes, sequence.token_ids, block_size=self.block_size, salt=self._salt)
+        salt = self._salt + sequence.cache_salt.encode()
+        extend_block_hashes(sequence.block_hashes, sequence.token_ids, block_size=self.block_size, salt=salt)
         return sequence.block_hashes
 
     def _num_blocks_of(self, num_tokens: int) -> int:

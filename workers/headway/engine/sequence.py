@@ -39,6 +39,7 @@ class Sequence:
         ngrams: what drafts are looked up in, once they are.
         num_given_tokens: prompt, and output of another worker, that it was submitted with.
         wants_best: see `SamplingParams`; asked twice for each token.
+        cache_salt: see `GenerationRequest`.
     """
 
     request_id: str
@@ -57,6 +58,7 @@ class Sequence:
     num_published_blocks: int = 0
     prompt_logprobs: list[TokenLogprobs] = field(default_factory=list)
     ngrams: NgramIndex | None = None
+    cache_salt: str = ""
     num_given_tokens: int = field(init=False)
     wants_best: bool = field(init=False)
 
@@ -72,6 +74,7 @@ class Sequence:
             num_prompt_tokens=len(request.prompt_token_ids),
             sampling=request.sampling,
             arrival_s=arrival_s,
+            cache_salt=request.cache_salt,
         )
 
     def copy(self) -> "Sequence":
@@ -85,6 +88,7 @@ class Sequence:
             status=self.status,
             num_cached_tokens=self.num_cached_tokens,
             prompt_logprobs=self.prompt_logprobs,
+            cache_salt=self.cache_salt,
         )
 
     def __len__(self) -> int:

@@ -5,6 +5,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headway.core.request import GREEDY_TEMPERATURE
+
 # Weights are summed in blocks, and only the block that a draw falls into is looked at token by token.
 _BLOCK = 128
 
@@ -29,7 +31,7 @@ def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
 
     Args:
         logits: float32 [R, V].
-        temperature: float32 [R], above 0.
+        temperature: float32 [R]; `GREEDY_TEMPERATURE` stands for lower ones, which would leave no weight but NaN.
 
     Returns:
         float32 [R, W]: W is V rounded up to whole blocks, and the columns from V on are 0.
@@ -40,7 +42,7 @@ def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
     weights = padded[:, :vocab_size]
     best = logits.amax(1, keepdim=True)
     torch.sub(logits, best, out=weights)
-    weights.div_(temperature[:, None]).exp_()
+    weights.div_(temperature.clamp(min=GREEDY_TEMPERATURE)[:, None]).exp_()
     is_broken = ~best[:, 0].isfinite()
     if is_broken.any():
         weights[is_broken] = 1

@@ -22,7 +22,7 @@ def choose_tokens(logits: Tensor, rows: list[Row]) -> Tensor:
     columns = {
         "seeds": torch.from_numpy(seeds),
         "positions": torch.tensor([row.num_output_tokens for row in rows]),
-        "temperatures": torch.tensor([0.0 if p.beam is not None else p.temperature for p in params]),
+        "temperatures": torch.tensor([0.0 if p.is_greedy or p.beam is not None else p.temperature for p in params]),
         "top_k": torch.tensor([p.top_k for p in params]),
         "top_p": torch.tensor([p.top_p for p in params], dtype=torch.float64),
         "min_p": torch.tensor([p.min_p for p in params]),

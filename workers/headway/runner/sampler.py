@@ -106,7 +106,7 @@ def _choose(logits: Tensor, rows: list[Row]) -> Tensor:
     """The best token of greedy rows, a drawn one of the others, int64 [R]."""
     if kernel_set(logits.device) is KernelSet.CUDA:
         return choose_tokens(logits, rows)
-    drawn = [index for index, row in enumerate(rows) if row.sampling.temperature > 0 and row.sampling.beam is None]
+    drawn = [index for index, row in enumerate(rows) if not row.sampling.is_greedy and row.sampling.beam is None]
     if len(drawn) == len(rows):
         return _draw(logits, rows)
     token_ids = row_argmax(logits)

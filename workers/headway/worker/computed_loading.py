@@ -58,7 +58,10 @@ class ComputedLoader:
 
     def _load(self, order: LoadOrder, seat: GroupSeat | None, *, call: LoadCall) -> Start:
         checkpoint = read_checkpoint(
-            order.directory, dtype=order.dtype or None, quantization=order.quantization or None
+            order.directory,
+            dtype=order.dtype or None,
+            quantization=order.quantization or None,
+            generation_config=order.generation_config,
         )
         check_parallel(checkpoint.spec, order.parallel, num_workers=order.parallel.num_ranks)
 

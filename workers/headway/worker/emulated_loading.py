@@ -75,7 +75,12 @@ class EmulatedLoader:
 
 
 def _lead(order: LoadOrder, line: Line) -> Start:
-    spec = read_spec(order.directory, dtype=order.dtype or None, quantization=order.quantization or None)
+    spec = read_spec(
+        order.directory,
+        dtype=order.dtype or None,
+        quantization=order.quantization or None,
+        generation_config=order.generation_config,
+    )
     return partial(_start_encoder if spec.encoder is not None else _start_model, order, spec, line)
 
 

@@ -38,6 +38,7 @@ class LoadOrder:
     preemption: PreemptionMode = "auto"
     num_draft_tokens: int = 0
     quantization: str = ""
+    generation_config: str = ""
     parallel: ParallelConfig = SINGLE
     rank: int = 0
     worker_ids: tuple[str, ...] = ()

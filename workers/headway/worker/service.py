@@ -173,7 +173,7 @@ class WorkerService:
         """
         loaded = self.require_generator(requests[0].model)
         self._refuse_if_draining(loaded.order.model)
-        before = None if source is None else self._prefixes.bring(loaded, requests[0].prompt_token_ids, source)
+        before = None if source is None else self._prefixes.bring(loaded, requests[0], source)
         session.submit(requests, to=loaded.sessions, traceparent=traceparent, before=before)
         if decode_target is not None:
             request_ids = [request.request_id for request in requests]

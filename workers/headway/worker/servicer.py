@@ -299,6 +299,7 @@ def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
         preemption=cast("PreemptionMode", request.preemption or "auto"),
         num_draft_tokens=request.num_draft_tokens,
         quantization=request.quantization,
+        generation_config=request.generation_config,
         parallel=from_pb(request.parallel, ParallelConfig) if request.HasField("parallel") else SINGLE,
         rank=request.rank,
         worker_ids=tuple(request.worker_ids),

@@ -2,8 +2,9 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import aclosing
+from typing import TypeAlias
 
 import orjson
 from starlette.types import Send
@@ -22,6 +23,8 @@ from headway.gateway.openai.format import (
 )
 
 log = logging.getLogger(__name__)
+
+Header: TypeAlias = tuple[bytes, bytes]
 
 _EVENT_HEADERS = [
     (b"content-type", b"text/event-stream; charset=utf-8"),
@@ -59,17 +62,24 @@ class Events:
 
 
 async def send_events(
-    send: Send, events: Events, deltas: AsyncGenerator[list[Delta], None], *, form: Format, with_usage: bool
+    send: Send,
+    events: Events,
+    deltas: AsyncGenerator[list[Delta], None],
+    *,
+    form: Format,
+    with_usage: bool,
+    headers: Iterable[Header] = (),
 ) -> None:
     """Streams. What fails before the first delta is raised; later the stream ends with an event that tells it,
     also when the server stops.
 
     Args:
         deltas: all but those that writers of `events` send meanwhile.
+        headers: of the answer, besides those of any stream.
     """
     async with aclosing(deltas):
         batch = await anext(deltas)
-        await send({"type": "http.response.start", "status": 200, "headers": _EVENT_HEADERS})
+        await send({"type": "http.response.start", "status": 200, "headers": [*_EVENT_HEADERS, *headers]})
         try:
             while batch:
                 await send({"type": "http.response.body", "body": events.of(batch), "more_body": True})
@@ -87,16 +97,23 @@ def _error_event(error: HeadwayError) -> bytes:
     return EVENT_START + error_body(error) + EVENT_END
 
 
-async def send_document(send: Send, job: Job, deltas: AsyncGenerator[list[Delta], None], *, form: Format) -> None:
-    """Waits until everything is there."""
+async def send_document(
+    send: Send,
+    job: Job,
+    deltas: AsyncGenerator[list[Delta], None],
+    *,
+    form: Format,
+    headers: Iterable[Header] = (),
+) -> None:
+    """Waits until everything is there. `headers` are those besides the ones of any document."""
     usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
     collected: list[Delta] = []
     async with aclosing(deltas):
         async for batch in deltas:
             usage.count(batch, n=job.options.n)
             collected += batch
-    document = {**form.envelope, "choices": form.choices(collected), "usage": usage_document(usage)}
+    document = {**form.document(collected), "usage": usage_document(usage)}
     content = orjson.dumps(document)
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-    await send({"type": "http.response.start", "status": 200, "headers": headers})
+    own = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+    await send({"type": "http.response.start", "status": 200, "headers": [*own, *headers]})
     await send({"type": "http.response.body", "body": content})

@@ -7,8 +7,8 @@ import orjson
 
 from headway.core.request import TokenLogprobs
 from headway.gateway.job import Delta, Job
-from headway.gateway.openai.format import EventTemplate, envelope
-from headway.gateway.openai.logprobs import chat_logprobs
+from headway.gateway.openai.format import AnswerParts, EventTemplate, envelope
+from headway.gateway.openai.logprobs import chat_logprobs, prompt_logprobs
 
 _ROLE = b',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
 _END = b',"delta":{},"logprobs":null,"finish_reason":"%b"'
@@ -17,13 +17,14 @@ _END = b',"delta":{},"logprobs":null,"finish_reason":"%b"'
 class ChatFormat:
     """The assistant's messages."""
 
-    def __init__(self, job: Job, *, with_usage: bool) -> None:
+    def __init__(self, job: Job, *, parts: AnswerParts) -> None:
         self._job = job
+        self._asked = parts
         self._with_logprobs = job.options.num_logprobs is not None
         self._started: set[int] = set()
         self.envelope = envelope(job, prefix="chatcmpl", kind="chat.completion")
         self.event_envelope = {**self.envelope, "object": "chat.completion.chunk"}
-        self._template = EventTemplate(self.event_envelope, with_usage=with_usage)
+        self._template = EventTemplate(job, self.event_envelope, parts=parts)
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
         """Each message starts with its role, and ends with an event of its own that tells why."""
@@ -31,7 +32,8 @@ class ChatFormat:
         for delta in deltas:
             if delta.index not in self._started:
                 self._started.add(delta.index)
-                events.append(self._template.event(delta.index, _ROLE))
+                events.append(self._template.event(delta.index, _ROLE, beside=self._prompt_ids()))
+            self._template.count(delta)
             events += self._parts(delta)
             if delta.finish_reason is not None:
                 events.append(self._template.event(delta.index, _END % self._reason(delta).encode()))
@@ -42,30 +44,53 @@ class ChatFormat:
             index, before=b',"delta":{"content":', after=b'},"logprobs":null,"finish_reason":null'
         )
 
-    def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
+    def document(self, deltas: Sequence[Delta]) -> dict[str, Any]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}
         for delta in deltas:
             by_index[delta.index].append(delta)
-        return [
+        choices = [
             {
                 "index": index,
                 "message": self._message(own),
                 "logprobs": self._logprobs([entry for delta in own for entry in delta.logprobs]),
                 "finish_reason": self._reason(own[-1]),
+                **({"token_ids": _token_ids(own)} if self._asked.token_ids else {}),
             }
             for index, own in by_index.items()
         ]
+        return {**self.envelope, "choices": choices, **self._prompt_fields(by_index[0])}
+
+    def _prompt_fields(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+        """Beside the choices, which have the one prompt in common."""
+        fields: dict[str, Any] = {}
+        if self._asked.token_ids:
+            fields["prompt_token_ids"] = self._job.prompt_of(0).token_ids
+        if self._asked.num_prompt_logprobs is not None:
+            known = [entry for delta in deltas for entry in delta.prompt_logprobs]
+            tokenizer, num_top = self._job.model.tokenizer, self._asked.num_prompt_logprobs
+            fields["prompt_logprobs"] = prompt_logprobs(tokenizer, known, num_top=num_top)
+        return fields
+
+    def _prompt_ids(self) -> bytes:
+        if not self._asked.token_ids:
+            return b""
+        return b',"prompt_token_ids":' + orjson.dumps(self._job.prompt_of(0).token_ids)
 
     def _parts(self, delta: Delta) -> list[bytes]:
         """The events between a message's start and end that a delta makes."""
-        if delta.finish_reason is not None and not delta.text and not delta.logprobs:
+        tells_ids = self._asked.token_ids and delta.token_ids
+        if delta.finish_reason is not None and not (delta.text or delta.logprobs or tells_ids):
             return []
-        return [self._part(delta.index, b'{"content":%b}' % orjson.dumps(delta.text), delta.logprobs)]
+        return [self._part(delta.index, b'{"content":%b}' % orjson.dumps(delta.text), [delta])]
 
-    def _part(self, index: int, document: bytes, entries: Sequence[TokenLogprobs]) -> bytes:
-        """An event with the `delta` that a serialised document says."""
+    def _part(self, index: int, document: bytes, deltas: Sequence[Delta]) -> bytes:
+        """An event with the `delta` that a serialised document says, of the tokens of our deltas."""
+        entries = [entry for delta in deltas for entry in delta.logprobs]
         logprobs = orjson.dumps(self._logprobs(entries)) if self._with_logprobs else b"null"
-        return self._template.event(index, b',"delta":%b,"logprobs":%b,"finish_reason":null' % (document, logprobs))
+        rest = b',"delta":%b,"logprobs":%b,"finish_reason":null' % (document, logprobs)
+        if self._asked.token_ids:
+            rest += b',"token_ids":' + orjson.dumps(_token_ids(deltas))
+        return self._template.event(index, rest)
 
     def _message(self, deltas: Sequence[Delta]) -> dict[str, Any]:
         """The whole message of one sequence."""
@@ -78,3 +103,7 @@ class ChatFormat:
 
     def _logprobs(self, entries: Sequence[TokenLogprobs]) -> dict[str, Any] | None:
         return chat_logprobs(self._job.model.tokenizer, entries) if self._with_logprobs else None
+
+
+def _token_ids(deltas: Sequence[Delta]) -> list[int]:
+    return [token_id for delta in deltas for token_id in delta.token_ids]

@@ -7,8 +7,8 @@ import orjson
 
 from headway.core.request import FinishReason
 from headway.gateway.job import Delta, Job
-from headway.gateway.openai.format import EventTemplate, envelope
-from headway.gateway.openai.logprobs import completion_logprobs, prompt_logprobs
+from headway.gateway.openai.format import AnswerParts, EventTemplate, envelope
+from headway.gateway.openai.logprobs import completion_logprobs, echoed_logprobs, prompt_logprobs
 
 
 class CompletionFormat:
@@ -18,36 +18,40 @@ class CompletionFormat:
         echo: whether the prompt comes in front.
     """
 
-    def __init__(self, job: Job, *, echo: bool, with_usage: bool) -> None:
+    def __init__(self, job: Job, *, echo: bool, parts: AnswerParts) -> None:
         self._job = job
+        self._parts = parts
         self._echo = echo
         self._with_logprobs = job.options.num_logprobs is not None
         self._started: set[int] = set()
         self.envelope = envelope(job, prefix="cmpl", kind="text_completion")
         self.event_envelope = self.envelope
-        self._template = EventTemplate(self.envelope, with_usage=with_usage)
+        self._template = EventTemplate(job, self.envelope, parts=parts)
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
-        if not self._echo and not self._with_logprobs:
-            return b"".join([self._plain_event(delta) for delta in deltas])
-        return b"".join([self._event(delta) for delta in deltas])
+        is_plain = not (self._echo or self._with_logprobs or self._parts.tells_tokens)
+        event = self._plain_event if is_plain else self._event
+        return b"".join([event(delta) for delta in deltas])
 
     def text_events(self, index: int) -> Callable[[str], bytes]:
         return self._template.text_events(index, before=b',"text":', after=b',"logprobs":null,"finish_reason":null')
 
-    def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
+    def document(self, deltas: Sequence[Delta]) -> dict[str, Any]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}
         for delta in deltas:
             by_index[delta.index].append(delta)
-        return [
+        choices = [
             {
                 "index": index,
                 "text": (self._prompt_text(index) if self._echo else "") + "".join(delta.text for delta in own),
                 "logprobs": self._logprobs(index, own, with_prompt=self._echo),
                 "finish_reason": _reason(own[-1].finish_reason),
+                **self._token_fields(index, own, with_prompt=True),
+                **self._prompt_fields(own),
             }
             for index, own in by_index.items()
         ]
+        return {**self.envelope, "choices": choices}
 
     def _plain_event(self, delta: Delta) -> bytes:
         reason = b"null" if delta.finish_reason is None else b'"%b"' % delta.finish_reason.encode()
@@ -55,17 +59,33 @@ class CompletionFormat:
         return self._template.event(delta.index, rest)
 
     def _event(self, delta: Delta) -> bytes:
-        with_prompt = self._echo and delta.index not in self._started
+        is_first = delta.index not in self._started
         self._started.add(delta.index)
+        self._template.count(delta)
+        with_prompt = self._echo and is_first
         fields = {
             "text": (self._prompt_text(delta.index) if with_prompt else "") + delta.text,
             "logprobs": self._logprobs(delta.index, [delta], with_prompt=with_prompt),
             "finish_reason": _reason(delta.finish_reason),
+            **self._token_fields(delta.index, [delta], with_prompt=is_first),
         }
         return self._template.event(delta.index, b"," + orjson.dumps(fields)[1:-1])
 
+    def _token_fields(self, index: int, deltas: Sequence[Delta], *, with_prompt: bool) -> dict[str, Any]:
+        if not self._parts.token_ids:
+            return {}
+        fields = {"token_ids": [token_id for delta in deltas for token_id in delta.token_ids]}
+        return fields | ({"prompt_token_ids": self._job.prompt_of(index).token_ids} if with_prompt else {})
+
+    def _prompt_fields(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+        num_top = self._parts.num_prompt_logprobs
+        if num_top is None:
+            return {}
+        known = [entry for delta in deltas for entry in delta.prompt_logprobs]
+        return {"prompt_logprobs": prompt_logprobs(self._job.model.tokenizer, known, num_top=num_top)}
+
     def _prompt_text(self, index: int) -> str:
-        prompt = self._job.prompts[index // self._job.options.n]
+        prompt = self._job.prompt_of(index)
         if prompt.text is not None:
             return prompt.text
         return self._job.model.tokenizer.decode(list(prompt.token_ids))
@@ -80,9 +100,9 @@ class CompletionFormat:
         output = completion_logprobs(tokenizer, entries, offsets, shift=shift)
         if not with_prompt:
             return output
-        token_ids = self._job.prompts[index // self._job.options.n].token_ids
+        token_ids = self._job.prompt_of(index).token_ids
         known = [entry for delta in deltas for entry in delta.prompt_logprobs]
-        prompt = prompt_logprobs(tokenizer, token_ids, known)
+        prompt = echoed_logprobs(tokenizer, token_ids, known, num_top=self._job.options.num_logprobs or 0)
         return {name: prompt[name] + output[name] for name in output}
 
 

@@ -66,6 +66,12 @@ class StructuredOutputs(Strict):
         guides = _guides(json_schema=self.json_, regex=self.regex, choice=self.choice, grammar=self.grammar)
         if self.json_object:
             guides["json_object"] = Guide(GuideKind.JSON_OBJECT)
+        if not guides:  # what asks for a constraint that is not known here must not go without any
+            raise InvalidArgumentError(
+                "structured_outputs asks for none of json, json_object, regex, choice and grammar.",
+                hint="Set one of them.",
+                field="structured_outputs",
+            )
         return {f"structured_outputs.{name}": guide for name, guide in guides.items()}
 
 

@@ -38,40 +38,50 @@ class Answer(Exchange[R]):
 
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
         job, form = await self._prepare(self.service, request, arrival)
+        for name in request.template_fields:
+            if job.model.template is not None and name not in job.model.template.variables:
+                self.ignored.add(name, why=f"The chat template of '{job.model.name}' takes no {name}.")
         if request.stream:
             events = Events(job, form, write=self.write_chunk)
-            deltas = self.service.generate(job, sink=events.writer)
-            await send_events(send, events, deltas, form=form, with_usage=request.stream_options.include_usage)
+            deltas = self.service.generate(job, sink=None if request.parts.tells_tokens else events.writer)
+            await send_events(
+                send, events, deltas, form=form, with_usage=request.parts.usage, headers=self.ignored.headers
+            )
         else:
-            await send_document(send, job, self.service.generate(job), form=form)
+            await send_document(send, job, self.service.generate(job), form=form, headers=self.ignored.headers)
 
 
 async def prepare_completion(
     service: GatewayService, request: CompletionRequest, arrival: Arrival
 ) -> tuple[Job, Format]:
     model = generating(await service.catalogue.get(request.model))
-    options = request.options
+    options = request.options(model.sampling_defaults)
     service.check_options(model, options, num_prompts=len(request.prompt))
     prompts = await service.encoder.prompts(model, request.prompt, field="prompt")
     job = await service.make_job(model, prompts, options=options, arrival=arrival)
-    return job, CompletionFormat(job, echo=request.echo, with_usage=request.stream_options.include_usage)
+    return job, CompletionFormat(job, echo=request.echo, parts=request.parts)
 
 
 async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: Arrival) -> tuple[Job, Format]:
     model = generating(await service.catalogue.get(request.model))
-    options, toolbox, with_usage = request.options, request.toolbox, request.stream_options.include_usage
+    options, toolbox = request.options(model.sampling_defaults), request.toolbox
     service.check_options(model, options, num_prompts=1)
     messages = await service.threads.run(lambda: _documents(request), is_long=len(request.messages) > _MAX_INLINE)
-    if toolbox is None:
-        prompt = await service.encoder.chat(model, messages, options=request.chat_template_kwargs)
-        job = await service.make_job(model, [prompt], options=options, arrival=arrival)
-        return job, ChatFormat(job, with_usage=with_usage)
-    use = await tool_use(toolbox, model=model, options=options)
-    options = use.constrain(options)
-    service.check_options(model, options, num_prompts=1)
-    prompt = await service.encoder.chat(model, messages, tools=use.documents, options=request.chat_template_kwargs)
+    use = None if toolbox is None else await tool_use(toolbox, model=model, options=options)
+    if use is not None:
+        options = use.constrain(options)
+        service.check_options(model, options, num_prompts=1)
+    prompt = await service.encoder.chat(
+        model,
+        messages,
+        tools=None if use is None else use.documents,
+        options=request.template_variables,
+        continue_final_message=request.continue_final_message,
+    )
     job = await service.make_job(model, [prompt], options=options, arrival=arrival)
-    return job, ToolChatFormat(job, use=use, with_usage=with_usage)
+    return job, ChatFormat(job, parts=request.parts) if use is None else ToolChatFormat(
+        job, use=use, parts=request.parts
+    )
 
 
 def _documents(request: ChatRequest) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from headway.core.slo import Slo
 from headway.gateway.disconnect import ClientLeftError, while_connected
 from headway.gateway.job import Arrival
 from headway.gateway.openai.body import parse_json, read_body
+from headway.gateway.openai.ignored import IgnoredFields
 from headway.gateway.openai.schema import read_request
 from headway.gateway.openai.size import check_size
 from headway.gateway.openai.strict import ModelRequest
@@ -39,6 +40,7 @@ class Exchange(Response, Generic[R]):
 
     Attributes:
         write_chunk: see `headway.gateway.outbox.BatchedHttpProtocol`.
+        ignored: fields of the request that have no effect.
     """
 
     write_chunk: Callable[[bytes], None]
@@ -46,6 +48,7 @@ class Exchange(Response, Generic[R]):
     def __init__(self, service: GatewayService, kind: type[R]) -> None:
         super().__init__()
         self.service = service
+        self.ignored = IgnoredFields(is_strict=service.strict_fields)
         self._kind = kind
 
     @abstractmethod
@@ -81,7 +84,7 @@ class Exchange(Response, Generic[R]):
     def _read(self, content: bytes) -> R:
         body = parse_json(content)
         check_size(body, max_sequences=self.service.max_sequences)
-        return read_request(self._kind, body)
+        return read_request(self._kind, body, ignored=self.ignored)
 
 
 def slo_from_headers(headers: Headers) -> Slo:

@@ -1,10 +1,13 @@
-"""Request fields that are not read: taken where they change nothing, refused by name where they would."""
+"""Request fields that are not read: those that change nothing, those that would, and those that nobody knows."""
 
-import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
+from functools import lru_cache
 from typing import Any
 
+from pydantic import BaseModel
+
 from headway.core.errors import InvalidArgumentError
+from headway.gateway.openai.ignored import IgnoredFields
 
 # They concern the account, the transport or features that are off: the answer is the same without them.
 _WITHOUT_EFFECT = frozenset(
@@ -20,20 +23,16 @@ _WITHOUT_EFFECT = frozenset(
 )
 
 
-# Not supported, and the values with which they ask for nothing, as null does everywhere.
+# Not supported, and the values with which they ask for nothing, as null does everywhere. With others the answer would
+# not be the one that the client asked for.
 _NEUTRAL: dict[str, tuple[Any, ...]] = {
-    "add_generation_prompt": (True,),
     "allowed_token_ids": (),
     "audio": (),
-    "continue_final_message": (False,),
     "function_call": ("none", "auto"),
     "functions": ([],),
-    "include_stop_str_in_output": (False,),
     "modalities": (["text"],),
     "parallel_tool_calls": (True, False),
     "prediction": (),
-    "reasoning_effort": (),
-    "skip_special_tokens": (True,),
     "spaces_between_special_tokens": (True,),
     "suffix": ("",),
     "tool_choice": ("none", "auto"),
@@ -44,33 +43,57 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
 }
 
 
-def read_fields(body: Mapping[str, Any], *, known: Collection[str]) -> dict[str, Any]:
+def read_fields(body: Mapping[str, Any], *, known: Collection[str], ignored: IgnoredFields) -> dict[str, Any]:
     """The fields that are read; null is left out, since it means the default.
 
     Args:
         known: names that the request may have.
+        ignored: gets those that nobody knows.
 
     Raises:
-        InvalidArgumentError: a field is unknown, or asks for what is not supported.
+        InvalidArgumentError: a field asks for what is not supported, or is unknown to a strict reader.
     """
-    fields: dict[str, Any] = {}
-    for name, value in body.items():
-        if value is None or name in _WITHOUT_EFFECT:
-            continue
-        if name in known:
-            fields[name] = value
-        elif name not in _NEUTRAL:
-            raise _unknown(name, known)
-        elif not _is_neutral(name, value):
+    for name, neutral in _NEUTRAL.items():
+        value = body.get(name)
+        if name not in known and value is not None and not _is_one_of(value, neutral):
             raise InvalidArgumentError(f"{name} is not supported.", hint="Leave it out.", field=name)
-    return fields
+    for name, value in body.items():
+        if value is None or name in known or name in _WITHOUT_EFFECT or name in _NEUTRAL:
+            continue
+        ignored.add(name, known=known)
+        if ignored.is_full:
+            break
+    return {name: value for name in known if (value := body.get(name)) is not None}
 
 
-def _is_neutral(name: str, value: Any) -> bool:
-    return any(value == neutral and type(value) is type(neutral) for neutral in _NEUTRAL[name])
+def note_unread_parts(model: BaseModel, document: Mapping[str, Any], ignored: IgnoredFields) -> None:
+    """Notes what parts of a document have that the model made of it has not."""
+    for path in _unread_parts(model, document, ""):
+        ignored.add(path)
+        if ignored.is_full:
+            break
 
 
-def _unknown(name: str, known: Collection[str]) -> InvalidArgumentError:
-    near = difflib.get_close_matches(name, [*known, *_NEUTRAL, *_WITHOUT_EFFECT], n=3)
-    hint = f"Did you mean {' or '.join(near)}?" if near else f"Known fields: {', '.join(sorted(known))}."
-    return InvalidArgumentError(f"Unknown field '{name[:100]}'.", hint=hint, field=name[:100])
+def _unread_parts(model: BaseModel, document: Mapping[str, Any], path: str) -> Iterator[str]:
+    attributes = _attributes(type(model))
+    for name, part in document.items():
+        where = f"{path}.{name}" if path else name
+        if name not in attributes:
+            yield where
+            continue
+        value = getattr(model, attributes[name])
+        if isinstance(value, BaseModel) and isinstance(part, dict):
+            yield from _unread_parts(value, part, where)
+        elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
+            for i, (item, item_part) in enumerate(zip(value, part, strict=True)):
+                yield from _unread_parts(item, item_part, f"{where}[{i}]")
+
+
+@lru_cache(maxsize=64)
+def _attributes(kind: type[BaseModel]) -> Mapping[str, str]:
+    """By a field's name in a document, its name in the model."""
+    return {field.alias or name: name for name, field in kind.model_fields.items()}
+
+
+def _is_one_of(value: Any, neutral: tuple[Any, ...]) -> bool:
+    return any(value == other and type(value) is type(other) for other in neutral)

@@ -1,7 +1,9 @@
 """What the two generation endpoints make of deltas."""
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 import orjson
@@ -13,6 +15,28 @@ EVENT_END = b"\n\n"
 DONE_EVENT = b"data: [DONE]\n\n"
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnswerParts:
+    """What an answer is to hold besides its text.
+
+    Attributes:
+        usage: at the end of a stream; a document always has it.
+        continuous_usage: in each event of a stream, too: of the event's own choice until then.
+        token_ids: of prompts and choices.
+        num_prompt_logprobs: as in `SamplingParams`.
+    """
+
+    usage: bool = False
+    continuous_usage: bool = False
+    token_ids: bool = False
+    num_prompt_logprobs: int | None = None
+
+    @property
+    def tells_tokens(self) -> bool:
+        """Whether the events of a stream tell more of a token than its text."""
+        return self.token_ids or self.continuous_usage
+
+
 class Format(Protocol):
     """One request's answer, as events or as a document."""
 
@@ -22,12 +46,8 @@ class Format(Protocol):
     def text_events(self, index: int) -> Callable[[str], bytes]:
         """The same for the deltas of a choice that has begun which are one more token's text each."""
 
-    def choices(self, deltas: Sequence[Delta]) -> list[dict[str, Any]]:
-        """The choices that all of a job's deltas make up, in order of their index."""
-
-    @property
-    def envelope(self) -> dict[str, Any]:
-        """What stands around the choices of a document."""
+    def document(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+        """All but the usage of the document that all of a job's deltas make up; choices are in order of their index."""
 
     @property
     def event_envelope(self) -> dict[str, Any]:
@@ -58,21 +78,46 @@ class EventTemplate:
     """Events of one answer that differ in one choice each: all else is serialised once.
 
     Args:
-        with_usage: whether the client asked for usage; it is null in every event but the last then.
+        parts: where the client asked for usage at the end, it is null in every event before.
     """
 
-    def __init__(self, event_envelope: dict[str, Any], *, with_usage: bool) -> None:
+    def __init__(self, job: Job, event_envelope: dict[str, Any], *, parts: AnswerParts) -> None:
+        self._job = job
         self._head = EVENT_START + orjson.dumps(event_envelope)[:-1] + b',"choices":[{"index":'
-        self._tail = b'}],"usage":null}' + EVENT_END if with_usage else b"}]}" + EVENT_END
+        self._tail = b'}],"usage":null}' + EVENT_END if parts.usage else b"}]}" + EVENT_END
+        self._is_counting = parts.continuous_usage
+        self._num_tokens: Counter[int] = Counter()
 
-    def event(self, index: int, rest: bytes) -> bytes:
-        """`rest` is the choice's other fields, serialised, with a comma in front."""
-        return b"%b%d%b%b" % (self._head, index, rest, self._tail)
+    def count(self, delta: Delta) -> None:
+        """Its tokens belong to the usage from the next event of its choice on."""
+        self._num_tokens[delta.index] += len(delta.token_ids)
+
+    def event(self, index: int, rest: bytes, *, beside: bytes = b"") -> bytes:
+        """
+        Args:
+            rest: the choice's other fields, serialised, with a comma in front.
+            beside: fields beside the choices, likewise.
+        """
+        if not beside and not self._is_counting:
+            return b"%b%d%b%b" % (self._head, index, rest, self._tail)
+        tail = self._tail[2:]
+        if self._is_counting:
+            tail = b',"usage":%b}%b' % (orjson.dumps(self._usage(index)), EVENT_END)
+        return b"%b%d%b}]%b%b" % (self._head, index, rest, beside, tail)
 
     def text_events(self, index: int, *, before: bytes, after: bytes) -> Callable[[str], bytes]:
         """Events whose other fields are a text and what stands before and behind it."""
         head, tail, dumps = b"%b%d%b" % (self._head, index, before), after + self._tail, orjson.dumps
         return lambda text: head + dumps(text) + tail
+
+    def _usage(self, index: int) -> dict[str, int]:
+        num_prompt_tokens = len(self._job.prompt_of(index).token_ids)
+        num_tokens = self._num_tokens[index]
+        return {
+            "prompt_tokens": num_prompt_tokens,
+            "completion_tokens": num_tokens,
+            "total_tokens": num_prompt_tokens + num_tokens,
+        }
 
 
 def usage_event(event_envelope: dict[str, Any], usage: Usage) -> bytes:

@@ -41,6 +41,7 @@ class InferAnswer(Exchange[R]):
         document = await self._infer(self.service, request, arrival)
         content = orjson.dumps(document, option=orjson.OPT_SERIALIZE_NUMPY)
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
+        headers += self.ignored.headers
         await send({"type": "http.response.start", "status": 200, "headers": headers})
         await send({"type": "http.response.body", "body": content})
 

@@ -1,6 +1,7 @@
-"""Log probabilities in the OpenAI API's two shapes."""
+"""Log probabilities in the OpenAI API's two shapes, and those of prompts in vLLM's."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from headway.core.request import TokenLogprobs
@@ -23,22 +24,31 @@ def completion_logprobs(
     }
 
 
-def prompt_logprobs(
-    tokenizer: Tokenizer, token_ids: Sequence[int], entries: Sequence[TokenLogprobs]
+def echoed_logprobs(
+    tokenizer: Tokenizer, token_ids: Sequence[int], entries: Sequence[TokenLogprobs], *, num_top: int
 ) -> dict[str, list[Any]]:
-    """Of an echoed prompt; `entries` are those of its tokens but the first, of which nothing can be said."""
+    """Of an echoed prompt; `entries` are those of its tokens but the first, of which nothing can be said. Each may tell
+    of more than the `num_top` best tokens."""
     detokenizer = make_detokenizer(tokenizer)
     offsets = []
     for token_id in token_ids:
         offsets.append(detokenizer.num_chars)
         detokenizer.push(token_id)
-    rest = completion_logprobs(tokenizer, entries, offsets[1:])
+    rest = completion_logprobs(tokenizer, [replace(entry, top=entry.top[:num_top]) for entry in entries], offsets[1:])
     return {
         "tokens": [tokenizer.token(token_ids[0]).text, *rest["tokens"]],
         "token_logprobs": [None, *rest["token_logprobs"]],
         "top_logprobs": [None, *rest["top_logprobs"]],
         "text_offset": offsets,
     }
+
+
+def prompt_logprobs(
+    tokenizer: Tokenizer, entries: Sequence[TokenLogprobs], *, num_top: int
+) -> list[dict[str, dict[str, Any]] | None]:
+    """vLLM's `prompt_logprobs`: null for the first token, then the token that stands there and the `num_top` best ones,
+    by id."""
+    return [None, *(_ranked(tokenizer, entry, num_top) for entry in entries)]
 
 
 def chat_logprobs(tokenizer: Tokenizer, entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
@@ -49,6 +59,19 @@ def chat_logprobs(tokenizer: Tokenizer, entries: Sequence[TokenLogprobs]) -> dic
         for entry in entries
     ]
     return {"content": content, "refusal": None}
+
+
+def _ranked(tokenizer: Tokenizer, entry: TokenLogprobs, num_top: int) -> dict[str, dict[str, Any]]:
+    ranked = [(entry.token_id, entry.logprob, entry.rank)]
+    ranked += [(token_id, logprob, i + 1) for i, (token_id, logprob) in enumerate(entry.top[:num_top])]
+    return {
+        str(token_id): {
+            "logprob": max(logprob, _LOWEST),
+            "rank": rank,
+            "decoded_token": tokenizer.token(token_id).text,
+        }
+        for token_id, logprob, rank in ranked
+    }
 
 
 def _top(tokenizer: Tokenizer, entry: TokenLogprobs) -> dict[str, float]:

@@ -7,13 +7,17 @@ from pydantic import BeforeValidator, Field, ValidationError
 from pydantic_core import PydanticCustomError
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.openai.constraint import ConstrainedRequest
-from headway.gateway.openai.fields import read_fields
+from headway.gateway.openai.fields import note_unread_parts, read_fields
+from headway.gateway.openai.format import AnswerParts
+from headway.gateway.openai.ignored import IgnoredFields
 from headway.gateway.openai.strict import ModelRequest, Strict
 from headway.gateway.openai.tools import ToolCall, ToolRequest
 from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
 
 R = TypeVar("R", bound=Strict)
+V = TypeVar("V")
 
 
 def _as_list(value: Any) -> Any:
@@ -56,6 +60,7 @@ def _as_prompts(value: Any) -> Any:
 
 class StreamOptions(Strict):
     include_usage: bool = False
+    continuous_usage_stats: bool = False
     include_obfuscation: bool = False
 
 
@@ -67,13 +72,13 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
     n: int = 1
     stop: Annotated[list[str], BeforeValidator(_as_list)] = Field(default=[])
     seed: int | None = None
-    temperature: float = 1.0
-    top_p: float = 1.0
-    top_k: int = 0
-    min_p: float = 0.0
+    temperature: float | None = None
+    top_p: float | None = None
+    top_k: int | None = None
+    min_p: float | None = None
     presence_penalty: float = 0.0
     frequency_penalty: float = 0.0
-    repetition_penalty: float = 1.0
+    repetition_penalty: float | None = None
     max_tokens: int | None = None
     max_completion_tokens: int | None = None
     min_tokens: int = 0
@@ -84,6 +89,27 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
     beam_width: int | None = None
     length_penalty: float = 1.0
     early_stopping: Annotated[str, BeforeValidator(_as_word)] = "false"
+    prompt_logprobs: int | None = None
+    return_token_ids: bool = False
+    cache_salt: Annotated[str, Field(min_length=1)] = Field(default="")
+    skip_special_tokens: bool = True
+    include_stop_str_in_output: bool = False
+
+    @property
+    def parts(self) -> AnswerParts:
+        """What the answer is to hold."""
+        has_usage = self.stream_options.include_usage
+        return AnswerParts(
+            usage=has_usage,
+            continuous_usage=has_usage and self.stream_options.continuous_usage_stats,
+            token_ids=self.return_token_ids,
+            num_prompt_logprobs=self.prompt_logprobs,
+        )
+
+    @property
+    def template_fields(self) -> tuple[str, ...]:
+        """Those that the request sets, and that only some chat templates make anything of."""
+        return ()
 
     @property
     def output_limit(self) -> int | None:
@@ -114,19 +140,26 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
             )
         return self.best_of
 
-    def _options(self, **more: Any) -> Options:
+    def _options(self, defaults: SamplingDefaults, **more: Any) -> Options:
+        if self._beam_width is not None:
+            defaults = defaults.of_beam_search
+        if self.stream and self.prompt_logprobs is not None:
+            raise InvalidArgumentError(
+                "prompt_logprobs are not available with stream.", hint="Leave stream out.", field="prompt_logprobs"
+            )
         return Options(
             max_tokens=self.output_limit,
+            max_tokens_limit=defaults.max_tokens_limit,
             n=self.n,
             stop=tuple(self.stop),
-            temperature=self.temperature,
-            top_p=self.top_p,
+            temperature=_or(self.temperature, defaults.temperature),
+            top_p=_or(self.top_p, defaults.top_p),
             presence_penalty=self.presence_penalty,
             frequency_penalty=self.frequency_penalty,
             seed=self.seed,
-            top_k=self.top_k,
-            min_p=self.min_p,
-            repetition_penalty=self.repetition_penalty,
+            top_k=_or(self.top_k, defaults.top_k),
+            min_p=_or(self.min_p, defaults.min_p),
+            repetition_penalty=_or(self.repetition_penalty, defaults.repetition_penalty),
             min_tokens=self.min_tokens,
             ignore_eos=self.ignore_eos,
             stop_token_ids=tuple(self.stop_token_ids),
@@ -135,6 +168,9 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
             length_penalty=self.length_penalty,
             early_stopping=self.early_stopping,
             constraints=self.constraints,
+            skip_special_tokens=self.skip_special_tokens,
+            include_stop_str_in_output=self.include_stop_str_in_output,
+            cache_salt=self.cache_salt,
             **more,
         )
 
@@ -146,12 +182,13 @@ class CompletionRequest(GenerationRequest):
     echo: bool = False
     logprobs: int | None = None
 
-    @property
-    def options(self) -> Options:
+    def options(self, defaults: SamplingDefaults) -> Options:
+        asked = [self.prompt_logprobs, self.logprobs if self.echo else None]
         return self._options(
+            defaults,
             default_max_tokens=DEFAULT_COMPLETION_TOKENS,
             num_logprobs=self.logprobs,
-            num_prompt_logprobs=self.logprobs if self.echo else None,
+            num_prompt_logprobs=max((count for count in asked if count is not None), default=None),
             prompt_only=self.echo and self.output_limit == 0,
         )
 
@@ -190,22 +227,61 @@ class ChatRequest(GenerationRequest, ToolRequest):
     logprobs: bool = False
     top_logprobs: int | None = None
     chat_template_kwargs: dict[str, Any] = Field(default_factory=dict)
+    documents: list[dict[str, Any]] | None = None
+    add_generation_prompt: bool | None = None
+    continue_final_message: bool = False
+    reasoning_effort: str | None = None
 
     @property
-    def options(self) -> Options:
+    def template_variables(self) -> dict[str, Any]:
+        """What the template gets besides messages and tools; fields of their own come before chat_template_kwargs."""
+        if self.continue_final_message and self.add_generation_prompt:
+            raise InvalidArgumentError(
+                "continue_final_message and add_generation_prompt exclude each other.",
+                hint="Set add_generation_prompt to false, or leave it out.",
+                field="continue_final_message",
+            )
+        own = {
+            "add_generation_prompt": False if self.continue_final_message else self.add_generation_prompt,
+            "documents": self.documents,
+            "reasoning_effort": self.reasoning_effort,
+        }
+        return self.chat_template_kwargs | {name: value for name, value in own.items() if value is not None}
+
+    @property
+    def template_fields(self) -> tuple[str, ...]:
+        return tuple(name for name in ("documents", "reasoning_effort") if getattr(self, name) is not None)
+
+    def options(self, defaults: SamplingDefaults) -> Options:
         if self.top_logprobs is not None and not self.logprobs:
             raise InvalidArgumentError(
                 "top_logprobs is set without logprobs.", hint="Set logprobs to true.", field="top_logprobs"
             )
-        return self._options(num_logprobs=(self.top_logprobs or 0) if self.logprobs else None)
+        return self._options(
+            defaults,
+            default_max_tokens=defaults.max_tokens,
+            num_logprobs=(self.top_logprobs or 0) if self.logprobs else None,
+            num_prompt_logprobs=self.prompt_logprobs,
+        )
 
 
-def read_request(kind: type[R], body: Mapping[str, Any]) -> R:
-    """The request that a JSON object describes; InvalidArgumentError names the path of the first fault."""
+def read_request(kind: type[R], body: Mapping[str, Any], *, ignored: IgnoredFields) -> R:
+    """The request that a JSON object describes; InvalidArgumentError names the path of the first fault.
+
+    Args:
+        ignored: gets the fields that nobody knows, unless it refuses them.
+    """
+    fields = read_fields(body, known=kind.model_fields, ignored=ignored)
     try:
-        return kind.model_validate(read_fields(body, known=kind.model_fields))
+        request = kind.model_validate(fields)
     except ValidationError as error:
         raise _fault(error) from None
+    note_unread_parts(request, fields, ignored)
+    return request
+
+
+def _or(value: V | None, default: V) -> V:
+    return default if value is None else value
 
 
 def _fault(error: ValidationError) -> InvalidArgumentError:
@@ -216,6 +292,4 @@ def _fault(error: ValidationError) -> InvalidArgumentError:
     message = fault["msg"]
     if fault["type"] == "missing":
         return InvalidArgumentError(f"{path} is missing.", hint="Add it to the request.", field=path)
-    if fault["type"] == "extra_forbidden":
-        return InvalidArgumentError(f"Unknown field '{path}'.", hint="Leave it out.", field=path)
     return InvalidArgumentError(f"{path}: {message[0].lower()}{message[1:]}.", field=path)

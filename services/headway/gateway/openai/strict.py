@@ -6,9 +6,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 
 class Strict(BaseModel):
-    """Types are not converted, and unknown fields are refused."""
+    """Types are not converted. Of unknown fields `read_request` takes note."""
 
-    model_config = ConfigDict(strict=True, extra="forbid", frozen=True)
+    model_config = ConfigDict(strict=True, frozen=True)
 
 
 class ModelRequest(Strict):

@@ -6,9 +6,10 @@ from typing import Any
 
 import orjson
 
-from headway.core.request import FinishReason, TokenLogprobs
+from headway.core.request import FinishReason
 from headway.gateway.job import Delta, Job
 from headway.gateway.openai.chat import ChatFormat
+from headway.gateway.openai.format import AnswerParts
 from headway.gateway.tools.call import CallDelta
 from headway.gateway.tools.parser import Piece
 from headway.gateway.tools.use import ToolUse
@@ -19,18 +20,19 @@ _CALLED = "tool_calls"
 class ToolChatFormat(ChatFormat):
     """The assistant's messages, in which words and calls are told apart."""
 
-    def __init__(self, job: Job, *, use: ToolUse, with_usage: bool) -> None:
-        super().__init__(job, with_usage=with_usage)
+    def __init__(self, job: Job, *, use: ToolUse, parts: AnswerParts) -> None:
+        super().__init__(job, parts=parts)
         self._parsers = [use.parser() for _ in range(job.num_sequences)]
-        self._unsent_logprobs: list[list[TokenLogprobs]] = [[] for _ in range(job.num_sequences)]
+        self._unsent: list[list[Delta]] = [[] for _ in range(job.num_sequences)]  # whose tokens no event has told of
 
     def text_events(self, index: int) -> Callable[[str], bytes]:
         return lambda text: b"".join(self._parts(Delta(index=index, text=text)))
 
     def _parts(self, delta: Delta) -> list[bytes]:
-        """Events of the pieces that are certain; the first has the log probabilities of all tokens since the last."""
-        unsent = self._unsent_logprobs[delta.index]
-        unsent += delta.logprobs
+        """Events of the pieces that are certain; the first tells of all tokens since the last."""
+        unsent = self._unsent[delta.index]
+        if delta.logprobs or (self._asked.token_ids and delta.token_ids):
+            unsent.append(delta)
         pieces = self._read(delta) or ([""] if delta.finish_reason is not None and unsent else [])
         parts = []
         for piece in pieces:

@@ -21,6 +21,8 @@ class Detokenizer(Protocol):
         """What was held back, when no more tokens come."""
 
 
-def make_detokenizer(tokenizer: Tokenizer) -> Detokenizer:
+def make_detokenizer(tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> Detokenizer:
     """Of a new sequence."""
+    if not skip_special_tokens:
+        tokenizer = tokenizer.with_special_tokens
     return ByteDetokenizer(tokenizer) if tokenizer.joins_bytes else WindowDetokenizer(tokenizer)

@@ -10,20 +10,24 @@ class StopScanner:
     two that end together the one that starts first.
     """
 
-    __slots__ = ("_held", "_stops")
+    __slots__ = ("_held", "_includes_stop", "_stops")
 
-    def __init__(self, stops: Sequence[str]) -> None:
+    def __init__(self, stops: Sequence[str], *, includes_stop: bool = False) -> None:
+        """`includes_stop` lets the stop string itself pass, too."""
         assert all(stops), "an empty stop string matches everywhere"
         self._stops = tuple(stops)
+        self._includes_stop = includes_stop
         self._held = ""
 
     def push(self, text: str) -> tuple[str, bool]:
-        """The text that may go out, and whether a stop string was found behind it. Not to be called after that."""
+        """The text that may go out, and whether a stop string was found behind it or at its end. Not to be called after
+        that."""
         text = self._held + text
         found = [(at + len(stop), at) for stop in self._stops if (at := text.find(stop)) >= 0]
         if found:
             self._held = ""
-            return text[: min(found)[1]], True
+            end, start = min(found)
+            return text[: end if self._includes_stop else start], True
         num_held = max(num_overlapping(text, stop) for stop in self._stops)
         cut = len(text) - num_held
         self._held = text[cut:]

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn
 
-from jinja2 import Template, TemplateError, nodes
+from jinja2 import Environment, Template, TemplateError, meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
@@ -13,7 +13,10 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.gateway.tools.syntax import syntax_of
 
-Message = Mapping[str, Any]
+Message = dict[str, Any]
+
+# As transformers finds the end of a message that is to be continued; the space shows whether the template trims it.
+_END_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
 
 
 class _GenerationTag(Extension):
@@ -36,13 +39,16 @@ class ChatTemplate:
 
     Attributes:
         tool_syntax: how the model writes tool calls; None where it knows none, or writes them otherwise.
+        variables: names that the template reads.
     """
 
     def __init__(
         self, source: str, *, bos_token: str = "", eos_token: str = "", now: Callable[[], datetime] = datetime.now
     ) -> None:
         self.tool_syntax = syntax_of(source)
-        self._template = _compile(source, now)
+        environment = _environment(now)
+        self._template = _compile(environment, source)
+        self.variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
         self._special_tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
     def render(
@@ -51,17 +57,32 @@ class ChatTemplate:
         *,
         tools: Sequence[Mapping[str, Any]] | None = None,
         options: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
     ) -> str:
-        """The prompt that ends where the assistant speaks.
+        """The prompt that ends where the assistant speaks, or where the last message does.
 
         Args:
             messages: each with 'role' and 'content' (text), as the template reads them.
             tools: what the assistant may call, each as the OpenAI API describes a tool.
-            options: further variables of this very template, e.g. {'enable_thinking': False}.
+            options: further variables, e.g. {'enable_thinking': False} of a certain template, or
+                {'add_generation_prompt': False} to end behind the last message and what closes it.
+            continue_final_message: whether the assistant is to go on with the last message.
 
         Raises:
             InvalidArgumentError: the template refuses the messages; the text is its own.
         """
+        if continue_final_message:
+            content = messages[-1]["content"]
+            tagged = [*messages[:-1], messages[-1] | {"content": content + _END_TAG}]
+            return _cut_at_tag(self._render(tagged, tools, options), content)
+        return self._render(messages, tools, options)
+
+    def _render(
+        self,
+        messages: Sequence[Message],
+        tools: Sequence[Mapping[str, Any]] | None,
+        options: Mapping[str, Any] | None,
+    ) -> str:
         variables = {
             **self._special_tokens,
             "messages": messages,
@@ -80,13 +101,29 @@ class ChatTemplate:
             ) from error
 
 
-def _compile(source: str, now: Callable[[], datetime]) -> Template:
+def _cut_at_tag(text: str, content: str) -> str:
+    """What stands in front of the end of the last message; a template that trims messages has cut the tag's space."""
+    tag = text.rfind(_END_TAG.rstrip())
+    if tag < 0 or content.strip() not in text:
+        raise InvalidArgumentError(
+            "The model's chat template changes the last message, which cannot be continued.",
+            hint="Leave continue_final_message out.",
+            field="continue_final_message",
+        )
+    return text[:tag] if text.startswith(_END_TAG, tag) else text[:tag].rstrip()
+
+
+def _environment(now: Callable[[], datetime]) -> Environment:
     environment = ImmutableSandboxedEnvironment(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationTag, loopcontrols]
     )
     environment.filters["tojson"] = _to_json
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = lambda format_: now().strftime(format_)
+    return environment
+
+
+def _compile(environment: Environment, source: str) -> Template:
     try:
         return environment.from_string(source)
     except TemplateError as error:

@@ -3,8 +3,10 @@
 import json
 import re
 from collections.abc import Sequence
+from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cached_property
 from pathlib import Path
 
 import tokenizers
@@ -56,6 +58,7 @@ class Tokenizer:
         self._tokenizer = tokenizer
         self._has_byte_tokens = _decode_tokens(tokenizer, ["<0x41>"]) == "A"
         self._is_byte_level = _decode_tokens(tokenizer, ["\u0120"]) == " "
+        self._skips_special_tokens = True
         self._texts: dict[int, TokenText] = {}
         self._pieces: dict[int, bytes] = {}
         self._whole_pieces: dict[int, str | None] = {}
@@ -103,8 +106,18 @@ class Tokenizer:
         encoding = self._tokenizer.post_process(first, rest[0] if is_pair else None)
         return TypedTokens(tuple(encoding.ids), tuple(encoding.type_ids))
 
-    def decode(self, token_ids: list[int], *, skip_special_tokens: bool = True) -> str:
-        return self._tokenizer.decode(token_ids, skip_special_tokens=skip_special_tokens)
+    def decode(self, token_ids: list[int]) -> str:
+        return self._tokenizer.decode(token_ids, skip_special_tokens=self._skips_special_tokens)
+
+    @cached_property
+    def with_special_tokens(self) -> "Tokenizer":
+        """The same tokenizer, whose special tokens leave their names in the text."""
+        kinds = bytearray(self.kinds)
+        for token_id in self._tokenizer.get_added_tokens_decoder():
+            kinds[token_id] = TokenKind.TEXT
+        shown = copy(self)
+        vars(shown).update(kinds=bytes(kinds), _pieces={}, _whole_pieces={}, _skips_special_tokens=False)
+        return shown
 
     def token(self, token_id: int) -> TokenText:
         """One token as it reads within a text, special ones by name."""
@@ -139,8 +152,8 @@ class Tokenizer:
 
     def _read(self, token_id: int) -> TokenText:
         # Behind an anchor, since decoders strip the leading space of a text's first token.
-        before = self.decode(self._anchor, skip_special_tokens=False)
-        text = self.decode([*self._anchor, token_id], skip_special_tokens=False)[len(before) :]
+        before = self._tokenizer.decode(self._anchor, skip_special_tokens=False)
+        text = self._tokenizer.decode([*self._anchor, token_id], skip_special_tokens=False)[len(before) :]
         name = self._tokenizer.id_to_token(token_id) or ""
         if self._has_byte_tokens and (match := _BYTE_TOKEN.fullmatch(name)):
             return TokenText(text, bytes.fromhex(match[1]))

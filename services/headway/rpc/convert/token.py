@@ -42,6 +42,7 @@ def request_to_pb(request: GenerationRequest, *, traceparent: str = "") -> worke
         output_token_ids=request.output_token_ids,
         sampling=sampling_to_pb(request.sampling),
         traceparent=traceparent,
+        cache_salt=request.cache_salt,
     )
 
 
@@ -52,6 +53,7 @@ def request_from_pb(message: worker_pb2.SubmitSequence) -> GenerationRequest:
         prompt_token_ids=tuple(message.prompt_token_ids),
         output_token_ids=tuple(message.output_token_ids),
         sampling=sampling_from_pb(message.sampling),
+        cache_salt=message.cache_salt,
     )
 
 

@@ -20,7 +20,7 @@ _MASK_64 = (1 << 64) - 1
 def next_token(row: Row, *, eos_token_ids: tuple[int, ...]) -> int:
     """The token behind a row; never one that ends the sequence, so that answers are as long as they may be."""
     prompt = row.sequence.token_ids[: row.sequence.num_prompt_tokens]
-    seed = row.sampling.seed if row.sampling.temperature > 0 else 0
+    seed = 0 if row.sampling.is_greedy else row.sampling.seed
     first = _mix(seed * 0x9E3779B97F4A7C15 + row.num_output_tokens + 1) % len(prompt)
     tokens = (prompt[(first + step) % len(prompt)] for step in range(len(prompt)))
     plain = (token for token in tokens if token not in eos_token_ids)

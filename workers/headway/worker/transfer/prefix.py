@@ -9,6 +9,7 @@ from typing import Protocol
 from headway.core.block_hash import block_hashes
 from headway.core.errors import HeadwayError
 from headway.core.prefix_source import PrefixSource
+from headway.core.request import GenerationRequest
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.transfer.fetch import Fetched
 
@@ -30,10 +31,11 @@ class PrefixFetches:
         self._fetch = fetch
         self._locks: weakref.WeakValueDictionary[bytes, asyncio.Lock] = weakref.WeakValueDictionary()
 
-    async def bring(self, loaded: LoadedModel, token_ids: Sequence[int], source: PrefixSource) -> None:
+    async def bring(self, loaded: LoadedModel, request: GenerationRequest, source: PrefixSource) -> None:
         """Returns when the blocks are here, or could not be had in time: the prompt is computed from where they end."""
         model, block_size = loaded.order.model, loaded.order.block_size
-        names = block_hashes(token_ids, block_size=block_size)[: source.num_blocks]
+        salt = request.cache_salt.encode()
+        names = block_hashes(request.prompt_token_ids, block_size=block_size, salt=salt)[: source.num_blocks]
         if not names:
             return
         lock = self._locks.setdefault(names[0], asyncio.Lock())
