@@ -1,5 +1,6 @@
 """A generation request and what comes back for it."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -135,6 +136,8 @@ class GenerationRequest:
         output_token_ids: tokens that another worker already generated for this sequence (a resumed stream);
             generation goes on after them, and positions, penalties and max_tokens count them.
         sampling: how to sample.
+        priority: the lowest is first, where the queue goes by priorities.
+        slack_s: from its submission on, for how long it may wait before it misses an objective; infinite for none.
     """
 
     request_id: str
@@ -142,6 +145,8 @@ class GenerationRequest:
     prompt_token_ids: tuple[int, ...]
     sampling: SamplingParams
     output_token_ids: tuple[int, ...] = ()
+    priority: int = 0
+    slack_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,6 +83,7 @@ class Job:
                 model=self.model.name,
                 prompt_token_ids=self.prompts[prompt_index].token_ids,
                 sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
+                priority=self.priority,
             )
             for index in indices
         ]

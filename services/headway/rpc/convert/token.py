@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -42,6 +43,8 @@ def request_to_pb(request: GenerationRequest, *, traceparent: str = "") -> worke
         output_token_ids=request.output_token_ids,
         sampling=sampling_to_pb(request.sampling),
         traceparent=traceparent,
+        priority=request.priority,
+        slack_s=request.slack_s if request.slack_s < math.inf else None,
     )
 
 
@@ -52,6 +55,8 @@ def request_from_pb(message: worker_pb2.SubmitSequence) -> GenerationRequest:
         prompt_token_ids=tuple(message.prompt_token_ids),
         output_token_ids=tuple(message.output_token_ids),
         sampling=sampling_from_pb(message.sampling),
+        priority=message.priority,
+        slack_s=message.slack_s if message.HasField("slack_s") else math.inf,
     )
 
 
