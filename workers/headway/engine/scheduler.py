@@ -29,6 +29,8 @@ urgent ones come: the others give way to it, and `max_sequence_len` keeps a sequ
 a group of its own, which comes after them. A beam search that could outgrow the pool is refused.
 """
 
+from collections.abc import Sequence as Groups
+
 from headway.engine.batch import ScheduledSequence
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
@@ -78,23 +80,25 @@ class Scheduler:
             return True
         return self._runs_ahead and num_in_flight == 1 and not any(group.holds_up for group in self._roster.running)
 
-    def schedule(self, *, num_in_flight: int) -> MicroBatch:
+    def schedule(self, *, num_in_flight: int, among: Groups[SequenceGroup] | None = None) -> MicroBatch:
         """What is to be started next, of the groups that need not wait for what is in flight.
 
         It may hold nothing but copies; those must be carried out all the same.
 
         Args:
             num_in_flight: batches; `may_start` says that there may be one more.
+            among: only of these running groups; None for all, and those that can be admitted.
         """
         self._num_in_flight = num_in_flight
         self._planned = planned = MicroBatch()
         self._batch = batch = planned.batch
         self._must_wait = False
         self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
-        self._schedule_running()
+        self._schedule_running(among)
         if planned.num_prefill_tokens and not self._roster.is_newest_last:
             batch.sequences.sort(key=_is_chunk)  # decodes first, as kernels want them
-        self._admit_waiting()
+        if among is None:
+            self._admit_waiting()
         planned.num_decode_tokens = batch.num_tokens - planned.num_prefill_tokens
         if self._drafter is not None:
             self._drafter.attach(batch, max_sequence_len=self._max_sequence_len)
@@ -105,11 +109,14 @@ class Scheduler:
         assert self._roster.running or not self._roster.waiting, "groups are left that cannot be scheduled"
         return planned
 
-    def _schedule_running(self) -> None:
+    def _schedule_running(self, among: Groups[SequenceGroup] | None) -> None:
         running, index = self._roster.running, 0
         batched, max_shares = self._batch.sequences, self._max_shares()
         while index < len(running):  # which preemption shortens from its end
             group = running[index]
+            if among is not None and group not in among:
+                index += 1
+                continue
             if group.num_in_flight:
                 if not self._can_go_on(group):
                     index += 1
