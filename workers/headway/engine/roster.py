@@ -66,7 +66,8 @@ class Roster:
     def is_prefilling(self) -> bool:
         """Whether tokens are left to compute behind what is scheduled, of any running group.
 
-        Only the newest can have any: nobody is admitted behind an unfinished prefill.
+        Only the newest can have any: nobody is admitted behind an unfinished prefill. After a step that failed others may
+        have some too; they are not counted.
         """
         return self._newest is not None and self._newest.is_prefilling
 
@@ -178,8 +179,7 @@ class Roster:
             assert not any(member.block_table for member in group.followers), "a follower holds blocks"
         for line in (self.running, self.waiting):
             assert all(a.place < b.place for a, b in pairwise(line)), "not in order"
-        for group in self.running:
-            assert group is self._newest or not group.is_prefilling, "two prefills at once"
+        assert self._newest is None or self._newest in self.running, "the newest of the running groups does not run"
 
     def _register(self, group: SequenceGroup) -> None:
         self._group_of.update((sequence.request_id, group) for sequence in group.sequences)
