@@ -148,7 +148,9 @@ def test_the_machine_has_cores_and_memory() -> None:
 
 
 def test_each_of_several_workers_has_a_gpu_of_its_own(make_model: Any) -> None:
-    workers = resolve_workers(WorkerOptions(count=2, device="cuda"), machine=replace(MACHINE, gpus=("2", "GPU-7f", "5")))
+    workers = resolve_workers(
+        WorkerOptions(count=2, device="cuda"), machine=replace(MACHINE, gpus=("2", "GPU-7f", "5"))
+    )
     assert workers.gpus == ("2", "GPU-7f")
     specs = wanted_processes(make_deployment(make_model, workers=workers), settings=SETTINGS)
     assert [spec.environment.get("CUDA_VISIBLE_DEVICES") for spec in specs[:3]] == ["2", "GPU-7f", None]
@@ -160,9 +162,7 @@ def test_where_only_cuda_could_tell_gpus_are_taken_in_their_order() -> None:
     assert resolve_workers(WorkerOptions(count=3, device="cuda"), machine=MACHINE).gpus == ("0", "1", "2")
 
 
-@pytest.mark.parametrize(
-    ("gpus", "hint"), [(("4", "6"), r"has 2 \(4, 6\).*--workers 2"), ((), "has 0.*--device cpu")]
-)
+@pytest.mark.parametrize(("gpus", "hint"), [(("4", "6"), r"has 2 \(4, 6\).*--workers 2"), ((), "has 0.*--device cpu")])
 def test_more_workers_than_gpus_are_refused(gpus: tuple[str, ...], hint: str) -> None:
     with pytest.raises(FailedPreconditionError, match=hint):
         resolve_workers(WorkerOptions(count=3, device="cuda"), machine=replace(MACHINE, gpus=gpus))

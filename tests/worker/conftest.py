@@ -42,9 +42,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def serving(
-    worker_id: str = "worker-0", *, queue_policy: QueuePolicy = QueuePolicy.FCFS
-) -> AsyncIterator[Bench]:
+async def serving(worker_id: str = "worker-0", *, queue_policy: QueuePolicy = QueuePolicy.FCFS) -> AsyncIterator[Bench]:
     """A worker without a model."""
     states: list[str] = []
     endpoint = ""

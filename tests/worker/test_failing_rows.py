@@ -96,11 +96,18 @@ def bad_groups(prompt: list[int], **fields: Any) -> list[list[GenerationRequest]
         {"temperature": 0.0, "num_logprobs": 1, "num_prompt_logprobs": 1},
         {"beam": BeamSearch(width=2)},
     ]
-    groups = [make_group(f"bad{i}", prompt, SamplingParams(max_tokens=9, **fields | kind)) for i, kind in enumerate(kinds)]
-    return [*groups, make_group("bad4", prompt, *(SamplingParams(max_tokens=9, seed=seed, **fields) for seed in (1, 2)))]
+    groups = [
+        make_group(f"bad{i}", prompt, SamplingParams(max_tokens=9, **fields | kind)) for i, kind in enumerate(kinds)
+    ]
+    return [
+        *groups,
+        make_group("bad4", prompt, *(SamplingParams(max_tokens=9, seed=seed, **fields) for seed in (1, 2))),
+    ]
 
 
-@pytest.mark.parametrize("limits", [{}, AHEAD, TIGHT, AHEAD | TIGHT, {"max_num_prefill_tokens": 7, "num_draft_tokens": 3}])
+@pytest.mark.parametrize(
+    "limits", [{}, AHEAD, TIGHT, AHEAD | TIGHT, {"max_num_prefill_tokens": 7, "num_draft_tokens": 3}]
+)
 def test_logits_that_are_no_numbers_end_their_own_request(checkpoint: Checkpoint, limits: dict[str, Any]) -> None:
     """Also where others get the blocks that it leaves full of them."""
     groups = neighbours()
@@ -128,7 +135,9 @@ def raising_bias(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("raising_bias")
-@pytest.mark.parametrize("limits", [{}, AHEAD, TIGHT, AHEAD | TIGHT, {"max_num_prefill_tokens": 7, "num_draft_tokens": 3}])
+@pytest.mark.parametrize(
+    "limits", [{}, AHEAD, TIGHT, AHEAD | TIGHT, {"max_num_prefill_tokens": 7, "num_draft_tokens": 3}]
+)
 def test_a_request_that_makes_steps_fail_ends_alone(checkpoint: Checkpoint, limits: dict[str, Any]) -> None:
     groups = neighbours()
     expected = serve(checkpoint, groups, **limits)
@@ -140,7 +149,9 @@ def test_a_request_that_makes_steps_fail_ends_alone(checkpoint: Checkpoint, limi
             assert end == expected[request_id]
 
 
-async def answers(bench: Bench, requests: dict[str, dict[str, Any]], *, prompt: list[int]) -> dict[str, tuple[Any, ...]]:
+async def answers(
+    bench: Bench, requests: dict[str, dict[str, Any]], *, prompt: list[int]
+) -> dict[str, tuple[Any, ...]]:
     """Of each request its tokens and its error."""
     call = bench.stub.GenerateTokens()
     for request_id, fields in requests.items():

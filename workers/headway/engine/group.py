@@ -18,7 +18,6 @@ from headway.engine.block_manager import BlockManager
 from headway.engine.limits import ends_in_flight
 from headway.engine.sequence import Sequence, SequenceStatus
 
-
 Place = tuple[Rank, int, int]
 """Rank, number of the arrival, and place of a sample that has become a group of its own among its siblings."""
 

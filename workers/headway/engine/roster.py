@@ -11,7 +11,6 @@ from headway.engine.group import SequenceGroup
 from headway.engine.output import end_output
 from headway.engine.sequence import Sequence, SequenceStatus
 
-
 _PLACE = attrgetter("place")
 
 

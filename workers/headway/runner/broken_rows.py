@@ -12,7 +12,7 @@ from headway.engine.batch import Sample
 NO_TOKEN: Final = -1
 
 _NO_NUMBERS = (
-    "The model's logits for this request are no finite numbers: its weights are broken, or exceed the range of their type."
+    "The model's logits for this request are no finite numbers: its weights are broken, or too large for their type."
 )
 _NOTHING_ALLOWED = "No token is left that the constraints of this request allow."
 

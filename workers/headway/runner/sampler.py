@@ -104,7 +104,7 @@ def _spread(logits: Tensor, shares: list[ScheduledSequence]) -> Tensor:
 
 
 def _choose(logits: Tensor, rows: list[Row]) -> tuple[Tensor, Tensor]:
-    """The best token of greedy rows, a drawn one of the others, int64 [R]; and each row's largest logit, float32 [R]."""
+    """The best token of greedy rows, a drawn one of the others, int64 [R]; and the largest logits, float32 [R]."""
     if kernel_set(logits.device) is KernelSet.CUDA:
         return choose_tokens(logits, rows), logits.amax(1)
     drawn = [index for index, row in enumerate(rows) if row.sampling.temperature > 0 and row.sampling.beam is None]

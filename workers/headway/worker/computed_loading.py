@@ -117,6 +117,7 @@ class ComputedLoader:
         )
         runner.populate_cache()
         config = engine_config(order, checkpoint.spec, runs_ahead=runs_ahead)
+
         def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
             own = replace(config, queue_policy=owner.queue_policy)
             engine = Engine(own, runner=runner, clock=time.perf_counter)
