@@ -34,8 +34,8 @@ class Recording:
     """Calls of kernels. They read and write the tensors that they were recorded with, which must be kept.
 
     Attributes:
-        results: what each recorded part returned, a tensor or several; they hold what the last `run` has computed, until another recording
-            with the same arena runs.
+        results: what each recorded part returned, a tensor or several; they hold what the last `run` has computed, until
+            another recording with the same arena runs.
         is_timed: whether `run` measures what each kernel takes.
     """
 

@@ -48,7 +48,7 @@ class WorkerOptions:
         memory_bytes: what each may use; 0 shares the machine's available memory.
         cores: of the machine, that each worker is bound to, by worker; () for none: they run where there is room. None
             gives each its share where there are several that compute on the CPU, and cores enough for their threads.
-        gpus: of the machine, one for each worker that computes on one, as `CUDA_VISIBLE_DEVICES` names them; () for none.
+        gpus: of the machine, one for each worker, as `CUDA_VISIBLE_DEVICES` names them; () for none.
         emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
 

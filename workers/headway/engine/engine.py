@@ -154,9 +154,9 @@ class Engine:
         """After what the runner raised: returns the last outputs of the requests that end with this error, if any.
 
         The failed batch's requests are computed in ever smaller batches, and nobody else is; one with which such a
-        batch fails that holds nobody else ends. The others get what they would have got. Batches that were started behind
-        the failed one are finished, and computed anew, since they build upon it. All requests end where it was not the
-        runner that failed.
+        batch fails that holds nobody else ends. The others get what they would have got. Batches that were started
+        behind the failed one are finished, and computed anew, since they build upon it. All requests end where it was
+        not the runner that failed.
         """
         if self._failing is None or not (self._failing.groups or self._failing.is_void):
             self._failing = None

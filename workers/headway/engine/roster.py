@@ -65,8 +65,8 @@ class Roster:
     def is_prefilling(self) -> bool:
         """Whether tokens are left to compute behind what is scheduled, of any running group.
 
-        Only the newest can have any: nobody is admitted behind an unfinished prefill. After a step that failed others may
-        have some too; they are not counted.
+        Only the newest can have any: nobody is admitted behind an unfinished prefill. After a step that failed others
+        may have some too; they are not counted.
         """
         return self._newest is not None and self._newest.is_prefilling
 

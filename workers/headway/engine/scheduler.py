@@ -14,9 +14,9 @@ A group is admitted, preempted and brought back whole. A prefill takes all of th
 nobody is admitted behind an unfinished one, so decodes never wait for it.
 
 Several batches can be under way, and a group is in one of them at a time: each takes an equal part of the groups, the
-first in line that are free, so all have their turn. Only the chunks of a prompt follow each other without waiting, because
-none needs what another one samples. Where memory runs out and the group that would have to give way is in flight,
-nothing more is scheduled before the next batch is back.
+first in line that are free, so all have their turn. Only the chunks of a prompt follow each other without waiting,
+because none needs what another one samples. Where memory runs out and the group that would have to give way is in
+flight, nothing more is scheduled before the next batch is back.
 
 An engine that runs ahead has two batches under way, of the same groups: the second one computes the tokens that the
 first one samples. What a sequence that has ended meanwhile gets from the second one is dropped. Groups that are certain
@@ -25,8 +25,9 @@ last tokens to choose the next ones (guides, penalties, bad words, beams), or wh
 known tokens.
 
 The first in line of those that run can always take its next step, so every sequence ends, as long as not ever more
-urgent ones come: the others give way to it, and `max_sequence_len` keeps a sequence within the pool. Of samples that outgrow the pool together, the last one becomes
-a group of its own, which comes after them. A beam search that could outgrow the pool is refused.
+urgent ones come: the others give way to it, and `max_sequence_len` keeps a sequence within the pool. Of samples that
+outgrow the pool together, the last one becomes a group of its own, which comes right behind them in line. A beam search
+that could outgrow the pool is refused.
 """
 
 from collections.abc import Sequence as Groups
