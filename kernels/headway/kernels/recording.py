@@ -34,7 +34,7 @@ class Recording:
     """Calls of kernels. They read and write the tensors that they were recorded with, which must be kept.
 
     Attributes:
-        results: what each recorded part returned, a tensor or several; they hold what the last `run` has computed, until
+        results: what each recorded part returned, a tensor or several; they hold what the last `run` computed, until
             another recording with the same arena runs.
         is_timed: whether `run` measures what each kernel takes.
     """
