@@ -41,7 +41,7 @@ _FUNCTIONS: tuple[tuple[object, str, Part], ...] = (
     (ModelRunner, "finish", Part.PREPARATION),
     (Llama, "forward", Part.MODEL),
     (Llama, "compute_logits", Part.MODEL),
-    (Llama, "best_tokens", Part.MODEL),
+    (Llama, "largest_logits", Part.MODEL),
     (Linear, "__call__", Part.MATMULS),
     (RowLinear, "__call__", Part.MATMULS),
     (Linear, "largest", Part.MATMULS),

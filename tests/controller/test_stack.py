@@ -2,13 +2,15 @@
 
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from headway.controller.machine import Machine, read_machine
+from headway.controller.machine import Machine, find_gpus, read_machine
 from headway.controller.stack import SERVICE_KINDS, ChildSettings, resolve_workers, wanted_processes
 from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
+from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
 
 MACHINE = Machine(num_cores=8, cores=(0, 4, 1, 5, 2, 6, 3, 7), available_bytes=10_000)
@@ -143,3 +145,45 @@ def test_the_machine_has_cores_and_memory() -> None:
     assert machine.num_cores >= 1
     assert set(machine.cores) == os.sched_getaffinity(0)
     assert machine.available_bytes > 2**20
+
+
+def test_each_of_several_workers_has_a_gpu_of_its_own(make_model: Any) -> None:
+    workers = resolve_workers(
+        WorkerOptions(count=2, device="cuda"), machine=replace(MACHINE, gpus=("2", "GPU-7f", "5"))
+    )
+    assert workers.gpus == ("2", "GPU-7f")
+    specs = wanted_processes(make_deployment(make_model, workers=workers), settings=SETTINGS)
+    assert [spec.environment.get("CUDA_VISIBLE_DEVICES") for spec in specs[:3]] == ["2", "GPU-7f", None]
+    assert len({spec.fingerprint for spec in specs[:2]}) == 2
+    assert specs[0].runtime == specs[1].runtime, "they are forked from one process"
+
+
+def test_where_only_cuda_could_tell_gpus_are_taken_in_their_order() -> None:
+    assert resolve_workers(WorkerOptions(count=3, device="cuda"), machine=MACHINE).gpus == ("0", "1", "2")
+
+
+@pytest.mark.parametrize(("gpus", "hint"), [(("4", "6"), r"has 2 \(4, 6\).*--workers 2"), ((), "has 0.*--device cpu")])
+def test_more_workers_than_gpus_are_refused(gpus: tuple[str, ...], hint: str) -> None:
+    with pytest.raises(FailedPreconditionError, match=hint):
+        resolve_workers(WorkerOptions(count=3, device="cuda"), machine=replace(MACHINE, gpus=gpus))
+
+
+def test_workers_that_compute_on_the_cpu_or_not_at_all_need_no_gpu() -> None:
+    machine = replace(MACHINE, gpus=())
+    emulated = WorkerOptions(count=2, device="cuda", emulated=(EmulatedDevices(count=2, name="V100", memory_bytes=1),))
+    assert resolve_workers(emulated, machine=machine).gpus == ()
+    assert resolve_workers(WorkerOptions(count=2), machine=machine).gpus == ()
+
+
+@pytest.mark.parametrize(
+    ("visible", "gpus"),
+    [(None, ("0", "1")), ("3,1", ("3", "1")), (" GPU-a , GPU-b", ("GPU-a", "GPU-b")), ("", ()), ("0,-1,1", ("0",))],
+)
+def test_gpus_are_those_that_cuda_may_see(tmp_path: Path, visible: str | None, gpus: tuple[str, ...]) -> None:
+    for name in ("0000:17:00.0", "0000:65:00.0"):
+        (tmp_path / name).mkdir()
+    assert find_gpus(visible, driver=tmp_path) == gpus
+
+
+def test_gpus_of_a_machine_whose_driver_does_not_list_them_are_unknown(tmp_path: Path) -> None:
+    assert find_gpus(None, driver=tmp_path / "gpus") is None

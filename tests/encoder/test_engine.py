@@ -103,14 +103,14 @@ def test_a_cancelled_request_is_not_computed_and_the_others_are() -> None:
     assert engine.stats().num_pending_tokens == 0
 
 
-def test_a_failed_step_changes_nothing_and_fail_all_ends_everything() -> None:
+def test_a_failed_step_changes_nothing_and_to_recover_ends_everything() -> None:
     engine, runner = make()
     engine.submit(request("a", 2))
     runner.fault = RuntimeError("broken")
     with pytest.raises(RuntimeError):
         engine.step()
     assert engine.has_work
-    assert [(output.request_id, output.error) for output in engine.fail_all("sorry")] == [("a", "sorry")]
+    assert [(output.request_id, output.error) for output in engine.recover("sorry")] == [("a", "sorry")]
     assert not engine.has_work
 
 

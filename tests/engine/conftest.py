@@ -1,6 +1,7 @@
 """An engine on the oracle model, watched step by step."""
 
 import itertools
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,7 +19,7 @@ from headway.core.request import (
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.group import SequenceGroup
-from tests.engine.oracle import OracleModel, OracleRunner
+from tests.engine.oracle import OracleModel, OracleRunner, Poisoned
 
 
 class Bench:
@@ -39,10 +40,20 @@ class Bench:
     def running(self) -> list[SequenceGroup]:
         return self.engine._roster.running
 
+    @property
+    def is_recovering(self) -> bool:
+        """Whether a step has failed, and it is not known yet for whom."""
+        return self.engine._failing is not None or self.engine._bisection.is_active
+
     def step(self) -> None:
         """One step; checks the books, and what it brought."""
-        decoding = self._decoding() if self.config.num_micro_batches == 1 and not self.config.runs_ahead else []
-        outputs = self.engine.step()
+        is_plain = self.config.num_micro_batches == 1 and not self.config.runs_ahead and not self.is_recovering
+        decoding = self._decoding() if is_plain else []
+        try:
+            outputs = self.engine.step()
+        except Poisoned:
+            decoding = []
+            outputs = self.engine.recover("it cannot be computed")
         served = {output.request_id for output in outputs}
         for group, num_preemptions, request_ids in decoding:
             split_off = set(request_ids) - {sequence.request_id for sequence in group.sequences}
@@ -112,7 +123,13 @@ def make_request() -> Callable[..., GenerationRequest]:
     """Builds requests; prompts are given as token ids, or as a length for a prompt unlike all others."""
 
     def make(
-        request_id: str, prompt: int | tuple[int, ...], *, output: tuple[int, ...] = (), **sampling: Any
+        request_id: str,
+        prompt: int | tuple[int, ...],
+        *,
+        output: tuple[int, ...] = (),
+        priority: int = 0,
+        slack_s: float = math.inf,
+        **sampling: Any,
     ) -> GenerationRequest:
         if isinstance(prompt, int):
             prompt = _unlike(request_id, prompt)
@@ -122,6 +139,8 @@ def make_request() -> Callable[..., GenerationRequest]:
             prompt_token_ids=prompt,
             output_token_ids=output,
             sampling=SamplingParams(**{"max_tokens": 12, **sampling}),
+            priority=priority,
+            slack_s=slack_s,
         )
 
     return make

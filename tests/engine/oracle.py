@@ -95,6 +95,10 @@ def num_candidates(sampling: SamplingParams, config: EngineConfig) -> int:
     return max(2, 1 + len(stops)) * sampling.beam.width
 
 
+class Poisoned(Exception):
+    """What a batch raises that holds a request which cannot be computed."""
+
+
 @dataclass(frozen=True)
 class Facts:
     """What a runner may rely on until a share's result is there."""
@@ -141,10 +145,14 @@ class OracleRunner:
     in_flight: deque[tuple[StepBatch, list[Facts], list[int], StepResult]] = field(default_factory=deque)
     depths: list[int] = field(default_factory=list)  # batches in flight at each finish
     num_carried: int = 0  # tokens that were computed before their sequences had them
+    poison: set[str] = field(default_factory=set)  # requests with which every batch fails when it is finished
+    refused: set[str] = field(default_factory=set)  # and when it is started, before anything is done
     _pending: dict[Sequence, int] = field(default_factory=dict)  # what the batch in flight samples
 
     def start(self, batch: StepBatch) -> None:
         assert len(self.in_flight) < self.config.num_micro_batches + self.config.runs_ahead
+        if any(share.sequence.request_id in self.refused for share in batch.sequences):
+            raise Poisoned
         self._pending = self._sampled_in_flight()
         under_way = {share.sequence for _, facts, *_ in self.in_flight for share in facts if share.samples}
         for share in batch.sequences:
@@ -162,16 +170,18 @@ class OracleRunner:
         self.depths.append(len(self.in_flight))
         batch, facts, written, result = self.in_flight.popleft()
         assert all(map(Facts.hold, facts, batch.sequences)), "a batch has changed while it was in flight"
-        if self.failures:
+        is_poisoned = any(share.sequence.request_id in self.poison for share in batch.sequences)
+        if self.failures or is_poisoned:
             for slot in written:
                 self.store.pop(slot, None)
-            raise self.failures.pop()
+            raise Poisoned if is_poisoned else self.failures.pop()
         return result
 
     def _compute(self, batch: StepBatch) -> StepResult:
         self._copy(self.store, self.host, batch.swap_out)
         self._copy(self.host, self.store, batch.swap_in)
         self._copy(self.store, self.store, batch.block_copies)
+        batch.has_copied = True
         self._check_shape(batch)
         for share in batch.sequences:
             self._write(share)
@@ -195,7 +205,7 @@ class OracleRunner:
                     destination.pop(destination_block * size + offset, None)
 
     def _check_shape(self, batch: StepBatch) -> None:
-        assert batch.has_work
+        assert batch.sequences or batch.swap_out or batch.swap_in or batch.block_copies
         self.batches.append([(share.sequence.request_id, share.num_new_tokens) for share in batch.sequences])
         shares = [share.num_new_tokens for share in batch.sequences]
         assert min(shares, default=1) >= 1

@@ -29,6 +29,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         is_foregone: what leases say.
         decode_worker_id: where the sequences of fresh requests are to go on; empty: they stay.
         source: who holds more of their prompts.
+        slack_s: what leases say.
     """
 
     workers: dict[str, str] = field(default_factory=dict)
@@ -42,6 +43,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     is_foregone: bool = False
     decode_worker_id: str = ""
     source: worker_pb2.PrefixSource | None = None
+    slack_s: float | None = None
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
     _numbers: Any = field(default_factory=itertools.count)
 
@@ -109,6 +111,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
                     endpoint=endpoint,
                     reason="the first one",
                     is_foregone=self.is_foregone,
+                    slack_s=self.slack_s,
                 )
         raise UnavailableError("No worker serves the model just now.", retry_after_s=1.0)
 

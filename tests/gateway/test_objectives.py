@@ -23,6 +23,15 @@ def test_an_objective_for_the_whole_answer_and_a_priority_reach_the_router(clien
     assert (asked.slo.e2e_s, asked.slo.ttft_s, asked.priority) == (1.5, 0.7, -3)
 
 
+def test_the_worker_hears_the_priority_and_what_is_left_of_the_slack(client: openai.OpenAI, world: World) -> None:
+    client.completions.create(model=MODEL, prompt="ab", max_tokens=2, extra_body={"priority": -3})
+    assert world.worker.submitted[-1].priority == -3
+    assert not world.worker.submitted[-1].HasField("slack_s")
+    world.router.slack_s = 0.4
+    client.completions.create(model=MODEL, prompt="ab", max_tokens=2, extra_body={"slo_ms": 1500})
+    assert 0.2 < world.worker.submitted[-1].slack_s <= 0.4
+
+
 @pytest.mark.parametrize(
     ("field", "value"), [("slo_ms", 0), ("slo_ms", -1), ("slo_ms", "soon"), ("priority", 0.5), ("priority", 2**40)]
 )

@@ -186,7 +186,8 @@ def _step(
         hidden = model.forward(token_ids.long(), context, cache, entering=hidden, rows=rows)
     assert hidden is not None
     logits = [model.compute_logits(hidden) for model, _ in stages][-1]
-    best = [model.best_tokens(hidden) for model, _ in stages][-1]
+    largest = [model.largest_logits(hidden) for model, _ in stages][-1]
+    best = None if largest is None else largest[1]
     if logits is not None:
         assert best is not None
         assert best.tolist() == logits.argmax(dim=1).tolist(), "best tokens are those of the largest logits"

@@ -1,5 +1,6 @@
 """Whole decisions, with a clock of their own."""
 
+import math
 from collections import Counter
 from dataclasses import replace
 from typing import Any
@@ -216,6 +217,19 @@ def test_an_slo_that_no_group_can_keep_is_refused_and_leaves_no_lease() -> None:
     with pytest.raises(ResourceExhaustedError):
         stage.place(slo=Slo(ttft_s=0.001))
     assert stage.dispatcher.books.num_in_flight == 0
+
+
+def test_a_lease_says_how_long_the_request_may_wait_at_the_worker() -> None:
+    stage = Stage(1)
+    stage.dispatcher.fleet.apply(make_plan(*stage.worker_ids))
+    assert stage.lease().slack_s == math.inf
+    loose, tight = (stage.lease(slo=Slo(ttft_s=ttft_s)).slack_s for ttft_s in (9.0, 8.0))
+    assert loose - tight == pytest.approx(1.0)
+    assert 0 < loose < 9.0
+    ticket = Ticket(request=replace(REQUEST, slo=Slo(ttft_s=9.0)), arrived_s=stage.now_s - 2, failed_at_s=0.0)
+    waited = stage.dispatcher.place(ticket)
+    assert isinstance(waited, Lease)
+    assert waited.slack_s == pytest.approx(loose - 2)
 
 
 def test_long_outputs_make_a_full_batch_wait_longer() -> None:

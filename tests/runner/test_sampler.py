@@ -73,11 +73,23 @@ def test_stops_are_not_sampled_before_min_tokens(logits):
 
 @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
 @pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {}, {"top_p": 0.9, "top_k": 20, "min_p": 0.1}])
-def test_broken_logits_give_some_token(logits, value, sampling):
+def test_broken_logits_end_their_own_sequence(logits, value, sampling):
     logits[1] = value
-    drawn = tokens(logits[:2], [make_sequence(seed=row, **sampling) for row in range(2)])
-    assert 0 <= drawn[1] < VOCAB_SIZE
-    assert drawn[:1] == tokens(logits[:1], [make_sequence(seed=0, **sampling)])
+    sound, broken = run(logits[:2], [make_sequence(seed=row, **sampling) for row in range(2)])
+    assert broken.token_ids == ()
+    assert ("constraints" if value == -torch.inf else "no finite numbers") in broken.error
+    assert [sound] == run(logits[:1], [make_sequence(seed=0, **sampling)])
+
+
+@pytest.mark.parametrize("value", [torch.nan, torch.inf])
+@pytest.mark.parametrize("sampling", [{"temperature": 0.0}, {}, {"num_logprobs": 2}, {"beam": BEAM}])
+def test_one_broken_logit_is_enough(logits, value, sampling):
+    logits[1, 77] = value
+    sound, broken = run(logits[:2], [make_sequence(seed=row, **sampling) for row in range(2)])
+    assert not broken.token_ids
+    assert not broken.candidates
+    assert "no finite numbers" in broken.error
+    assert not sound.error
 
 
 def test_penalties_change_the_choice_but_not_the_logprobs(logits):

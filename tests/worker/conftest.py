@@ -10,6 +10,7 @@ import grpc
 import pytest
 
 from headway.core.cluster import Hardware
+from headway.core.line import QueuePolicy
 from headway.observe.tracing import Tracing
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.peers import Peers
@@ -41,7 +42,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @asynccontextmanager
-async def serving(worker_id: str = "worker-0") -> AsyncIterator[Bench]:
+async def serving(worker_id: str = "worker-0", *, queue_policy: QueuePolicy = QueuePolicy.FCFS) -> AsyncIterator[Bench]:
     """A worker without a model."""
     states: list[str] = []
     endpoint = ""
@@ -54,6 +55,7 @@ async def serving(worker_id: str = "worker-0") -> AsyncIterator[Bench]:
         on_state=lambda state: states.append(state.state),
         on_crashed=lambda: states.append("crashed"),
         tracing=Tracing("worker", otlp_endpoint=None),
+        queue_policy=queue_policy,
     )
     server = grpc.aio.server(interceptors=[CallInterceptor()])
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(WorkerServicer(service), server)

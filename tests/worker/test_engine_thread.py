@@ -18,11 +18,12 @@ class LostEngine:
         self.has_work = has_work
         self.failed: list[str] = []
         self.pause_s = self.waiting_since_s = 0.0
+        self.num_failures = 0
 
     def step(self) -> list[Any]:
         raise RunnerLostError("rank 1 is gone")
 
-    def fail_all(self, error: str) -> list[Any]:
+    def recover(self, error: str) -> list[Any]:
         self.failed.append(error)
         return []
 

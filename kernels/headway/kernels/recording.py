@@ -34,12 +34,12 @@ class Recording:
     """Calls of kernels. They read and write the tensors that they were recorded with, which must be kept.
 
     Attributes:
-        results: what each recorded part returned; they hold what the last `run` has computed, until another recording
-            with the same arena runs.
+        results: what each recorded part returned, a tensor or several; they hold what the last `run` computed, until
+            another recording with the same arena runs.
         is_timed: whether `run` measures what each kernel takes.
     """
 
-    def __init__(self, launches: Sequence[Launch], results: Sequence[Tensor], ends: Sequence[int]) -> None:
+    def __init__(self, launches: Sequence[Launch], results: Sequence[Any], ends: Sequence[int]) -> None:
         """`ends`: of each part, how many launches there are up to its end."""
         self.results = tuple(results)
         self.is_timed = False
@@ -71,7 +71,7 @@ class Recording:
         return elapsed_ns
 
 
-def record(*parts: Callable[..., Tensor], arena: Arena) -> Recording:
+def record(*parts: Callable[..., Any], arena: Arena) -> Recording:
     """What kernels functions call in this thread, none of which are run now.
 
     Their results are in the arena, and so can be overwritten by any other recording with it. Shapes and strides, and
@@ -83,7 +83,7 @@ def record(*parts: Callable[..., Tensor], arena: Arena) -> Recording:
     Raises:
         UnrecordedOperatorError: a function computes with PyTorch's operators too, other than views.
     """
-    tape, results, ends = Tape(arena), list[Tensor](), list[int]()
+    tape, results, ends = Tape(arena), list[Any](), list[int]()
     with taping(tape), _ViewsOnly():  # type: ignore[no-untyped-call]
         for part in parts:
             results.append(part(*results))

@@ -103,7 +103,8 @@ def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | Non
         if hardware is not None:
             threads = "" if hardware.is_emulated else f", {hardware.num_threads} threads"
             bound = f" on {_cores(own)}" if (own := cores.get(worker.worker_id)) else ""
-            described = f"{hardware.label}{threads}{bound}, {format_bytes(hardware.memory_bytes)}"
+            device = f" (GPU {hardware.device_id})" if hardware.device_id else ""
+            described = f"{hardware.label}{device}{threads}{bound}, {format_bytes(hardware.memory_bytes)}"
         for number, model in enumerate(worker.models or (worker.model,)):
             load = loads.get((worker.worker_id, model))
             worker_id, group = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")

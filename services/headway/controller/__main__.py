@@ -22,6 +22,7 @@ from headway.controller.stack import ChildSettings, resolve_workers, wanted_proc
 from headway.controller.supervisor import Supervisor
 from headway.core.catalogue import read_catalogue
 from headway.core.deployment import Deployment
+from headway.core.errors import HeadwayError
 from headway.core.placement_plan import PlacementPlan
 from headway.rpc.config import parse_config
 from headway.rpc.host import Host, hosting, run
@@ -93,7 +94,10 @@ async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
     deployment = await deployments.get()
     if deployment is None:
         raise SystemExit("headway-controller: Redis holds no deployment. `headway up` writes one.")
-    resolved = replace(deployment, workers=resolve_workers(deployment.workers, machine=read_machine()))
+    try:
+        resolved = replace(deployment, workers=resolve_workers(deployment.workers, machine=read_machine()))
+    except HeadwayError as error:
+        raise SystemExit(f"headway-controller: {error}") from None
     if resolved != deployment:
         await deployments.put(resolved)
     return resolved

@@ -2,10 +2,14 @@
 
 import os
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 import psutil
 
+VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
+
+_NVIDIA_GPUS = Path("/proc/driver/nvidia/gpus")
 _CGROUP = Path("/sys/fs/cgroup")
 _TOPOLOGY = Path("/sys/devices/system/cpu")
 
@@ -18,11 +22,13 @@ class Machine:
         num_cores: whose time there is to use.
         cores: numbers of those that it may run on, neighbours side by side; more than `num_cores` where a quota limits
             the time and others use them too.
+        gpus: those that it may use, as `CUDA_VISIBLE_DEVICES` names them; None where only CUDA itself could tell.
     """
 
     num_cores: int
     cores: tuple[int, ...]
     available_bytes: int
+    gpus: tuple[str, ...] | None = None
 
 
 def read_machine() -> Machine:
@@ -34,7 +40,16 @@ def read_machine() -> Machine:
     limit, used = _number(_CGROUP / "memory.max"), _number(_CGROUP / "memory.current")
     if limit is not None and used is not None:
         available_bytes = min(available_bytes, max(0, limit - used))
-    return Machine(num_cores=num_cores, cores=cores, available_bytes=available_bytes)
+    gpus = find_gpus(os.environ.get(VISIBLE_GPUS), driver=_NVIDIA_GPUS)
+    return Machine(num_cores=num_cores, cores=cores, available_bytes=available_bytes, gpus=gpus)
+
+
+def find_gpus(visible: str | None, *, driver: Path) -> tuple[str, ...] | None:
+    """Those that the variable lets CUDA see, or all that the driver lists."""
+    if visible is not None:
+        names = (name.strip() for name in visible.split(","))
+        return tuple(takewhile(lambda name: name not in ("", "-1"), names))  # CUDA heeds none behind those either
+    return tuple(str(index) for index, _ in enumerate(driver.iterdir())) if driver.is_dir() else None
 
 
 def _position(core: int) -> tuple[int, int, int]:

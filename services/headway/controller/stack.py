@@ -3,9 +3,10 @@
 import json
 from dataclasses import dataclass, replace
 
-from headway.controller.machine import Machine
+from headway.controller.machine import VISIBLE_GPUS, Machine
 from headway.controller.process import ProcessSpec, module_command
 from headway.core.deployment import Deployment, WorkerOptions
+from headway.core.errors import FailedPreconditionError
 
 SERVICE_KINDS = ("router", "planner", "kvcache", "profiler")
 
@@ -38,7 +39,11 @@ class ChildSettings:
 
 
 def resolve_workers(options: WorkerOptions, *, machine: Machine) -> WorkerOptions:
-    """Options with nothing left open: what is 0 becomes an even share of the machine."""
+    """Options with nothing left open: what is 0 becomes an even share of the machine, and each worker gets its own GPU.
+
+    Raises:
+        FailedPreconditionError: the workers are more than the GPUs.
+    """
     memory_bytes = options.memory_bytes
     if memory_bytes == 0 and options.device == "cpu":
         memory_bytes = int(_MEMORY_SHARE * machine.available_bytes) // options.count
@@ -48,7 +53,25 @@ def resolve_workers(options: WorkerOptions, *, machine: Machine) -> WorkerOption
         num_threads=num_threads,
         memory_bytes=memory_bytes or _ALL_OF_THE_GPU_BYTES,
         cores=_shares(options, num_threads, machine) if options.cores is None else options.cores,
+        gpus=options.gpus or _gpus(options, machine),
     )
+
+
+def _gpus(options: WorkerOptions, machine: Machine) -> tuple[str, ...]:
+    if options.device != "cuda" or options.emulated:
+        return ()
+    if machine.gpus is None:
+        return tuple(str(index) for index in range(options.count))
+    if options.count > len(machine.gpus):
+        names = f" ({', '.join(machine.gpus)})" if machine.gpus else ""
+        raise FailedPreconditionError(
+            f"Each of {options.count} workers needs a GPU of its own, and this machine has {len(machine.gpus)}{names}.",
+            hint=f"Take --workers {len(machine.gpus)}, or name more GPUs in {VISIBLE_GPUS}."
+            if machine.gpus
+            else f"Take --device cpu, or name GPUs in {VISIBLE_GPUS}.",
+            field="workers",
+        )
+    return machine.gpus[: options.count]
 
 
 def _shares(options: WorkerOptions, num_threads: int, machine: Machine) -> tuple[tuple[int, ...], ...]:
@@ -86,7 +109,7 @@ def _worker(index: int, deployment: Deployment, settings: ChildSettings) -> Proc
             group_id=name.replace("worker", "group"),
             queue_policy=deployment.queue_policy,
         ),
-        environment=settings.environment,
+        environment=settings.environment | ({VISIBLE_GPUS: workers.gpus[index]} if workers.gpus else {}),
         runtime=_EMULATED_RUNTIME if emulated else _openmp(workers),
         preload=("headway.worker.__main__", f"headway.worker.{'emulated' if emulated else 'computed'}_loading"),
         niceness=0 if emulated else _WORKER_NICENESS,  # it computes nothing, and must wake up in time

@@ -15,6 +15,7 @@ class Hardware:
         num_threads: compute threads of the worker.
         memory_bytes: what the worker may use for weights and KV blocks.
         software: library and driver versions that timings depend on.
+        device_id: which of the machine's GPUs it is, as `CUDA_VISIBLE_DEVICES` names it; empty for none.
         is_emulated: whether there is no such device: the worker takes its time and computes nothing. `name` is then
             that of a device in the catalogue.
     """
@@ -25,6 +26,7 @@ class Hardware:
     memory_bytes: int
     software: dict[str, str] = field(default_factory=dict)
     is_emulated: bool = False
+    device_id: str = ""
 
     @property
     def label(self) -> str:
@@ -33,7 +35,7 @@ class Hardware:
 
     @property
     def content_hash(self) -> str:
-        """Equal for workers whose timings are interchangeable; memory size does not count."""
+        """Equal for workers whose timings are interchangeable; memory size and which GPU it is do not count."""
         facts: list[object] = [self.device, self.name, self.num_threads, sorted(self.software.items())]
         if self.is_emulated:  # else as ever, so that what was measured stays known
             facts.append("emulated")

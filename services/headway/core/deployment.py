@@ -50,6 +50,7 @@ class WorkerOptions:
         memory_bytes: what each may use; 0 shares the machine's available memory.
         cores: of the machine, that each worker is bound to, by worker; () for none: they run where there is room. None
             gives each its share where there are several that compute on the CPU, and cores enough for their threads.
+        gpus: of the machine, one for each worker, as `CUDA_VISIBLE_DEVICES` names them; () for none.
         emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
 
@@ -58,6 +59,7 @@ class WorkerOptions:
     num_threads: int = 0
     memory_bytes: int = 0
     cores: tuple[tuple[int, ...], ...] | None = None
+    gpus: tuple[str, ...] = ()
     emulated: tuple[EmulatedDevices, ...] = ()
 
     def emulated_by(self, index: int) -> EmulatedDevices | None:

@@ -1,5 +1,6 @@
 """A generation request and what comes back for it."""
 
+import math
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -144,6 +145,8 @@ class GenerationRequest:
             generation goes on after them, and positions, penalties and max_tokens count them.
         sampling: how to sample.
         cache_salt: parts the prefix cache: only requests of one salt share blocks; empty for the common part.
+        priority: the lowest is first, where the queue goes by priorities.
+        slack_s: from its submission on, for how long it may wait before it misses an objective; infinite for none.
     """
 
     request_id: str
@@ -152,6 +155,8 @@ class GenerationRequest:
     sampling: SamplingParams
     output_token_ids: tuple[int, ...] = ()
     cache_salt: str = ""
+    priority: int = 0
+    slack_s: float = math.inf
 
 
 @dataclass(frozen=True, slots=True)

@@ -88,6 +88,7 @@ class Job:
                 prompt_token_ids=self.prompts[prompt_index].token_ids,
                 sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
                 cache_salt=self.options.cache_salt,
+                priority=self.priority,
             )
             for index in indices
         ]

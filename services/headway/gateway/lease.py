@@ -1,5 +1,6 @@
 """What the gateway and the router tell each other."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Protocol
@@ -47,6 +48,7 @@ class Lease:
         is_foregone: whether the next request of the model, if it has no SLO, would hear the same.
         decode_target: where the sequences go on once their prompt is computed; None: they stay.
         source: where the worker is to fetch the prompt's first blocks; None for nowhere.
+        slack_s: for how long the request may still wait there before it misses an objective; infinite for none.
     """
 
     lease_id: str
@@ -56,6 +58,7 @@ class Lease:
     is_foregone: bool = False
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
+    slack_s: float = math.inf
 
 
 class Outcome(StrEnum):

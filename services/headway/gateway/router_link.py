@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import logging
+import math
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -253,4 +254,5 @@ def _lease_from_pb(message: router_pb2.Lease) -> Lease:
         is_foregone=message.is_foregone,
         decode_target=from_pb(message.decode_target, MoveTarget) if message.HasField("decode_target") else None,
         source=from_pb(message.prefix_source, PrefixSource) if message.HasField("prefix_source") else None,
+        slack_s=message.slack_s if message.HasField("slack_s") else math.inf,
     )

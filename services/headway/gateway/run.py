@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, MutableMapping, Sequence
 from dataclasses import dataclass, replace
@@ -98,6 +99,7 @@ class Run:
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
         self._running = _decodings(job, prompt_index)
         self._wanted = _place_request(job, prompt_index)
+        self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._loss: HeadwayError | None = None
         self._is_moving = False
         self._next_way: Way | None = None  # of sequences that go on where the last lease said
@@ -187,6 +189,7 @@ class Run:
             else:
                 log.debug("placed on %s: %s", lease.worker_id, lease.reason)
                 self._release(previous, Outcome.MOVED)
+                self._latest_start_s = self._clock() + lease.slack_s
                 return lease
 
     def _submit_ahead(self) -> _Site | None:
@@ -206,7 +209,8 @@ class Run:
         sequences have in common, and anew what they have not.
         """
         link, mailbox = self._links.to(way.endpoint), Mailbox[Delivery]()
-        requests = tuple(decoding.request for decoding in self._running.values())
+        slack_s = self._latest_start_s - self._clock()
+        requests = tuple(replace(decoding.request, slack_s=slack_s) for decoding in self._running.values())
         for group in [(request,) for request in requests] if self._is_moving else [requests]:
             link.submit(Submit(group, self._job.traceparent, way.decode_target, way.source), mailbox)
         return _Site(way, link, mailbox)

@@ -85,7 +85,14 @@ class Dispatcher:
 
     def rank(self, request: RoutingRequest, *, arrived_s: float) -> Rank:
         """The request's place among those that wait."""
+        latest_start_s = arrived_s + self._spare_s(request)
+        return rank_of(self._queue_policy, latest_start_s=latest_start_s, priority=request.priority)
+
+    def _spare_s(self, request: RoutingRequest) -> float:
+        """For how long a request may wait, if it then has a group to itself; infinite where it has no objective."""
         slo, spare_s = request.slo, math.inf
+        if not slo:
+            return spare_s
         for replica, report in self.fleet.serving(request.model):
             latency = replica.latency or NOMINAL
             ttft_s = latency.prefill_s(request.num_prompt_tokens, chunk_tokens=max(1, report.max_num_batched_tokens))
@@ -93,7 +100,7 @@ class Dispatcher:
             decode_s = latency.decode_s(num_decodes=1, context_tokens=request.num_prompt_tokens)
             e2e_s = ttft_s + max(0.0, num_tokens - 1) * decode_s
             spare_s = min(spare_s, *_margins(slo, ttft_s=ttft_s, e2e_s=e2e_s))
-        return rank_of(self._queue_policy, latest_start_s=arrived_s + spare_s, priority=request.priority)
+        return spare_s
 
     def place(self, ticket: Ticket) -> Lease | Shortage:
         """A lease on the best group, or why there is none yet.
@@ -113,7 +120,8 @@ class Dispatcher:
         reason = explain(request, best, num_candidates=len(candidates))
         is_only = sum(1 for _ in self.fleet.serving(request.model)) == 1
         is_foregone = is_only and best.num_places >= 2 * request.num_sequences
-        return self._lease(request, best, reason=reason, is_foregone=is_foregone, now_s=now_s)
+        slack_s = self._spare_s(request) - (now_s - ticket.arrived_s)
+        return self._lease(request, best, reason=reason, is_foregone=is_foregone, slack_s=slack_s, now_s=now_s)
 
     def release(self, release: Release) -> Lease | None:
         """Ends a lease; None if it is unknown or has ended."""
@@ -238,7 +246,14 @@ class Dispatcher:
         return num_sequences, num_tokens
 
     def _lease(
-        self, request: RoutingRequest, best: Candidate, *, reason: str, is_foregone: bool, now_s: float
+        self,
+        request: RoutingRequest,
+        best: Candidate,
+        *,
+        reason: str,
+        is_foregone: bool,
+        slack_s: float,
+        now_s: float,
     ) -> Lease:
         self._num_decisions += 1
         self.fleet.choose(best.worker_id, request.model, self._num_decisions)
@@ -266,6 +281,7 @@ class Dispatcher:
             decode_group_id=decoder.group_id if decoder is not None else "",
             decode_target=MoveTarget(worker_id=decoder.worker_id, endpoint=decoder.endpoint) if decoder else None,
             source=best.source,
+            slack_s=slack_s,
         )
         self.books.open(lease)
         group = self.fleet.group(best.worker_id)

@@ -1,5 +1,6 @@
 """The router's answer, and how it ends."""
 
+import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TypeAlias
@@ -27,6 +28,7 @@ class Lease:
         decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
             its leader; '' and None: they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
+        slack_s: for how long it may still wait at the group before it misses an objective; infinite where it has none.
     """
 
     lease_id: str
@@ -49,6 +51,7 @@ class Lease:
     decode_group_id: str = ""
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
+    slack_s: float = math.inf
 
     @property
     def place(self) -> Place:

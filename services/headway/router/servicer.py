@@ -1,6 +1,7 @@
 """RouterService over gRPC."""
 
 import asyncio
+import math
 from collections.abc import AsyncIterator
 
 from headway.core.errors import InvalidArgumentError
@@ -112,4 +113,5 @@ def _lease_to_pb(lease: Lease) -> router_pb2.Lease:
         is_foregone=lease.is_foregone,
         decode_target=to_pb(lease.decode_target, worker_pb2.MoveTarget) if lease.decode_target else None,
         prefix_source=to_pb(lease.source, worker_pb2.PrefixSource) if lease.source else None,
+        slack_s=lease.slack_s if lease.slack_s < math.inf else None,
     )

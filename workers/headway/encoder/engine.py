@@ -16,7 +16,11 @@ _TOO_LATE = "The request waited so long that its answer could not have been ther
 
 
 class EncoderEngine:
-    """Turns sequences into vectors. It belongs to one thread, as `headway.engine.engine.Engine` does."""
+    """Turns sequences into vectors. It belongs to one thread, as `headway.engine.engine.Engine` does.
+
+    Attributes:
+        num_failures: times that its requests had to end for a step that failed, since one succeeded.
+    """
 
     def __init__(
         self,
@@ -39,6 +43,7 @@ class EncoderEngine:
         self._num_steps = 0
         self._num_tokens = 0
         self._duration_s = 0.0
+        self.num_failures = 0
 
     @property
     def has_work(self) -> bool:
@@ -141,6 +146,7 @@ class EncoderEngine:
         self._queue.arrive(batch)
         try:
             outputs = self._queue.commit(batch, flight.finish())
+            self.num_failures = 0
         finally:
             self._offer()
         self._num_tokens = sum(len(sequence.token_ids) for _, sequence in batch)
@@ -148,8 +154,9 @@ class EncoderEngine:
         self._num_steps += 1
         return outputs
 
-    def fail_all(self, error: str) -> list[InferOutput]:
-        """Ends every request with an error."""
+    def recover(self, error: str) -> list[InferOutput]:
+        """After a step that raised: ends every request with an error."""
+        self.num_failures += 1
         outputs = self._queue.fail_all(error)
         self._offer()
         return outputs

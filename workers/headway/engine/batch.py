@@ -51,6 +51,7 @@ class StepBatch:
         swap_out: (device block, host block).
         swap_in: (host block, device block).
         block_copies: (source, destination) within the device pool: copy on write.
+        has_copied: set by the runner once the copies are carried out. If the step fails before, they are still owed.
     """
 
     sequences: list[ScheduledSequence]
@@ -58,11 +59,19 @@ class StepBatch:
     swap_out: list[tuple[int, int]] = field(default_factory=list)
     swap_in: list[tuple[int, int]] = field(default_factory=list)
     block_copies: list[tuple[int, int]] = field(default_factory=list)
+    has_copied: bool = False
 
     @property
     def has_work(self) -> bool:
         """Whether there is anything to compute or to copy."""
-        return bool(self.sequences or self.swap_out or self.swap_in or self.block_copies)
+        return bool(self.sequences) or self.owes_copies
+
+    @property
+    def owes_copies(self) -> bool:
+        return not self.has_copied and bool(self.swap_out or self.swap_in or self.block_copies)
+
+    def copies_alone(self) -> "StepBatch":
+        return StepBatch([], 0, swap_out=self.swap_out, swap_in=self.swap_in, block_copies=self.block_copies)
 
     def work(self, *, duration_s: float) -> StepWork:
         """That took so long. A draft is computed like a chunk of a prompt, and counts as one."""
@@ -132,7 +141,7 @@ class Runner(Protocol):
     """
 
     def start(self, batch: StepBatch) -> None:
-        """Takes a batch on. What raises takes nothing on.
+        """Takes a batch on. What raises takes nothing on; its copies may be carried out, see `StepBatch.has_copied`.
 
         Its block tables and the sequences' `num_computed_tokens` are as they should be now, and no later. The shares
         themselves and the sequences' tokens do not change before the result is there, but for those that the batch

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.line import QueuePolicy
 
 PreemptionMode = Literal["auto", "recompute", "swap"]
 
@@ -35,6 +36,7 @@ class EngineConfig:
         preemption: how a group gives way: "recompute" drops its blocks, "swap" moves them to the host tier where there
             is room, "auto" takes what was measured to be cheaper.
         num_draft_tokens: tokens guessed ahead per sequence and step at most (speculative decoding); 0 turns it off.
+        queue_policy: whose turn it is to be admitted, and who gives way where memory runs out: the last in line.
         draft_ngram: longest run of tokens that is looked up in the sequence to guess what follows.
         num_shards: ranks that the cache is split over; it divides `num_blocks` and `host_blocks`, which are totals.
             Shard s has the blocks [s * num_blocks / num_shards, (s + 1) * num_blocks / num_shards).
@@ -59,6 +61,7 @@ class EngineConfig:
     num_logged_events: int = 65536
     host_blocks: int = 0
     preemption: PreemptionMode = "auto"
+    queue_policy: QueuePolicy = QueuePolicy.FCFS
     num_draft_tokens: int = 0
     draft_ngram: int = 3
     num_shards: int = 1

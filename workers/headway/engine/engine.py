@@ -6,7 +6,8 @@ from collections.abc import Callable, Sequence
 from headway.core.errors import NotFoundError
 from headway.core.request import GenerationRequest, SequenceOutput
 from headway.core.step_work import StepWork
-from headway.engine.batch import Runner, StepResult
+from headway.engine.batch import Runner, StepBatch, StepResult
+from headway.engine.bisection import Bisection
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
 from headway.engine.events import BlockEventLog
@@ -22,6 +23,8 @@ from headway.engine.roster import Roster
 from headway.engine.scheduler import Scheduler
 from headway.engine.stats import BlockStats, ShardStats, StepStats
 
+_FAILED = "The worker failed to compute this request; its log says why."
+
 
 class Engine:
     """Generates tokens for many requests at once.
@@ -33,6 +36,7 @@ class Engine:
         config: its limits.
         events: what the prefix cache gained and lost.
         handover: of blocks, to other engines and from them.
+        num_failures: since a step last succeeded, how often requests had to end because steps failed.
     """
 
     def __init__(
@@ -66,12 +70,17 @@ class Engine:
         self._listener: PhaseListener | None = None
         self._in_flight: deque[MicroBatch] = deque()  # in the order of their starts
         self._settled: deque[list[SequenceOutput]] = deque()  # what batches brought that were not finished by a step
+        self._failing: MicroBatch | None = None  # what the runner has been given and not said to be well
+        self._owed: deque[StepBatch] = deque()  # copies of batches that failed before they were carried out
+        self._bisection = Bisection()
+        self._owes_step = False  # to those who are not suspected
         self._num_steps = 0
         self._num_prefill_tokens = 0
         self._num_decode_tokens = 0
         self._duration_s = 0.0
         self._finished_s = 0.0
         self._work = StepWork()
+        self.num_failures = 0
 
     @property
     def has_work(self) -> bool:
@@ -126,12 +135,13 @@ class Engine:
     def step(self) -> list[SequenceOutput]:
         """Starts as many batches as may be under way, and returns what the oldest one brought.
 
-        It brings at most one output for each request. What the runner raises passes through. If no other batch was
-        under way, every sequence is as it was before the failed one: the owner may step again, or give up with
-        `fail_all`, as it must if there were others. Copies of blocks come first in a batch, and count as carried out.
+        It brings at most one output for each request. What the runner raises passes through, and every sequence is as
+        it was before: the owner is to call `recover`, and may step again.
         """
         if self._settled:
             return self._settled.popleft()
+        if self._failing is not None:  # since `settle`, which told its caller only
+            self._recover(self._failing, _FAILED)
         started_s = self._clock()
         self._start_batches(started_s)
         if self._in_flight:
@@ -141,10 +151,40 @@ class Engine:
     def settle(self) -> None:
         """Finishes every batch under way, so that blocks can be read and written; the next steps tell what came of it.
 
-        What the runner raises passes through, as in `step`.
+        What the runner raises passes through; the next step recovers from it.
         """
         while self._in_flight:
             self._settled.append(self._finish_oldest())
+
+    def recover(self, error: str) -> list[SequenceOutput]:
+        """After what the runner raised: returns the last outputs of the requests that end with this error, if any.
+
+        The failed batch's requests are computed in ever smaller batches, and nobody else is; one with which such a
+        batch fails that holds nobody else ends. The others get what they would have got. Batches that were started
+        behind the failed one are finished, and computed anew, since they build upon it. All requests end where it was
+        not the runner that failed.
+        """
+        if self._failing is None or not (self._failing.groups or self._failing.is_void):
+            self._failing = None
+            self.num_failures += 1
+            return self.fail_all(error)
+        self._recover(self._failing, error)
+        return self._roster.take_ended()
+
+    def _recover(self, failing: MicroBatch, error: str) -> None:
+        self._failing = None
+        for micro_batch in self._in_flight:
+            micro_batch.is_void = True
+        if failing.batch.owes_copies:
+            self._owed.append(failing.batch.copies_alone())
+        if failing.is_void:
+            return
+        culprit = self._bisection.note_failure(failing.groups, is_trial=failing.is_trial)
+        if culprit is not None:
+            self.num_failures += 1
+            self._owes_step = True
+            for request_id in {sequence.request_id for sequence in culprit.sequences}:
+                self._roster.fail(request_id, error)
 
     def fail_all(self, error: str) -> list[SequenceOutput]:
         """Ends every request with an error, frees all blocks, and returns the last outputs.
@@ -236,19 +276,56 @@ class Engine:
             assert sequence.num_pending_tokens == num_pending[id(sequence)], "a token is pending, or is not, unnoticed"
 
     def _start_batches(self, started_s: float) -> None:
+        if self._owed or self._bisection.is_active:
+            self._start_after_failure(started_s)
+            return
         while self._scheduler.may_start(num_in_flight=len(self._in_flight)):
             micro_batch = self._scheduler.schedule(num_in_flight=len(self._in_flight))
             if not micro_batch.batch.has_work:
                 return
-            micro_batch.started_s = started_s
-            self._runner.start(micro_batch.batch)
-            micro_batch.depart()
-            self._in_flight.append(micro_batch)
+            self._start(micro_batch, started_s)
+
+    def _start_after_failure(self, started_s: float) -> None:
+        """One batch at a time: the copies that are owed, and then the suspects by themselves.
+
+        When one is found, the others have a step before the search goes on: it shows whether anything succeeds at all.
+        """
+        if self._in_flight:
+            return
+        if self._owed:
+            self._start(MicroBatch(self._owed.popleft()), started_s)
+            return
+        others = []
+        if self._owes_step:
+            self._owes_step = False
+            others = [group for group in self._roster.running if not self._bisection.is_suspect(group)]
+        micro_batch = self._scheduler.schedule(num_in_flight=0, among=others or self._bisection.suspects)
+        micro_batch.is_trial = not others and bool(micro_batch.groups)
+        if not micro_batch.groups and not others:
+            self._bisection.note_success()
+        if micro_batch.batch.has_work:
+            self._start(micro_batch, started_s)
+
+    def _start(self, micro_batch: MicroBatch, started_s: float) -> None:
+        micro_batch.started_s = started_s
+        self._failing = micro_batch
+        self._runner.start(micro_batch.batch)
+        self._failing = None
+        micro_batch.depart()
+        self._in_flight.append(micro_batch)
 
     def _finish_oldest(self) -> list[SequenceOutput]:
-        micro_batch = self._in_flight.popleft()
+        self._failing = micro_batch = self._in_flight.popleft()
         micro_batch.arrive()
-        return self._book(micro_batch, self._runner.finish())
+        result = self._runner.finish()
+        self._failing = None
+        if micro_batch.is_void:
+            return self._roster.take_ended()
+        if micro_batch.groups:
+            self.num_failures = 0
+            if micro_batch.is_trial:
+                self._bisection.note_success()
+        return self._book(micro_batch, result)
 
     def _book(self, micro_batch: MicroBatch, result: StepResult) -> list[SequenceOutput]:
         outputs = self._ledger.commit(micro_batch.batch, result)

@@ -11,11 +11,15 @@ A fresh group has no tokens but common ones: the followers sample their first to
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from headway.core.line import Rank
 from headway.engine.batch import ScheduledSequence
 from headway.engine.beam import BeamState
 from headway.engine.block_manager import BlockManager
 from headway.engine.limits import ends_in_flight
 from headway.engine.sequence import Sequence, SequenceStatus
+
+Place = tuple[Rank, int, int]
+"""Rank, number of the arrival, and place of a sample that has become a group of its own among its siblings."""
 
 
 @dataclass(slots=True, eq=False)
@@ -24,6 +28,7 @@ class SequenceGroup:
 
     Attributes:
         sequences: those that have not ended, the leader first; of a beam search, its live beams, best first.
+        place: in line, for good: the lowest is first. No two groups have the same.
         beams: the state of a beam search, or None: then the sequences are independent samples.
         status: of every sequence in it.
         shares: what each sequence computes in a step. Until the fork there is only the leader's.
@@ -39,7 +44,7 @@ class SequenceGroup:
     """
 
     sequences: list[Sequence]
-    arrival_s: float
+    place: Place
     beams: BeamState | None = None
     status: SequenceStatus = SequenceStatus.WAITING
     shares: list[ScheduledSequence] = field(default_factory=list)

@@ -1,8 +1,10 @@
 """Takes in new sequences: checks them, and queues them as a group."""
 
 from collections.abc import Sequence as Group
+from itertools import count
 
 from headway.core.errors import AlreadyExistsError
+from headway.core.line import Rank, rank_of
 from headway.core.request import FinishReason, GenerationRequest
 from headway.engine.beam import BeamState
 from headway.engine.block_manager import BlockManager
@@ -22,6 +24,7 @@ class Intake:
         self._eos_token_ids = frozenset(config.eos_token_ids)
         self._roster = roster
         self._blocks = blocks
+        self._arrivals = count()
 
     def accept(self, requests: Group[GenerationRequest], *, arrival_s: float) -> None:
         """Queues the sequences of one prompt; those that were submitted complete only have their end reported.
@@ -45,7 +48,16 @@ class Intake:
             else:
                 self._roster.ended.append(end_output(sequence, reason=reason))
         if unfinished:
-            self._roster.enqueue(SequenceGroup(unfinished, arrival_s, beams=beams))
+            rank = self._rank(requests, arrival_s)
+            self._roster.enqueue(SequenceGroup(unfinished, (rank, next(self._arrivals), 0), beams=beams))
+
+    def _rank(self, requests: Group[GenerationRequest], arrival_s: float) -> Rank:
+        """Of a group, whose most urgent sequence counts."""
+        return rank_of(
+            self._config.queue_policy,
+            latest_start_s=arrival_s + min(request.slack_s for request in requests),
+            priority=min(request.priority for request in requests),
+        )
 
     def _check_ids(self, sequences: Group[Sequence]) -> None:
         seen: set[str] = set()

@@ -66,6 +66,8 @@ class Ledger:
         if not share.samples:
             return []
         if group.beams is not None:
+            if samples[0].error:
+                return [self._append(sequence, samples[0])]
             return self._advance_beams(group, sequence, samples[0])
         members = zip((sequence, *share.followers), samples, strict=True)
         return [

@@ -21,6 +21,8 @@ class MicroBatch:
             where an engine runs ahead, all.
         num_prefill_tokens, num_decode_tokens: drafts are counted apart.
         started_s: when its step began.
+        is_trial: it is of suspects, to find out who makes steps fail.
+        is_void: its results are not wanted, because a batch before it has failed.
     """
 
     batch: StepBatch = field(default_factory=lambda: StepBatch(sequences=[], num_tokens=0))
@@ -29,6 +31,8 @@ class MicroBatch:
     num_prefill_tokens: int = 0
     num_decode_tokens: int = 0
     started_s: float = 0.0
+    is_trial: bool = False
+    is_void: bool = False
 
     def depart(self) -> None:
         """Notes that the batch is under way: for all that is started behind it, these shares are done."""

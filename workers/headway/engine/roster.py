@@ -1,8 +1,9 @@
 """Where every group stands: it runs, or it waits to."""
 
-from collections import OrderedDict
+from bisect import bisect_left, insort
 from collections.abc import Iterator
-from itertools import pairwise, takewhile
+from itertools import pairwise
+from operator import attrgetter
 
 from headway.core.request import FinishReason, SequenceOutput
 from headway.engine.block_manager import BlockManager
@@ -10,21 +11,27 @@ from headway.engine.group import SequenceGroup
 from headway.engine.output import end_output
 from headway.engine.sequence import Sequence, SequenceStatus
 
+_PLACE = attrgetter("place")
+
 
 class Roster:
-    """All groups that have not ended. Every running one arrived before every waiting one.
+    """All groups that have not ended, each in the order of their places in line.
+
+    First come, first served, every running group comes before every waiting one. By another policy one that waits may
+    have come before one that runs.
 
     Attributes:
-        running: oldest first.
-        waiting: oldest first, the preempted ones before the new ones.
+        running: first in line first.
+        waiting: first in line first.
         ended: what is still to be told of sequences that ended without a step.
     """
 
     def __init__(self, blocks: BlockManager) -> None:
         self.running: list[SequenceGroup] = []
-        self.waiting: OrderedDict[SequenceGroup, None] = OrderedDict()
+        self.waiting: list[SequenceGroup] = []
         self.ended: list[SequenceOutput] = []
         self._blocks = blocks
+        self._newest: SequenceGroup | None = None  # of the running ones, the one that was admitted last
         self._group_of: dict[str, SequenceGroup] = {}  # by request id; the beams of a search have one in common
 
     def __bool__(self) -> bool:
@@ -56,8 +63,17 @@ class Roster:
 
     @property
     def is_prefilling(self) -> bool:
-        """Whether tokens are left to compute behind what is scheduled: of the running groups only the last has any."""
-        return bool(self.running) and self.running[-1].is_prefilling
+        """Whether tokens are left to compute behind what is scheduled, of any running group.
+
+        Only the newest can have any: nobody is admitted behind an unfinished prefill. After a step that failed others
+        may have some too; they are not counted.
+        """
+        return self._newest is not None and self._newest.is_prefilling
+
+    @property
+    def is_newest_last(self) -> bool:
+        """Whether the newest of the running groups is the last in line, as it is first come, first served."""
+        return self._newest is None or self.running[-1] is self._newest
 
     @property
     def num_shares(self) -> int:
@@ -76,8 +92,7 @@ class Roster:
 
     @property
     def num_swapped(self) -> int:
-        preempted = takewhile(lambda group: group.num_preemptions, self.waiting)
-        return sum(len(group.sequences) for group in preempted if group.status is SequenceStatus.SWAPPED)
+        return sum(len(group.sequences) for group in self.waiting if group.status is SequenceStatus.SWAPPED)
 
     @property
     def num_context_tokens(self) -> int:
@@ -88,43 +103,42 @@ class Roster:
     def num_pending_prefill_tokens(self) -> int:
         """Tokens that are known but not computed; the one that a decode computes next is not counted.
 
-        Of the running groups only the last can have any: nobody is admitted behind an unfinished prefill.
+        Of the running groups only the newest can have any, see `is_prefilling`.
         """
-        groups = (*self.running[-1:], *self.waiting)
-        return sum(group.num_pending_prefill_tokens for group in groups)
+        num_tokens = sum([group.num_pending_prefill_tokens for group in self.waiting])
+        return num_tokens if self._newest is None else num_tokens + self._newest.num_pending_prefill_tokens
 
     def find(self, request_id: str) -> SequenceGroup | None:
         return self._group_of.get(request_id)
 
     def enqueue(self, group: SequenceGroup) -> None:
-        """Lets a new group wait behind all others."""
+        """Lets a new group wait at its place."""
         self._register(group)
-        self.waiting[group] = None
-
-    def next_waiting(self) -> SequenceGroup:
-        return next(iter(self.waiting))
+        insort(self.waiting, group, key=_PLACE)
 
     def start_next(self) -> None:
         """Lets the first of the waiting groups run."""
-        group, _ = self.waiting.popitem(last=False)
+        group = self.waiting.pop(0)
         group.set_status(SequenceStatus.RUNNING)
-        self.running.append(group)
+        insort(self.running, group, key=_PLACE)
+        self._newest = group
 
     def stop_last(self) -> None:
-        """Lets the last of the running groups wait before all others; its status is the caller's to set."""
-        self._put_first(self.running.pop())
+        """Lets the last of the running groups wait at its place; its status is the caller's to set."""
+        group = self.running.pop()
+        self._forget(group)
+        insort(self.waiting, group, key=_PLACE)
 
     def split(self, group: SequenceGroup) -> SequenceGroup:
-        """Makes the last of several samples a group of its own, which waits right behind `group`."""
+        """Makes the last of several samples a group of its own, which waits, in line right behind `group`."""
         sequence = group.sequences[-1]
         group.leave(sequence, self._blocks)
-        part = SequenceGroup([sequence], group.arrival_s, num_preemptions=group.num_preemptions + 1)
+        rank, arrival, _ = group.place
+        place = (rank, arrival, len(group.sequences))  # before the parts that were split off earlier
+        part = SequenceGroup([sequence], place, num_preemptions=group.num_preemptions + 1)
         part.set_status(SequenceStatus.WAITING)
         part.scheduled_s, part.first_token_s = group.scheduled_s, group.first_token_s
-        self._register(part)
-        self._put_first(part)
-        if group in self.waiting:
-            self._put_first(group)
+        self.enqueue(part)
         return part
 
     def end(self, request_id: str) -> None:
@@ -134,10 +148,9 @@ class Roster:
             group.leave(sequence, self._blocks)
         if group.sequences:
             return
-        if group.status is SequenceStatus.RUNNING:
-            self.running.remove(group)
-        else:
-            del self.waiting[group]
+        line = self.running if group.status is SequenceStatus.RUNNING else self.waiting
+        del line[bisect_left(line, group.place, key=_PLACE)]
+        self._forget(group)
 
     def fail(self, request_id: str, error: str) -> None:
         """Ends a sequence, or the beams of a search, with an error."""
@@ -151,7 +164,7 @@ class Roster:
         return ended
 
     def check_integrity(self) -> None:
-        """Asserts that every group has one place and the right status, and that they stand in order of arrival."""
+        """Asserts that every group has one place and the right status, and that they stand in line."""
         self._blocks.check_integrity(self.sequences)
         assert {member.request_id for member in self.sequences} == self._group_of.keys(), "a sequence is lost"
         assert all(member in self._group_of[member.request_id].sequences for member in self.sequences)
@@ -164,11 +177,14 @@ class Roster:
         for group in self.groups:
             assert all(member.status is group.status for member in group.sequences), "a group is not of one status"
             assert not any(member.block_table for member in group.followers), "a follower holds blocks"
-        assert all(a.arrival_s <= b.arrival_s for a, b in pairwise(self.groups)), "not in order"
+        for line in (self.running, self.waiting):
+            assert all(a.place < b.place for a, b in pairwise(line)), "not in order"
+        assert self._newest is None or self._newest in self.running, "the newest of the running groups does not run"
 
     def _register(self, group: SequenceGroup) -> None:
         self._group_of.update((sequence.request_id, group) for sequence in group.sequences)
 
-    def _put_first(self, group: SequenceGroup) -> None:
-        self.waiting[group] = None
-        self.waiting.move_to_end(group, last=False)
+    def _forget(self, group: SequenceGroup) -> None:
+        """That it is the newest, if it is: it runs no more."""
+        if group is self._newest:
+            self._newest = None

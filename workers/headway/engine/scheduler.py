@@ -1,17 +1,22 @@
-"""Which tokens each step computes: iteration-level, first come first served, with chunked prefill.
+"""Which tokens each step computes: iteration-level, in the order of a line, with chunked prefill.
 
-Groups of sequences run in the order of their arrival, and every running one arrived before every waiting one:
+The policy (`EngineConfig.queue_policy`) gives each group of sequences its place in line when it comes, and for good.
+The first of those that wait is admitted; when memory runs out, the last of those that run gives way and waits at its
+place again. First come, first served, every running group comes before every waiting one:
 
     running: [decode, decode, ..., decode, prefill]    waiting: [preempted, ..., new, new]
-              oldest                       <- preempted from here, to here ->     youngest
+              first                        <- preempted from here, to here ->        last
 
-A group is admitted, preempted and brought back whole. A prefill takes all of the budget it can use, and nobody is
-admitted behind an unfinished one, so decodes never wait for it.
+By another policy, whoever comes may overtake those that wait. It takes nothing from those that run while there is room
+for it: what has begun goes on, and a prompt is computed to its end.
+
+A group is admitted, preempted and brought back whole. A prefill takes all of the budget that the decodes leave, and
+nobody is admitted behind an unfinished one, so decodes never wait for it.
 
 Several batches can be under way, and a group is in one of them at a time: each takes an equal part of the groups, the
-oldest that are free, so all have their turn. Only the chunks of a prompt follow each other without waiting, because
-none needs what another one samples. Where memory runs out and the group that would have to give way is in flight,
-nothing more is scheduled before the next batch is back.
+first in line that are free, so all have their turn. Only the chunks of a prompt follow each other without waiting,
+because none needs what another one samples. Where memory runs out and the group that would have to give way is in
+flight, nothing more is scheduled before the next batch is back.
 
 An engine that runs ahead has two batches under way, of the same groups: the second one computes the tokens that the
 first one samples. What a sequence that has ended meanwhile gets from the second one is dropped. Groups that are certain
@@ -19,11 +24,15 @@ to end, or fork, with what is in flight are left out of it; and there is no seco
 last tokens to choose the next ones (guides, penalties, bad words, beams), or while there are drafts, which grow out of
 known tokens.
 
-The oldest group can always take its next step, so every sequence ends: the others give way to it, and
-`max_sequence_len` keeps a sequence within the pool. Of samples that outgrow the pool together, the last one becomes
-a group of its own, which comes after them. A beam search that could outgrow the pool is refused.
+The first in line of those that run can always take its next step, so every sequence ends, as long as not ever more
+urgent ones come: the others give way to it, and `max_sequence_len` keeps a sequence within the pool. Of samples that
+outgrow the pool together, the last one becomes a group of its own, which comes right behind them in line. A beam search
+that could outgrow the pool is refused.
 """
 
+from collections.abc import Sequence as Groups
+
+from headway.engine.batch import ScheduledSequence
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
 from headway.engine.drafts import Drafter
@@ -72,21 +81,25 @@ class Scheduler:
             return True
         return self._runs_ahead and num_in_flight == 1 and not any(group.holds_up for group in self._roster.running)
 
-    def schedule(self, *, num_in_flight: int) -> MicroBatch:
+    def schedule(self, *, num_in_flight: int, among: Groups[SequenceGroup] | None = None) -> MicroBatch:
         """What is to be started next, of the groups that need not wait for what is in flight.
 
         It may hold nothing but copies; those must be carried out all the same.
 
         Args:
             num_in_flight: batches; `may_start` says that there may be one more.
+            among: only of these running groups; None for all, and those that can be admitted.
         """
         self._num_in_flight = num_in_flight
         self._planned = planned = MicroBatch()
         self._batch = batch = planned.batch
         self._must_wait = False
         self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
-        self._schedule_running()
-        self._admit_waiting()
+        self._schedule_running(among)
+        if planned.num_prefill_tokens and not self._roster.is_newest_last:
+            batch.sequences.sort(key=_is_chunk)  # decodes first, as kernels want them
+        if among is None:
+            self._admit_waiting()
         planned.num_decode_tokens = batch.num_tokens - planned.num_prefill_tokens
         if self._drafter is not None:
             self._drafter.attach(batch, max_sequence_len=self._max_sequence_len)
@@ -97,11 +110,14 @@ class Scheduler:
         assert self._roster.running or not self._roster.waiting, "groups are left that cannot be scheduled"
         return planned
 
-    def _schedule_running(self) -> None:
+    def _schedule_running(self, among: Groups[SequenceGroup] | None) -> None:
         running, index = self._roster.running, 0
         batched, max_shares = self._batch.sequences, self._max_shares()
         while index < len(running):  # which preemption shortens from its end
             group = running[index]
+            if among is not None and group not in among:
+                index += 1
+                continue
             if group.num_in_flight:
                 if not self._can_go_on(group):
                     index += 1
@@ -110,7 +126,7 @@ class Scheduler:
             elif len(batched) >= max_shares and not group.is_prefilling:
                 index += 1
                 continue
-            num_blocks = self._plan(group)
+            num_blocks = self._plan(group, index + 1)
             if num_blocks == 0 or self._make_room(group, num_blocks):
                 self._enter(group)
                 index += 1
@@ -136,8 +152,12 @@ class Scheduler:
         num_free = num_shares - roster.num_shares_in_flight
         return min(-(-num_shares // num_batches), -(-num_free // (num_batches - self._num_in_flight)))
 
-    def _plan(self, group: SequenceGroup) -> int:
-        """Sets what each sequence of the group is to compute; returns how many blocks that takes at most."""
+    def _plan(self, group: SequenceGroup, behind: int | None = None) -> int:
+        """Sets what each sequence of the group is to compute; returns how many blocks that takes at most.
+
+        Args:
+            behind: from which running group on others are to have their decodes all the same; None for none.
+        """
         planned, blocks = self._planned, self._blocks
         budget = self._max_tokens - planned.batch.num_tokens
         prefill_budget = self._max_prefill_tokens - planned.num_prefill_tokens
@@ -149,7 +169,8 @@ class Scheduler:
             num_computed = sequence.num_computed_tokens
             num_new = (num_common_tokens or num_known) - num_computed
             if num_new > 1:
-                num_new = min(num_new, prefill_budget)
+                num_reserved = 0 if behind is None else self._num_shares_from(behind)
+                num_new = max(0, min(num_new, prefill_budget, budget - num_reserved))
                 prefill_budget -= num_new
             if num_new > budget:
                 num_new = budget
@@ -164,6 +185,10 @@ class Scheduler:
             if num_new:
                 num_blocks += blocks.num_blocks_to_grow(sequence, num_tokens=end)
         return num_blocks
+
+    def _num_shares_from(self, index: int) -> int:
+        """Of the running groups from this one on."""
+        return sum([len(group.shares) for group in self._roster.running[index:]])
 
     def _enter(self, group: SequenceGroup) -> None:
         """Adds what was planned to the batch."""
@@ -186,9 +211,9 @@ class Scheduler:
             planned.groups.append(group)
 
     def _make_room(self, group: SequenceGroup, num_blocks: int) -> bool:
-        """Gives a group the blocks of its plan, at the expense of the latest arrivals.
+        """Gives a group the blocks of its plan, at the expense of the last in line.
 
-        False if the latest is in flight, and this one must wait; if it is itself the latest and has given way; or if
+        False if the last is in flight, and this one must wait; if it is itself the last and has given way; or if
         it is alone and has given up a sequence: then the rest is to be planned anew.
         """
         running = self._roster.running
@@ -219,7 +244,7 @@ class Scheduler:
         )
 
     def _preempt(self, group: SequenceGroup) -> None:
-        """Makes the last running group wait, before all others."""
+        """Makes the last running group wait."""
         holders = group.holders
         swaps = self._policy.prefers_swap(
             num_tokens=self._blocks.num_tokens_to_recompute(holders),
@@ -257,7 +282,7 @@ class Scheduler:
             return
         max_shares = self._max_shares(num_waiting=len(roster.waiting))
         while roster.waiting and not roster.is_prefilling and self._prefill_budget() > 0:
-            group = roster.next_waiting()
+            group = roster.waiting[0]
             if len(batched) >= max_shares:
                 return
             if roster.num_places_taken + group.num_places > self._config.max_num_seqs:
@@ -329,3 +354,8 @@ class Scheduler:
         if self._config.enable_prefix_cache and not leader.owes_prompt_logprobs:
             self.num_prefix_queries += len(leader)
             self.num_prefix_hits += num_cached_tokens
+
+
+def _is_chunk(share: ScheduledSequence) -> bool:
+    """Whether it computes more than the last token of its sequence."""
+    return share.num_new_tokens > 1 or not share.samples

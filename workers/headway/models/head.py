@@ -45,18 +45,19 @@ class Head:
         logits = self.linear(hidden).float()
         return logits if self._axis.size == 1 else self._collect(logits)
 
-    def best(self, hidden: Tensor) -> Tensor | None:
-        """hidden [S, width] -> int64 [S], the token of the largest logit, at the first rank; None elsewhere."""
+    def largest(self, hidden: Tensor) -> tuple[Tensor, Tensor] | None:
+        """hidden [S, width] -> the largest logit, [S], and its token, int64 [S], at the first rank; None elsewhere."""
         values, places = self.linear.largest(hidden)
         if self._axis.size == 1:
-            return places
+            return values, places
         token_ids = places + self._rows.span.start
         # float64 holds both exactly.
         gathered = self._axis.gather(torch.stack((values.double(), token_ids.double()), dim=1), site="best")
         if gathered is None:
             return None
         parts = torch.stack(gathered)
-        return parts[:, :, 1].gather(0, parts[:, :, 0].argmax(0, keepdim=True))[0].long()
+        rank = parts[:, :, 0].argmax(0, keepdim=True)
+        return parts[:, :, 0].gather(0, rank)[0], parts[:, :, 1].gather(0, rank)[0].long()
 
     def _collect(self, logits: Tensor) -> Tensor | None:
         """Ranks send equal shapes: where others have one column more, this one's last is empty."""

@@ -104,8 +104,8 @@ class Llama:
     def compute_logits(self, hidden: Tensor) -> Tensor | None:
         return self._head(hidden)
 
-    def best_tokens(self, hidden: Tensor) -> Tensor | None:
-        return self._head.best(hidden)
+    def largest_logits(self, hidden: Tensor) -> tuple[Tensor, Tensor] | None:
+        return self._head.largest(hidden)
 
     def tensors(self) -> Tensors:
         return by_name(self._named())

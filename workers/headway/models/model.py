@@ -50,9 +50,9 @@ class Model(Protocol):
         Every stage has a part in it; `hidden` is what the last one gave.
         """
 
-    def best_tokens(self, hidden: Tensor) -> Tensor | None:
-        """hidden [S, hidden] -> int64 [S] where `compute_logits` has each row's largest, the first of equals; without
-        making all of them where that can be helped."""
+    def largest_logits(self, hidden: Tensor) -> tuple[Tensor, Tensor] | None:
+        """hidden [S, hidden] -> each row's largest of `compute_logits`, [S], and its token, the first of equals, int64
+        [S]; without making all of them where that can be helped. A NaN is the largest."""
 
     def tensors(self) -> Tensors:
         """What each tensor of a checkpoint fills, by name; those that this rank has no part of are left out."""

@@ -24,14 +24,15 @@ def uniforms(seeds: list[int], positions: list[int]) -> NDArray[np.float64]:
     return (_mix(state) >> np.uint64(12)).astype(np.float64) * 2.0**-52
 
 
-def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
+def token_weights(logits: Tensor, temperature: Tensor, *, best: Tensor | None = None) -> Tensor:
     """exp((logits - best) / temperature): proportional to the softmax, and 1 for the best token.
 
-    A row without a finite best logit, from a broken checkpoint, weighs all tokens alike.
+    A row without a finite best logit, from a broken checkpoint, weighs all tokens alike; no sequence gets any of them.
 
     Args:
         logits: float32 [R, V].
         temperature: float32 [R]; `GREEDY_TEMPERATURE` stands for lower ones, which would leave no weight but NaN.
+        best: float32 [R], the largest logits, where they are known.
 
     Returns:
         float32 [R, W]: W is V rounded up to whole blocks, and the columns from V on are 0.
@@ -40,10 +41,11 @@ def token_weights(logits: Tensor, temperature: Tensor) -> Tensor:
     padded = logits.new_empty(num_rows, -(-vocab_size // _BLOCK) * _BLOCK)
     padded[:, vocab_size:] = 0
     weights = padded[:, :vocab_size]
-    best = logits.amax(1, keepdim=True)
-    torch.sub(logits, best, out=weights)
+    if best is None:
+        best = logits.amax(1)
+    torch.sub(logits, best[:, None], out=weights)
     weights.div_(temperature.clamp(min=GREEDY_TEMPERATURE)[:, None]).exp_()
-    is_broken = ~best[:, 0].isfinite()
+    is_broken = ~best.isfinite()
     if is_broken.any():
         weights[is_broken] = 1
     return padded

@@ -5,6 +5,7 @@ from torch import Tensor
 
 from headway.engine.batch import Sample, ScheduledSequence
 from headway.engine.sequence import Sequence
+from headway.runner.broken_rows import NO_TOKEN, broken_sample
 from headway.runner.constraints import GuideMasks, stop_token_ids
 from headway.runner.host_copy import HostCopy
 from headway.runner.logprobs import LogprobEntries
@@ -16,6 +17,7 @@ class RowDraws:
     """Of each row a token, or a beam's candidates.
 
     Args:
+        largest: of each row's logits; no finite number where the row is broken, so that its token means nothing.
         scored: the rows whose log probabilities are asked for; `entries` has them.
         beams: of each row that is one, the log probabilities of its continuations, [V].
         guides: for sequences that have one.
@@ -29,6 +31,7 @@ class RowDraws:
         rows: list[Row],
         token_ids: Tensor,
         *,
+        largest: Tensor,
         scored: list[int],
         entries: LogprobEntries | None,
         beams: dict[int, Tensor],
@@ -42,7 +45,7 @@ class RowDraws:
         self._beams = beams
         self._eos_token_ids = eos_token_ids
         self._guides = guides
-        self._copy = HostCopy(token_ids)
+        self._copy = HostCopy(token_ids, largest)
 
     def sources(self, sequences: list[Sequence]) -> list[int]:
         """The rows of sequences that have one each."""
@@ -51,13 +54,15 @@ class RowDraws:
 
     def finish(self) -> list[Sample]:
         """Waits for them."""
-        (token_ids,) = self._copy.wait()
+        token_ids, largest = self._copy.wait()
         samples = [Sample((token_id,)) for token_id in token_ids.tolist()]
         if self._entries is not None:
             for index, entry in zip(self._scored, self._entries.read(), strict=True):
                 samples[index] = Sample(samples[index].token_ids, (entry,))
         for index, logprobs in self._beams.items():
             samples[index] = self._candidates(logprobs, self._rows[index])
+        for index in (~largest.isfinite()).nonzero()[:, 0].tolist():
+            samples[index] = broken_sample(largest[index].item())
         if self._guides is not None:
             _report_faults(samples, self._rows, guides=self._guides)
         return samples
@@ -77,7 +82,7 @@ class Drawing:
 
     Args:
         rows: of the shares that are sampled from logits; None where none are.
-        best: the tokens of those that are not, int64 [N]; None where all are.
+        best: the tokens of those that are not, int64 [N], `NO_TOKEN` of a broken row; None where all are.
     """
 
     def __init__(self, shares: list[ScheduledSequence], rows: RowDraws | None, *, best: Tensor | None = None) -> None:
@@ -90,7 +95,7 @@ class Drawing:
         drawn = iter(() if self.rows is None else self.rows.finish())
         if self._best is None:
             return [take(share, drawn) for share in self._shares]
-        best = (Sample((token_id,)) for token_id in self._best.tolist())
+        best = (broken_sample() if token == NO_TOKEN else Sample((token,)) for token in self._best.tolist())
         if self.rows is None:
             return [take(share, best) for share in self._shares]
         return [take(share, best if share.wants_best else drawn) for share in self._shares]

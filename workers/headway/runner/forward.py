@@ -90,7 +90,7 @@ class Forward:
         return RecordedSteps(
             buffers,
             compute=lambda token_ids, context: self._model.forward(token_ids, context, layers),
-            find_best=self._find_best,
+            find_largest=self._find_largest,
             block_size=block_size,
         )
 
@@ -121,10 +121,10 @@ class Forward:
             rows=None if rows is None else self._tensor(rows),
         )
 
-    def _find_best(self, hidden: Tensor) -> Tensor:
-        best = self._model.best_tokens(hidden)
-        assert best is not None, "a whole model has the whole head"
-        return best
+    def _find_largest(self, hidden: Tensor) -> tuple[Tensor, Tensor]:
+        largest = self._model.largest_logits(hidden)
+        assert largest is not None, "a whole model has the whole head"
+        return largest
 
     def _context(self, step: StepInput, own: Span) -> AttentionContext:
         positions = self._tensor(step.positions)

@@ -258,6 +258,7 @@ class ModelRunner:
             # The other stages go on to the head as soon as they have done what was announced before.
             self._leader.tell(StepMessage(StepKind.HEAD))
         result.copy_s = self._shard.copy_blocks(message.copies)
+        batch.has_copied = True
         if facts is None:
             return result, None
         best = self._shard.compute(facts, carried=carried)

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from headway import kernels
 from headway.models.attention import AttentionContext
+from headway.runner.broken_rows import without_broken
 from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.replays import Replayed
 from headway.runner.step_buffers import StepBuffers
@@ -25,7 +26,7 @@ class RecordedSteps:
     Args:
         compute: what a step computes, [n] token ids -> [n, width]. If that is not the kernels' work alone, such as a
             layer norm or a mixture of experts, none is recorded.
-        find_best: the most likely tokens behind what it computes, [n, width] -> [n] int64.
+        find_largest: the largest logits behind what it computes, [n, width] -> [n], and their tokens, [n] int64.
         block_size: of the cache.
     """
 
@@ -34,13 +35,13 @@ class RecordedSteps:
         buffers: StepBuffers,
         *,
         compute: Callable[[Tensor, AttentionContext], Tensor],
-        find_best: Callable[[Tensor], Tensor],
+        find_largest: Callable[[Tensor], tuple[Tensor, Tensor]],
         block_size: int,
     ) -> None:
         self._buffers = buffers
         self._inputs = buffers.inputs
         self._compute = compute
-        self._find_best = find_best
+        self._find_largest = find_largest
         self._block_size = block_size
         self._arena = kernels.Arena()
         self._recordings: dict[tuple[int, int], kernels.Recording] = {}
@@ -60,7 +61,10 @@ class RecordedSteps:
         wants_best = len(facts.best_rows) == len(facts.token_ids)
         recording.run(_BEST + wants_best)
         results = recording.results
-        return Replayed(results[_HIDDEN], results[_BEST] if wants_best else None)
+        if not wants_best:
+            return Replayed(results[_HIDDEN])
+        largest, token_ids = results[_BEST]
+        return Replayed(results[_HIDDEN], without_broken(token_ids, largest))
 
     def _recording(self, num_rows: int) -> kernels.Recording | None:
         key = num_rows, torch.get_num_threads()
@@ -75,7 +79,7 @@ class RecordedSteps:
 
     @torch.inference_mode()
     def _record(self, num_rows: int) -> kernels.Recording:
-        return kernels.record(partial(self._run, num_rows), self._find_best, arena=self._arena)
+        return kernels.record(partial(self._run, num_rows), self._find_largest, arena=self._arena)
 
     def _run(self, num_rows: int) -> Tensor:
         return self._compute(self._buffers.token_ids[:num_rows], self._buffers.context(num_rows))

@@ -15,7 +15,8 @@ class Replayed:
 
     Attributes:
         hidden: [T, width], of the step's tokens.
-        best: [T] int64, the most likely token behind each; None if it has not been computed along.
+        best: [T] int64, the most likely token behind each, `NO_TOKEN` behind broken rows; None if it has not
+            been computed along.
     """
 
     hidden: Tensor

@@ -65,7 +65,7 @@ class Sampler:
             # penalty or a constraint is not given to the others.
             logits[beams] = logits[beams].log_softmax(1)
         self._process(logits, rows)
-        token_ids = _choose(logits, rows)
+        token_ids, largest = _choose(logits, rows)
         entries = None
         if scored_rows is not None:
             num_top = [rows[index].sampling.num_logprobs or 0 for index in scored]
@@ -73,6 +73,7 @@ class Sampler:
         return RowDraws(
             rows,
             token_ids,
+            largest=largest,
             scored=scored,
             entries=entries,
             beams={index: logits[index] for index in beams},
@@ -102,22 +103,24 @@ def _spread(logits: Tensor, shares: list[ScheduledSequence]) -> Tensor:
     return logits.index_select(0, to_device(owners, logits.device))
 
 
-def _choose(logits: Tensor, rows: list[Row]) -> Tensor:
-    """The best token of greedy rows, a drawn one of the others, int64 [R]."""
+def _choose(logits: Tensor, rows: list[Row]) -> tuple[Tensor, Tensor]:
+    """The best token of greedy rows, a drawn one of the others, int64 [R]; and the largest logits, float32 [R]."""
     if kernel_set(logits.device) is KernelSet.CUDA:
-        return choose_tokens(logits, rows)
+        return choose_tokens(logits, rows), logits.amax(1)
     drawn = [index for index, row in enumerate(rows) if not row.sampling.is_greedy and row.sampling.beam is None]
     if len(drawn) == len(rows):
-        return _draw(logits, rows)
+        largest = logits.amax(1)
+        return _draw(logits, rows, largest), largest
     token_ids = row_argmax(logits)
+    largest = logits.gather(1, token_ids[:, None])[:, 0]
     if drawn:
-        token_ids[drawn] = _draw(logits[drawn], [rows[index] for index in drawn])
-    return token_ids
+        token_ids[drawn] = _draw(logits[drawn], [rows[index] for index in drawn], largest[drawn])
+    return token_ids, largest
 
 
-def _draw(logits: Tensor, rows: list[Row]) -> Tensor:
+def _draw(logits: Tensor, rows: list[Row], largest: Tensor) -> Tensor:
     params = [row.sampling for row in rows]
-    weights = token_weights(logits, logits.new_tensor([p.temperature for p in params]))
+    weights = token_weights(logits, logits.new_tensor([p.temperature for p in params]), best=largest)
     truncate(weights, params, vocab_size=logits.shape[1])
     uniform = uniforms([p.seed for p in params], [row.num_output_tokens for row in rows])
     return draw_tokens(weights, torch.from_numpy(uniform).to(logits.device))

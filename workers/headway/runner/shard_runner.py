@@ -18,6 +18,7 @@ from headway.models.cache_exchange import exchange_of
 from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
 from headway.models.model import DTYPES
+from headway.runner.broken_rows import without_broken
 from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.forward import Forward
 from headway.runner.inputs import StepInput
@@ -206,7 +207,7 @@ class ShardRunner:
 
         Returns:
             What `logits` would give, where it is known already: the best tokens behind all rows, int64 [T], until the
-            next step. Else None, and it is to be asked.
+            next step. `NO_TOKEN` where a row is broken. Else None, and it is to be asked.
         """
         replays = self._scratch_replays if facts.on_scratch else self._replays
         replayed = None if replays is None else replays.replay(facts, carried=carried)
@@ -277,7 +278,9 @@ class ShardRunner:
             own_hidden = hidden[start : start + num_own]
             start += num_own
             if is_best:
-                yield share.collect(self._model.best_tokens(own_hidden), rows, site="best")
+                largest = self._model.largest_logits(own_hidden)
+                best = None if largest is None else without_broken(largest[1], largest[0])
+                yield share.collect(best, rows, site="best")
             else:
                 yield share.collect(self._model.compute_logits(own_hidden), rows, site="logits")
             is_best = False

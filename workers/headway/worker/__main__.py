@@ -6,6 +6,7 @@ import os
 from dataclasses import asdict, replace
 
 from headway.core.cluster import Hardware
+from headway.core.errors import HeadwayError
 from headway.core.line import QueuePolicy
 from headway.observe.metrics import EMULATED_DEVICE
 from headway.rpc.config import parse_config
@@ -24,7 +25,10 @@ log = logging.getLogger(__name__)
 def _hardware(config: WorkerConfig) -> Hardware:
     if config.emulate:
         return emulated_hardware(config.emulate, memory_bytes=config.memory_bytes)
-    return detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
+    try:
+        return detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
+    except HeadwayError as error:
+        raise SystemExit(f"headway-worker: {error}") from None
 
 
 async def main(config: WorkerConfig) -> None:

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -119,10 +120,13 @@ class ComputedLoader:
         )
         runner.populate_cache()
         config = engine_config(order, checkpoint.spec, runs_ahead=runs_ahead)
-        engine = Engine(config, runner=runner, clock=time.perf_counter)
-        return lambda owner, tracing: LoadedModel(
-            order, engine=engine, runner=runner, turn=turn, owner=owner, tracing=tracing
-        )
+
+        def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
+            own = replace(config, queue_policy=owner.queue_policy)
+            engine = Engine(own, runner=runner, clock=time.perf_counter)
+            return LoadedModel(order, engine=engine, runner=runner, turn=turn, owner=owner, tracing=tracing)
+
+        return start_model
 
     def _capture(self, order: LoadOrder, spec: ModelSpec) -> Capture | None:
         """None where steps cannot be recorded."""

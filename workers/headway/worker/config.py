@@ -23,6 +23,7 @@ class WorkerConfig(ProcessConfig):
     emulate: str = ""
     """Device of the catalogue that the worker takes the time of, computing nothing; empty to compute."""
     queue_policy: Literal["fcfs", "least-slack", "priority"] = "fcfs"
-    """Whose request begins next, of models that answer in one pass: fcfs, least-slack or priority."""
+    """Whose request begins next: fcfs, least-slack or priority. Of a model that generates, the last of those that run
+    gives way when memory runs out."""
     group_id: str = ""
     """Group that this worker belongs to; made from the member id when empty."""

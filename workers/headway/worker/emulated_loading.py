@@ -94,6 +94,6 @@ def _start_encoder(order: LoadOrder, spec: ModelSpec, line: Line, owner: Owner, 
 
 def _start_model(order: LoadOrder, spec: ModelSpec, line: Line, owner: Owner, tracing: Tracing) -> LoadedModel:
     runner = EmulatedModelRunner(spec, stage_latencies=order.stage_latencies, line=line)
-    config = replace(engine_config(order, spec), num_logged_events=_NUM_LOGGED_EVENTS)
+    config = replace(engine_config(order, spec), num_logged_events=_NUM_LOGGED_EVENTS, queue_policy=owner.queue_policy)
     engine = Engine(config, runner=runner, clock=line.clock.now_s)
     return LoadedModel(order, engine=engine, runner=runner, turn=AnyTurn(), owner=owner, tracing=tracing)

@@ -19,7 +19,8 @@ log = logging.getLogger(__name__)
 R = TypeVar("R")
 E = TypeVar("E", bound="SteppedEngine")
 
-_MAX_FAILED_STEPS = 3
+_MAX_FAILURES = 3
+_FAILED = "The worker failed to compute this request; its log says why."
 
 
 class SteppedEngine(Protocol):
@@ -39,7 +40,13 @@ class SteppedEngine(Protocol):
 
     def step(self) -> list[Any]: ...
 
-    def fail_all(self, error: str) -> list[Any]: ...
+    def recover(self, error: str) -> list[Any]:
+        """After a step that raised: ends the requests that it failed for with this error, as far as they are known by
+        now, and returns their last outputs. The next step goes on with the others."""
+
+    @property
+    def num_failures(self) -> int:
+        """How often requests had to end so, since a step last succeeded."""
 
     def stats(self) -> Any: ...
 
@@ -53,14 +60,15 @@ class StepListener(Protocol):
         """A call, such as a cancellation, left the engine without work: no step follows that would tell."""
 
     def on_crash(self) -> None:
-        """The engine has stopped: its runner failed several steps in a row, or is gone."""
+        """The engine has stopped: its runner fails whatever it is given, or is gone."""
 
 
 class EngineThread(Generic[E]):
     """Runs an engine while there is work and sleeps when there is none. Each step waits for its turn on the device.
 
-    A step that fails ends its requests with an error; after `_MAX_FAILED_STEPS` in a row the thread gives up. It gives
-    up at once where the runner is gone, and then leaves its requests as they are: they can go on elsewhere.
+    A request for which steps fail ends with an error. When `_MAX_FAILURES` have, and no step succeeded in between, the
+    thread gives up, and at once where the runner is gone. It leaves the requests as they are then: they can go on
+    elsewhere.
     """
 
     def __init__(self, engine: E, *, listener: StepListener, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
@@ -130,20 +138,17 @@ class EngineThread(Generic[E]):
             self._tell(self._listener.on_crash)
 
     def _work(self) -> None:
-        num_failed_steps = 0
         while self._take_calls():
             try:
                 with self._turn.take(self._engine.waiting_since_s):
                     outputs = self._engine.step()
-                num_failed_steps = 0
             except RunnerLostError:
                 raise
             except Exception:
                 log.exception("an engine step failed")
-                outputs = self._engine.fail_all("The worker failed to compute this request; its log says why.")
-                num_failed_steps += 1
+                outputs = self._engine.recover(_FAILED)
             self._tell(self._listener.on_step, outputs, self._engine.stats())
-            if num_failed_steps == _MAX_FAILED_STEPS:
+            if self._engine.num_failures >= _MAX_FAILURES:
                 self._tell(self._listener.on_crash)
                 return
 

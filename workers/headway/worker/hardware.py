@@ -1,10 +1,13 @@
 """What this worker runs on."""
 
+import os
 import platform
 from importlib.metadata import version
 from pathlib import Path
+from typing import Protocol
 
 from headway.core.cluster import Hardware
+from headway.core.errors import FailedPreconditionError
 
 
 def emulated_hardware(name: str, *, memory_bytes: int) -> Hardware:
@@ -19,13 +22,46 @@ def emulated_hardware(name: str, *, memory_bytes: int) -> Hardware:
     )
 
 
-def detect_hardware(*, device: str, num_threads: int, memory_bytes: int) -> Hardware:
-    """Names, sizes and versions that timings depend on. Imports torch only for a GPU."""
+class CudaProperties(Protocol):
+    """Of a GPU."""
+
+    name: str
+    total_memory: int
+
+
+class Cuda(Protocol):
+    """What `torch.cuda` says of the GPUs that `CUDA_VISIBLE_DEVICES` lets this process see, numbered from 0."""
+
+    def device_count(self) -> int: ...
+
+    def get_device_properties(self, device: int) -> CudaProperties: ...
+
+
+def detect_hardware(*, device: str, num_threads: int, memory_bytes: int, cuda: Cuda | None = None) -> Hardware:
+    """Names, sizes and versions that timings depend on. Imports torch only for a GPU.
+
+    A worker has one GPU: the first that it sees. Whoever launches several shows each its own.
+
+    Args:
+        cuda: to be asked instead of torch.
+
+    Raises:
+        FailedPreconditionError: it sees no GPU.
+    """
     software = {"torch": version("torch"), "headway": version_of_headway()}
     if device == "cuda":
         import torch
 
-        properties = torch.cuda.get_device_properties(0)
+        cuda = cuda or torch.cuda
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if cuda.device_count() == 0:
+            named = "" if visible is None else f" that CUDA_VISIBLE_DEVICES={visible} names"
+            raise FailedPreconditionError(
+                f"The worker is to compute on a GPU, and there is none{named}.",
+                hint="Start fewer workers, name GPUs that are there, or take --device cpu.",
+                field="device",
+            )
+        properties = cuda.get_device_properties(0)
         software["cuda"] = str(torch.version.cuda)
         return Hardware(
             device="cuda",
@@ -33,6 +69,7 @@ def detect_hardware(*, device: str, num_threads: int, memory_bytes: int) -> Hard
             num_threads=num_threads,
             memory_bytes=min(memory_bytes, properties.total_memory),
             software=software,
+            device_id="0" if visible is None else visible.split(",")[0].strip(),
         )
     return Hardware(
         device="cpu",

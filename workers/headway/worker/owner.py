@@ -10,8 +10,8 @@ class Owner(Protocol):
     """Hears on the event loop how a loaded model fares.
 
     Attributes:
-        line: which of its models begins next, of those that answer in one pass, and
-        queue_policy: whose request that is.
+        line: which of its models begins next, of those that answer in one pass.
+        queue_policy: whose request is next, of all models.
     """
 
     line: GroupLine

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -43,6 +44,8 @@ def request_to_pb(request: GenerationRequest, *, traceparent: str = "") -> worke
         sampling=sampling_to_pb(request.sampling),
         traceparent=traceparent,
         cache_salt=request.cache_salt,
+        priority=request.priority,
+        slack_s=request.slack_s if request.slack_s < math.inf else None,
     )
 
 
@@ -54,6 +57,8 @@ def request_from_pb(message: worker_pb2.SubmitSequence) -> GenerationRequest:
         output_token_ids=tuple(message.output_token_ids),
         sampling=sampling_from_pb(message.sampling),
         cache_salt=message.cache_salt,
+        priority=message.priority,
+        slack_s=message.slack_s if message.HasField("slack_s") else math.inf,
     )
 
 

@@ -39,7 +39,8 @@ def _time_in_group(cells: tuple[Cell, ...]) -> Iterator[CellTiming]:
     if transport is Transport.NCCL and (num_gpus := torch.cuda.device_count()) < parallel.num_ranks:
         raise InvalidArgumentError(
             f"{cells[0].family} among {parallel.num_ranks} takes a GPU for each rank: there are {num_gpus} here.",
-            hint="Name fewer with --ranks, or other families with --only.",
+            hint="Name fewer with --ranks, or other families with --only. A worker of a stack sees its own GPU alone: "
+            "stop the stack to time several.",
             field="only",
         )
     context = mp.get_context("spawn")

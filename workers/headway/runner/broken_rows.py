@@ -1,0 +1,28 @@
+"""Rows of logits that have no largest: a broken checkpoint, or weights beyond the range of their type, make them NaN or
+infinite. Such a row ends its own sequence; tokens must not be drawn from it."""
+
+import math
+from typing import Final
+
+import torch
+from torch import Tensor
+
+from headway.engine.batch import Sample
+
+NO_TOKEN: Final = -1
+
+_NO_NUMBERS = (
+    "The model's logits for this request are no finite numbers: its weights are broken, or too large for their type."
+)
+_NOTHING_ALLOWED = "No token is left that the constraints of this request allow."
+
+
+def without_broken(token_ids: Tensor, largest: Tensor) -> Tensor:
+    """The tokens of the largest logits, int64 [R], and `NO_TOKEN` where those, [R], are no finite numbers."""
+    is_sound = largest.isfinite()
+    return token_ids if is_sound.all() else torch.where(is_sound, token_ids, NO_TOKEN)
+
+
+def broken_sample(largest: float = math.nan) -> Sample:
+    """What a sequence gets instead of a token. `largest`: of its logits, once constraints have ruled out some."""
+    return Sample((), error=_NOTHING_ALLOWED if largest == -math.inf else _NO_NUMBERS)
