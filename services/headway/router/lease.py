@@ -2,14 +2,12 @@
 
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
 
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
-
-Place: TypeAlias = tuple[str, str]
-"""A group, and one of its models."""
+from headway.router.interference import Commitment
+from headway.router.place import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,6 +25,7 @@ class Lease:
         decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
             its leader; '' and None: they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
+        commitment: what the group owes it, of a model that generates; None where nothing is predicted.
     """
 
     lease_id: str
@@ -49,6 +48,7 @@ class Lease:
     decode_group_id: str = ""
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
+    commitment: Commitment | None = None
 
     @property
     def place(self) -> Place:
