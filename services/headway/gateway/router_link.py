@@ -3,6 +3,7 @@
 import asyncio
 import contextvars
 import logging
+import time
 from collections.abc import AsyncIterator
 
 import grpc
@@ -183,6 +184,7 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         priority=request.priority,
         num_sequences=request.num_sequences,
         traceparent=request.traceparent,
+        elapsed_s=max(0.0, time.monotonic() - request.arrived_s),
     )
 
 

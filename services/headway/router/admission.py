@@ -76,7 +76,7 @@ def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s:
             "Requests that were admitted before would miss their objectives for this one.",
             hint="Try again when fewer requests are ahead, or allow more time: then it lets them go first.",
             field="slo_ms",
-            retry_after_s=_clamp(min(_answer_s(request, candidate) for candidate in harmful)),
+            retry_after_s=_clamp(min(candidate.answer_s for candidate in harmful)),
         )
     least_busy = min(candidates, key=lambda candidate: candidate.sustained_tpot_s(request))
     return ResourceExhaustedError(
@@ -86,10 +86,6 @@ def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s:
         field="slo.tpot_s",
         retry_after_s=_clamp(least_busy.decode_s(request) / max(1, least_busy.num_sequences)),
     )
-
-
-def _answer_s(request: RoutingRequest, candidate: Candidate) -> float:
-    return candidate.e2e_s(request) if candidate.job is None else candidate.answer_s
 
 
 def _clamp(retry_after_s: float) -> float:

@@ -153,7 +153,7 @@ class Dispatcher:
             return candidate
         newcomer = commit(request, candidate, rank=ticket.rank, arrived_s=ticket.arrived_s, now_s=now_s)
         is_late = is_harmful(newcomer, self._admitted(place), request=request, candidate=candidate, now_s=now_s)
-        return replace(candidate, is_harmful=True) if is_late else candidate
+        return replace(candidate, is_harmful=True, answer_s=candidate.e2e_s(request)) if is_late else candidate
 
     def _admitted(self, place: Place) -> list[Commitment]:
         """What a group owes those who have a lease on it, the newest first."""

@@ -175,7 +175,7 @@ def serve_together(
             part += 1
         now_s, m = requests.arrival_s[i], demand.model[i]
         _advance(now_s, places, engines, lines, requests, router, horizons, demand, record)
-        best, best_score = NONE, np.inf
+        best, best_score, best_ttft_s, best_step_s = NONE, np.inf, 0.0, 0.0
         for index in range(places.model_start[m], places.model_start[m + 1]):
             p = places.of_model[index]
             if places.generates[p]:
@@ -188,18 +188,19 @@ def serve_together(
                     keeps = not _is_harmful(p, i, tpot_s, places, engines, requests, router)
                 is_turn = best != NONE and router.last_chosen[p] < router.last_chosen[best]
             else:
+                ttft_s = tpot_s = 0.0
                 soonest_s, score = _foresee_pass(p, i, places, engines, lines, requests, router, horizons, demand)
                 keeps, is_turn = soonest_s <= demand.slo_s[i], False
             if demand.admission and not keeps:
                 continue
             if best == NONE or score < best_score or (score == best_score and is_turn):
-                best, best_score = p, score
+                best, best_score, best_ttft_s, best_step_s = p, score, ttft_s, tpot_s
         record.served_by[i] = best
         if best == NONE:
             record.missed[0] += 1
         else:
             if places.generates[best]:
-                _commit(best, i, places, engines, requests, router, demand)
+                _commit(best, i, best_ttft_s, best_step_s, requests, router, demand)
             _lease(best, i, places, engines, lines, requests, router, horizons, record)
     _advance(np.inf, places, engines, lines, requests, router, horizons, demand, record)
     missed[part:] = record.missed[0]
@@ -517,12 +518,9 @@ def _is_harmful(
 
 
 @borrowing
-def _commit(
-    p: int, i: int, places: Places, engines: Engines, requests: Requests, router: Router, demand: Demand
-) -> None:
+def _commit(p: int, i: int, ttft_s: float, step_s: float, requests: Requests, router: Router, demand: Demand) -> None:
     """The place owes request i its objectives; those who are there bear what it brings."""
     m, promised = demand.model[i], router.commitments
-    ttft_s, step_s, _, _ = _foresee(p, i, places, engines, requests, router, demand)
     gaps = max(0.0, min(float(requests.output[i]), router.mean_tokens[m]) - 1)
     promised.first_token_by_s[i] = requests.arrival_s[i] + (min(demand.ttft_s[m], demand.slo_s[i]) - demand.overhead_s)
     if gaps > 0 and demand.tpot_s[m] < np.inf:
