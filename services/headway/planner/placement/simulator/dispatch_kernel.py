@@ -144,7 +144,7 @@ def make_router(latency: Floats, *, num_groups: int, num_models: int, num_reques
 
 
 @borrowing
-def serve_together(
+def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts share all arrays
     places: Places,
     engines: Engines,
     lines: Lines,
