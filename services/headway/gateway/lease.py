@@ -22,6 +22,7 @@ class PlaceRequest:
         preferred_worker_id: the worker to which it was moved; empty for none.
         stays: it cannot move.
         priority: the lowest goes first where requests wait by priority.
+        arrived_s: at the gateway, by the monotonic clock; its objectives count from then.
         traceparent: W3C context; empty when tracing is off.
     """
 
@@ -31,6 +32,7 @@ class PlaceRequest:
     max_output_tokens: int
     num_sequences: int
     slo: Slo
+    arrived_s: float
     block_hashes: tuple[bytes, ...] = ()
     excluded_worker_ids: tuple[str, ...] = ()
     resumed: bool = False

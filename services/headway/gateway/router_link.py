@@ -4,6 +4,7 @@ import asyncio
 import contextvars
 import logging
 import math
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -230,6 +231,7 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         priority=request.priority,
         num_sequences=request.num_sequences,
         traceparent=request.traceparent,
+        elapsed_s=max(0.0, time.monotonic() - request.arrived_s),
     )
 
 

@@ -373,6 +373,7 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
         max_output_tokens=job.samplings[prompt_index].max_tokens,
         num_sequences=job.options.num_parallel,
         slo=job.slo,
+        arrived_s=job.arrived_s,
         priority=job.priority,
         stays=job.options.beam_width is not None,
         block_hashes=tuple(hashes),

@@ -36,7 +36,7 @@ def _keeps_slo(request: RoutingRequest, candidate: Candidate, waited_s: float) -
         return False
     return request.slo.is_met(
         ttft_s=waited_s + _ttft_s(request, candidate),
-        tpot_s=candidate.tpot_s(request) if request.max_output_tokens > 1 else None,
+        tpot_s=candidate.sustained_tpot_s(request) if request.max_output_tokens > 1 else None,
         e2e_s=waited_s + _e2e_s(request, candidate),
     )
 
@@ -47,7 +47,9 @@ def _ttft_s(request: RoutingRequest, candidate: Candidate) -> float:
 
 
 def _e2e_s(request: RoutingRequest, candidate: Candidate) -> float:
-    return candidate.e2e_s(request) if candidate.job is None else candidate.soonest_s
+    if candidate.job is not None:
+        return candidate.soonest_s
+    return candidate.ttft_s(request) + candidate.num_gaps(request) * candidate.sustained_tpot_s(request)
 
 
 def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s: float) -> ResourceExhaustedError:
@@ -76,9 +78,9 @@ def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s:
             field="slo_ms",
             retry_after_s=_clamp(min(candidate.answer_s for candidate in harmful)),
         )
-    least_busy = min(candidates, key=lambda candidate: candidate.tpot_s(request))
+    least_busy = min(candidates, key=lambda candidate: candidate.sustained_tpot_s(request))
     return ResourceExhaustedError(
-        f"A token would take {format_duration(least_busy.tpot_s(request))} beside the running requests"
+        f"A token would take {format_duration(least_busy.sustained_tpot_s(request))} beside the running requests"
         + (f", its objective is {format_duration(slo.tpot_s)}." if slo.tpot_s is not None else "."),
         hint="Try again when fewer requests are running, or allow more time per output token.",
         field="slo.tpot_s",

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-from headway.router.lease import Lease, Place
+from headway.router.lease import Lease
+from headway.router.place import Place
 
 
 @dataclass(slots=True)
@@ -14,6 +15,7 @@ class _Account:
 
     leases: dict[str, Lease] = field(default_factory=dict)
     num_sequences: int = 0
+    num_bound: int = 0
 
 
 _EMPTY = _Account()
@@ -44,6 +46,10 @@ class Books:
     def num_sequences(self, place: Place) -> int:
         return self._accounts.get(place, _EMPTY).num_sequences
 
+    def num_bound(self, place: Place) -> int:
+        """Leases whose requests have objectives."""
+        return self._accounts.get(place, _EMPTY).num_bound
+
     def num_expected(self, place: Place) -> int:
         """Sequences leased elsewhere that are to go on at a place."""
         return self._expected[place]
@@ -58,6 +64,7 @@ class Books:
         account = self._accounts.setdefault(lease.place, _Account())
         account.leases[lease.lease_id] = lease
         account.num_sequences += lease.num_sequences
+        account.num_bound += bool(lease.slo)
         if lease.decode_group_id:
             self._expected[lease.decode_place] += lease.num_sequences
 
@@ -70,6 +77,7 @@ class Books:
         account, of_gateway = self._accounts[lease.place], self._gateways[lease.gateway_id]
         del account.leases[lease_id], of_gateway[lease_id]
         account.num_sequences -= lease.num_sequences
+        account.num_bound -= bool(lease.slo)
         if lease.decode_group_id:
             self._expected[lease.decode_place] -= lease.num_sequences
         if not account.leases:
@@ -104,6 +112,7 @@ class Books:
         for place, account in self._accounts.items():
             assert account.leases, f"an empty account is kept for {place}"
             assert account.num_sequences == sum(lease.num_sequences for lease in account.leases.values())
+            assert account.num_bound == sum(bool(lease.slo) for lease in account.leases.values())
         expected: Counter[Place] = Counter()
         for lease in self._leases.values():
             if lease.decode_group_id:

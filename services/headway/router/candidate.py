@@ -6,6 +6,7 @@ from headway.core.latency import LatencyModel
 from headway.core.plan import Role
 from headway.core.prefix_source import PrefixSource
 from headway.router.horizon import Job
+from headway.router.place import Place
 from headway.router.request import RoutingRequest
 
 # Where the plan knows no latency model, groups are compared as if all were this one; nothing is predicted from it.
@@ -27,7 +28,8 @@ class Candidate:
         latency: seconds of its steps.
         others_s: between two of them, for a step of each other model on the group that has something to do.
         num_sequences: running, waiting, and leased without having been reported yet.
-        num_pending_tokens: prompt tokens of those that are still to be computed.
+        num_pending_tokens: prompt tokens of those that are still to be computed, and
+        num_overtaken_tokens: how many of them after the request's own, which has a better place in line.
         num_context_tokens: that those have in the cache.
         num_cache_tokens: that the KV cache holds at most.
         num_cached_tokens: of the request's prompt that the group holds.
@@ -43,7 +45,7 @@ class Candidate:
         job: what the request is to the group's line, of a model that answers in one pass, and
         answer_s: until the group has its answer if nothing ahead of it is batched, and
         soonest_s: until the client has it if it went ahead of all that waits.
-        is_harmful: whether a request that waits there would be late for it.
+        is_harmful: whether somebody whom the group has admitted would be late for it.
         overhead_s: that an answer takes from the client to the group and back, besides the model.
         decode_at: where the sequences go on once their prompt is computed; None: they stay.
     """
@@ -76,6 +78,7 @@ class Candidate:
     answer_s: float = 0.0
     soonest_s: float = 0.0
     is_harmful: bool = False
+    num_overtaken_tokens: int = 0
     overhead_s: float = 0.0
 
     @property
@@ -88,6 +91,10 @@ class Candidate:
         """Whether it may be given another lease."""
         return self.num_places > 0
 
+    def place(self, model: str) -> Place:
+        """A model on the group."""
+        return self.group_id, model
+
     def wait_s(self, request: RoutingRequest) -> float:
         """Until the request's own prefill begins: its turn among the running ones, and the prompts ahead of it.
 
@@ -99,13 +106,7 @@ class Candidate:
             return self.others_s / 2  # of the step that is under way
         step_s = self.step_s()
         wait_s = step_s / 2  # of the step that is under way
-        if self.num_pending_tokens:
-            mean_prompt = self.num_pending_tokens / self.num_sequences
-            wait_s += self.num_pending_tokens * (
-                step_s / self._chunk_tokens()
-                + self.latency.per_prefill_token_s
-                + self.latency.per_prefill_pair_s * mean_prompt / 2
-            )
+        wait_s += (self.num_pending_tokens - self.num_overtaken_tokens) * self.pending_token_s()
         num_slots = self._num_slots(request)
         num_surplus = self.num_sequences + request.num_sequences - num_slots
         if num_surplus > 0:  # the slots' sequences end one after the other
@@ -117,13 +118,22 @@ class Candidate:
         if self.job is not None:
             return 0.0
         num_tokens = self.num_uncached_tokens(request)
-        num_chunks = -(-num_tokens // self._chunk_tokens())
+        num_chunks = -(-num_tokens // self.chunk_tokens())
+        return self.fetch_s + num_chunks * self.step_s() + self.compute_s(request)
+
+    def compute_s(self, request: RoutingRequest) -> float:
+        """What the request's prompt adds to the steps that compute it."""
+        num_tokens = self.num_uncached_tokens(request)
         pairs = num_tokens * (self.num_cached_tokens + self.num_fetched_tokens + num_tokens / 2)
+        return self.latency.per_prefill_token_s * num_tokens + self.latency.per_prefill_pair_s * pairs
+
+    def pending_token_s(self) -> float:
+        """To compute one of the prompt tokens that wait, with its part of a step."""
+        mean_prompt = self.num_pending_tokens / max(1, self.num_sequences)
         return (
-            self.fetch_s
-            + num_chunks * self.step_s()
-            + self.latency.per_prefill_token_s * num_tokens
-            + self.latency.per_prefill_pair_s * pairs
+            self.step_s() / self.chunk_tokens()
+            + self.latency.per_prefill_token_s
+            + self.latency.per_prefill_pair_s * mean_prompt / 2
         )
 
     def saved_s(self, request: RoutingRequest) -> float:
@@ -144,6 +154,19 @@ class Candidate:
         context_tokens = self._total_context_tokens(request) * num_decodes // num_sequences
         return self.others_s + self.latency.decode_s(num_decodes=num_decodes, context_tokens=context_tokens)
 
+    def sustained_tpot_s(self, request: RoutingRequest) -> float:
+        """The same over the whole output, while the contexts grow by what outputs usually have."""
+        if self.decode_at is not None:
+            return self.decode_at.sustained_tpot_s(request)
+        num_decodes = min(self.num_sequences + request.num_sequences, self._num_slots(request))
+        num_grown = num_decodes * min(request.max_output_tokens, self.mean_output_tokens) / 2
+        return self.tpot_s(request) + self.latency.per_context_token_s * num_grown
+
+    def num_gaps(self, request: RoutingRequest) -> float:
+        """Between the tokens of an answer that is as long as this model's usually are."""
+        usual_tokens = self.mean_output_tokens if self.decode_at is None else self.decode_at.mean_output_tokens
+        return max(0.0, min(request.max_output_tokens, usual_tokens) - 1)
+
     def decode_s(self, request: RoutingRequest) -> float:
         """To generate as many tokens as a sequence of this model usually has."""
         if self.decode_at is not None:
@@ -152,9 +175,7 @@ class Candidate:
 
     def e2e_s(self, request: RoutingRequest) -> float:
         """Predicted time to the end of an answer that is as long as this model's usually are."""
-        usual_tokens = self.mean_output_tokens if self.decode_at is None else self.decode_at.mean_output_tokens
-        num_tokens = min(request.max_output_tokens, usual_tokens)
-        return self.ttft_s(request) + max(0.0, num_tokens - 1) * self.tpot_s(request)
+        return self.ttft_s(request) + self.num_gaps(request) * self.tpot_s(request)
 
     def num_uncached_tokens(self, request: RoutingRequest) -> int:
         return max(1, request.num_prompt_tokens - self.num_cached_tokens - self.num_fetched_tokens)
@@ -169,7 +190,7 @@ class Candidate:
             + latency.per_context_token_s * self.num_context_tokens
         )
 
-    def _chunk_tokens(self) -> int:
+    def chunk_tokens(self) -> int:
         """Prefill tokens that a step takes beside its decodes."""
         return max(1, self.max_num_batched_tokens - min(self.num_sequences, self.max_num_seqs))
 

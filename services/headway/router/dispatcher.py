@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from enum import Enum, auto
 
 from headway.core.latency import LatencyModel
@@ -15,8 +16,10 @@ from headway.router.candidate import NOMINAL, Candidate
 from headway.router.decision import choose, explain
 from headway.router.fleet import Fleet, Replica
 from headway.router.horizon import Job
+from headway.router.interference import Commitment, commit, is_harmful, num_overtaken_tokens
 from headway.router.lease import Lease, Outcome, Release
 from headway.router.lengths import OutputLengths
+from headway.router.place import Place
 from headway.router.policies.policy import Policy
 from headway.router.remote_prefix import with_source
 from headway.router.request import RoutingRequest
@@ -31,7 +34,7 @@ class Shortage(Enum):
     """Why a request has no place yet."""
 
     NO_GROUP = auto()  # none serves its model just now
-    NO_ROOM = auto()  # all that could are full
+    NO_ROOM = auto()  # all that could are full, or somebody there would be late for it
 
 
 class Dispatcher:
@@ -109,19 +112,20 @@ class Dispatcher:
             ResourceExhaustedError: no group can keep the request's SLO.
         """
         request, now_s = ticket.request, self._clock()
-        candidates = self._candidates(ticket)
+        candidates = [self._weighed(candidate, ticket, now_s=now_s) for candidate in self._candidates(ticket)]
         if not candidates:
             return Shortage.NO_GROUP
         admitted = admit(request, candidates, waited_s=now_s - ticket.arrived_s)
-        roomy = [candidate for candidate in admitted if candidate.has_room or request.resumed]
+        roomy = [each for each in admitted if request.resumed or (each.has_room and not each.is_harmful)]
         if not roomy:
             return Shortage.NO_ROOM
         best = choose(request, roomy, policy=self._policy)
         reason = explain(request, best, num_candidates=len(candidates))
         is_only = sum(1 for _ in self.fleet.serving(request.model)) == 1
-        is_foregone = is_only and best.num_places >= 2 * request.num_sequences
+        is_free = not request.slo and not self.books.num_bound(best.place(request.model))
+        is_foregone = is_only and is_free and best.num_places >= 2 * request.num_sequences
         slack_s = self._spare_s(request) - (now_s - ticket.arrived_s)
-        return self._lease(request, best, reason=reason, is_foregone=is_foregone, slack_s=slack_s, now_s=now_s)
+        return self._lease(ticket, best, reason=reason, is_foregone=is_foregone, slack_s=slack_s, now_s=now_s)
 
     def release(self, release: Release) -> Lease | None:
         """Ends a lease; None if it is unknown or has ended."""
@@ -148,6 +152,21 @@ class Dispatcher:
             return candidates
         return [with_source(request, candidate, serving) for candidate in candidates]
 
+    def _weighed(self, candidate: Candidate, ticket: Ticket, *, now_s: float) -> Candidate:
+        """Says of a group whose model generates whether somebody there would be late for the request."""
+        request, place = ticket.request, candidate.place(ticket.request.model)
+        if candidate.job is not None or request.resumed or not candidate.is_predictable:
+            return candidate
+        if not self.books.num_bound(place):
+            return candidate
+        newcomer = commit(request, candidate, rank=ticket.rank, arrived_s=ticket.arrived_s, now_s=now_s)
+        is_late = is_harmful(newcomer, self._admitted(place), request=request, candidate=candidate, now_s=now_s)
+        return replace(candidate, is_harmful=True, answer_s=candidate.e2e_s(request)) if is_late else candidate
+
+    def _admitted(self, place: Place) -> list[Commitment]:
+        """What a group owes those who have a lease on it, the newest first."""
+        return [lease.commitment for lease in self.books.latest(place) if lease.commitment is not None]
+
     def _candidate(self, replica: Replica, report: LoadReport, ticket: Ticket) -> Candidate:
         request, group, now_s = ticket.request, replica.group, self._clock()
         job = self._job(replica, report, ticket, now_s=now_s)
@@ -160,6 +179,11 @@ class Dispatcher:
             other for other in group.replicas.values() if other is not replica and not (job and other.is_one_pass)
         ]
         others_s = sum(map(self._step_s, others))
+        num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
+        num_overtaken = 0
+        if job is None and request.slo and ticket.rank:
+            admitted = self._admitted(replica.place)
+            num_overtaken = num_overtaken_tokens(ticket.rank, admitted, num_tokens=num_pending_tokens)
         return Candidate(
             worker_id=group.worker_id,
             group_id=group.group_id,
@@ -175,7 +199,8 @@ class Dispatcher:
             + report.num_waiting
             + num_unreported
             + self.books.num_expected(replica.place),
-            num_pending_tokens=report.num_pending_prefill_tokens + num_unreported_tokens,
+            num_pending_tokens=num_pending_tokens,
+            num_overtaken_tokens=num_overtaken,
             num_context_tokens=report.num_context_tokens,
             num_cache_tokens=report.num_blocks * report.block_size,
             max_num_seqs=report.max_num_seqs,
@@ -247,7 +272,7 @@ class Dispatcher:
 
     def _lease(
         self,
-        request: RoutingRequest,
+        ticket: Ticket,
         best: Candidate,
         *,
         reason: str,
@@ -255,6 +280,10 @@ class Dispatcher:
         slack_s: float,
         now_s: float,
     ) -> Lease:
+        request, commitment = ticket.request, None
+        if best.job is None and best.is_predictable:
+            commitment = commit(request, best, rank=ticket.rank, arrived_s=ticket.arrived_s, now_s=now_s)
+            self._impose(request, best, step_s=commitment.step_s)
         self._num_decisions += 1
         self.fleet.choose(best.worker_id, request.model, self._num_decisions)
         decoder = best.decode_at
@@ -282,12 +311,21 @@ class Dispatcher:
             decode_target=MoveTarget(worker_id=decoder.worker_id, endpoint=decoder.endpoint) if decoder else None,
             source=best.source,
             slack_s=slack_s,
+            commitment=commitment,
         )
         self.books.open(lease)
         group = self.fleet.group(best.worker_id)
         if best.job is not None and group is not None:
             group.horizon.enter(lease.lease_id, best.job, now_s=now_s)
         return lease
+
+    def _impose(self, request: RoutingRequest, best: Candidate, *, step_s: float) -> None:
+        """Those who are there already bear what the request brings."""
+        place = best.place(request.model)
+        if self.books.num_bound(place):
+            prefill_s = best.compute_s(request)
+            for commitment in self._admitted(place):
+                commitment.bear(step_s=step_s, prefill_s=prefill_s)
 
 
 def _backlog_s(report: LoadReport, stage_latencies: Sequence[LatencyModel]) -> float:

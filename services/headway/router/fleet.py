@@ -9,7 +9,7 @@ from headway.core.plan import Assignment, Role, ServingPlan
 from headway.core.slo import Slo
 from headway.router.drift import StepDrift
 from headway.router.horizon import Horizon
-from headway.router.lease import Place
+from headway.router.place import Place
 
 
 @dataclass(slots=True, kw_only=True, eq=False)

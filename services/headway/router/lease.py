@@ -3,14 +3,12 @@
 import math
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeAlias
 
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
-
-Place: TypeAlias = tuple[str, str]
-"""A group, and one of its models."""
+from headway.router.interference import Commitment
+from headway.router.place import Place
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +27,7 @@ class Lease:
             its leader; '' and None: they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
         slack_s: for how long it may still wait at the group before it misses an objective; infinite where it has none.
+        commitment: what the group owes it, of a model that generates; None where nothing is predicted.
     """
 
     lease_id: str
@@ -52,6 +51,7 @@ class Lease:
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
     slack_s: float = math.inf
+    commitment: Commitment | None = None
 
     @property
     def place(self) -> Place:

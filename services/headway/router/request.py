@@ -21,6 +21,7 @@ class RoutingRequest:
         stays: it cannot move: a beam search.
         priority: the lowest goes first where requests wait by priority.
         num_sequences: that it generates from the one prompt.
+        elapsed_s: since it came to the gateway.
         traceparent: W3C context; empty when tracing is off.
     """
 
@@ -37,4 +38,5 @@ class RoutingRequest:
     stays: bool = False
     priority: int = 0
     num_sequences: int = 1
+    elapsed_s: float = 0.0
     traceparent: str = ""

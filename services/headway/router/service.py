@@ -84,19 +84,20 @@ class RouterService:
             return await self._route(request)
 
     async def _route(self, request: RoutingRequest) -> Lease:
-        arrived_s = time.monotonic()
+        asked_s = time.monotonic()
+        arrived_s = asked_s - request.elapsed_s
         previous = self.dispatcher.supersede(request)
         if previous:
             self.freed([previous])
         ticket = Ticket(
             request=request,
             arrived_s=arrived_s,
-            failed_at_s=previous.leased_at_s if previous else arrived_s,
+            failed_at_s=previous.leased_at_s if previous else asked_s,
             rank=self.dispatcher.rank(request, arrived_s=arrived_s),
             cached_blocks=await self._prefixes.lookup(request) if self._depends_on_prefix(request) else {},
         )
         with self._counting(request):
-            return await self._find_place(ticket)
+            return await self._find_place(ticket, asked_s=asked_s)
 
     def release(self, release: Release) -> None:
         """Ends a lease, once; an unknown one is ignored, since the router may have been restarted."""
@@ -150,10 +151,10 @@ class RouterService:
             num_queued=self._queue.num_queued,
         )
 
-    async def _find_place(self, ticket: Ticket) -> Lease:
+    async def _find_place(self, ticket: Ticket, *, asked_s: float) -> Lease:
         place = self._queue.enter(ticket)
         self._serve_queue(ticket.request.model)
-        ROUTE_SECONDS.observe(time.monotonic() - ticket.arrived_s)
+        ROUTE_SECONDS.observe(time.monotonic() - asked_s)
         return place.result() if place.done() else await self._wait(place, ticket)
 
     async def _wait(self, place: "asyncio.Future[Lease]", ticket: Ticket) -> Lease:
@@ -222,7 +223,8 @@ class RouterService:
             return self._config.resume_timeout_s
         if not self.dispatcher.has_group(ticket):
             return self._config.absent_timeout_s
-        return min(self._config.queue_timeout_s, request.slo.wait_s)
+        left_s = ticket.arrived_s + request.slo.wait_s - time.monotonic()
+        return min(self._config.queue_timeout_s, max(0.0, left_s))
 
     def _no_place(self, ticket: Ticket) -> UnavailableError | ResourceExhaustedError:
         request, waited_s = ticket.request, time.monotonic() - ticket.arrived_s

@@ -73,6 +73,7 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
         priority=message.priority,
         num_sequences=message.num_sequences or 1,
         traceparent=message.traceparent,
+        elapsed_s=message.elapsed_s,
     )
 
 

@@ -346,3 +346,13 @@ def test_what_misses_too_much_is_given_up_early() -> None:
     assert simulate_as_far(workload, tenants, bounds=bounds, limits=np.array([5, 400]), missed=missed) is None
     assert 5 < missed[0] <= misses[0]
     assert missed[1] == missed[0]
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize("slo", [Slo(tpot_s=0.03), Slo(ttft_s=0.8, tpot_s=0.04)])
+def test_nobody_who_was_admitted_has_slower_tokens_than_promised_for_those_who_came_later(seed: int, slo: Slo) -> None:
+    workload = make_workload(seed, count=150, rate=12.0, longest_prompt=400, longest_output=60, slo=slo)
+    found = assert_equal(workload, make_profile(num_blocks=4000, max_num_seqs=64, max_num_batched_tokens=128))
+    admitted = found.group >= 0
+    assert 30 < admitted.sum() < 140
+    assert found.is_met[admitted].all()

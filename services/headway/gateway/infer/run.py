@@ -118,6 +118,7 @@ def _place_request(job: InferJob, excluded: tuple[str, ...]) -> PlaceRequest:
         max_output_tokens=0,
         num_sequences=1,
         slo=job.slo,
+        arrived_s=job.arrived_s,
         priority=job.priority,
         excluded_worker_ids=excluded,
         resumed=bool(excluded),

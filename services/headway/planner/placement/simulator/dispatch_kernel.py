@@ -71,6 +71,17 @@ class Demand(NamedTuple):
     admission: bool
 
 
+class Commitments(NamedTuple):
+    """What the router has promised, [num_requests] each, as `router/interference.py` has it: by when there is a first
+    token, how long the rest of the output may take, its gaps, the longest step foreseen since, prompts borne since."""
+
+    first_token_by_s: Floats
+    decode_budget_s: Floats
+    num_gaps: Floats
+    step_s: Floats
+    borne_s: Floats
+
+
 class Router(NamedTuple):
     """What the router knows.
 
@@ -92,6 +103,7 @@ class Router(NamedTuple):
     behind: Counts
     last_chosen: Counts
     mean_tokens: Floats
+    commitments: Commitments
 
 
 class Record(NamedTuple):
@@ -121,11 +133,18 @@ def make_router(latency: Floats, *, num_groups: int, num_models: int, num_reques
         behind=np.full(num_requests, NONE, np.int64),
         last_chosen=zeros.copy(),
         mean_tokens=np.full(num_models, _INITIAL_TOKENS),
+        commitments=Commitments(
+            first_token_by_s=np.full(num_requests, np.inf),
+            decode_budget_s=np.full(num_requests, np.inf),
+            num_gaps=np.zeros(num_requests),
+            step_s=np.zeros(num_requests),
+            borne_s=np.zeros(num_requests),
+        ),
     )
 
 
 @borrowing
-def serve_together(
+def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts share all arrays
     places: Places,
     engines: Engines,
     lines: Lines,
@@ -156,7 +175,7 @@ def serve_together(
             part += 1
         now_s, m = requests.arrival_s[i], demand.model[i]
         _advance(now_s, places, engines, lines, requests, router, horizons, demand, record)
-        best, best_score = NONE, np.inf
+        best, best_score, best_ttft_s, best_step_s = NONE, np.inf, 0.0, 0.0
         for index in range(places.model_start[m], places.model_start[m + 1]):
             p = places.of_model[index]
             if places.generates[p]:
@@ -165,18 +184,23 @@ def serve_together(
                 ttft_s, tpot_s, e2e_s, score = _foresee(p, i, places, engines, requests, router, demand)
                 keeps = ttft_s <= demand.ttft_s[m] and e2e_s <= demand.slo_s[i]
                 keeps &= requests.output[i] <= 1 or tpot_s <= demand.tpot_s[m]
+                if demand.admission and keeps:
+                    keeps = not _is_harmful(p, i, tpot_s, places, engines, requests, router)
                 is_turn = best != NONE and router.last_chosen[p] < router.last_chosen[best]
             else:
+                ttft_s = tpot_s = 0.0
                 soonest_s, score = _foresee_pass(p, i, places, engines, lines, requests, router, horizons, demand)
                 keeps, is_turn = soonest_s <= demand.slo_s[i], False
             if demand.admission and not keeps:
                 continue
             if best == NONE or score < best_score or (score == best_score and is_turn):
-                best, best_score = p, score
+                best, best_score, best_ttft_s, best_step_s = p, score, ttft_s, tpot_s
         record.served_by[i] = best
         if best == NONE:
             record.missed[0] += 1
         else:
+            if places.generates[best]:
+                _commit(best, i, best_ttft_s, best_step_s, requests, router, demand)
             _lease(best, i, places, engines, lines, requests, router, horizons, record)
     _advance(np.inf, places, engines, lines, requests, router, horizons, demand, record)
     missed[part:] = record.missed[0]
@@ -441,11 +465,72 @@ def _foresee(
         num_surplus = num_sequences + 1 - num_slots
         if num_surplus > 0:
             wait_s += num_surplus / num_slots * mean_tokens * step_s
-    prefill_s = -(-prompt // chunk) * step_s + of[TOKEN] * prompt + of[PAIR] * (prompt * (prompt / 2))
+    prefill_s = -(-prompt // chunk) * step_s + _compute_s(prompt, of)
     num_decodes = min(num_sequences + 1, num_slots)
     decode_s = of[BASE] + of[DECODE] * num_decodes + of[CONTEXT] * (total * num_decodes // (num_sequences + 1))
     tpot_s = others_s + decode_s
     num_tokens = min(float(requests.output[i]), mean_tokens)
     ttft_s = wait_s + prefill_s + demand.overhead_s
-    e2e_s = ttft_s + max(0.0, num_tokens - 1) * tpot_s
-    return ttft_s, tpot_s, e2e_s, wait_s + num_tokens * tpot_s + prefill_s
+    sustained_s = tpot_s + of[CONTEXT] * (num_decodes * num_tokens / 2)
+    e2e_s = ttft_s + max(0.0, num_tokens - 1) * sustained_s
+    return ttft_s, sustained_s, e2e_s, wait_s + num_tokens * tpot_s + prefill_s
+
+
+@borrowing
+def _compute_s(prompt: int, of: Floats) -> float:
+    """What a prompt adds to the steps that compute it."""
+    return of[TOKEN] * prompt + of[PAIR] * (prompt * (prompt / 2))
+
+
+@borrowing
+def _is_harmful(
+    p: int, i: int, step_s: float, places: Places, engines: Engines, requests: Requests, router: Router
+) -> bool:
+    """Whether somebody whom the place has admitted would be late for request i, with which steps take `step_s`."""
+    of, limits, promised = router.latency[p], engines.limits[p], router.commitments
+    prefill_s = _compute_s(int(requests.prompt[i]), of)
+    lease = router.newest[p]
+    while lease != NONE:
+        gaps, budget_s = promised.num_gaps[lease], promised.decode_budget_s[lease]
+        if promised.step_s[lease] * gaps + promised.borne_s[lease] <= budget_s and (
+            max(promised.step_s[lease], step_s) * gaps + (promised.borne_s[lease] + prefill_s) > budget_s
+        ):
+            return True
+        lease = router.before[lease]
+    num_new, new_tokens = _unreported(p, places, requests, router)
+    num_sequences, pending = router.sequences[p] + num_new, router.pending[p] + new_tokens
+    others_s, g = 0.0, places.group[p]
+    if places.start[g + 1] - places.start[g] > 1:
+        others_s = _others_s(p, places, engines, requests, router, True)  # noqa: FBT003
+    chunk = max(1, limits[TOKENS] - min(num_sequences, limits[SEQS]))
+    own_s = others_s + of[BASE] + of[DECODE] * min(num_sequences, limits[SEQS]) + of[CONTEXT] * router.context[p]
+    token_s = own_s / chunk + of[TOKEN] + of[PAIR] * (pending / max(1, num_sequences)) / 2
+    begin_s, num_behind = requests.arrival_s[i] + own_s / 2, 0
+    lease = router.newest[p]
+    while lease != NONE and num_behind < pending:
+        last = pending - num_behind + chunk - 1
+        without_s = begin_s + token_s * min(last, pending)
+        if without_s <= promised.first_token_by_s[lease] < begin_s + token_s * min(last, pending + requests.prompt[i]):
+            return True
+        num_behind += requests.prompt[lease]
+        lease = router.before[lease]
+    return False
+
+
+@borrowing
+def _commit(p: int, i: int, ttft_s: float, step_s: float, requests: Requests, router: Router, demand: Demand) -> None:
+    """The place owes request i its objectives; those who are there bear what it brings."""
+    m, promised = demand.model[i], router.commitments
+    gaps = max(0.0, min(float(requests.output[i]), router.mean_tokens[m]) - 1)
+    promised.first_token_by_s[i] = requests.arrival_s[i] + (min(demand.ttft_s[m], demand.slo_s[i]) - demand.overhead_s)
+    if gaps > 0 and demand.tpot_s[m] < np.inf:
+        promised.decode_budget_s[i] = demand.tpot_s[m] * gaps
+    if gaps > 0 and demand.slo_s[i] < np.inf:
+        promised.decode_budget_s[i] = min(promised.decode_budget_s[i], demand.slo_s[i] - ttft_s)
+    promised.num_gaps[i], promised.step_s[i] = gaps, step_s
+    prefill_s = _compute_s(int(requests.prompt[i]), router.latency[p])
+    lease = router.newest[p]
+    while lease != NONE:
+        promised.step_s[lease] = max(promised.step_s[lease], step_s)
+        promised.borne_s[lease] += prefill_s
+        lease = router.before[lease]

@@ -1,0 +1,1 @@
+"""Whether those who are admitted in a burst keep their objective."""
