@@ -1,12 +1,12 @@
 """From labelled views to an iteration space over the tensors behind them."""
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from math import prod
 from typing import TypeAlias
 
-from headway.core.iteration import Access, Dim, IterationSpace
+from headway.core.iteration import Access, Dim, IterationSpace, Reduction
 from headway.profiler.capture.view import BROADCAST, View
 
 Labels: TypeAlias = tuple[str, ...]
@@ -14,14 +14,18 @@ Labels: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A view and the loop of each of its dims; the empty label where no loop runs, `y+r` for a window."""
+    """A view and the loop of each of its dims; the empty label where no loop runs, `y+r` for a window.
+
+    Of one that is written, `reduced` has the loops along which elements meet in it.
+    """
 
     view: View
     labels: Labels
+    reduced: Mapping[str, Reduction] = field(default_factory=dict)
 
 
 def iteration_space(
-    reads: Sequence[Operand], writes: Sequence[Operand], *, reduced: Sequence[str] = (), extra: Iterable[Dim] = ()
+    reads: Sequence[Operand], writes: Sequence[Operand], *, extra: Iterable[Dim] = ()
 ) -> IterationSpace:
     """Splits labelled loops so that each runs along one dim of every tensor it indexes.
 
@@ -39,11 +43,13 @@ def iteration_space(
                 sizes[label] = size
     for label, size in sizes.items():
         factors[label] = _factor(label, size, operands)
+    dims = tuple(dim for dims in factors.values() for dim in dims)
+    written = tuple(_access(operand, factors) for operand in writes)
     return IterationSpace(
-        dims=tuple(dim for dims in factors.values() for dim in dims),
+        dims=dims,
         reads=tuple(_access(operand, factors) for operand in reads),
-        writes=tuple(_access(operand, factors) for operand in writes),
-        reduced=tuple(dim.name for label in reduced for dim in factors.get(label, ())),
+        writes=written,
+        reduced=tuple(dim.name for dim in dims if any(dim.name in access.reduced for access in written)),
     )
 
 
@@ -65,7 +71,8 @@ def _factor(label: str, size: int, operands: Sequence[Operand]) -> tuple[Dim, ..
 
 def _access(operand: Operand, factors: dict[str, tuple[Dim, ...]]) -> Access:
     view = operand.view
-    lost = Access(tensor=view.base, dims=("",) * len(view.base_shape))
+    reduced = {dim.name: kind for label, kind in operand.reduced.items() for dim in factors.get(label, ())}
+    lost = Access(tensor=view.base, dims=("",) * len(view.base_shape), reduced=reduced)
     if view.strands is None:
         return lost
     loops: list[list[tuple[int, str]]] = [[] for _ in view.base_shape]
@@ -85,4 +92,5 @@ def _access(operand: Operand, factors: dict[str, tuple[Dim, ...]]) -> Access:
     return Access(
         tensor=view.base,
         dims=tuple("*".join(name for _, name in sorted(along, key=lambda loop: -loop[0])) for along in loops),
+        reduced=reduced,
     )
