@@ -100,7 +100,7 @@ def _attention(call: Call) -> Work:
     heads = _Heads(query, key)
     reads = [heads.operand(query, "qd"), heads.operand(key, "kd"), heads.operand(value, "ke")]
     met = dict.fromkeys(("k", "d"), Reduction.WHOLE)
-    writes = [heads.operand(call.output, "qe", met)]
+    writes = [heads.operand(call.output, "qe", met | {"e": Reduction.WHOLE})]  # to split e would not split the scores
     if len(call.outputs) > 1 and isinstance(call.outputs[1], View) and len(call.outputs[1].shape) == 3:
         writes.append(heads.operand(call.outputs[1], "q", met))  # of the softmax sums
     space = iteration_space(reads, writes)
