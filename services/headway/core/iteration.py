@@ -41,7 +41,8 @@ class Access:
     Attributes:
         tensor: its name in the graph: never a view, always the tensor that has the bytes.
         dims: for each dim of the tensor the loop that runs along it. `a*b` is two loops, the major one first; `y+r` a
-            window that slides with `y`; the empty string no loop: one index, or one found in the data.
+            window that slides with `y`; a number so many indices along which no loop runs, as in `3*h` of an operand
+            that is one of three parts; the empty string no loop: one index, or one found in the data.
         reduced: of an operand that is written, the loops along which elements meet in it, and how.
     """
 
@@ -52,7 +53,12 @@ class Access:
     @property
     def loops(self) -> frozenset[str]:
         """All loops that index it."""
-        return frozenset(loop for dim in self.dims for part in dim.split("*") for loop in part.split("+") if loop)
+        return frozenset(loop for dim in self.dims for loop in loops_of(dim))
+
+
+def loops_of(dim: str) -> list[str]:
+    """The loops that run along a dim of an operand, the major ones first."""
+    return [loop for part in dim.split("*") for loop in part.split("+") if loop and not loop.isdigit()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,7 +24,7 @@ class Shard:
 class ShardingSpec:
     """For each mesh axis the dim that it shards, or None where the tensor is replicated along it.
 
-    Where several axes shard one dim, the first axis cuts it first.
+    Where several axes cut the same parts of a dim, the first axis cuts first.
     """
 
     axes: tuple[Shard | None, ...]
@@ -44,14 +44,14 @@ class ShardingSpec:
 
     def fits(self, shape: Sequence[int], mesh_shape: Sequence[int]) -> bool:
         """Whether every dim divides by the devices that shard it."""
-        left = list(shape)
+        parts: dict[Shard, int] = {}
         for size, shard in zip(mesh_shape, self.axes, strict=True):
-            if shard is None:
-                continue
-            if shard.dim >= len(left) or shape[shard.dim] % shard.outer or (left[shard.dim] // shard.outer) % size:
-                return False
-            left[shard.dim] //= size
-        return True
+            if shard is not None:
+                parts[shard] = parts.get(shard, 1) * size
+        return all(
+            shard.dim < len(shape) and shape[shard.dim] % (shard.outer * num_parts) == 0
+            for shard, num_parts in parts.items()
+        )
 
     def label(self, num_dims: int) -> str:
         """As the dissertation writes it, e.g. S0R or S01R; a dim that is cut in its inner part has an apostrophe."""

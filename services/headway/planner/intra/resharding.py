@@ -33,8 +33,8 @@ def reshard(
 ) -> Iterator[Collective]:
     """The collectives that make `target` of `source`.
 
-    An axis that is to cut another dim exchanges shards (all-to-all), one that is to cut none gathers them; to cut what is
-    whole takes none. Only the last axis that cuts a dim can be taken from it or put to it.
+    An axis that is to cut another dim exchanges shards (all-to-all), one that is to cut none gathers them; to cut what
+    is whole takes none. Only the last axis that cuts a dim can be taken from it or put to it.
 
     Args:
         num_bytes: of the whole tensor.
@@ -76,5 +76,5 @@ def _next_axis(axes: Sequence[Shard | None], target: Sequence[Shard | None]) -> 
 
 
 def _is_last(axes: Sequence[Shard | None], axis: int, shard: Shard | None) -> bool:
-    """Whether no later axis cuts that dim."""
-    return shard is not None and not any(later is not None and later.dim == shard.dim for later in axes[axis + 1 :])
+    """Whether no later axis cuts the same parts of that dim."""
+    return shard is not None and shard not in axes[axis + 1 :]

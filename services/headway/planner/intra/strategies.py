@@ -1,17 +1,17 @@
 """The ways to split one operator over a device mesh, read off its iteration space (dissertation table 3.3). Pure.
 
-A mesh axis splits one of the operator's loops or none. A loop that indexes an operand shards it along that axis; one that
-is summed leaves partial results, which an all-reduce joins. What cannot be split so is left out: loops along which all
-elements must meet, windows that slide, and operands whose index is found in the data.
+A mesh axis splits one of the operator's loops or none. A loop that indexes an operand shards it along that axis; one
+that is summed leaves partial results, which an all-reduce joins. What cannot be split so is left out: loops along which
+all elements must meet, windows that slide, and operands whose index is found in the data.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
 
-from headway.core.graph import Operator, OperatorKind
-from headway.core.iteration import Access, IterationSpace, Reduction
+from headway.core.graph import Operator, OperatorKind, TensorSpec
+from headway.core.iteration import Access, IterationSpace, Reduction, loops_of
 from headway.core.sharding_spec import Shard, ShardingSpec
 
 # Operators that are split whenever they can be: to compute them twice would cost more than any communication.
@@ -64,7 +64,9 @@ class Strategy:
         return " ".join(f"{loop}->{axis}" for axis, loop in enumerate(self.loops) if loop is not None) or "replicated"
 
 
-def strategies(operator: Operator, mesh_shape: Sequence[int]) -> tuple[Strategy, ...]:
+def strategies(
+    operator: Operator, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]
+) -> tuple[Strategy, ...]:
     """All that divide evenly; one at least, as every operator can be computed on each device.
 
     Of heavy operators only those that use most devices.
@@ -72,7 +74,8 @@ def strategies(operator: Operator, mesh_shape: Sequence[int]) -> tuple[Strategy,
     space = operator.space or IterationSpace(dims=(), reads=(), writes=())
     loops = splittable_loops(operator)
     choices = [[None, *loops] if size > 1 else [None] for size in mesh_shape]
-    found = [made for picked in product(*choices) if (made := _strategy(space, picked, mesh_shape)) is not None]
+    split = _Splitter(space, tensors, mesh_shape)
+    found = [made for picked in product(*choices) if (made := split.strategy(picked)) is not None]
     if operator.kind in HEAVY:
         most = max(strategy.num_parts(mesh_shape) for strategy in found)
         found = [strategy for strategy in found if strategy.num_parts(mesh_shape) == most]
@@ -85,7 +88,7 @@ def splittable_loops(operator: Operator) -> tuple[str, ...]:
     if space is None:
         return ()
     sliding = {
-        loop for access in (*space.reads, *space.writes) for dim in access.dims if "+" in dim for loop in _of(dim)
+        loop for access in (*space.reads, *space.writes) for dim in access.dims if "+" in dim for loop in loops_of(dim)
     }
     needed = space.reads if operator.kind in _EXACT else ()
     return tuple(
@@ -105,31 +108,49 @@ def _can_split(access: Access, loop: str) -> bool:
     return loop in access.loops or all(access.dims)
 
 
-def _strategy(space: IterationSpace, loops: tuple[str | None, ...], mesh_shape: Sequence[int]) -> Strategy | None:
-    """None where a loop does not divide."""
-    left = {dim.name: dim.size for dim in space.dims}
-    for loop, size in zip(loops, mesh_shape, strict=True):
-        if loop is not None:
-            if left[loop] % size:
-                return None
-            left[loop] //= size
-    sizes = {dim.name: dim.size for dim in space.dims}
-    return Strategy(
-        loops=loops,
-        reads=tuple(_spec(access, loops, sizes) for access in space.reads),
-        writes=tuple(_spec(access, loops, sizes) for access in space.writes),
-        partial=tuple(_partial(space, loops)),
-    )
+class _Splitter:
+    """Makes strategies of one operator."""
+
+    def __init__(self, space: IterationSpace, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]) -> None:
+        self._space = space
+        self._mesh_shape = mesh_shape
+        self._sizes = {dim.name: dim.size for dim in space.dims}
+        self._reads = [self._shards(access, tensors[access.tensor].shape) for access in space.reads]
+        self._writes = [self._shards(access, tensors[access.tensor].shape) for access in space.writes]
+
+    def strategy(self, loops: tuple[str | None, ...]) -> Strategy | None:
+        """None where a loop does not divide."""
+        left = dict(self._sizes)
+        for loop, size in zip(loops, self._mesh_shape, strict=True):
+            if loop is not None:
+                if left[loop] % size:
+                    return None
+                left[loop] //= size
+        return Strategy(
+            loops=loops,
+            reads=tuple(_spec(shards, loops) for shards in self._reads),
+            writes=tuple(_spec(shards, loops) for shards in self._writes),
+            partial=tuple(_partial(self._space, loops)),
+        )
+
+    def _shards(self, access: Access, shape: Sequence[int]) -> dict[str, Shard]:
+        """How each loop shards an operand when it is split; of loops that run along two dims the first one counts.
+
+        An operand that is a slice, such as one third of a fused projection, is a part of its dim: all parts are cut
+        alike.
+        """
+        shards: dict[str, Shard] = {}
+        for dim, text in enumerate(access.dims):
+            outer = 1
+            for part in text.split("*"):
+                if "+" not in part and part in self._sizes and shape[dim] % outer == 0:
+                    shards.setdefault(part, Shard(dim, outer=outer))
+                outer *= int(part) if part.isdigit() else self._sizes.get(part, 1)
+        return shards
 
 
-def _spec(access: Access, loops: Sequence[str | None], sizes: dict[str, int]) -> ShardingSpec:
-    """Where each split loop runs along the operand; the first dim where it runs along two."""
-    places = {}
-    for dim, text in reversed(list(enumerate(access.dims))):
-        names = _of(text)
-        for at, name in enumerate(names):
-            places[name] = Shard(dim, outer=prod(sizes[outer] for outer in names[:at]))
-    return ShardingSpec(tuple(None if loop is None else places.get(loop) for loop in loops))
+def _spec(shards: Mapping[str, Shard], loops: Sequence[str | None]) -> ShardingSpec:
+    return ShardingSpec(tuple(None if loop is None else shards.get(loop) for loop in loops))
 
 
 def _partial(space: IterationSpace, loops: Sequence[str | None]) -> Iterator[PartialSum]:
@@ -137,8 +158,3 @@ def _partial(space: IterationSpace, loops: Sequence[str | None]) -> Iterator[Par
         for axis, loop in enumerate(loops):
             if loop is not None and loop in access.reduced:
                 yield PartialSum(output=output, axis=axis, how=access.reduced[loop])
-
-
-def _of(dim: str) -> list[str]:
-    """The loops along a dim, the outer ones first."""
-    return [loop for part in dim.split("*") for loop in part.split("+") if loop]

@@ -70,14 +70,16 @@ def _convolution_backward(call: Call) -> Work:
     (read_x, read_weight, *_), (written,) = forward.space.reads, forward.space.writes
     read_gradient = replace(written, reduced={})
     names = [dim.name for dim in forward.space.dims]
+    # Gradients of input, weight and bias: like what, and what the gradient of the output is multiplied by.
+    products = ((read_x, read_weight.loops), (read_weight, read_x.loops), (_bias(read_gradient), frozenset[str]()))
     writes = tuple(
         Access(
             tensor=output.base,
-            dims=source.dims,
-            reduced=dict.fromkeys((name for name in names if name not in source.loops), Reduction.SUM),
+            dims=like.dims,
+            reduced=dict.fromkeys(sorted((read_gradient.loops | factor) - like.loops), Reduction.SUM),
         )
-        for output, source in zip(call.outputs, (read_x, read_weight, _bias(read_gradient)), strict=False)
-        if output is not None and len(source.dims) == len(output.base_shape)
+        for output, (like, factor) in zip(call.outputs, products, strict=False)
+        if output is not None and len(like.dims) == len(output.base_shape)
     )
     space = IterationSpace(
         dims=forward.space.dims,

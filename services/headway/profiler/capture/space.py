@@ -7,7 +7,7 @@ from math import prod
 from typing import TypeAlias
 
 from headway.core.iteration import Access, Dim, IterationSpace, Reduction
-from headway.profiler.capture.view import BROADCAST, View
+from headway.profiler.capture.view import View
 
 Labels: TypeAlias = tuple[str, ...]
 
@@ -75,10 +75,10 @@ def _access(operand: Operand, factors: dict[str, tuple[Dim, ...]]) -> Access:
     lost = Access(tensor=view.base, dims=("",) * len(view.base_shape), reduced=reduced)
     if view.strands is None:
         return lost
-    loops: list[list[tuple[int, str]]] = [[] for _ in view.base_shape]
+    loops: list[list[tuple[int, int, str]]] = [[] for _ in view.base_shape]
     for label, strands in zip(operand.labels, view.strands, strict=True):
-        if "+" in label and len(strands) == 1 and strands[0].dim != BROADCAST:
-            loops[strands[0].dim].append((strands[0].step, label))
+        if "+" in label and len(strands) == 1 and strands[0].dim >= 0:
+            loops[strands[0].dim].append((strands[0].step, strands[0].size, label))
         dims = list(factors.get(label, ()))
         for strand in strands if dims else ():
             size = strand.size
@@ -87,10 +87,25 @@ def _access(operand: Operand, factors: dict[str, tuple[Dim, ...]]) -> Access:
                     return lost
                 dim = dims.pop(0)
                 size //= dim.size
-                if strand.dim != BROADCAST:
-                    loops[strand.dim].append((strand.step * size, dim.name))
-    return Access(
-        tensor=view.base,
-        dims=tuple("*".join(name for _, name in sorted(along, key=lambda loop: -loop[0])) for along in loops),
-        reduced=reduced,
-    )
+                if strand.dim >= 0:
+                    loops[strand.dim].append((strand.step * size, dim.size, dim.name))
+    texts = tuple(_along(size, found) for size, found in zip(view.base_shape, loops, strict=True))
+    return Access(tensor=view.base, dims=texts, reduced=reduced)
+
+
+def _along(size: int, loops: Sequence[tuple[int, int, str]]) -> str:
+    """The loops along a dim, the major ones first, with numbers for indices between them along which none runs.
+
+    Args:
+        loops: each with its step and its length.
+    """
+    parts: list[str] = []
+    inner = 1
+    for step, length, name in sorted(loops):
+        if step > inner:
+            parts.insert(0, str(step // inner))
+        parts.insert(0, name)
+        inner = step * length
+    if parts and size > inner and size % inner == 0:
+        parts.insert(0, str(size // inner))
+    return "*".join(parts)
