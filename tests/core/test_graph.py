@@ -12,14 +12,19 @@ from hypothesis import strategies as st
 from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec
-from headway.core.iteration import Access, Dim, IterationSpace
+from headway.core.iteration import Access, Dim, IterationSpace, Reduction
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import profiler_pb2
 
 names = st.text("abcdefgh._01", min_size=1, max_size=8)
 counts = st.integers(0, 2**62)
 tuples_of_names = st.lists(names, max_size=3).map(tuple)
-accesses = st.builds(Access, tensor=names, dims=st.lists(st.sampled_from(["", "m", "m*k", "y+r"])).map(tuple))
+accesses = st.builds(
+    Access,
+    tensor=names,
+    dims=st.lists(st.sampled_from(["", "m", "m*k", "y+r"])).map(tuple),
+    reduced=st.dictionaries(names, st.sampled_from(Reduction), max_size=2),
+)
 spaces = st.builds(
     IterationSpace,
     dims=st.lists(st.builds(Dim, names, st.integers(1, 2**40)), max_size=3).map(tuple),
@@ -40,6 +45,7 @@ operators = st.builds(
     bytes_written=counts,
     space=st.none() | spaces,
     is_backward=st.booleans(),
+    forward=names,
     attributes=st.dictionaries(names, st.text(max_size=5), max_size=2),
 )
 tensors = st.builds(
@@ -57,6 +63,7 @@ graphs = st.builds(
     operators=st.lists(operators, max_size=3).map(tuple),
     saved=tuples_of_names,
     trained=tuples_of_names,
+    gradients=tuples_of_names,
 )
 
 

@@ -85,6 +85,7 @@ class Operator:
         flops: two for each multiply-add of products, convolutions and attention (causal or not); else 0.
         bytes_read: of distinct elements: of a broadcast operand each once, of a sliced one the slice.
         space: None where it is not known, as for unknown operators.
+        forward: of a backward operator, the name of the forward one that it belongs to.
         attributes: arguments that are no tensors, as text.
     """
 
@@ -99,6 +100,7 @@ class Operator:
     bytes_written: int
     space: IterationSpace | None = None
     is_backward: bool = False
+    forward: str = ""
     attributes: dict[str, str] = field(default_factory=dict)
 
 
@@ -109,6 +111,7 @@ class Graph:
     Attributes:
         saved: tensors made by forward operators that backward operators read.
         trained: parameters that get a gradient.
+        gradients: the tensors that are these gradients, in the order of `trained`.
     """
 
     name: str
@@ -117,6 +120,7 @@ class Graph:
     operators: tuple[Operator, ...]
     saved: tuple[str, ...] = ()
     trained: tuple[str, ...] = ()
+    gradients: tuple[str, ...] = ()
 
     def tensors_by_name(self) -> dict[str, TensorSpec]:
         return {tensor.name: tensor for tensor in self.tensors}

@@ -4,7 +4,8 @@ A matrix product over a batch of sequences is `m0 m1 k, n k -> m0 m1 n` with `k`
 from it: a dim of all operands is data parallel, a reduced one needs an all-reduce.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from enum import StrEnum
 from math import prod
 
 
@@ -16,6 +17,23 @@ class Dim:
     size: int
 
 
+class Reduction(StrEnum):
+    """How the elements along a loop meet in what an operator writes: what has to follow when the loop is split.
+
+    SUM, MEAN, MAX, MIN and PRODUCT join partial results by an all-reduce. MOMENTS (normalisations, variances) need sums
+    over all elements before any of them is computed: an all-reduce of a few numbers a row. WHOLE (softmax inside
+    attention, sorts, scans) needs all the elements at once, so that the loop cannot be split.
+    """
+
+    SUM = "sum"
+    MEAN = "mean"
+    MAX = "max"
+    MIN = "min"
+    PRODUCT = "product"
+    MOMENTS = "moments"
+    WHOLE = "whole"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
     """How an operand is indexed.
@@ -23,11 +41,24 @@ class Access:
     Attributes:
         tensor: its name in the graph: never a view, always the tensor that has the bytes.
         dims: for each dim of the tensor the loop that runs along it. `a*b` is two loops, the major one first; `y+r` a
-            window that slides with `y`; the empty string no loop: one index, or one found in the data.
+            window that slides with `y`; a number so many indices along which no loop runs, as in `3*h` of an operand
+            that is one of three parts; the empty string no loop: one index, or one found in the data.
+        reduced: of an operand that is written, the loops along which elements meet in it, and how.
     """
 
     tensor: str
     dims: tuple[str, ...]
+    reduced: dict[str, Reduction] = field(default_factory=dict)
+
+    @property
+    def loops(self) -> frozenset[str]:
+        """All loops that index it."""
+        return frozenset(loop for dim in self.dims for loop in loops_of(dim))
+
+
+def loops_of(dim: str) -> list[str]:
+    """The loops that run along a dim of an operand, the major ones first."""
+    return [loop for part in dim.split("*") for loop in part.split("+") if loop and not loop.isdigit()]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +66,7 @@ class IterationSpace:
     """Attributes:
     dims: the loops.
     reads, writes: in the order of the operator's arguments and results.
-    reduced: loops along which elements meet: summed away, or normalised over as in a softmax.
+    reduced: loops along which elements meet in any operand that is written.
     """
 
     dims: tuple[Dim, ...]

@@ -181,10 +181,7 @@ def _extents(operator: Operator) -> tuple[int, ...]:
     if operator.kind not in _PRODUCTS or space is None or len(space.reads) < 2:
         return ()
     first = 0 if operator.kind is OperatorKind.ATTENTION else -2
-    left, right = (
-        {loop for dim in access.dims for part in dim.split("*") for loop in part.split("+") if loop}
-        for access in (space.reads[first], space.reads[first + 1])
-    )
+    left, right = (access.loops for access in (space.reads[first], space.reads[first + 1]))
     sizes = {dim.name: dim.size for dim in space.dims}
     sides = (left - right, right - left, left & right & set(space.reduced))
     return tuple(prod(sizes[loop] for loop in side) for side in sides)

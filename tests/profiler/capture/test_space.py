@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from headway.core.graph import OperatorKind
-from headway.core.iteration import Access, IterationSpace
+from headway.core.iteration import Access, IterationSpace, loops_of
 from tests.profiler.capture.modules import Transformer, graph_of, tokens
 
 CONTRACTIONS = (OperatorKind.MATMUL, OperatorKind.BATCHED_MATMUL)
@@ -20,7 +20,7 @@ def evaluate(space: IterationSpace, operands: dict[str, Any]) -> Any:
     letters = {name: chr(ord("a") + i) for i, name in enumerate(sizes)}
 
     def subscripts(access: Access) -> tuple[str, list[int]]:
-        names = [name for dim in access.dims for name in dim.split("*") if name]
+        names = [name for dim in access.dims for name in loops_of(dim)]
         return "".join(letters[name] for name in names), [sizes[name] for name in names]
 
     reads = [(subscripts(access), operands[access.tensor]) for access in space.reads]
@@ -93,7 +93,7 @@ def test_loops_run_along_dims_of_their_size() -> None:
         for access in (*operator.space.reads, *operator.space.writes):
             assert len(access.dims) == len(tensors[access.tensor].shape)
             for loops, size in zip(access.dims, tensors[access.tensor].shape, strict=True):
-                covered = int(np.prod([sizes[name] for name in loops.split("*")])) if loops else 1
+                covered = int(np.prod([sizes[name] for name in loops_of(loops)]))
                 assert covered <= size
                 assert size % covered == 0  # a slice runs along a part
 

@@ -5,7 +5,6 @@ product of split activations splits its rows, and what it makes is summed over t
 its part; all else every device does whole. A sharding solver would do no worse; it plugs in at `operator_costs`.
 """
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
@@ -15,7 +14,6 @@ from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, Tensor
 from headway.core.links import Links
 
 _WEIGHTED = (OperatorKind.MATMUL, OperatorKind.BATCHED_MATMUL, OperatorKind.CONVOLUTION, OperatorKind.EMBEDDING)
-_LOOPS = re.compile(r"[*+]")
 _FALLBACK_DTYPE = "float32"
 
 
@@ -103,7 +101,7 @@ def _extents(operator: Operator) -> tuple[int, ...]:
     if operator.space is None:
         return ()
     accesses = [*operator.space.reads[:2], *operator.space.writes[:1]]
-    along = [{loop for dim in access.dims for loop in _LOOPS.split(dim)} for access in accesses]
+    along = [access.loops for access in accesses]
     extents: dict[tuple[bool, ...], list[int]] = {}
     for dim in operator.space.dims:
         pattern = tuple(dim.name in loops for loops in along)

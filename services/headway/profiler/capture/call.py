@@ -1,11 +1,11 @@
 """One call of an operator as the rules see it."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from headway.core.graph import OperatorKind
-from headway.core.iteration import IterationSpace
+from headway.core.iteration import IterationSpace, Reduction
 from headway.profiler.capture.space import Labels, Operand, iteration_space
 from headway.profiler.capture.view import View
 
@@ -72,15 +72,14 @@ def leading(view: View, like: View) -> tuple[str, ...]:
 
 
 def pointwise_space(
-    reads: Sequence[View], outputs: Sequence[View | None], *, reduced: Sequence[str] = ()
+    reads: Sequence[View], outputs: Sequence[View | None], *, reduced: Mapping[str, Reduction] | None = None
 ) -> IterationSpace:
-    """Loops over the largest view; all others are broadcast against it."""
+    """Loops over the largest view; all others are broadcast against it. `reduced` is so in all that is written."""
     written = [view for view in outputs if view is not None]
     largest = max((*reads, *written), key=lambda view: (len(view.shape), view.num_distinct))
     return iteration_space(
         [Operand(view, aligned(view, largest)) for view in reads],
-        [Operand(view, aligned(view, largest)) for view in written],
-        reduced=reduced,
+        [Operand(view, aligned(view, largest), reduced or {}) for view in written],
     )
 
 

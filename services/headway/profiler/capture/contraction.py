@@ -1,9 +1,11 @@
 """Operators whose arithmetic counts: products, convolutions, attention. Two FLOPs for each multiply-add."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from math import prod
 
 from headway.core.graph import OperatorKind
-from headway.core.iteration import Access, IterationSpace
+from headway.core.iteration import Access, IterationSpace, Reduction
 from headway.profiler.capture.call import Call, Rule, Work
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
@@ -22,7 +24,7 @@ def _product(kind: OperatorKind, left: str, right: str, *, first: int, bias: str
             labels = tuple(bias[len(bias) - len(added.shape) :])
             labels = tuple(label if size != 1 else "" for label, size in zip(labels, added.shape, strict=True))
             reads.insert(0, Operand(added, labels))
-        space = iteration_space(reads, [Operand(output, tuple(out))], reduced=("k",))
+        space = iteration_space(reads, [Operand(output, tuple(out), {"k": Reduction.SUM})])
         return Work(kind=kind, flops=2 * prod(output.shape) * a.shape[left.index("k")], space=space)
 
     return rule
@@ -52,8 +54,9 @@ def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: 
     ]
     if isinstance(bias, View):
         reads.append(Operand(bias.reshape((*shape, filters)), (*group, "o")))
-    writes = [Operand(out_view, ("n", *group, "o", *(both if transposed else windows)))]
-    space = iteration_space(reads, writes, reduced=("i", *taps))
+    summed = dict.fromkeys(("i", *taps), Reduction.SUM)
+    writes = [Operand(out_view, ("n", *group, "o", *(both if transposed else windows)), summed)]
+    space = iteration_space(reads, writes)
     flops = 2 * prod(weight.shape) * x.shape[0] * prod(sliding.shape[2:])
     return Work(kind=OperatorKind.CONVOLUTION, flops=flops, space=space)
 
@@ -65,23 +68,32 @@ def _convolution_backward(call: Call) -> Work:
     forward = _convolve(x, weight, gradient, bias=None, transposed=transposed, groups=groups)
     assert forward.space is not None
     (read_x, read_weight, *_), (written,) = forward.space.reads, forward.space.writes
+    read_gradient = replace(written, reduced={})
+    names = [dim.name for dim in forward.space.dims]
+    # Gradients of input, weight and bias: like what, and what the gradient of the output is multiplied by.
+    products = ((read_x, read_weight.loops), (read_weight, read_x.loops), (_bias(read_gradient), frozenset[str]()))
     writes = tuple(
-        Access(tensor=output.base, dims=source.dims)
-        for output, source in zip(call.outputs, (read_x, read_weight), strict=False)
-        if output is not None and len(source.dims) == len(output.base_shape)
+        Access(
+            tensor=output.base,
+            dims=like.dims,
+            reduced=dict.fromkeys(sorted((read_gradient.loops | factor) - like.loops), Reduction.SUM),
+        )
+        for output, (like, factor) in zip(call.outputs, products, strict=False)
+        if output is not None and len(like.dims) == len(output.base_shape)
     )
-    kept = [_loops(access.dims) for access in writes]
     space = IterationSpace(
         dims=forward.space.dims,
-        reads=(written, read_x, read_weight),
+        reads=(read_gradient, read_x, read_weight),
         writes=writes,
-        reduced=tuple(dim.name for dim in forward.space.dims if not all(dim.name in loops for loops in kept)),
+        reduced=tuple(name for name in names if any(name in access.reduced for access in writes)),
     )
-    return Work(kind=OperatorKind.CONVOLUTION, flops=len(writes) * forward.flops, space=space)
+    num_products = sum(output is not None for output in call.outputs[:2])
+    return Work(kind=OperatorKind.CONVOLUTION, flops=num_products * forward.flops, space=space)
 
 
-def _loops(dims: tuple[str, ...]) -> frozenset[str]:
-    return frozenset(loop for dim in dims for part in dim.split("*") for loop in part.split("+"))
+def _bias(gradient: Access) -> Access:
+    """How a bias would be read: along the channels of the output's gradient."""
+    return replace(gradient, dims=gradient.dims[1:2])
 
 
 def _attention(call: Call) -> Work:
@@ -89,7 +101,11 @@ def _attention(call: Call) -> Work:
     query, key, value = (call.view(i) for i in range(3))
     heads = _Heads(query, key)
     reads = [heads.operand(query, "qd"), heads.operand(key, "kd"), heads.operand(value, "ke")]
-    space = iteration_space(reads, [heads.operand(call.output, "qe")], reduced=("k", "d"))
+    met = dict.fromkeys(("k", "d"), Reduction.WHOLE)
+    writes = [heads.operand(call.output, "qe", met | {"e": Reduction.WHOLE})]  # to split e would not split the scores
+    if len(call.outputs) > 1 and isinstance(call.outputs[1], View) and len(call.outputs[1].shape) == 3:
+        writes.append(heads.operand(call.outputs[1], "q", met))  # of the softmax sums
+    space = iteration_space(reads, writes)
     return Work(kind=OperatorKind.ATTENTION, flops=_scores(query, key) * (key.shape[3] + value.shape[3]), space=space)
 
 
@@ -99,9 +115,12 @@ def _attention_backward(call: Call) -> Work:
     heads = _Heads(query, key)
     labelled = ((gradient, "qe"), (query, "qd"), (key, "kd"), (value, "ke"), (output, "qe"))
     reads = [heads.operand(view, labels) for view, labels in labelled]
-    pairs = zip(call.outputs, ("qd", "kd", "ke"), strict=False)
-    writes = [heads.operand(view, labels) for view, labels in pairs if view is not None]
-    space = iteration_space(reads, writes, reduced=("q", "k", "d", "e"))
+    met = {"d": Reduction.WHOLE, "e": Reduction.WHOLE}  # the scores, and a row's product with its gradient
+    pairs = zip(call.outputs, ("qd", "kd", "ke"), ("k", "q", "q"), strict=False)
+    writes = [
+        heads.operand(view, labels, met | {summed: Reduction.SUM}) for view, labels, summed in pairs if view is not None
+    ]
+    space = iteration_space(reads, writes)
     flops = _scores(query, key) * (3 * key.shape[3] + 2 * value.shape[3])
     return Work(kind=OperatorKind.ATTENTION, flops=flops, space=space)
 
@@ -117,14 +136,15 @@ class _Heads:
     def __init__(self, query: View, key: View) -> None:
         self._num_heads, self._num_kv_heads = query.shape[1], key.shape[1]
 
-    def operand(self, view: View, labels: str) -> Operand:
+    def operand(self, view: View, labels: str, reduced: Mapping[str, Reduction] | None = None) -> Operand:
+        reduced = reduced or {}
         if self._num_heads == self._num_kv_heads:
-            return Operand(view, ("b", "h", *labels))
-        if view.shape[1] == self._num_kv_heads:
-            return Operand(view, ("b", "g", *labels))
+            return Operand(view, ("b", "h", *labels), reduced)
+        if view.shape[1] == self._num_kv_heads:  # of a gradient, the heads that share it are summed
+            return Operand(view, ("b", "g", *labels), reduced and {**reduced, "h": Reduction.SUM})
         share = self._num_heads // self._num_kv_heads
         split = view.reshape((view.shape[0], self._num_kv_heads, share, *view.shape[2:]))
-        return Operand(split, ("b", "g", "h", *labels))
+        return Operand(split, ("b", "g", "h", *labels), reduced)
 
 
 _BATCHED, _MATMUL = OperatorKind.BATCHED_MATMUL, OperatorKind.MATMUL

@@ -1,12 +1,33 @@
 """Operators that loop over the elements of a tensor: maps, reductions, windows, copies."""
 
+from dataclasses import replace
 from math import prod
 
 from headway.core.graph import OperatorKind
-from headway.core.iteration import Dim
+from headway.core.iteration import Dim, Reduction
 from headway.profiler.capture.call import Call, Rule, Work, axes, leading, pointwise_space
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
+
+# By the operator's name; all others see all elements at once.
+_REDUCTIONS = {
+    "sum": Reduction.SUM,
+    "mean": Reduction.MEAN,
+    "amax": Reduction.MAX,
+    "max": Reduction.MAX,
+    "any": Reduction.MAX,
+    "amin": Reduction.MIN,
+    "min": Reduction.MIN,
+    "all": Reduction.MIN,
+    "prod": Reduction.PRODUCT,
+    "count_nonzero": Reduction.SUM,
+    "var": Reduction.MOMENTS,
+    "var_mean": Reduction.MOMENTS,
+    "std": Reduction.MOMENTS,
+    "norm": Reduction.MOMENTS,
+    "linalg_vector_norm": Reduction.MOMENTS,
+    "mse_loss": Reduction.MEAN,
+}
 
 
 def pointwise(kind: OperatorKind) -> Rule:
@@ -22,8 +43,9 @@ def along(kind: OperatorKind, *, dim_argument: int) -> Rule:
     def rule(call: Call) -> Work:
         largest = call.tensors[0]
         dim = call.arguments[dim_argument] if dim_argument < len(call.arguments) else -1
-        reduced = f"d{int(dim) % max(len(largest.shape), 1)}" if isinstance(dim, int) else ""
-        return Work(kind=kind, space=pointwise_space(call.tensors, call.outputs, reduced=(reduced,)))
+        how = Reduction.MOMENTS if kind is OperatorKind.SOFTMAX else Reduction.WHOLE
+        met = {f"d{int(dim) % max(len(largest.shape), 1)}": how} if isinstance(dim, int) else {}
+        return Work(kind=kind, space=pointwise_space(call.tensors, call.outputs, reduced=met))
 
     return rule
 
@@ -37,8 +59,14 @@ def reduction(call: Call) -> Work:
     kept = tuple(label for dim, label in enumerate(labels) if dim not in dims)
     if len(output.shape) == len(labels):
         kept = tuple("" if dim in dims else label for dim, label in enumerate(labels))
-    writes = [Operand(view, kept) for view in call.outputs if view is not None and len(view.shape) == len(kept)]
-    space = iteration_space([Operand(source, labels)], writes, reduced=[labels[dim] for dim in sorted(dims)])
+    how = _REDUCTIONS.get(call.name, Reduction.WHOLE)
+    reduced = [labels[dim] for dim in sorted(dims)]
+    writes = [
+        Operand(view, kept, dict.fromkeys(reduced, how if i == 0 or how is Reduction.MOMENTS else Reduction.WHOLE))
+        for i, view in enumerate(call.outputs)  # behind a largest value comes its index, which can't be joined
+        if view is not None and len(view.shape) == len(kept)
+    ]
+    space = iteration_space([Operand(source, labels)], writes)
     return Work(kind=OperatorKind.REDUCTION, space=space)
 
 
@@ -67,10 +95,10 @@ def pooling(call: Call) -> Work:
             return Operand(view, ("",) * len(view.shape))
         return Operand(view, windows if view.shape == large.shape != small.shape else labels)
 
+    met = dict.fromkeys(taps.values(), Reduction.WHOLE)
     space = iteration_space(
         [operand(view) for view in call.tensors],
-        [operand(view) for view in call.outputs if view is not None],
-        reduced=tuple(taps.values()),
+        [replace(operand(view), reduced=met) for view in call.outputs if view is not None],
         extra=[Dim(f"r{i}", int(size)) for i, size in enumerate(kernel)],
     )
     return Work(kind=OperatorKind.POOLING, space=space)

@@ -34,7 +34,10 @@ class _Builder:
     operators: list[Operator] = field(default_factory=list)
     values: dict[fx.Node, Any] = field(default_factory=dict)
     results: list[Any] = field(default_factory=list)
-    modules: dict[int, str] = field(default_factory=dict)  # of forward operators, by autograd's sequence number
+    forwards: dict[int, Operator] = field(default_factory=dict)  # by autograd's sequence number
+    forward_of: dict[str, Operator | None] = field(default_factory=dict)  # of each backward operator, by its name
+    makers: dict[str, Operator] = field(default_factory=dict)  # of each tensor, the operator that wrote it last
+    versions: dict[str, str] = field(default_factory=dict)  # of a tensor that was written again, the newer one
     routed: set[str] = field(default_factory=set)  # tensors of indices that a sort gave
 
     def visit(self, node: fx.Node) -> None:
@@ -67,6 +70,7 @@ class _Builder:
             operators=tuple(self.operators),
             saved=tuple(sorted(forward & read & held)),
             trained=self.trace.trained,
+            gradients=tuple(view.base for view in self.results[self.trace.num_outputs :] if view is not None),
         )
 
     def _source(self, node: fx.Node) -> View:
@@ -93,7 +97,7 @@ class _Builder:
         if is_view(op):
             parts = value if isinstance(value, list | tuple) else (value,)
             return follow(op, arguments[0], arguments[1:], [tuple(map(int, part.shape)) for part in parts])
-        outputs = tuple(changed) if changed else self._outputs(node.name, value)
+        outputs = tuple(self._version(node.name, view) for view in changed) or self._outputs(node.name, value)
         self._add(node, op, arguments, outputs)
         return outputs if isinstance(value, list | tuple) else outputs[0] if outputs else None
 
@@ -101,13 +105,27 @@ class _Builder:
         arguments = []
         for i, argument in enumerate(op._schema.arguments):  # noqa: SLF001 - torch has no other way to ask
             given = node.args[i] if i < len(node.args) else node.kwargs.get(argument.name, argument.default_value)
-            arguments.append(fx.node.map_arg(given, lambda leaf: self.values[leaf]))
+            arguments.append(fx.node.map_arg(given, lambda leaf: self._newest(self.values[leaf])))
         return arguments
+
+    def _newest(self, value: Any) -> Any:
+        """A view of what its tensor is by now: what an operator writes in place is a tensor of its own from then on."""
+        while isinstance(value, View) and value.base in self.versions:
+            value = replace(value, base=self.versions[value.base])
+        return value
 
     def _changed(self, op: OpOverload, arguments: list[Any]) -> list[View]:
         """The arguments that an in-place operator writes."""
         pairs = zip(op._schema.arguments, arguments, strict=True)  # noqa: SLF001
         return [a for argument, a in pairs if argument.alias_info and argument.alias_info.is_write]
+
+    def _version(self, name: str, view: View) -> View:
+        """The tensor behind a view once it is written."""
+        source = self.tensors[view.base]
+        name = name if name not in self.tensors else f"{name}.{view.base}"
+        self.tensors[name] = replace(source, name=name, role=TensorRole.ACTIVATION)
+        self.versions[view.base] = name
+        return replace(view, base=name)
 
     def _outputs(self, name: str, value: Any) -> tuple[View | None, ...]:
         if not isinstance(value, list | tuple):
@@ -124,22 +142,28 @@ class _Builder:
         written = [view for view in outputs if view is not None]
         inputs, results = _bases(call.tensors), _bases(written)
         is_backward = bool(node.meta.get("autograd_backward"))
-        self.operators.append(
-            Operator(
-                name=node.name,
-                kind=self._routed_kind(work.kind, call, results),
-                target=str(op),
-                module=self._module(node, is_backward=is_backward),
-                inputs=inputs,
-                outputs=results,
-                flops=work.flops,
-                bytes_read=_read_bytes(call, work),
-                bytes_written=sum(view.num_distinct * dtype_bytes(view.dtype) for view in written),
-                space=work.space,
-                is_backward=is_backward,
-                attributes=_attributes(op, arguments),
-            )
+        forward = self._forward(node, inputs) if is_backward else None
+        made = Operator(
+            name=node.name,
+            kind=self._routed_kind(work.kind, call, results),
+            target=str(op),
+            module=forward.module if forward else _module(node),
+            inputs=inputs,
+            outputs=results,
+            flops=work.flops,
+            bytes_read=_read_bytes(call, work),
+            bytes_written=sum(view.num_distinct * dtype_bytes(view.dtype) for view in written),
+            space=work.space,
+            is_backward=is_backward,
+            forward=forward.name if forward else "",
+            attributes=_attributes(op, arguments),
         )
+        self.operators.append(made)
+        self.makers |= dict.fromkeys(results, made)
+        if is_backward:
+            self.forward_of[made.name] = forward
+        else:
+            self.forwards.setdefault(node.meta.get("seq_nr", -1), made)  # later ones without a gradient repeat it
 
     def _routed_kind(self, kind: OperatorKind, call: Call, results: tuple[str, ...]) -> OperatorKind:
         """Gathers and scatters by what a sort found are the dispatch of a mixture of experts."""
@@ -148,14 +172,23 @@ class _Builder:
             self.routed |= {name for name in results if "int" in (dtype := self.tensors[name].dtype) or dtype == "bool"}
         return OperatorKind.DISPATCH if kind in _ROUTED and integers & self.routed else kind
 
-    def _module(self, node: fx.Node, *, is_backward: bool) -> str:
-        number = node.meta.get("seq_nr", -1)
-        if is_backward:
-            return self.modules.get(number, "")
-        stack = list((node.meta.get("nn_module_stack") or {}).values())
-        path = stack[-1][0] if stack else ""
-        self.modules.setdefault(number, path)  # later ones without a gradient repeat the number
-        return path
+    def _forward(self, node: fx.Node, inputs: tuple[str, ...]) -> Operator | None:
+        """What a backward operator is the gradient of.
+
+        Autograd numbers most of them; one that it does not, such as a sum of two gradients, belongs where what it reads
+        does; the first one is the gradient of the last result.
+        """
+        if (found := self.forwards.get(node.meta.get("seq_nr", -1))) is not None:
+            return found
+        for maker in (self.makers[name] for name in inputs if name in self.makers):
+            if maker.is_backward:
+                return self.forward_of[maker.name]
+        return next((o for o in reversed(self.operators) if not o.is_backward), None)
+
+
+def _module(node: fx.Node) -> str:
+    stack = list((node.meta.get("nn_module_stack") or {}).values())
+    return stack[-1][0] if stack else ""
 
 
 def _bases(views: Iterable[View]) -> tuple[str, ...]:

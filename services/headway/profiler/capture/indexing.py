@@ -3,8 +3,12 @@
 from math import prod
 
 from headway.core.graph import OperatorKind
+from headway.core.iteration import Reduction
 from headway.profiler.capture.call import Call, Work, aligned, axes, leading
 from headway.profiler.capture.space import Operand, iteration_space
+
+# A rank that has a part of the table gives zeros for ids of the others.
+_FOUND = {"v": Reduction.SUM}
 
 
 def embedding(call: Call) -> Work:
@@ -14,12 +18,11 @@ def embedding(call: Call) -> Work:
     if len(output.shape) != len(tokens) + 1:  # bags: rows of a bag are added
         space = iteration_space(
             [Operand(table, ("v", "d")), *(Operand(view, ("",) * len(view.shape)) for view in call.tensors[1:])],
-            [Operand(output, ("n", "d"))],
-            reduced=("v",),
+            [Operand(output, ("n", "d"), _FOUND)],
         )
     else:
         space = iteration_space(
-            [Operand(table, ("v", "d")), Operand(indices, tokens)], [Operand(output, (*tokens, "d"))], reduced=("v",)
+            [Operand(table, ("v", "d")), Operand(indices, tokens)], [Operand(output, (*tokens, "d"), _FOUND)]
         )
     rows = prod(indices.shape) * table.shape[1]
     return Work(kind=OperatorKind.EMBEDDING, space=space, read_elements={table.base: min(rows, table.num_distinct)})
@@ -34,7 +37,7 @@ def embedding_backward(call: Call) -> Work:
         Operand(v, tokens if v.shape == indices.shape == gradient.shape[:-1] else ("",) * len(v.shape))
         for v in call.tensors[1:]
     ]
-    space = iteration_space(reads, [Operand(output, ("v", "d"))], reduced=tokens)
+    space = iteration_space(reads, [Operand(output, ("v", "d"), dict.fromkeys(tokens, Reduction.SUM))])
     return Work(kind=OperatorKind.EMBEDDING, space=space)
 
 

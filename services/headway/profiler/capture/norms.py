@@ -1,6 +1,7 @@
 """Normalisations: elements of a row, a channel or a group meet in its statistics."""
 
 from headway.core.graph import OperatorKind
+from headway.core.iteration import Reduction
 from headway.profiler.capture.call import Call, Work, aligned, axes, leading
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
@@ -14,14 +15,21 @@ def layer_norm(call: Call) -> Work:
         for argument in call.arguments
         if isinstance(argument, list | tuple) and argument and all(type(size) is int for size in argument)
     )
-    reduced = axes(x)[len(x.shape) - len(shape) :]
+    rows, columns = axes(x)[: len(x.shape) - len(shape)], axes(x)[len(x.shape) - len(shape) :]
 
     def labels(view: View) -> tuple[str, ...]:
         return aligned(view, x) if len(view.shape) < len(x.shape) or view.shape == x.shape else leading(view, x)
 
-    writes = [Operand(view, labels(view)) for view in call.outputs if view is not None]
-    summed = [label for label in axes(x) if label in reduced or not all(label in write.labels for write in writes)]
-    space = iteration_space([Operand(view, labels(view)) for view in call.tensors], writes, reduced=summed)
+    def written(view: View) -> Operand:
+        """What has no rows is a gradient of weights, summed over them."""
+        has_rows = len(view.shape) >= len(x.shape) or not rows
+        met = dict.fromkeys(columns, Reduction.MOMENTS) if has_rows else dict.fromkeys(rows, Reduction.SUM)
+        return Operand(view, labels(view), met)
+
+    space = iteration_space(
+        [Operand(view, labels(view)) for view in call.tensors],
+        [written(view) for view in call.outputs if view is not None],
+    )
     return Work(kind=OperatorKind.NORMALIZATION, space=space)
 
 
@@ -34,9 +42,13 @@ def channel_norm(call: Call) -> Work:
             return axes(x)
         return ("d1",) if view.shape == x.shape[1:2] else ("",) * len(view.shape)
 
+    is_group_norm = "group" in call.name
+    met = dict.fromkeys((label for label in axes(x) if label != "d1"), Reduction.MOMENTS)
+    if is_group_norm:  # channels of a group meet, examples do not
+        met = met | {"d1": Reduction.WHOLE}
+        del met["d0"]
     space = iteration_space(
         [Operand(view, labels(view)) for view in call.tensors],
-        [Operand(view, labels(view)) for view in call.outputs if view is not None],
-        reduced=[label for label in axes(x) if label != "d1"],
+        [Operand(view, labels(view), met) for view in call.outputs if view is not None],
     )
     return Work(kind=OperatorKind.NORMALIZATION, space=space)

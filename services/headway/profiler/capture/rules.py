@@ -8,6 +8,7 @@ from headway.profiler.capture.call import Rule
 from headway.profiler.capture.contraction import CONTRACTIONS
 from headway.profiler.capture.elementwise import along, opaque, pointwise, pooling, reduction
 from headway.profiler.capture.indexing import embedding, embedding_backward, gather, scatter
+from headway.profiler.capture.losses import nll_loss, nll_loss_backward
 from headway.profiler.capture.norms import channel_norm, layer_norm
 from headway.profiler.capture.viewing import is_view
 
@@ -81,9 +82,11 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
         reduction,
         """
             sum mean amax amin max min prod var var_mean std any all argmax argmin linalg_vector_norm norm
-            nll_loss_forward nll_loss2d_forward mse_loss count_nonzero
+            mse_loss count_nonzero
         """,
     ),
+    (nll_loss, "nll_loss_forward nll_loss2d_forward"),
+    (nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
     (
         gather,
         """
@@ -144,7 +147,7 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
         pointwise(OperatorKind.ELEMENTWISE),
         """
             native_dropout native_dropout_backward leaky_relu_backward mse_loss_backward glu glu_backward polar
-            nll_loss_backward nll_loss2d_backward _fused_dropout elu_backward hardtanh_backward hardswish_backward
+            _fused_dropout elu_backward hardtanh_backward hardswish_backward
             log_sigmoid_forward log_sigmoid_backward view_as_complex_copy relu _prelu_kernel _prelu_kernel_backward
             dropout isin bucketize searchsorted masked_fill where
         """,

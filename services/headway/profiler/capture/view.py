@@ -12,11 +12,15 @@ from math import prod
 from typing import TypeAlias
 
 BROADCAST = -1
+ELSEWHERE = -2
 
 
 @dataclass(frozen=True, slots=True)
 class Strand:
-    """`size` indices along the base's `dim`, `step` apart; a repetition of the same element has dim BROADCAST."""
+    """`size` indices along the base's `dim`, `step` apart; a repetition of the same element has dim BROADCAST.
+
+    One that begins where no such part of the dim begins has dim ELSEWHERE: cutting the dim would not cut it.
+    """
 
     dim: int
     size: int
@@ -83,15 +87,16 @@ class View:
         )
         return replace(self, shape=sizes, strands=grown)
 
-    def narrow(self, dim: int, size: int, *, step: int = 1) -> View:
-        """Every `step`-th index of one dim, `size` of them."""
+    def narrow(self, dim: int, size: int, *, start: int = 0, step: int = 1) -> View:
+        """Every `step`-th index of one dim from `start` on, `size` of them."""
         sizes = (*self.shape[:dim], size, *self.shape[dim + 1 :])
         if self.strands is None or sizes == self.shape:
             return replace(self, shape=sizes)
         old = self.strands[dim]
         if size != 1 and len(old) != 1:
             return self.lost(sizes)
-        new = () if size == 1 else (replace(old[0], size=size, step=old[0].step * step),)
+        is_part = start % (size * step) < step
+        new = () if size == 1 else (Strand(old[0].dim if is_part else ELSEWHERE, size, old[0].step * step),)
         return replace(self, shape=sizes, strands=(*self.strands[:dim], new, *self.strands[dim + 1 :]))
 
     def select(self, dim: int) -> View:

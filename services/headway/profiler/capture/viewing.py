@@ -46,7 +46,7 @@ def _transpose(view: View, arguments: Sequence[Any], _: tuple[int, ...]) -> View
 
 def _slice(view: View, arguments: Sequence[Any], shape: tuple[int, ...]) -> View:
     dim = int(arguments[0]) % len(view.shape)
-    return view.narrow(dim, shape[dim], step=int(arguments[3]))
+    return view.narrow(dim, shape[dim], start=int(arguments[1] or 0), step=int(arguments[3]))
 
 
 def _permute(view: View, arguments: Sequence[Any], _: tuple[int, ...]) -> View:

@@ -1,0 +1,94 @@
+"""The strategies with the least cost where memory does not matter, node after node. Pure.
+
+A node is taken out by noting, for each choice of its neighbours, its best own strategy and what that costs; the note is
+a table over the neighbours, which later nodes are taken out of in turn. Graphs of models are long and narrow, so these
+tables stay small, and the exact optimum takes milliseconds where a linear program takes seconds.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.planner.intra.problem import Edge, Floats
+
+# A table with more entries than this costs more than a linear program.
+_MOST_ENTRIES = 1 << 21
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Table:
+    """Costs over the strategies of some nodes: one dim for each of `nodes`, in order."""
+
+    nodes: tuple[int, ...]
+    cost_s: Floats
+
+    def over(self, nodes: Sequence[int]) -> Floats:
+        """The same, to be broadcast over all of `nodes`, which are in ascending order as a table's own are."""
+        sizes = dict(zip(self.nodes, self.cost_s.shape, strict=True))
+        return self.cost_s.reshape([sizes.get(node, 1) for node in nodes])
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class _Elimination:
+    """The best strategy of a node for each choice of those that were its neighbours when it was taken out."""
+
+    node: int
+    neighbours: tuple[int, ...]
+    best: NDArray[np.intp]
+
+
+def eliminate(cost_s: Sequence[Floats], edges: Sequence[Edge]) -> tuple[int, ...] | None:
+    """The choice with the least objective of equation 3.1; None where the graph is too wide for tables."""
+    tables = [_Table((node,), costs) for node, costs in enumerate(cost_s)]
+    tables += [_table(edge) for edge in edges]
+    touching: list[set[int]] = [set() for _ in cost_s]
+    for index, table in enumerate(tables):
+        for node in table.nodes:
+            touching[node].add(index)
+    sizes = [costs.size for costs in cost_s]
+    neighbours = [{n for i in touching[node] for n in tables[i].nodes} - {node} for node in range(len(sizes))]
+    entries = [prod(sizes[n] for n in near) * sizes[node] for node, near in enumerate(neighbours)]
+    left = set(range(len(sizes)))
+    order: list[_Elimination] = []
+    while left:
+        node = min(left, key=entries.__getitem__)
+        if entries[node] > _MOST_ENTRIES:
+            return None
+        nodes = tuple(sorted(neighbours[node] | {node}))
+        joint = np.zeros([sizes[n] for n in nodes])
+        for index in touching[node]:
+            joint = joint + tables[index].over(nodes)
+        axis = nodes.index(node)
+        near = nodes[:axis] + nodes[axis + 1 :]
+        order.append(_Elimination(node, near, joint.argmin(axis=axis)))
+        left.remove(node)
+        _replace(tables, touching, taken=node, by=_Table(near, joint.min(axis=axis)))
+        for n in near:
+            neighbours[n] |= set(near)
+            neighbours[n] -= {n, node}
+            entries[n] = prod(sizes[other] for other in neighbours[n]) * sizes[n]
+    chosen: dict[int, int] = {}
+    for step in reversed(order):
+        chosen[step.node] = int(step.best[tuple(chosen[n] for n in step.neighbours)])
+    return tuple(chosen[node] for node in range(len(sizes)))
+
+
+def _table(edge: Edge) -> _Table:
+    if edge.source < edge.target:
+        return _Table((edge.source, edge.target), edge.cost_s)
+    return _Table((edge.target, edge.source), edge.cost_s.T)
+
+
+def _replace(tables: list[_Table], touching: list[set[int]], *, taken: int, by: _Table) -> None:
+    """One table in place of all that the node which was taken out had."""
+    for index in touching[taken]:
+        for node in tables[index].nodes:
+            if node != taken:
+                touching[node].discard(index)
+    touching[taken].clear()
+    tables.append(by)
+    for node in by.nodes:
+        touching[node].add(len(tables) - 1)
