@@ -6,7 +6,7 @@ from math import prod
 
 from headway.core.graph import OperatorKind
 from headway.core.iteration import Access, IterationSpace, Reduction
-from headway.profiler.capture.call import Call, Rule, Work
+from headway.profiler.capture.call import Call, OperatorCost, Rule
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
 
@@ -16,7 +16,7 @@ def _product(kind: OperatorKind, left: str, right: str, *, first: int, bias: str
     free = [label for label in dict.fromkeys(left + right) if not (label in left and label in right)]
     out = [label for label in dict.fromkeys(left + right) if label in free or (label in left[:1] and left[:1] == "b")]
 
-    def rule(call: Call) -> Work:
+    def rule(call: Call) -> OperatorCost:
         a, b, output = call.view(first), call.view(first + 1), call.output
         reads = [Operand(a, tuple(left)), Operand(b, tuple(right))]
         if bias is not None:
@@ -25,18 +25,18 @@ def _product(kind: OperatorKind, left: str, right: str, *, first: int, bias: str
             labels = tuple(label if size != 1 else "" for label, size in zip(labels, added.shape, strict=True))
             reads.insert(0, Operand(added, labels))
         space = iteration_space(reads, [Operand(output, tuple(out), {"k": Reduction.SUM})])
-        return Work(kind=kind, flops=2 * prod(output.shape) * a.shape[left.index("k")], space=space)
+        return OperatorCost(kind=kind, flops=2 * prod(output.shape) * a.shape[left.index("k")], space=space)
 
     return rule
 
 
-def _convolution(call: Call) -> Work:
+def _convolution(call: Call) -> OperatorCost:
     transposed, groups = bool(call.arguments[6]), int(call.arguments[8])
     x, weight, bias = call.view(0), call.view(1), call.arguments[2]
     return _convolve(x, weight, call.output, bias=bias, transposed=transposed, groups=groups)
 
 
-def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: bool, groups: int) -> Work:
+def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: bool, groups: int) -> OperatorCost:
     rank = len(weight.shape) - 2
     sliding = x if transposed else output
     windows, taps = [f"y{i}" for i in range(rank)], [f"r{i}" for i in range(rank)]
@@ -58,10 +58,10 @@ def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: 
     writes = [Operand(out_view, ("n", *group, "o", *(both if transposed else windows)), summed)]
     space = iteration_space(reads, writes)
     flops = 2 * prod(weight.shape) * x.shape[0] * prod(sliding.shape[2:])
-    return Work(kind=OperatorKind.CONVOLUTION, flops=flops, space=space)
+    return OperatorCost(kind=OperatorKind.CONVOLUTION, flops=flops, space=space)
 
 
-def _convolution_backward(call: Call) -> Work:
+def _convolution_backward(call: Call) -> OperatorCost:
     """As many FLOPs as the forward pass for each of the gradients of input and weight."""
     gradient, x, weight = call.view(0), call.view(1), call.view(2)
     transposed, groups = bool(call.arguments[7]), int(call.arguments[9])
@@ -88,7 +88,7 @@ def _convolution_backward(call: Call) -> Work:
         reduced=tuple(name for name in names if any(name in access.reduced for access in writes)),
     )
     num_products = sum(output is not None for output in call.outputs[:2])
-    return Work(kind=OperatorKind.CONVOLUTION, flops=num_products * forward.flops, space=space)
+    return OperatorCost(kind=OperatorKind.CONVOLUTION, flops=num_products * forward.flops, space=space)
 
 
 def _bias(gradient: Access) -> Access:
@@ -96,7 +96,7 @@ def _bias(gradient: Access) -> Access:
     return replace(gradient, dims=gradient.dims[1:2])
 
 
-def _attention(call: Call) -> Work:
+def _attention(call: Call) -> OperatorCost:
     """Softmax(q k) v over [batch, heads, tokens, width]; keys and values may have fewer heads. Masks are left out."""
     query, key, value = (call.view(i) for i in range(3))
     heads = _Heads(query, key)
@@ -106,10 +106,12 @@ def _attention(call: Call) -> Work:
     if len(call.outputs) > 1 and isinstance(call.outputs[1], View) and len(call.outputs[1].shape) == 3:
         writes.append(heads.operand(call.outputs[1], "q", met))  # of the softmax sums
     space = iteration_space(reads, writes)
-    return Work(kind=OperatorKind.ATTENTION, flops=_scores(query, key) * (key.shape[3] + value.shape[3]), space=space)
+    return OperatorCost(
+        kind=OperatorKind.ATTENTION, flops=_scores(query, key) * (key.shape[3] + value.shape[3]), space=space
+    )
 
 
-def _attention_backward(call: Call) -> Work:
+def _attention_backward(call: Call) -> OperatorCost:
     """Five products: the scores again, and the gradients of probabilities, query, key and value."""
     gradient, query, key, value, output = (call.view(i) for i in range(5))
     heads = _Heads(query, key)
@@ -122,7 +124,7 @@ def _attention_backward(call: Call) -> Work:
     ]
     space = iteration_space(reads, writes)
     flops = _scores(query, key) * (3 * key.shape[3] + 2 * value.shape[3])
-    return Work(kind=OperatorKind.ATTENTION, flops=flops, space=space)
+    return OperatorCost(kind=OperatorKind.ATTENTION, flops=flops, space=space)
 
 
 def _scores(query: View, key: View) -> int:

@@ -2,14 +2,14 @@
 
 from headway.core.graph import OperatorKind
 from headway.core.iteration import Reduction
-from headway.profiler.capture.call import Call, Work, axes
+from headway.profiler.capture.call import Call, OperatorCost, axes
 from headway.profiler.capture.space import Labels, Operand, iteration_space
 from headway.profiler.capture.view import View
 
 _MEAN = 1  # of torch's numbers for how a loss is reduced: none, mean, sum
 
 
-def nll_loss(call: Call) -> Work:
+def nll_loss(call: Call) -> OperatorCost:
     """The loss, and the weight of all rows. A rank that has a part of the classes gives zeros for the others'."""
     scores, targets, reduction = call.view(0), call.view(1), call.arguments[3]
     rows = _rows(scores)
@@ -24,10 +24,10 @@ def nll_loss(call: Call) -> Work:
     if weight is not None:
         writes.append(Operand(weight, (), dict.fromkeys(rows, Reduction.SUM)))
     reads = [Operand(scores, axes(scores)), Operand(targets, rows)]
-    return Work(kind=OperatorKind.REDUCTION, space=iteration_space(reads, writes))
+    return OperatorCost(kind=OperatorKind.REDUCTION, space=iteration_space(reads, writes))
 
 
-def nll_loss_backward(call: Call) -> Work:
+def nll_loss_backward(call: Call) -> OperatorCost:
     """The gradient of the scores, from that of the loss."""
     gradient, scores, targets = (call.view(i) for i in range(3))
     rows = _rows(scores)
@@ -37,7 +37,7 @@ def nll_loss_backward(call: Call) -> Work:
         Operand(targets, rows),
     ]
     space = iteration_space(reads, [Operand(call.output, axes(scores))])
-    return Work(kind=OperatorKind.ELEMENTWISE, space=space)
+    return OperatorCost(kind=OperatorKind.ELEMENTWISE, space=space)
 
 
 def _rows(scores: View) -> Labels:

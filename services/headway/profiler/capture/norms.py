@@ -2,12 +2,12 @@
 
 from headway.core.graph import OperatorKind
 from headway.core.iteration import Reduction
-from headway.profiler.capture.call import Call, Work, aligned, axes, leading
+from headway.profiler.capture.call import Call, OperatorCost, aligned, axes, leading
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
 
 
-def layer_norm(call: Call) -> Work:
+def layer_norm(call: Call) -> OperatorCost:
     """Normalises over the last dims, as many as the shape among the arguments has."""
     x = call.tensors[0]
     shape = next(
@@ -30,10 +30,10 @@ def layer_norm(call: Call) -> Work:
         [Operand(view, labels(view)) for view in call.tensors],
         [written(view) for view in call.outputs if view is not None],
     )
-    return Work(kind=OperatorKind.NORMALIZATION, space=space)
+    return OperatorCost(kind=OperatorKind.NORMALIZATION, space=space)
 
 
-def channel_norm(call: Call) -> Work:
+def channel_norm(call: Call) -> OperatorCost:
     """Batch and group norms of [batch, channels, ...]: all statistics and weights are per channel or group."""
     x = call.tensors[0]
 
@@ -51,4 +51,4 @@ def channel_norm(call: Call) -> Work:
         [Operand(view, labels(view)) for view in call.tensors],
         [Operand(view, labels(view), met) for view in call.outputs if view is not None],
     )
-    return Work(kind=OperatorKind.NORMALIZATION, space=space)
+    return OperatorCost(kind=OperatorKind.NORMALIZATION, space=space)
