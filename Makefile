@@ -22,7 +22,7 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
 .PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint format clean soak bench-serve bench-overhead \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
-  bench-alpaserve-generated bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve bench-kernels
+  bench-alpaserve-generated bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve bench-kernels bench-planner
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -162,8 +162,13 @@ bench-migration: install ## The pause of a stream that moves to another worker
 bench-disaggregation: install ## Prompts beside decodes, and on a worker of their own
 	@$(PY) -m benchmarks.disaggregation
 
-CASES ?= ../shared/data/alpaserve/cases.json
-OUT ?= benchmarks/results/alpaserve.json
+bench-planner: CASES ?= ../shared/data/alpa
+bench-planner: OUT ?= benchmarks/results/planner.json
+bench-planner: install ## Alpa's two searches on the instances of CASES=DIR, beside the recorded optima
+	@$(PY) -m benchmarks.planner --cases $(CASES) --out $(OUT)
+
+bench-alpaserve: CASES ?= ../shared/data/alpaserve/cases.json
+bench-alpaserve: OUT ?= benchmarks/results/alpaserve.json
 bench-alpaserve: install ## Placements searched for CASES=file.json, beside the AlpaServe artifact's
 	@$(PY) -m benchmarks.alpaserve --cases $(CASES) --out $(OUT)
 

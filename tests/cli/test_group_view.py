@@ -107,11 +107,11 @@ def test_status_tells_the_layout_and_what_each_rank_has(
     status = ClusterStatus(controller=ControllerStatus(workers=workers), plan=with_model(staged))
     text = shown(status_view(status, now_s=1.0))
     assert "tiny generate 1 pp 2 x cp 2 1024" in text
-    assert "worker-0 group-0 (rank 0 of 4, layers 3-4, cache shard 0 of 2) tiny" in text
-    assert "worker-3 group-0 (rank 3 of 4, layers 0-2, cache shard 1 of 2) tiny" in text
+    assert "worker-0 tiny group-0 (rank 0 of 4, layers 3-4, cache shard 0 of 2) rank" in text
+    assert "worker-3 tiny group-0 (rank 3 of 4, layers 0-2, cache shard 1 of 2) rank" in text
     moved = tuple(replace(worker, group_id="group-9") for worker in workers)
     text = shown(status_view(replace(status, controller=ControllerStatus(workers=moved)), now_s=1.0))
-    assert "worker-0 group-9 (rank 0 of 4) tiny" in text  # the plan is another one already
+    assert "worker-0 tiny group-9 (rank 0 of 4) rank" in text  # the plan is another one already
 
 
 def with_model(plan: ServingPlan) -> ServingPlan:
@@ -153,6 +153,6 @@ def test_status_tells_each_workers_rank_and_the_load_of_the_leader(
     )
     status = ClusterStatus(controller=ControllerStatus(workers=workers), fleet=FleetStatus(groups=(load,)), plan=plan)
     text = shown(status_view(status, now_s=1.0))
-    assert "worker-0 group-0 (rank 0 of 2) tiny ready 3 0 50% of 1024" in text
-    assert "worker-1 group-0 (rank 1 of 2) tiny rank - - -" in text
-    assert "worker-2 group-2 other ready" in text
+    assert "worker-0 tiny group-0 (rank 0 of 2) ready 3 0 50% of 1024" in text
+    assert "worker-1 tiny group-0 (rank 1 of 2) rank - - -" in text
+    assert "worker-2 other group-2 ready" in text

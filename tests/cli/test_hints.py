@@ -28,6 +28,8 @@ _AUDIENCES = (
     ("services/headway/planner/", ("plan", "profile")),
     ("services/headway/profiler/", ("profile",)),
     ("workers/headway/worker/calibration/", ("profile",)),
+    ("services/headway/client/", ("",)),
+    ("services/headway/rpc/interceptors.py", ("",)),  # what a caller is told who has no token
     ("services/headway/rpc/", ("process",)),
     ("", ("up",)),
 )

@@ -60,6 +60,15 @@ def test_what_an_answer_takes_besides_the_model_counts_against_its_objective(hea
 
 
 @pytest.mark.usefixtures("directory")
+def test_a_workload_that_no_memory_holds_is_refused_with_its_number(headway: Run) -> None:
+    result = headway("plan", "serve", *arguments(workload="poisson:rate=1e12"))
+    assert result.returncode == 1
+    message = " ".join(result.stderr.split())
+    assert "poisson:rate=1e+12, in 600 s, would make about 6e+14 requests; the most are 10,000,000" in message
+    assert "--duration" in message
+
+
+@pytest.mark.usefixtures("directory")
 def test_profiles_that_were_imported_need_no_file(headway: Run) -> None:
     files = ("--models", "models.yaml", "--cluster", "cluster.yaml", "--workload", "poisson:rate=5")
     before = headway("plan", "serve", *files)

@@ -1,0 +1,1 @@
+"""The training planners beside what public implementations took on the same instances."""
