@@ -120,9 +120,11 @@ class Episode:
             self.bench.step()
 
     def fail(self) -> None:
-        """A step fails for once, which nobody is to notice."""
+        """A step fails for once: nobody loses anything by it, but its place in line."""
         if not self.bench.running or self.bench.is_recovering or self.bench.runner.poison | self.bench.runner.refused:
             return
+        # Those who were in the step are under suspicion: the others go on before them.
+        self.disturbed |= {int(request_id[1:].split("-")[0]) for request_id in self.bench.engine.request_ids()}
         self.bench.runner.failures.append(RuntimeError("the device is gone"))
         with pytest.raises(RuntimeError):
             self.bench.engine.step()
