@@ -61,7 +61,7 @@ def up(
     port: options.Port = 8000,
     grpc_port: options.GrpcPort = 0,
     api_key: options.ApiKeys = None,
-    max_body_bytes: options.MaxBodyBytes = _GATEWAY.max_body_bytes,
+    max_body_bytes: options.MaxBodyBytes = None,
     max_concurrency: options.MaxConcurrency = _GATEWAY.max_concurrency,
     slo_ttft_ms: options.SloTtftMs = None,
     slo_tpot_ms: options.SloTpotMs = None,
@@ -134,7 +134,7 @@ def up(
         grpc_port=take_port(host, grpc_port, option="--grpc-port"),
         api_keys=tuple(api_key or _keys_from_environment()),
         tenants=str(tenants or ""),
-        max_body_bytes=max_body_bytes,
+        max_body_bytes=_GATEWAY.max_body_bytes if max_body_bytes is None else max_body_bytes,
         max_concurrency=max_concurrency,
         strict_fields=strict_fields,
     )

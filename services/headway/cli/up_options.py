@@ -199,12 +199,11 @@ ApiKeys: TypeAlias = Annotated[
     ),
 ]
 MaxBodyBytes: TypeAlias = Annotated[
-    int,
+    int | None,
     typer.Option(
         parser=parse_bytes,
         metavar="SIZE",
-        help="Larger HTTP bodies are refused.",
-        show_default="8MiB",
+        help="Larger HTTP bodies are refused. Default: 8MiB.",
         rich_help_panel=_GATEWAY,
     ),
 ]
