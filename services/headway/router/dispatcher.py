@@ -89,7 +89,9 @@ class Dispatcher:
     def rank(self, request: RoutingRequest, *, arrived_s: float) -> Rank:
         """The request's place among those that wait."""
         latest_start_s = arrived_s + self._spare_s(request)
-        return rank_of(self._queue_policy, latest_start_s=latest_start_s, priority=request.priority)
+        return rank_of(
+            self._queue_policy, arrived_s=arrived_s, latest_start_s=latest_start_s, priority=request.priority
+        )
 
     def _spare_s(self, request: RoutingRequest) -> float:
         """For how long a request may wait, if it then has a group to itself; infinite where it has no objective."""
@@ -135,9 +137,18 @@ class Dispatcher:
             lease = self.books.close_request(release.gateway_id, release.request_id)
         if lease is not None:
             self.vacate(lease, is_complete=release.outcome is Outcome.COMPLETE)
+            self._learn(lease, release)
         if lease is not None and release.outcome is Outcome.COMPLETE and release.num_output_tokens:
             self._lengths.note(lease.model, release.num_output_tokens / lease.num_sequences)
         return lease
+
+    def _learn(self, lease: Lease, release: Release) -> None:
+        """From how late the first token of a model that generates came."""
+        replica = self.fleet.replica(lease.worker_id, lease.model)
+        if replica is None or replica.is_one_pass or release.outcome is not Outcome.COMPLETE or release.ttft_s is None:
+            return
+        if (late_s := lease.late_s(release.ttft_s)) is not None:
+            replica.lateness.observe(late_s, now_s=self._clock())
 
     def _candidates(self, ticket: Ticket) -> Sequence[Candidate]:
         request = ticket.request
@@ -194,7 +205,7 @@ class Dispatcher:
             answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,
             soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
             is_harmful=forecast is not None and forecast.is_harmful,
-            overhead_s=self._answer_overhead_s,
+            overhead_s=self._answer_overhead_s if job is not None else self._overhead_s(replica, now_s=now_s),
             num_sequences=report.num_running
             + report.num_waiting
             + num_unreported
@@ -217,6 +228,10 @@ class Dispatcher:
             fetch_bytes_per_s=report.fetch_bytes_per_s,
         )
 
+    def _overhead_s(self, replica: Replica, *, now_s: float) -> float:
+        """Of a model that generates: what is configured, or more where first tokens came later than that."""
+        return max(self._answer_overhead_s, replica.lateness.margin_s(now_s=now_s))
+
     def _job(self, replica: Replica, report: LoadReport, ticket: Ticket, *, now_s: float) -> Job | None:
         """What a request is to the group's line; None of a model that generates, or whose latency is unknown."""
         request, group = ticket.request, replica.group
@@ -232,7 +247,12 @@ class Dispatcher:
             num_tokens=request.num_prompt_tokens,
             ready_s=ready_s,
             deadline_s=deadline_s,
-            rank=rank_of(self._queue_policy, latest_start_s=deadline_s - alone_s, priority=request.priority),
+            rank=rank_of(
+                self._queue_policy,
+                arrived_s=ticket.arrived_s,
+                latest_start_s=deadline_s - alone_s,
+                priority=request.priority,
+            ),
             is_considerate=self._queue_policy is QueuePolicy.LEAST_SLACK,
             latencies=replica.stage_latencies,
             max_num_jobs=report.max_num_seqs,
@@ -306,6 +326,8 @@ class Dispatcher:
             ttft_s=best.ttft_s(request) if best.is_predictable else None,
             tpot_s=best.tpot_s(request) if best.is_predictable else None,
             e2e_s=best.e2e_s(request) if best.is_predictable else None,
+            overhead_s=best.overhead_s,
+            waited_s=now_s - ticket.arrived_s,
             is_foregone=is_foregone,
             decode_group_id=decoder.group_id if decoder is not None else "",
             decode_target=MoveTarget(worker_id=decoder.worker_id, endpoint=decoder.endpoint) if decoder else None,

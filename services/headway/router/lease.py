@@ -22,7 +22,9 @@ class Lease:
         leased_at_s: by the router's clock.
         reason: why this group, in words.
         is_foregone: whether the next request of the model would get the same answer.
-        ttft_s, tpot_s, e2e_s: predicted; None where no latency model is known.
+        ttft_s, tpot_s, e2e_s: predicted, from the lease on; None where no latency model is known.
+        overhead_s: that the first and the last of them have besides the model.
+        waited_s: from the request's arrival at the gateway to the lease.
         decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
             its leader; '' and None: they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
@@ -46,6 +48,8 @@ class Lease:
     ttft_s: float | None
     tpot_s: float | None
     e2e_s: float | None = None
+    overhead_s: float = 0.0
+    waited_s: float = 0.0
     is_foregone: bool = False
     decode_group_id: str = ""
     decode_target: MoveTarget | None = None
@@ -60,6 +64,15 @@ class Lease:
     @property
     def decode_place(self) -> Place:
         return self.decode_group_id, self.model
+
+    def late_s(self, ttft_s: float) -> float | None:
+        """By how much the first token came later than the model foretells, where it took `ttft_s` from the arrival on.
+
+        None where nothing was foretold, and where another lease brought it.
+        """
+        if self.ttft_s is None or ttft_s < self.waited_s:
+            return None
+        return ttft_s - self.waited_s - (self.ttft_s - self.overhead_s)
 
 
 class Outcome(StrEnum):

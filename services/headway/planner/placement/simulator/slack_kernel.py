@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from headway.core.line import UNBOUND_WAIT_S
 from headway.planner.placement.simulator.borrowing import borrowing
 from headway.planner.placement.simulator.kernel import Flags, Floats, Ints, index_replicas
 
@@ -102,7 +103,7 @@ def foresee(
     if done_s + overhead_s - arrival_s[i] > slo_s[i]:
         return np.inf
     behind = ahead
-    while behind != NONE and ranks_s[behind] < np.inf:
+    while behind != NONE:
         late_s = arrival_s[behind] + (slo_s[behind] - overhead_s)
         if enter(arrival_s[behind], clocks, stage_s[model[behind]]) > late_s:
             return np.inf
@@ -154,6 +155,8 @@ def serve_by_slack(
                 for stage in range(own_s.shape[1]):
                     alone_s += own_s[m, stage]
                 rank_s = arrival_s[i] + (slo_s[i] - overhead_s) - alone_s
+                if rank_s == np.inf:
+                    rank_s = arrival_s[i] + UNBOUND_WAIT_S
                 played[:] = clocks[g]
                 done_s = foresee(i, g, rank_s, played, own_s, overhead_s, requests, lines)
                 if done_s < best_s:
