@@ -41,6 +41,7 @@ class SequenceGroup:
         first_token_s: when its first token was known; None before.
         is_prefilling: tokens were left to compute behind its latest shares.
         needs_last_token: see `SamplingParams.needs_last_token`.
+        arrival_s: when its sequences arrived.
     """
 
     sequences: list[Sequence]
@@ -55,8 +56,10 @@ class SequenceGroup:
     first_token_s: float | None = None
     is_prefilling: bool = False
     needs_last_token: bool = field(init=False)
+    arrival_s: float = field(init=False)
 
     def __post_init__(self) -> None:
+        self.arrival_s = self.leader.arrival_s
         self.needs_last_token = self.leader.sampling.needs_last_token
         self.start_over()
 

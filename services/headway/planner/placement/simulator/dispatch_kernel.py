@@ -479,7 +479,7 @@ def _foresee(
 @borrowing
 def _compute_s(prompt: int, of: Floats) -> float:
     """What a prompt adds to the steps that compute it."""
-    return of[TOKEN] * prompt + of[PAIR] * (prompt * (prompt / 2))
+    return float(of[TOKEN] * prompt + of[PAIR] * (prompt * (prompt / 2)))
 
 
 @borrowing
