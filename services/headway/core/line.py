@@ -23,7 +23,7 @@ class QueuePolicy(StrEnum):
 
 
 UNBOUND_WAIT_S = 30.0
-"""Within which after its arrival a request without an objective is to begin, so that those with one do not starve it."""
+"""Within which after its arrival a request without an objective is to begin: it does not starve."""
 
 Rank = tuple[float, ...]
 """The lowest is next; equals in the order in which they came. Empty where nobody overtakes anybody."""

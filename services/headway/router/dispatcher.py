@@ -118,7 +118,7 @@ class Dispatcher:
         if not candidates:
             return Shortage.NO_GROUP
         admitted = admit(request, candidates, waited_s=now_s - ticket.arrived_s)
-        roomy = [each for each in admitted if request.resumed or (each.has_room and not each.is_harmful)]
+        roomy = [each for each in admitted if request.resumed or _may_take(each, request)]
         if not roomy:
             return Shortage.NO_ROOM
         best = choose(request, roomy, policy=self._policy)
@@ -147,7 +147,7 @@ class Dispatcher:
         replica = self.fleet.replica(lease.worker_id, lease.model)
         if replica is None or replica.is_one_pass or release.outcome is not Outcome.COMPLETE or release.ttft_s is None:
             return
-        if (late_s := lease.late_s(release.ttft_s)) is not None:
+        if (late_s := lease.late_s(release.ttft_s, latency=replica.latency)) is not None:
             replica.lateness.observe(late_s, now_s=self._clock())
 
     def _candidates(self, ticket: Ticket) -> Sequence[Candidate]:
@@ -191,6 +191,7 @@ class Dispatcher:
         ]
         others_s = sum(map(self._step_s, others))
         num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
+        num_sequences = report.num_running + report.num_waiting + num_unreported
         num_overtaken = 0
         if job is None and request.slo and ticket.rank:
             admitted = self._admitted(replica.place)
@@ -199,17 +200,15 @@ class Dispatcher:
             worker_id=group.worker_id,
             group_id=group.group_id,
             endpoint=group.endpoint,
-            latency=replica.latency or NOMINAL,
+            latency=replica.drift.cautious if replica.drift is not None else NOMINAL,
             others_s=others_s,
             job=job,
             answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,
             soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
             is_harmful=forecast is not None and forecast.is_harmful,
             overhead_s=self._answer_overhead_s if job is not None else self._overhead_s(replica, now_s=now_s),
-            num_sequences=report.num_running
-            + report.num_waiting
-            + num_unreported
-            + self.books.num_expected(replica.place),
+            is_unproven=job is None and not replica.is_proven and num_sequences > 0,
+            num_sequences=num_sequences + self.books.num_expected(replica.place),
             num_pending_tokens=num_pending_tokens,
             num_overtaken_tokens=num_overtaken,
             num_context_tokens=report.num_context_tokens,
@@ -326,6 +325,7 @@ class Dispatcher:
             ttft_s=best.ttft_s(request) if best.is_predictable else None,
             tpot_s=best.tpot_s(request) if best.is_predictable else None,
             e2e_s=best.e2e_s(request) if best.is_predictable else None,
+            latency=best.latency if best.is_predictable else None,
             overhead_s=best.overhead_s,
             waited_s=now_s - ticket.arrived_s,
             is_foregone=is_foregone,
@@ -348,6 +348,12 @@ class Dispatcher:
             prefill_s = best.compute_s(request)
             for commitment in self._admitted(place):
                 commitment.bear(step_s=step_s, prefill_s=prefill_s)
+
+
+def _may_take(candidate: Candidate, request: RoutingRequest) -> bool:
+    """No objective is promised on an estimate alone, while the first request there shows how fast it really is."""
+    is_guess = candidate.is_unproven and bool(request.slo)
+    return candidate.has_room and not candidate.is_harmful and not is_guess
 
 
 def _backlog_s(report: LoadReport, stage_latencies: Sequence[LatencyModel]) -> float:

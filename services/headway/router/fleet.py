@@ -51,6 +51,11 @@ class Replica:
         """Without blocks it does not generate."""
         return self.report is not None and self.report.num_blocks == 0
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether what is foretold of it rests on more than an estimate; a pipeline's live steps say nothing of it."""
+        return self.drift is None or len(self.stage_latencies) > 1 or self.drift.is_proven
+
     def update(self, report: LoadReport) -> None:
         """Takes in the leader's report on this model."""
         self.report = report

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headway.core.latency import LatencyModel
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
@@ -23,6 +24,7 @@ class Lease:
         reason: why this group, in words.
         is_foregone: whether the next request of the model would get the same answer.
         ttft_s, tpot_s, e2e_s: predicted, from the lease on; None where no latency model is known.
+        latency: of the group's steps, on which those rest.
         overhead_s: that the first and the last of them have besides the model.
         waited_s: from the request's arrival at the gateway to the lease.
         decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
@@ -48,6 +50,7 @@ class Lease:
     ttft_s: float | None
     tpot_s: float | None
     e2e_s: float | None = None
+    latency: LatencyModel | None = None
     overhead_s: float = 0.0
     waited_s: float = 0.0
     is_foregone: bool = False
@@ -65,14 +68,21 @@ class Lease:
     def decode_place(self) -> Place:
         return self.decode_group_id, self.model
 
-    def late_s(self, ttft_s: float) -> float | None:
-        """By how much the first token came later than the model foretells, where it took `ttft_s` from the arrival on.
+    def late_s(self, ttft_s: float, *, latency: LatencyModel | None) -> float | None:
+        """By how much the first token came later than the steps foretell, where it took `ttft_s` from the arrival on.
 
         None where nothing was foretold, and where another lease brought it.
+
+        Args:
+            latency: of the steps as they are known by now: what was wrong about them then is not late again.
         """
-        if self.ttft_s is None or ttft_s < self.waited_s:
+        if self.ttft_s is None or self.latency is None or latency is None or ttft_s < self.waited_s:
             return None
-        return ttft_s - self.waited_s - (self.ttft_s - self.overhead_s)
+        then, now = (
+            each.step_s(prefill_tokens=self.num_prefill_tokens, num_decodes=1, context_tokens=0)
+            for each in (self.latency, latency)
+        )
+        return ttft_s - self.waited_s - (self.ttft_s - self.overhead_s) * now / then
 
 
 class Outcome(StrEnum):

@@ -36,6 +36,16 @@ def enter(ready_s: float, clocks: Floats, stage_s: Floats) -> float:
 
 
 @borrowing
+def rank(arrival_s: float, slo_s: float, stage_s: Floats) -> float:
+    """When a request must begin on an idle group, as `core/line.py` has it."""
+    alone_s = 0.0
+    for stage in range(len(stage_s)):
+        alone_s += stage_s[stage]
+    latest_s = arrival_s + slo_s - alone_s
+    return latest_s if latest_s < np.inf else arrival_s + UNBOUND_WAIT_S
+
+
+@borrowing
 def stand(i: int, g: int, lines: Lines) -> None:
     """Request i takes its place in line, behind its equals."""
     first, after, rank_s = lines
@@ -151,12 +161,7 @@ def serve_by_slack(
                 g = group[replica]
                 own_s = stage_s[group_shape[g], :, : num_stages[group_shape[g]]]
                 advance(g, arrival_s[i], clocks[g], own_s, overhead_s, requests, lines, record)
-                alone_s = 0.0
-                for stage in range(own_s.shape[1]):
-                    alone_s += own_s[m, stage]
-                rank_s = arrival_s[i] + (slo_s[i] - overhead_s) - alone_s
-                if rank_s == np.inf:
-                    rank_s = arrival_s[i] + UNBOUND_WAIT_S
+                rank_s = rank(arrival_s[i], slo_s[i] - overhead_s, own_s[m])
                 played[:] = clocks[g]
                 done_s = foresee(i, g, rank_s, played, own_s, overhead_s, requests, lines)
                 if done_s < best_s:
