@@ -1,6 +1,8 @@
 """Bursts to one worker with an objective for the first token: who is let in, and who of those is in time."""
 
+import json
 import os
+import shutil
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -19,6 +21,7 @@ from headway.core.units import format_duration
 
 LEAST_ATTAINMENT = 0.95
 SMALL_DIRECTORY = Path("build/models/admission")
+EMULATED_DIRECTORY = Path("build/models/admission-emulated")
 EMULATED = ("--emulate", "1xV100")
 
 console = Console()
@@ -54,8 +57,9 @@ def main(
         num_output_tokens=output_tokens,
         ttft_slo_s=ttft_slo_s,
     )
-    model = make_small_model(SMALL_DIRECTORY)
-    for worker, options in {"emulated": EMULATED, "computes": ()}.items():
+    small = make_small_model(SMALL_DIRECTORY)
+    large = make_emulated_model(EMULATED_DIRECTORY, tokenizer=small)
+    for worker, (model, options) in {"emulated": (large, EMULATED), "computes": (small, ())}.items():
         found[worker] = measure(model, burst, *options, num_bursts=bursts)
         loads[worker] = os.getloadavg()[0]
         console.print(burst_table(worker, found[worker]))
@@ -80,6 +84,19 @@ def make_small_model(directory: Path) -> Path:
         rope=RopeSpec(theta=10_000.0, rotary_dim=32),
     )
     return make_benchmark_model(directory, spec=small)
+
+
+def make_emulated_model(directory: Path, *, tokenizer: Path) -> Path:
+    """A configuration without weights, which is enough to an emulated worker: 1.1 billion parameters, of which a burst
+    takes seconds."""
+    directory.mkdir(parents=True, exist_ok=True)
+    config = json.loads((tokenizer / "config.json").read_text())
+    large = {"hidden_size": 1536, "intermediate_size": 4096, "num_hidden_layers": 28, "num_attention_heads": 12}
+    config |= {**large, "num_key_value_heads": 12, "head_dim": 128, "torch_dtype": "float16"}
+    (directory / "config.json").write_text(json.dumps(config))
+    for name in ("tokenizer.json", "tokenizer_config.json"):
+        shutil.copy(tokenizer / name, directory)
+    return directory
 
 
 def attainment_of(bursts: list[Admission]) -> float:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 _QUANTILE = 0.98
 _NUM_KEPT = 128
-_HALF_LIFE_S = 30.0
+_HALF_LIFE_S = 10.0
 
 
 @dataclass(slots=True)
