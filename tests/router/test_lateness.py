@@ -35,5 +35,5 @@ def test_what_was_late_long_ago_is_forgotten_for_what_came_since() -> None:
 def test_it_fades_while_nobody_comes_so_that_a_place_is_tried_again() -> None:
     lateness = Lateness()
     lateness.observe(4.0, now_s=100.0)
-    margins_s = [lateness.margin_s(now_s=now_s) for now_s in (100.0, 110.0, 120.0)]
+    margins_s = [lateness.margin_s(now_s=now_s) for now_s in (100.0, 130.0, 160.0)]
     assert margins_s == pytest.approx([4.0, 2.0, 1.0])

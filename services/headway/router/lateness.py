@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 _QUANTILE = 0.98
 _NUM_KEPT = 128
-_HALF_LIFE_S = 10.0
+_HALF_LIFE_S = 30.0
 
 
 @dataclass(slots=True)
@@ -35,4 +35,5 @@ class Lateness:
         if not self._sorted:
             return 0.0
         late_s = self._sorted[int(_QUANTILE * (len(self._sorted) - 1) + 0.5)]
-        return max(0.0, late_s) * 0.5 ** ((now_s - self._observed_s) / _HALF_LIFE_S)
+        kept: float = 0.5 ** ((now_s - self._observed_s) / _HALF_LIFE_S)
+        return max(0.0, late_s) * kept
