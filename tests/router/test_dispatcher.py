@@ -14,10 +14,10 @@ from headway.core.errors import ResourceExhaustedError
 from headway.core.slo import Slo
 from headway.core.step_work import StepWork
 from headway.router.dispatcher import Dispatcher, Shortage
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.policies.registry import make_policy
+from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from headway.router.ticket import Ticket
 from tests.router.harness import LATENCY, make_plan
 from tests.router.scripted import IDLE
 
@@ -52,10 +52,10 @@ class Stage:
         request = replace(REQUEST, **({"request_id": str(self.num_requests)} | changes))  # type: ignore[arg-type]
         previous = self.dispatcher.supersede(request)
         failed_at_s = previous.leased_at_s if previous else self.now_s
-        ticket = Ticket(
+        queued = QueuedRequest(
             request=request, arrived_s=self.now_s, failed_at_s=failed_at_s, cached_blocks=cached_blocks or {}
         )
-        return self.dispatcher.place(ticket)
+        return self.dispatcher.place(queued)
 
     def lease(self, **changes: object) -> Lease:
         found = self.place(**changes)  # type: ignore[arg-type]
@@ -87,7 +87,7 @@ def test_a_model_that_does_not_generate_waits_for_prompts_only() -> None:
     assert 0.3 < lease.ttft_s < 2.0
 
 
-def test_what_an_answer_takes_besides_is_foretold_and_decides_who_is_admitted() -> None:
+def test_what_an_answer_takes_besides_is_predicted_and_decides_who_is_admitted() -> None:
     plain, lease = Stage(1).lease(), Stage(1, answer_overhead_s=0.2).lease()
     assert plain.ttft_s is not None
     assert plain.e2e_s is not None
@@ -101,18 +101,18 @@ def test_what_an_answer_takes_besides_is_foretold_and_decides_who_is_admitted() 
 
 
 def late_by(stage: Stage, late_s: float) -> None:
-    """A request whose first token comes so much later than the steps foretell."""
+    """A request whose first token comes so much later than the steps predict."""
     lease = stage.lease()
     assert lease.ttft_s is not None
     ttft_s = lease.ttft_s - lease.overhead_s + late_s
-    stage.dispatcher.release(Release(lease_id=lease.lease_id, outcome=Outcome.COMPLETE, ttft_s=ttft_s))
+    stage.dispatcher.release(Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=ttft_s))
 
 
 def test_what_first_tokens_took_beyond_the_forecast_is_added_to_the_next() -> None:
     stage, plain = Stage(1), Stage(1).lease()
     assert plain.ttft_s is not None
     bound = Slo(ttft_s=plain.ttft_s + 0.1)
-    stage.dispatcher.release(Release(lease_id=stage.lease(slo=bound).lease_id, outcome=Outcome.CANCELLED))
+    stage.dispatcher.release(Release(lease_id=stage.lease(slo=bound).lease_id, outcome=LeaseOutcome.CANCELLED))
     for _ in range(3):
         late_by(stage, 0.2)
     with pytest.raises(ResourceExhaustedError, match="The first token would take"):
@@ -123,10 +123,10 @@ def test_what_first_tokens_took_beyond_the_forecast_is_added_to_the_next() -> No
 
 def test_what_the_request_waited_before_its_lease_is_no_lateness() -> None:
     stage = Stage(1)
-    lease = stage.dispatcher.place(Ticket(request=REQUEST, arrived_s=stage.now_s - 5.0, failed_at_s=0.0))
+    lease = stage.dispatcher.place(QueuedRequest(request=REQUEST, arrived_s=stage.now_s - 5.0, failed_at_s=0.0))
     assert isinstance(lease, Lease)
     assert lease.ttft_s is not None
-    release = Release(lease_id=lease.lease_id, outcome=Outcome.COMPLETE, ttft_s=5.0 + lease.ttft_s)
+    release = Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=5.0 + lease.ttft_s)
     assert stage.dispatcher.release(release) is lease
     assert stage.lease().overhead_s == pytest.approx(0.0, abs=1e-9)
 
@@ -274,15 +274,15 @@ def test_a_request_that_moves_leaves_no_load_behind() -> None:
     first = stage.lease(request_id="a")
     second = stage.lease(request_id="a", resumed=True, excluded_worker_ids=frozenset({first.worker_id}))
     assert second.worker_id != first.worker_id
-    assert stage.dispatcher.books.num_leases(first.place) == 0
-    assert stage.dispatcher.books.num_in_flight == 1
+    assert stage.dispatcher.lease_table.num_leases(first.place) == 0
+    assert stage.dispatcher.lease_table.num_in_flight == 1
 
 
 def test_an_slo_that_no_group_can_keep_is_refused_and_leaves_no_lease() -> None:
     stage = Stage(2)
     with pytest.raises(ResourceExhaustedError):
         stage.place(slo=Slo(ttft_s=0.001))
-    assert stage.dispatcher.books.num_in_flight == 0
+    assert stage.dispatcher.lease_table.num_in_flight == 0
 
 
 def test_a_lease_says_how_long_the_request_may_wait_at_the_worker() -> None:
@@ -292,8 +292,8 @@ def test_a_lease_says_how_long_the_request_may_wait_at_the_worker() -> None:
     loose, tight = (stage.lease(slo=Slo(ttft_s=ttft_s)).slack_s for ttft_s in (9.0, 8.0))
     assert loose - tight == pytest.approx(1.0)
     assert 0 < loose < 9.0
-    ticket = Ticket(request=replace(REQUEST, slo=Slo(ttft_s=9.0)), arrived_s=stage.now_s - 2, failed_at_s=0.0)
-    waited = stage.dispatcher.place(ticket)
+    queued = QueuedRequest(request=replace(REQUEST, slo=Slo(ttft_s=9.0)), arrived_s=stage.now_s - 2, failed_at_s=0.0)
+    waited = stage.dispatcher.place(queued)
     assert isinstance(waited, Lease)
     assert waited.slack_s == pytest.approx(loose - 2)
 
@@ -304,7 +304,9 @@ def test_long_outputs_make_a_full_batch_wait_longer() -> None:
     before = stage.lease().ttft_s
     for _ in range(50):
         lease = stage.lease()
-        stage.dispatcher.release(Release(lease_id=lease.lease_id, outcome=Outcome.COMPLETE, num_output_tokens=2000))
+        stage.dispatcher.release(
+            Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, num_output_tokens=2000)
+        )
     after = stage.lease().ttft_s
     assert before is not None
     assert after is not None
@@ -312,7 +314,7 @@ def test_long_outputs_make_a_full_batch_wait_longer() -> None:
 
 
 class DispatcherMachine(RuleBasedStateMachine):
-    """Random traffic and failures: the books always add up, and a lease is only on a group that could take it."""
+    """Random traffic and failures: the leases always add up, and a lease is only on a group that could take it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -324,8 +326,10 @@ class DispatcherMachine(RuleBasedStateMachine):
 
     @rule(num_sequences=st.integers(1, 3), resumed=st.booleans(), excluded=st.sampled_from(["worker-0", "worker-1"]))
     def route(self, num_sequences: int, *, resumed: bool, excluded: str) -> None:
-        books = self.stage.dispatcher.books
-        full = {f"group-of-{w}" for w in self.stage.worker_ids if books.num_sequences((f"group-of-{w}", "llama")) >= 8}
+        lease_table = self.stage.dispatcher.lease_table
+        full = {
+            f"group-of-{w}" for w in self.stage.worker_ids if lease_table.num_sequences((f"group-of-{w}", "llama")) >= 8
+        }
         up = {f"group-of-{w}" for w in self.stage.worker_ids if w not in self.down | {excluded}}
         found = self.stage.place(
             num_sequences=num_sequences, resumed=resumed, excluded_worker_ids=frozenset({excluded})
@@ -339,8 +343,8 @@ class DispatcherMachine(RuleBasedStateMachine):
             assert found.group_id in (up if resumed else up - full)
             self.leases.append(found)
 
-    @rule(index=st.integers(0, 1000), outcome=st.sampled_from(Outcome))
-    def release(self, index: int, outcome: Outcome) -> None:
+    @rule(index=st.integers(0, 1000), outcome=st.sampled_from(LeaseOutcome))
+    def release(self, index: int, outcome: LeaseOutcome) -> None:
         if self.leases:
             lease = self.leases.pop(index % len(self.leases))
             release = Release(lease_id=lease.lease_id, outcome=outcome, num_output_tokens=10)
@@ -359,11 +363,11 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.stage.report(f"worker-{worker}", num_running=num_running, max_num_seqs=2)
 
     @invariant()
-    def books_add_up(self) -> None:
-        books = self.stage.dispatcher.books
-        books.check_integrity()
+    def leases_add_up(self) -> None:
+        lease_table = self.stage.dispatcher.lease_table
+        lease_table.check_integrity()
         places = [(f"group-of-{worker_id}", "llama") for worker_id in self.stage.worker_ids]
-        assert books.num_in_flight == len(self.leases) == sum(map(books.num_leases, places))
+        assert lease_table.num_in_flight == len(self.leases) == sum(map(lease_table.num_leases, places))
 
 
 TestDispatcher = DispatcherMachine.TestCase
@@ -389,4 +393,4 @@ def test_the_steps_of_a_model_on_the_same_worker_are_waited_for() -> None:
     assert alone.tpot_s is not None
     assert beside.tpot_s == pytest.approx(alone.tpot_s + turn_s)
     stage.dispatcher.fleet.update(group, [IDLE, replace(IDLE, model="opt")], now_s=stage.now_s)
-    assert stage.dispatcher.books.num_sequences((group.group_id, "opt")) == 0
+    assert stage.dispatcher.lease_table.num_sequences((group.group_id, "opt")) == 0

@@ -8,7 +8,7 @@ from headway.core.load import LoadReport
 from headway.core.plan import Assignment, Role, ServingPlan
 from headway.core.slo import Slo
 from headway.router.drift import StepDrift
-from headway.router.horizon import Horizon
+from headway.router.latency_predictor import LatencyPredictor
 from headway.router.lateness import Lateness
 from headway.router.place import Place
 
@@ -20,7 +20,7 @@ class Replica:
     Attributes:
         report: the leader's latest on this model; None while no stream to it lives.
         drift: of its steps from the plan; None where the plan does not know them.
-        lateness: of first tokens, beyond what the steps foretell.
+        lateness: of first tokens, beyond what the steps predict.
         last_chosen: number of the latest decision for it; 0 for none.
         role: what the plan has it do.
         block_bytes: of a KV block; 0 where blocks cannot go to other groups.
@@ -53,7 +53,7 @@ class Replica:
 
     @property
     def is_proven(self) -> bool:
-        """Whether what is foretold of it rests on more than an estimate; a pipeline's live steps say nothing of it."""
+        """Whether what is predicted of it rests on more than an estimate; a pipeline's live steps say nothing of it."""
         return self.drift is None or len(self.stage_latencies) > 1 or self.drift.is_proven
 
     def update(self, report: LoadReport) -> None:
@@ -83,7 +83,7 @@ class Group:
         state: of a leader that has no model; 'unreachable' while no stream to it lives.
         reported_at_s: when the latest reports came.
         connected_at_s: when the stream began that they came on.
-        horizon: what was leased to it of models that answer in one pass.
+        predictor: what was leased to it of models that answer in one pass.
     """
 
     worker_id: str
@@ -93,7 +93,7 @@ class Group:
     state: str = "unreachable"
     reported_at_s: float = 0.0
     connected_at_s: float = 0.0
-    horizon: Horizon = field(default_factory=Horizon)
+    predictor: LatencyPredictor = field(default_factory=LatencyPredictor)
 
     def update(self, reports: Sequence[LoadReport], *, now_s: float) -> None:
         """Takes in a leader's load reports; the first ones make it a candidate."""

@@ -1,6 +1,6 @@
-"""How much later than foretold first tokens reach the gateway. Pure.
+"""How much later than predicted first tokens reach the gateway. Pure.
 
-The latency model foretells steps. On top of them come the way from the lease to the worker and back, queues of the
+The latency model predicts steps. On top of them come the way from the lease to the worker and back, queues of the
 processes between, and what the forecast leaves out of a step. What past requests took beyond it is added to the next.
 """
 
@@ -23,7 +23,7 @@ class Lateness:
     _observed_s: float = 0.0
 
     def observe(self, late_s: float, *, now_s: float) -> None:
-        """A first token came so much later than the model foretold, or sooner if it is negative."""
+        """A first token came so much later than the model predicted, or sooner if it is negative."""
         if len(self._latest) == _NUM_KEPT:
             self._sorted.remove(self._latest[0])
         self._latest.append(late_s)

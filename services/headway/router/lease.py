@@ -22,7 +22,7 @@ class Lease:
         num_cached_tokens: prompt tokens that the group is believed to hold.
         leased_at_s: by the router's clock.
         reason: why this group, in words.
-        is_foregone: whether the next request of the model would get the same answer.
+        is_sole_replica: whether the next request of the model would get the same answer.
         ttft_s, tpot_s, e2e_s: predicted, from the lease on; None where no latency model is known.
         latency: of the group's steps, on which those rest.
         overhead_s: that the first and the last of them have besides the model.
@@ -53,7 +53,7 @@ class Lease:
     latency: LatencyModel | None = None
     overhead_s: float = 0.0
     waited_s: float = 0.0
-    is_foregone: bool = False
+    is_sole_replica: bool = False
     decode_group_id: str = ""
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
@@ -69,9 +69,9 @@ class Lease:
         return self.decode_group_id, self.model
 
     def late_s(self, ttft_s: float, *, latency: LatencyModel | None) -> float | None:
-        """By how much the first token came later than the steps foretell, where it took `ttft_s` from the arrival on.
+        """By how much the first token came later than the steps predict, where it took `ttft_s` from the arrival on.
 
-        None where nothing was foretold, and where another lease brought it.
+        None where nothing was predicted, and where another lease brought it.
 
         Args:
             latency: of the steps as they are known by now: what was wrong about them then is not late again.
@@ -85,7 +85,7 @@ class Lease:
         return ttft_s - self.waited_s - (self.ttft_s - self.overhead_s) * now / then
 
 
-class Outcome(StrEnum):
+class LeaseOutcome(StrEnum):
     """How a lease ended."""
 
     COMPLETE = "complete"
@@ -105,7 +105,7 @@ class Release:
         slo: what it was measured against; empty for the lease's own.
     """
 
-    outcome: Outcome
+    outcome: LeaseOutcome
     lease_id: str = ""
     gateway_id: str = ""
     request_id: str = ""

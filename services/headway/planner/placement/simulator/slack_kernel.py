@@ -88,7 +88,7 @@ def advance(
 
 
 @borrowing
-def foresee(
+def predict(
     i: int,
     g: int,
     rank_s: float,
@@ -163,7 +163,7 @@ def serve_by_slack(
                 advance(g, arrival_s[i], clocks[g], own_s, overhead_s, requests, lines, record)
                 rank_s = rank(arrival_s[i], slo_s[i] - overhead_s, own_s[m])
                 played[:] = clocks[g]
-                done_s = foresee(i, g, rank_s, played, own_s, overhead_s, requests, lines)
+                done_s = predict(i, g, rank_s, played, own_s, overhead_s, requests, lines)
                 if done_s < best_s:
                     best, best_s, best_rank_s = g, done_s, rank_s
             if best != NONE:
