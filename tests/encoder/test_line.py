@@ -89,7 +89,7 @@ def test_who_cannot_be_in_time_any_more_is_given_up_and_holds_nobody_up() -> Non
 )
 def test_requests_begin_in_the_order_of_the_policy(policy: QueuePolicy, order: list[str]) -> None:
     worker = Worker("a", policy=policy, max_num_seqs=1)
-    for name, slo_s, priority in (("a", None, 0), ("b", 50.0, 0), ("c", 40.0, 0), ("d", None, -1)):
+    for name, slo_s, priority in (("a", None, 0), ("b", 20.0, 0), ("c", 10.0, 0), ("d", None, -1)):
         worker.submit(name, slo_s=slo_s, priority=priority)
     assert list(worker.run()) == order
 
@@ -110,3 +110,10 @@ def test_the_engine_whose_turn_comes_is_woken_and_one_that_leaves_holds_nobody_u
     worker.engines["a"].leave()
     assert worker.woken == ["b"]
     assert worker.engines["b"].pause_s == 0.0
+
+
+def test_who_has_no_objective_is_not_starved_by_those_who_have_a_loose_one() -> None:
+    worker = Worker("a", policy=QueuePolicy.LEAST_SLACK, max_num_seqs=1)
+    for name, slo_s in (("loose", 50.0), ("unbound", None), ("tight", 10.0)):
+        worker.submit(name, slo_s=slo_s)
+    assert list(worker.run()) == ["tight", "unbound", "loose"]

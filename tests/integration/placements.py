@@ -15,6 +15,7 @@ import httpx
 
 from headway.cli.placement.plan_file import write_plan
 from headway.core.catalogue.figure import Provenance
+from headway.core.line import QueuePolicy
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
 from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, WorkloadSource
@@ -62,6 +63,7 @@ def write_placement(path: Path, *groups: tuple[str, str], slo_scale: float = 100
             profiles=profiles(),
             cluster=ServingCluster(device="V100-16", num_devices=5, devices_per_node=5, memory_bytes=12 * GIB),
             workload=WorkloadSource(spec="poisson:rate=5", duration_s=20.0, slo_scale=slo_scale),
+            queue_policy=QueuePolicy.LEAST_SLACK,
         ),
         placement=Placement(
             groups=tuple(

@@ -79,10 +79,10 @@ def test_what_cannot_be_applied_is_refused_and_nothing_changes(stack: RunningSta
     assert kinds(unlike) == {"keep tiny": 1, "drain tiny": 4}
     assert unlike["differences"] == []
     document = json.loads((tmp_path / "fine.json").read_text())
-    document["problem"] |= {"queue_policy": "least-slack", "answer_overhead_s": 0.005}
+    document["problem"] |= {"queue_policy": "fcfs", "answer_overhead_s": 0.005}
     (tmp_path / "other.json").write_text(json.dumps(document))
     policy, overhead = apply(stack, tmp_path / "other.json", "--dry-run")["differences"]
-    assert policy.startswith("planned with --queue-policy least-slack, the stack has fcfs: start it with the plan's")
+    assert policy.startswith("planned with --queue-policy fcfs, the stack has least-slack: start it with the plan's")
     assert overhead.startswith("planned with --answer-overhead 5.0 ms, the stack counts 0 us")
     assert stack.status()["controller"]["plan_id"] == before
 

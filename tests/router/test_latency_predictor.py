@@ -1,12 +1,13 @@
 """What the router predicts of a group's line, where things go otherwise than planned."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from headway.core.latency import LatencyModel
-from headway.core.line import QueuePolicy, rank_of
+from headway.core.line import UNBOUND_WAIT_S, QueuePolicy, rank_of
 from headway.router.latency_predictor import LatencyPredictor, LeasedJob
 
 
@@ -67,7 +68,7 @@ def test_a_batch_takes_those_that_wait_while_all_keep_their_deadlines() -> None:
 def test_a_job_of_higher_rank_waits_for_those_of_lower_rank_only() -> None:
     predictor = LatencyPredictor()
     for name, priority in (("running", 5), ("late", 9), ("soon", 1)):
-        rank = rank_of(QueuePolicy.PRIORITY, latest_start_s=math.inf, priority=priority)
+        rank = rank_of(QueuePolicy.PRIORITY, arrived_s=0.0, latest_start_s=math.inf, priority=priority)
         predictor.enter(name, job(0.0, rank=rank), now_s=0.0)
     assert predictor.predict(job(0.5, rank=(3,)), now_s=0.5).soonest_s == pytest.approx(3.0)
     assert predictor.predict(job(0.5, rank=(10,)), now_s=0.5).answer_s == pytest.approx(4.0)
@@ -100,7 +101,18 @@ def test_who_is_late_already_holds_nobody_up() -> None:
 
 
 def test_ranks_are_those_of_the_policies() -> None:
-    def rank(policy: QueuePolicy) -> tuple[float, ...]:
-        return rank_of(policy, latest_start_s=7.5, priority=-2)
+    def rank(policy: QueuePolicy, latest_start_s: float = 7.5) -> tuple[float, ...]:
+        return rank_of(policy, arrived_s=4.0, latest_start_s=latest_start_s, priority=-2)
 
     assert [rank(policy) for policy in QueuePolicy] == [(), (7.5,), (-2,)]
+    assert rank(QueuePolicy.LEAST_SLACK, math.inf) == (4.0 + UNBOUND_WAIT_S,)
+
+
+def test_who_has_an_objective_is_weighed_behind_those_who_have_none() -> None:
+    """Those have a place in the midst of the line, not at its end."""
+    predictor = LatencyPredictor()
+    unbound = replace(considerate(math.inf), rank=(2.0,))
+    predictor.enter("running", considerate(math.inf), now_s=0.0)
+    predictor.enter("unbound", unbound, now_s=0.0)
+    predictor.enter("loose", considerate(3.9), now_s=0.0)
+    assert predictor.predict(replace(considerate(9.0), rank=(1.0,)), now_s=0.5).is_harmful

@@ -68,7 +68,7 @@ def up(
     slo_ms: options.SloMs = None,
     tenants: options.Tenants = None,
     strict_fields: options.StrictFields = False,
-    queue_policy: options.QueuePolicy = "fcfs",
+    queue_policy: options.QueuePolicy = "least-slack",
     traffic_retention: options.TrafficRetention = None,
     answer_overhead: options.AnswerOverhead = None,
     state_dir: StateDir = None,

@@ -245,8 +245,8 @@ StrictFields: TypeAlias = Annotated[
 QueuePolicy: TypeAlias = Annotated[
     Literal["fcfs", "least-slack", "priority"],
     typer.Option(
-        help="Who is next of the requests that wait: the first that came, the one that could wait least before it "
-        "misses its objective, or the one with the lowest 'priority'.",
+        help="Who is next of the requests that wait: the one that could wait least before it misses its objective "
+        "(30 s where it has none), the first that came, or the one with the lowest 'priority'.",
         rich_help_panel=_GATEWAY,
     ),
 ]

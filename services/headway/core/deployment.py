@@ -78,7 +78,7 @@ class Deployment:
     Attributes:
         profile: whether models are profiled once they serve (predictions stay estimates otherwise).
         otlp_endpoint: OpenTelemetry collector; None turns tracing off.
-        queue_policy: who is next of the requests that wait: 'fcfs', 'least-slack' or 'priority'.
+        queue_policy: who is next of the requests that wait: 'least-slack', 'fcfs' or 'priority'.
         traffic_retention_s: how long the record of arrivals is kept; None for the router's default.
         answer_overhead_s: that an answer takes from the client to the group and back, besides the model.
         stage_profiles: a file to import before the plan is made, of the emulated device; empty for none.
@@ -93,7 +93,7 @@ class Deployment:
     log_level: str = "info"
     otlp_endpoint: str | None = None
     stage_profiles: str = ""
-    queue_policy: QueuePolicy = QueuePolicy.FCFS
+    queue_policy: QueuePolicy = QueuePolicy.LEAST_SLACK
     traffic_retention_s: float | None = None
     answer_overhead_s: float = 0.0
     placement_id: str = ""

@@ -27,7 +27,7 @@ class LatencyModel:
     origin: str = "measured"
 
     def part(self, share: float) -> "LatencyModel":
-        """Of so much of the model, 0 to 1."""
+        """Of so much of the model; above 1, of one that takes so many times as long."""
         return replace(
             self,
             base_s=share * self.base_s,

@@ -16,17 +16,20 @@ class QueuePolicy(StrEnum):
     """First come, first served."""
 
     LEAST_SLACK = "least-slack"
-    """Who could wait least before it misses its objective; those without one come last."""
+    """Who could wait least before it misses its objective; one without any could wait `UNBOUND_WAIT_S`."""
 
     PRIORITY = "priority"
     """The lowest `priority` of the request."""
 
 
+UNBOUND_WAIT_S = 30.0
+"""Within which after its arrival a request without an objective is to begin: it does not starve."""
+
 Rank = tuple[float, ...]
 """The lowest is next; equals in the order in which they came. Empty where nobody overtakes anybody."""
 
 
-def rank_of(policy: QueuePolicy, *, latest_start_s: float, priority: int) -> Rank:
+def rank_of(policy: QueuePolicy, *, arrived_s: float, latest_start_s: float, priority: int) -> Rank:
     """A request's place in line.
 
     Args:
@@ -34,7 +37,8 @@ def rank_of(policy: QueuePolicy, *, latest_start_s: float, priority: int) -> Ran
     """
     match policy:
         case QueuePolicy.LEAST_SLACK:
-            return (latest_start_s,)  # less the time that it is now, which is the same for all
+            # Less the time that it is now, which is the same for all.
+            return (latest_start_s if latest_start_s < math.inf else arrived_s + UNBOUND_WAIT_S,)
         case QueuePolicy.PRIORITY:
             return (priority,)
     return ()

@@ -45,6 +45,7 @@ class CandidateGroup:
         job: what the request is to the group's line, of a model that answers in one pass, and
         answer_s: until the group has its answer if nothing ahead of it is batched, and
         soonest_s: until the client has it if it went ahead of all that waits.
+        is_unproven: whether its times rest on an estimate, and the first live step is only under way.
         is_harmful: whether somebody whom the group has admitted would be late for it.
         overhead_s: that an answer takes from the client to the group and back, besides the model.
         decode_at: where the sequences go on once their prompt is computed; None: they stay.
@@ -77,6 +78,7 @@ class CandidateGroup:
     job: LeasedJob | None = None
     answer_s: float = 0.0
     soonest_s: float = 0.0
+    is_unproven: bool = False
     is_harmful: bool = False
     num_overtaken_tokens: int = 0
     overhead_s: float = 0.0

@@ -15,8 +15,8 @@ class RouterConfig(ProcessConfig):
 
     policy: str = "balanced"
     """How a group is chosen: balanced, least-load or round-robin."""
-    queue_policy: Literal["fcfs", "least-slack", "priority"] = "fcfs"
-    """Who is next of those that find no room: fcfs, least-slack or priority."""
+    queue_policy: Literal["fcfs", "least-slack", "priority"] = "least-slack"
+    """Who is next of those that find no room: least-slack, fcfs or priority."""
     max_group_sequences: int = Field(default=512, ge=1)
     """Sequences in flight on one group at most; four times its max_num_seqs where that is more."""
     max_queue: int = Field(default=1024, ge=0)

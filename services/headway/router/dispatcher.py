@@ -89,7 +89,9 @@ class Dispatcher:
     def rank(self, request: RoutingRequest, *, arrived_s: float) -> Rank:
         """The request's place among those that wait."""
         latest_start_s = arrived_s + self._spare_s(request)
-        return rank_of(self._queue_policy, latest_start_s=latest_start_s, priority=request.priority)
+        return rank_of(
+            self._queue_policy, arrived_s=arrived_s, latest_start_s=latest_start_s, priority=request.priority
+        )
 
     def _spare_s(self, request: RoutingRequest) -> float:
         """For how long a request may wait, if it then has a group to itself; infinite where it has no objective."""
@@ -116,7 +118,7 @@ class Dispatcher:
         if not candidates:
             return Shortage.NO_GROUP
         admitted = admit(request, candidates, waited_s=now_s - queued.arrived_s)
-        roomy = [each for each in admitted if request.resumed or (each.has_room and not each.is_harmful)]
+        roomy = [each for each in admitted if request.resumed or _may_take(each, request)]
         if not roomy:
             return Shortage.NO_ROOM
         best = choose(request, roomy, policy=self._policy)
@@ -135,9 +137,23 @@ class Dispatcher:
             lease = self.lease_table.close_request(release.gateway_id, release.request_id)
         if lease is not None:
             self.vacate(lease, is_complete=release.outcome is LeaseOutcome.COMPLETE)
+            self._learn(lease, release)
         if lease is not None and release.outcome is LeaseOutcome.COMPLETE and release.num_output_tokens:
             self._lengths.note(lease.model, release.num_output_tokens / lease.num_sequences)
         return lease
+
+    def _learn(self, lease: Lease, release: Release) -> None:
+        """From how late the first token of a model that generates came."""
+        replica = self.fleet.replica(lease.worker_id, lease.model)
+        if (
+            replica is None
+            or replica.is_one_pass
+            or release.outcome is not LeaseOutcome.COMPLETE
+            or release.ttft_s is None
+        ):
+            return
+        if (late_s := lease.late_s(release.ttft_s, latency=replica.latency)) is not None:
+            replica.lateness.observe(late_s, now_s=self._clock())
 
     def _candidates(self, queued: QueuedRequest) -> Sequence[CandidateGroup]:
         request = queued.request
@@ -180,6 +196,7 @@ class Dispatcher:
         ]
         others_s = sum(map(self._step_s, others))
         num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
+        num_sequences = report.num_running + report.num_waiting + num_unreported
         num_overtaken = 0
         if job is None and request.slo and queued.rank:
             admitted = self._admitted(replica.place)
@@ -188,17 +205,15 @@ class Dispatcher:
             worker_id=group.worker_id,
             group_id=group.group_id,
             endpoint=group.endpoint,
-            latency=replica.latency or NOMINAL,
+            latency=replica.drift.cautious if replica.drift is not None else NOMINAL,
             others_s=others_s,
             job=job,
             answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,
             soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
             is_harmful=forecast is not None and forecast.is_harmful,
-            overhead_s=self._answer_overhead_s,
-            num_sequences=report.num_running
-            + report.num_waiting
-            + num_unreported
-            + self.lease_table.num_expected(replica.place),
+            overhead_s=self._answer_overhead_s if job is not None else self._overhead_s(replica, now_s=now_s),
+            is_unproven=job is None and not replica.is_proven and num_sequences > 0,
+            num_sequences=num_sequences + self.lease_table.num_expected(replica.place),
             num_pending_tokens=num_pending_tokens,
             num_overtaken_tokens=num_overtaken,
             num_context_tokens=report.num_context_tokens,
@@ -217,6 +232,10 @@ class Dispatcher:
             fetch_bytes_per_s=report.fetch_bytes_per_s,
         )
 
+    def _overhead_s(self, replica: Replica, *, now_s: float) -> float:
+        """Of a model that generates: what is configured, or more where first tokens came later than that."""
+        return max(self._answer_overhead_s, replica.lateness.margin_s(now_s=now_s))
+
     def _job(self, replica: Replica, report: LoadReport, queued: QueuedRequest, *, now_s: float) -> LeasedJob | None:
         """What a request is to the group's line; None of a model that generates, or whose latency is unknown."""
         request, group = queued.request, replica.group
@@ -232,7 +251,12 @@ class Dispatcher:
             num_tokens=request.num_prompt_tokens,
             ready_s=ready_s,
             deadline_s=deadline_s,
-            rank=rank_of(self._queue_policy, latest_start_s=deadline_s - alone_s, priority=request.priority),
+            rank=rank_of(
+                self._queue_policy,
+                arrived_s=queued.arrived_s,
+                latest_start_s=deadline_s - alone_s,
+                priority=request.priority,
+            ),
             is_considerate=self._queue_policy is QueuePolicy.LEAST_SLACK,
             latencies=replica.stage_latencies,
             max_num_jobs=report.max_num_seqs,
@@ -306,6 +330,9 @@ class Dispatcher:
             ttft_s=best.ttft_s(request) if best.is_predictable else None,
             tpot_s=best.tpot_s(request) if best.is_predictable else None,
             e2e_s=best.e2e_s(request) if best.is_predictable else None,
+            latency=best.latency if best.is_predictable else None,
+            overhead_s=best.overhead_s,
+            waited_s=now_s - queued.arrived_s,
             is_sole_replica=is_sole_replica,
             decode_group_id=decoder.group_id if decoder is not None else "",
             decode_target=MoveTarget(worker_id=decoder.worker_id, endpoint=decoder.endpoint) if decoder else None,
@@ -326,6 +353,12 @@ class Dispatcher:
             prefill_s = best.compute_s(request)
             for commitment in self._admitted(place):
                 commitment.bear(step_s=step_s, prefill_s=prefill_s)
+
+
+def _may_take(candidate: CandidateGroup, request: RoutingRequest) -> bool:
+    """No objective is promised on an estimate alone, while the first request there shows how fast it really is."""
+    is_guess = candidate.is_unproven and bool(request.slo)
+    return candidate.has_room and not candidate.is_harmful and not is_guess
 
 
 def _backlog_s(report: LoadReport, stage_latencies: Sequence[LatencyModel]) -> float:

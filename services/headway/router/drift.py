@@ -14,6 +14,8 @@ _HALF_LIFE_S = 60.0
 """Of steps' time; after it an observation counts half."""
 _TRUST_S = 0.1
 """The profile counts like so much time of each part in which nothing differed."""
+_ESTIMATE_TRUST_S = 0.01
+"""The same of an estimate."""
 _MAX_RATIO = 10.0
 """Of live to planned time; what takes longer was a hold-up, and says nothing of the next steps."""
 _LEAST_CHANGE = 0.01
@@ -31,9 +33,24 @@ class StepDrift:
         self.planned = planned
         self.latency = planned
         self._seen = StepWork()
+        self._observed_s = 0.0
+        self._trust_s = _ESTIMATE_TRUST_S if planned.origin == "estimated" else _TRUST_S
         self._shares = [0.0, 0.0, 0.0]
         self._moments = [[0.0, 0.0, 0.0] for _ in self._shares]
         self._products = [0.0, 0.0, 0.0]
+
+    @property
+    def cautious(self) -> LatencyModel:
+        """The same with the error that an estimate states for itself, which shrinks as live steps are seen: what is
+        promised before anything was measured rests on the catalogue alone."""
+        if self.planned.origin != "estimated":
+            return self.latency
+        return self.latency.part(1 + self.planned.relative_error * _TRUST_S / (_TRUST_S + self._observed_s))
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether the model was measured, or live steps have been seen."""
+        return self.planned.origin != "estimated" or self._observed_s > 0
 
     def observe(self, work: StepWork) -> None:
         """Takes in what a group has done since its model was loaded; no change where that is no more than before."""
@@ -44,6 +61,7 @@ class StepDrift:
         if done.num_steps == 0 or planned_s <= 0:
             return
         duration_s = min(done.duration_s, _MAX_RATIO * planned_s)
+        self._observed_s += duration_s
         kept = 0.5 ** (duration_s / _HALF_LIFE_S)
         for row, (moments, part_s) in enumerate(zip(self._moments, parts_s, strict=True)):
             # The variance of a duration grows with it.
@@ -70,7 +88,7 @@ class StepDrift:
                 for column, (moment, share) in enumerate(zip(moments, self._shares, strict=True))
                 if column != row
             )
-            share = (self._products[row] - others) / (moments[row] + _TRUST_S)
+            share = (self._products[row] - others) / (moments[row] + self._trust_s)
             self._shares[row] = min(max(share, 1 / _MAX_RATIO - 1), _MAX_RATIO - 1)
 
 

@@ -9,6 +9,7 @@ from headway.core.plan import Assignment, Role, ServingPlan
 from headway.core.slo import Slo
 from headway.router.drift import StepDrift
 from headway.router.latency_predictor import LatencyPredictor
+from headway.router.lateness import Lateness
 from headway.router.place import Place
 
 
@@ -19,6 +20,7 @@ class Replica:
     Attributes:
         report: the leader's latest on this model; None while no stream to it lives.
         drift: of its steps from the plan; None where the plan does not know them.
+        lateness: of first tokens, beyond what the steps predict.
         last_chosen: number of the latest decision for it; 0 for none.
         role: what the plan has it do.
         block_bytes: of a KV block; 0 where blocks cannot go to other groups.
@@ -29,6 +31,7 @@ class Replica:
     model: str
     report: LoadReport | None = None
     drift: StepDrift | None = None
+    lateness: Lateness = field(default_factory=Lateness)
     last_chosen: int = 0
     role: Role = Role.BOTH
     block_bytes: int = 0
@@ -48,6 +51,11 @@ class Replica:
         """Without blocks it does not generate."""
         return self.report is not None and self.report.num_blocks == 0
 
+    @property
+    def is_proven(self) -> bool:
+        """Whether what is predicted of it rests on more than an estimate; a pipeline's live steps say nothing of it."""
+        return self.drift is None or len(self.stage_latencies) > 1 or self.drift.is_proven
+
     def update(self, report: LoadReport) -> None:
         """Takes in the leader's report on this model."""
         self.report = report
@@ -58,7 +66,7 @@ class Replica:
         """Takes over what the plan says of it. What live steps took tells of the same prediction only."""
         latency = assignment.prediction.latency
         if self.drift is None or self.drift.planned != latency:
-            self.drift = StepDrift(latency)
+            self.drift, self.lateness = StepDrift(latency), Lateness()
         self.stage_latencies = assignment.pipeline_latencies
         self.role = assignment.role
         moves = assignment.enable_prefix_cache and not assignment.ranks
@@ -139,6 +147,11 @@ class Fleet:
     def group(self, worker_id: str) -> Group | None:
         """The one that a worker leads."""
         return self._groups.get(worker_id)
+
+    def replica(self, worker_id: str, model: str) -> Replica | None:
+        """A model on the group that a worker leads."""
+        group = self._groups.get(worker_id)
+        return group.replicas.get(model) if group is not None else None
 
     def join(self, worker_id: str, *, endpoint: str, group_id: str) -> Group:
         """The group that a worker leads; a new one when it was started anew, at another endpoint."""

@@ -114,7 +114,7 @@ class LatencyPredictor:
         answer_s = beside.enter(job.ready_s, job.stage_s)
         is_harmful = False
         for other in line[at:]:
-            if is_harmful or other.deadline_s == math.inf:
+            if is_harmful:
                 break
             is_harmful = _serve(other, without) and not _serve(other, beside)
         return Forecast(answer_s, answer_s, is_harmful)

@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from headway.core.latency import LatencyModel
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
 from headway.core.slo import Slo
@@ -22,7 +23,10 @@ class Lease:
         leased_at_s: by the router's clock.
         reason: why this group, in words.
         is_sole_replica: whether the next request of the model would get the same answer.
-        ttft_s, tpot_s, e2e_s: predicted; None where no latency model is known.
+        ttft_s, tpot_s, e2e_s: predicted, from the lease on; None where no latency model is known.
+        latency: of the group's steps, on which those rest.
+        overhead_s: that the first and the last of them have besides the model.
+        waited_s: from the request's arrival at the gateway to the lease.
         decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
             its leader; '' and None: they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
@@ -46,6 +50,9 @@ class Lease:
     ttft_s: float | None
     tpot_s: float | None
     e2e_s: float | None = None
+    latency: LatencyModel | None = None
+    overhead_s: float = 0.0
+    waited_s: float = 0.0
     is_sole_replica: bool = False
     decode_group_id: str = ""
     decode_target: MoveTarget | None = None
@@ -60,6 +67,22 @@ class Lease:
     @property
     def decode_place(self) -> Place:
         return self.decode_group_id, self.model
+
+    def late_s(self, ttft_s: float, *, latency: LatencyModel | None) -> float | None:
+        """By how much the first token came later than the steps predict, where it took `ttft_s` from the arrival on.
+
+        None where nothing was predicted, and where another lease brought it.
+
+        Args:
+            latency: of the steps as they are known by now: what was wrong about them then is not late again.
+        """
+        if self.ttft_s is None or self.latency is None or latency is None or ttft_s < self.waited_s:
+            return None
+        then, now = (
+            each.step_s(prefill_tokens=self.num_prefill_tokens, num_decodes=1, context_tokens=0)
+            for each in (self.latency, latency)
+        )
+        return ttft_s - self.waited_s - (self.ttft_s - self.overhead_s) * now / then
 
 
 class LeaseOutcome(StrEnum):

@@ -9,13 +9,14 @@ def predicted(lease: Lease, release: Release) -> bool | None:
     slo = release.slo or lease.slo
     if not slo or lease.ttft_s is None or release.outcome not in (LeaseOutcome.COMPLETE, LeaseOutcome.ERROR):
         return None
-    return slo.is_met(ttft_s=lease.ttft_s, tpot_s=lease.tpot_s, e2e_s=lease.e2e_s)
+    e2e_s = None if lease.e2e_s is None else lease.waited_s + lease.e2e_s
+    return slo.is_met(ttft_s=lease.waited_s + lease.ttft_s, tpot_s=lease.tpot_s, e2e_s=e2e_s)
 
 
 def observe_release(lease: Lease, release: Release) -> None:
     """Exports what was predicted of a request that ended."""
     if release.outcome is LeaseOutcome.COMPLETE and release.ttft_s is not None and lease.ttft_s is not None:
-        PREDICTED_TTFT_SECONDS.labels(lease.model).observe(lease.ttft_s)
+        PREDICTED_TTFT_SECONDS.labels(lease.model).observe(lease.waited_s + lease.ttft_s)
         if lease.tpot_s is not None and release.tpot_s is not None:
             PREDICTED_TPOT_SECONDS.labels(lease.model).observe(lease.tpot_s)
     if (is_met := predicted(lease, release)) is not None:

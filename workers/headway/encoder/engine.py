@@ -92,6 +92,7 @@ class EncoderEngine:
         slo_s = math.inf if request.slo_s is None else request.slo_s
         rank = rank_of(
             self._queue_policy,
+            arrived_s=arrived_s,
             latest_start_s=arrived_s + slo_s - self._runner.duration_s(request.sequences),
             priority=request.priority,
         )

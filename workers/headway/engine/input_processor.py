@@ -55,6 +55,7 @@ class InputProcessor:
         """Of a group, whose most urgent sequence counts."""
         return rank_of(
             self._config.queue_policy,
+            arrived_s=arrival_s,
             latest_start_s=arrival_s + min(request.slack_s for request in requests),
             priority=min(request.priority for request in requests),
         )

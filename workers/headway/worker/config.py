@@ -22,8 +22,8 @@ class WorkerConfig(ProcessConfig):
     """What weights, KV blocks and workspace may use."""
     emulate: str = ""
     """Device of the catalogue that the worker takes the time of, computing nothing; empty to compute."""
-    queue_policy: Literal["fcfs", "least-slack", "priority"] = "fcfs"
-    """Whose request begins next: fcfs, least-slack or priority. Of a model that generates, the last of those that run
+    queue_policy: Literal["fcfs", "least-slack", "priority"] = "least-slack"
+    """Whose request begins next: least-slack, fcfs or priority. Of a model that generates, the last of those that run
     gives way when memory runs out."""
     group_id: str = ""
     """Group that this worker belongs to; made from the member id when empty."""

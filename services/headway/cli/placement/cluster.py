@@ -21,7 +21,7 @@ class StackSettings:
     """What a stack was told that matters to a plan: see `PlacementProblem`."""
 
     answer_overhead_s: float = 0.0
-    queue_policy: QueuePolicy = QueuePolicy.FCFS
+    queue_policy: QueuePolicy = QueuePolicy.LEAST_SLACK
 
 
 def stack_settings(text: str, state_dir: Path | None) -> StackSettings:

@@ -73,7 +73,8 @@ QueuePolicy: TypeAlias = Annotated[
     Literal["fcfs", "least-slack"] | None,
     typer.Option(
         help="Who is next in a group: the first that came, or the one that could wait least before it misses its "
-        "objective. Default: the stack's with --cluster live, else fcfs.",
+        "objective. Default: the stack's with --cluster live, else least-slack; fcfs where models generate and with "
+        "--rules artifact, which are simulated so only.",
     ),
 ]
 Rules: TypeAlias = Annotated[

@@ -107,7 +107,7 @@ async def read_inputs(options: ProblemOptions) -> Inputs:
             )
     told = await asyncio.to_thread(stack_settings, options.cluster, options.state_dir)
     overhead_s, policy = options.answer_overhead_s, options.queue_policy
-    generates = any(entry.origin is ModelOrigin.GENERATE for entry in models)
+    is_by_turn = options.rules != "serving" or any(entry.origin is ModelOrigin.GENERATE for entry in models)
     return Inputs(
         options=options,
         models=models,
@@ -115,7 +115,7 @@ async def read_inputs(options: ProblemOptions) -> Inputs:
         profiles=tuple(profiles),
         files=files,
         answer_overhead_s=told.answer_overhead_s if overhead_s is None else overhead_s,
-        queue_policy=planned_policy(told.queue_policy, generates=generates) if policy is None else QueuePolicy(policy),
+        queue_policy=planned_policy(told.queue_policy, generates=is_by_turn) if policy is None else QueuePolicy(policy),
     )
 
 

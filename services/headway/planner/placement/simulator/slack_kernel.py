@@ -8,6 +8,7 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
+from headway.core.line import UNBOUND_WAIT_S
 from headway.planner.placement.simulator.borrowing import borrowing
 from headway.planner.placement.simulator.kernel import Flags, Floats, Ints, index_replicas
 
@@ -32,6 +33,16 @@ def enter(ready_s: float, clocks: Floats, stage_s: Floats) -> float:
         time_s = max(time_s, clocks[stage]) + stage_s[stage]
         clocks[stage] = time_s
     return time_s
+
+
+@borrowing
+def rank(arrival_s: float, slo_s: float, stage_s: Floats) -> float:
+    """When a request must begin on an idle group, as `core/line.py` has it."""
+    alone_s = 0.0
+    for stage in range(len(stage_s)):
+        alone_s += stage_s[stage]
+    latest_s = arrival_s + slo_s - alone_s
+    return latest_s if latest_s < np.inf else arrival_s + UNBOUND_WAIT_S
 
 
 @borrowing
@@ -102,7 +113,7 @@ def predict(
     if done_s + overhead_s - arrival_s[i] > slo_s[i]:
         return np.inf
     behind = ahead
-    while behind != NONE and ranks_s[behind] < np.inf:
+    while behind != NONE:
         late_s = arrival_s[behind] + (slo_s[behind] - overhead_s)
         if enter(arrival_s[behind], clocks, stage_s[model[behind]]) > late_s:
             return np.inf
@@ -150,10 +161,7 @@ def serve_by_slack(
                 g = group[replica]
                 own_s = stage_s[group_shape[g], :, : num_stages[group_shape[g]]]
                 advance(g, arrival_s[i], clocks[g], own_s, overhead_s, requests, lines, record)
-                alone_s = 0.0
-                for stage in range(own_s.shape[1]):
-                    alone_s += own_s[m, stage]
-                rank_s = arrival_s[i] + (slo_s[i] - overhead_s) - alone_s
+                rank_s = rank(arrival_s[i], slo_s[i] - overhead_s, own_s[m])
                 played[:] = clocks[g]
                 done_s = predict(i, g, rank_s, played, own_s, overhead_s, requests, lines)
                 if done_s < best_s:
