@@ -249,9 +249,7 @@ async def test_nobody_is_asked_where_there_is_no_choice(database: Database, rout
         assert kvcache.num_lookups == 1
 
 
-async def test_nobody_waits_for_a_prefix_service_that_does_not_answer(
-    database: Database, routing: StartRouter
-) -> None:
+async def test_nobody_waits_for_a_prefix_service_that_does_not_answer(database: Database, routing: StartRouter) -> None:
     async with AsyncExitStack() as stack:
         for i in range(2):
             await stack.enter_async_context(ScriptedWorker.running(database, f"worker-{i}"))
