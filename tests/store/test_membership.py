@@ -33,10 +33,9 @@ async def subscribe(announcements: Announcements, database: Database) -> None:
     await heard(announcements, database)
 
 
-async def listening(announcements: Announcements) -> "asyncio.Task[None]":
+async def listening(announcements: Announcements, database: Database) -> "asyncio.Task[None]":
     """A wait that only an announcement ends."""
-    await announcements.wait(timeout_s=0.01)  # subscribes
-    await announcements.wait(timeout_s=0.01)
+    await subscribe(announcements, database)
     return asyncio.create_task(announcements.wait(timeout_s=FOREVER_S))
 
 
@@ -48,7 +47,7 @@ async def test_a_member_announces_that_it_comes_changes_and_leaves(database: Dat
             membership.enter(replace(MEMBER, state="draining")),
             membership.withdraw(MEMBER),
         ):
-            wait = await listening(announcements)
+            wait = await listening(announcements, database)
             await change
             await asyncio.wait_for(wait, FOREVER_S / 2)
 
@@ -89,12 +88,12 @@ async def test_announcements_are_heard_again_when_redis_is_back(tmp_path: Path) 
     database = Database.connect(server.url, namespace="test")
     membership = Membership(database)
     async with membership.announcements() as announcements:
-        await announcements.wait(timeout_s=0.01)
+        await subscribe(announcements, database)
         server.stop()
         with pytest.raises(UnavailableError):
             await announcements.wait(timeout_s=FOREVER_S)
         server.start()
-        wait = await listening(announcements)
+        wait = await listening(announcements, database)
         await membership.enter(MEMBER)
         await asyncio.wait_for(wait, FOREVER_S / 2)
     await database.close()
