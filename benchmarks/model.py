@@ -16,7 +16,7 @@ from tokenizers import Tokenizer
 from deploy.demo.checkpoint import Recipe, is_current, write_checkpoint
 from deploy.demo.llama import LlamaForCausalLM
 from deploy.demo.tokenizer import TURN_END, train_tokenizer
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 
 MODEL_NAME = "bench-llama"
 DEFAULT_DIRECTORY = Path("build/models") / MODEL_NAME
@@ -27,7 +27,7 @@ CONSONANTS = (*"bcdfghjklmnprstvwz", "ch", "sh", "th", "st", "br", "tr", "pl")
 VOWELS = (*"aeiou", "ai", "ea", "ou")
 
 BENCHMARK_SPEC = ModelSpec(
-    family=Family.LLAMA,
+    family=ModelFamily.LLAMA,
     architecture="LlamaForCausalLM",
     vocab_size=32_000,
     hidden_size=512,

@@ -8,7 +8,7 @@ import numpy as np
 from headway.core.placement import GroupShape, PlacedGroup, PlacedModel, Placement
 from headway.core.stage_profile import StageProfile
 from headway.planner.placement.baselines.uniform import uniform_replication
-from headway.planner.placement.simulator.outcome import Outcome
+from headway.planner.placement.simulator.outcome import SimulationOutcome
 from headway.planner.placement.simulator.rules import Rules
 from headway.planner.placement.simulator.simulation import simulate
 from headway.planner.placement.workload import Workload
@@ -29,8 +29,8 @@ Profiles = Mapping[str, tuple[StageProfile, ...]]
 class Pair:
     """One setting, by the placement that replicates and the one that pipelines."""
 
-    replication: Outcome
-    pipeline: Outcome
+    replication: SimulationOutcome
+    pipeline: SimulationOutcome
 
     @property
     def speedup(self) -> float:

@@ -47,14 +47,16 @@ class SimulatedRunner:
         batch = self._started.popleft()
         num_copies = len(batch.swap_out) + len(batch.swap_in) + len(batch.block_copies)
         copy_s = num_copies * self._copy_block_s
-        step_s = self._latency.base_s + sum(self._share_s(share) for share in batch.sequences)
+        step_s = self._latency.base_s + sum(self._scheduled_s(scheduled) for scheduled in batch.sequences)
         self._clock.wait_until(self._clock() + copy_s + step_s)
-        samples = [(TOKEN,) * (1 + len(share.followers)) if share.samples else () for share in batch.sequences]
+        samples = [
+            (TOKEN,) * (1 + len(scheduled.followers)) if scheduled.samples else () for scheduled in batch.sequences
+        ]
         return StepResult(samples, [()] * len(batch.sequences), copy_s)
 
-    def _share_s(self, share: ScheduledSequence) -> float:
-        latency, num_context = self._latency, share.start
-        if share.num_new_tokens == 1:
+    def _scheduled_s(self, scheduled: ScheduledSequence) -> float:
+        latency, num_context = self._latency, scheduled.start
+        if scheduled.num_new_tokens == 1:
             return latency.per_decode_s + latency.per_context_token_s * num_context
-        num_pairs = share.num_new_tokens * (num_context + share.num_new_tokens / 2)
-        return latency.per_prefill_token_s * share.num_new_tokens + latency.per_prefill_pair_s * num_pairs
+        num_pairs = scheduled.num_new_tokens * (num_context + scheduled.num_new_tokens / 2)
+        return latency.per_prefill_token_s * scheduled.num_new_tokens + latency.per_prefill_pair_s * num_pairs

@@ -9,17 +9,17 @@ import torch
 
 from benchmarks.kernels.timings import EngineTiming
 from benchmarks.model import make_benchmark_model
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 from headway.core.request import GenerationRequest, SamplingParams
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
-from headway.runner.graph_capture import GraphCapture
+from headway.runner.cuda_graph import TorchCudaGraph
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import read_checkpoint
 
 # Of the shape of Llama 3.2 1B but for its vocabulary: a step is so short that the host's work beside it counts.
 SPEC = ModelSpec(
-    family=Family.LLAMA,
+    family=ModelFamily.LLAMA,
     architecture="LlamaForCausalLM",
     vocab_size=32_000,
     hidden_size=2048,
@@ -57,7 +57,7 @@ def _steps_us(directory: Path, *, runs_ahead: bool) -> dict[int, float]:
         num_blocks=NUM_BLOCKS,
         max_num_seqs=config.max_num_seqs,
         device="cuda",
-        capture=GraphCapture(torch.device("cuda")),
+        capture=TorchCudaGraph(torch.device("cuda")),
         runs_ahead=runs_ahead,
     )
     engine = Engine(config, runner=runner, clock=time.perf_counter)

@@ -10,21 +10,21 @@ import torch
 from benchmarks.kernels.batch import BLOCK_SIZE
 from benchmarks.kernels.stopwatch import REPEATS, median_behind_us
 from benchmarks.kernels.timings import StepTiming
-from headway.core.mesh import Span
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ModelFamily, ModelSpec, RopeSpec
+from headway.core.parallel_config import Span
 from headway.core.shard import whole
 from headway.models.layout import alone
 from headway.models.model import Model
 from headway.models.registry import build_model
+from headway.runner.cuda_graph import TorchCudaGraph
 from headway.runner.forward import Forward
-from headway.runner.graph_capture import GraphCapture
 from headway.runner.inputs import StepInput, Windows, flatten
 from headway.runner.kv_pool import KvPool
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import ModelInput
 from headway.runner.synthetic import synthetic_batch
 
 SPEC = ModelSpec(
-    family=Family.LLAMA,
+    family=ModelFamily.LLAMA,
     architecture="LlamaForCausalLM",
     vocab_size=128_256,
     hidden_size=4096,
@@ -56,14 +56,14 @@ def model_timings() -> Iterator[StepTiming]:
     pool = KvPool(SPEC, num_blocks=num_blocks, block_size=BLOCK_SIZE, device=device)
     pool.memory.normal_()
     graphs = forward.capture(
-        pool.layers, GraphCapture(device), block_size=BLOCK_SIZE, max_num_blocks=SPEC.max_position // BLOCK_SIZE
+        pool.layers, TorchCudaGraph(device), block_size=BLOCK_SIZE, max_num_blocks=SPEC.max_position // BLOCK_SIZE
     )
-    for batch_size, (facts, _) in steps.items():
+    for batch_size, (model_input, _) in steps.items():
         own = Span(0, batch_size)
-        step = StepInput.of(facts, block_size=BLOCK_SIZE)
+        step = StepInput.of(model_input, block_size=BLOCK_SIZE)
 
-        def replay(facts: StepFacts = facts) -> torch.Tensor:
-            replayed = graphs.replay(facts)
+        def replay(model_input: ModelInput = model_input) -> torch.Tensor:
+            replayed = graphs.replay(model_input)
             assert replayed is not None, "decode steps of these sizes were captured"
             return replayed.hidden
 
@@ -91,7 +91,7 @@ def _random_model(device: torch.device) -> Model:
     return model
 
 
-def _step(batch_size: int) -> tuple[StepFacts, int]:
+def _step(batch_size: int) -> tuple[ModelInput, int]:
     batch, num_blocks = synthetic_batch(
         SPEC.vocab_size,
         block_size=BLOCK_SIZE,

@@ -88,7 +88,7 @@ def _cache(num_rows: int, *, has_norm: bool = False, cache_dtype: torch.dtype = 
         for _ in range(num_cold_buffers(num_bytes))
     ]
     name = f"rotate_and_cache, {num_rows} rows" + ", norms" * has_norm + ", fp8" * (cache_dtype.itemsize == 1)
-    return KernelTiming(name, median_us(launches), num_bytes, "B", way="memory")
+    return KernelTiming(name, median_us(launches), num_bytes, "B", path="memory")
 
 
 def _copy() -> KernelTiming:
@@ -102,7 +102,7 @@ def _copy() -> KernelTiming:
     # Half of the memory is read, half of it written.
     num_bytes = memories[0].nbytes
     us = median_us([launch_on(memory) for memory in memories])
-    return KernelTiming(f"copy_blocks, {num_pairs} blocks", us, num_bytes, "B", way="memory")
+    return KernelTiming(f"copy_blocks, {num_pairs} blocks", us, num_bytes, "B", path="memory")
 
 
 def _sample(num_rows: int) -> KernelTiming:
@@ -165,4 +165,4 @@ def _swap(*, is_out: bool) -> KernelTiming:
     launches = [launch_on(memory, torch.zeros(shape, dtype=memory.dtype).pin_memory()) for memory in memories]
     us = median_us(launches, is_captured=False)
     name = f"swap_blocks, {num_blocks} blocks {'out' if is_out else 'in'}"
-    return KernelTiming(name, us, memories[0].nbytes, "B", way="to_host" if is_out else "to_device")
+    return KernelTiming(name, us, memories[0].nbytes, "B", path="to_host" if is_out else "to_device")

@@ -109,9 +109,9 @@ def _imbalance(measured: Measured, reason: str | None) -> Verdict:
 
 def _moves(measured: Measured) -> Iterator[Verdict]:
     for timing in measured.kernels:
-        if timing.way is not None and timing.amount >= MOVED_BYTES:
-            share = timing.amount / timing.us / measured.bandwidths.of(timing.way)
-            title = f"{timing.name}, {timing.amount / MB:.0f} MB, of the {_COPIES[timing.way]} bandwidth"
+        if timing.path is not None and timing.amount >= MOVED_BYTES:
+            share = timing.amount / timing.us / measured.bandwidths.of(timing.path)
+            title = f"{timing.name}, {timing.amount / MB:.0f} MB, of the {_COPIES[timing.path]} bandwidth"
             yield Verdict(title, share, MIN_MOVED_SHARE, "share", is_least=True)
 
 

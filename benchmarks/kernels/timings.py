@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 T = TypeVar("T")
-Way = Literal["memory", "to_host", "to_device"]
+MemoryPath = Literal["memory", "to_host", "to_device"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,8 +21,8 @@ class Bandwidths:
     to_host: float
     to_device: float
 
-    def of(self, way: Way) -> float:
-        return {"memory": self.memory, "to_host": self.to_host, "to_device": self.to_device}[way]
+    def of(self, path: MemoryPath) -> float:
+        return {"memory": self.memory, "to_host": self.to_host, "to_device": self.to_device}[path]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ class KernelTiming:
     us: float
     amount: float
     unit: str
-    way: Way | None = None
+    path: MemoryPath | None = None
 
 
 @dataclass(frozen=True, slots=True)

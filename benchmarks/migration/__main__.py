@@ -12,7 +12,7 @@ from rich.console import Console
 from rich.table import Table
 from typer import Option
 
-from benchmarks.migration.measurement import Migration, Mover
+from benchmarks.migration.measurement import Migration, MigrationDriver
 from benchmarks.model import DEFAULT_DIRECTORY, MODEL_NAME, make_benchmark_model
 from benchmarks.serve.peers import Deployment, launch_headway
 from benchmarks.serve.report import RESULTS_DIR, write_result
@@ -67,7 +67,7 @@ async def measure(
     )
     try:
         await server.start()
-        mover = Mover(deployment.url, model=MODEL_NAME, state_dir=deployment.state_dir, seed=SEED)
+        mover = MigrationDriver(deployment.url, model=MODEL_NAME, state_dir=deployment.state_dir, seed=SEED)
         found = []
         for number in range(repeats):
             found.append(await mover.measure(context_tokens, num_others=others))

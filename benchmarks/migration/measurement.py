@@ -49,7 +49,7 @@ class _Stream:
     token_times_s: list[float] = field(default_factory=list)
 
 
-class Mover:
+class MigrationDriver:
     """Asks a stack of two workers at `url` for streams, and for moves."""
 
     def __init__(self, url: str, *, model: str, state_dir: Path, seed: int) -> None:

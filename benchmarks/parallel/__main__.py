@@ -12,11 +12,11 @@ from typer import Option
 from benchmarks.model import BENCHMARK_SPEC, DEFAULT_DIRECTORY, make_benchmark_model
 from benchmarks.parallel.burst import Burst
 from benchmarks.parallel.long_decode import LongDecode
-from benchmarks.parallel.ranks import Service, Work, do_work
+from benchmarks.parallel.ranks import RankWork, Service, do_work
 from benchmarks.parallel.report import BurstRow, DecodeRow, burst_table, decode_table, volume_table
 from benchmarks.serve.report import RESULTS_DIR, write_result
-from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.units import format_bytes
 from headway.planner.serving.stages import with_fastest_stages
 from headway.store.checkpoint import read_checkpoint
@@ -109,7 +109,7 @@ def main(
 
 def run(contest: Contest, spec: ModelSpec, directory: Path, dtype: str, repeats: int) -> Result:
     parallel = with_fastest_stages(spec, contest.parallel)
-    work = Work(directory=directory, dtype=dtype, bursts=contest.bursts, decodes=contest.decodes)
+    work = RankWork(directory=directory, dtype=dtype, bursts=contest.bursts, decodes=contest.decodes)
     alone: list[Service] = []
     group: list[Service] = []
     for number in range(repeats):

@@ -31,7 +31,7 @@ from benchmarks.parallel.sweep import (
 )
 from benchmarks.parallel.thesis import NUM_RANKS, derived_cp, derived_tp, sent_elements, text_cp, text_tp
 from benchmarks.serve.report import RESULTS_DIR, write_result
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 
 COLOURS = {"dp": "tab:green", "tp": "tab:blue", "cp": "tab:red", "cp, split weights": "tab:orange"}
 PARTS = (("compute_s", "compute", 1.0), ("communication_s", "communication", 0.6), ("overhead_s", "overhead", 0.3))

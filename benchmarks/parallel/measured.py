@@ -17,9 +17,9 @@ from benchmarks.model import make_benchmark_model
 from benchmarks.parallel.__main__ import CORES, LONG_DIRECTORY, LONG_SPEC, SHORT_BURSTS
 from benchmarks.parallel.figures import COLOURS
 from benchmarks.parallel.long_decode import LongDecode, Timing
-from benchmarks.parallel.ranks import Work, do_work
+from benchmarks.parallel.ranks import RankWork, do_work
 from benchmarks.serve.report import RESULTS_DIR, write_result
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 
 BATCHES = (4, 16, 64)
 CONTEXTS = (256, 1024, 4096, 16_384)
@@ -93,9 +93,9 @@ def cases() -> list[tuple[int, int]]:
     return [(batch, context_tokens) for batch in BATCHES for context_tokens in CONTEXTS]
 
 
-def work_of(*, divisor: int) -> Work:
+def work_of(*, divisor: int) -> RankWork:
     decodes = [LongDecode(num_sequences=batch // divisor, context_tokens=context) for batch, context in cases()]
-    return Work(directory=LONG_DIRECTORY, dtype="float32", bursts=SHORT_BURSTS, decodes=tuple(decodes))
+    return RankWork(directory=LONG_DIRECTORY, dtype="float32", bursts=SHORT_BURSTS, decodes=tuple(decodes))
 
 
 def point_of(layout: str, batch: int, context_tokens: int, timing: Timing) -> Measured:

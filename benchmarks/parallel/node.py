@@ -8,11 +8,11 @@ import numpy as np
 
 from headway.core.cluster import Fabric, Hardware
 from headway.core.links import UsualLinks
-from headway.core.mesh import SINGLE, ParallelConfig
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ModelFamily, ModelSpec, RopeSpec
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
-from headway.planner.serving.catalogue import NVLINK, PCIE_4, PCIE_5, Roofline, roofline_of
 from headway.planner.serving.cost import GroupCost, StageCost, StepCost, StepLoad, Terms, cost_of_group
+from headway.planner.serving.device_roofline import NVLINK, PCIE_4, PCIE_5, Roofline, roofline_of
 
 GIB = 1024**3
 PYTHON_TABLE_ENTRY_S = 52e-9
@@ -85,7 +85,7 @@ H200_NODE = Node(
 def llama(*, hidden_size: int, num_heads: int, num_kv_heads: int, intermediate_size: int, num_layers: int) -> ModelSpec:
     """A Llama in bfloat16, for the costs of its layers."""
     return ModelSpec(
-        family=Family.LLAMA,
+        family=ModelFamily.LLAMA,
         architecture="LlamaForCausalLM",
         vocab_size=32_000,
         hidden_size=hidden_size,

@@ -14,8 +14,8 @@ import torch
 from benchmarks.parallel.burst import BLOCK_SIZE, Burst, Outcome, serve
 from benchmarks.parallel.long_decode import LongDecode, Timing, time_decode
 from benchmarks.parallel.volume import StepShape, Volumes, step_bytes
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.listener import Listener
@@ -28,7 +28,7 @@ TIMEOUT_S = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class RankWork:
     """What one worker and a group are compared by. Each burst is served twice: once to warm up."""
 
     directory: Path
@@ -78,7 +78,7 @@ def _derive(spec: ModelSpec, parallel: ParallelConfig, rank: int, shapes: list[S
 class Job:
     """What a process is to be."""
 
-    work: Work
+    work: RankWork
     parallel: ParallelConfig
     rank: int
     core: int
@@ -88,7 +88,7 @@ class Job:
         return self.work.num_blocks(self.parallel)
 
 
-def do_work(work: Work, parallel: ParallelConfig, *, cores: tuple[int, ...]) -> Service:
+def do_work(work: RankWork, parallel: ParallelConfig, *, cores: tuple[int, ...]) -> Service:
     """Starts the ranks, rank r on core r, and lets them do the work."""
     context = mp.get_context("spawn")
     jobs = [Job(work=work, parallel=parallel, rank=rank, core=cores[rank]) for rank in range(parallel.num_ranks)]

@@ -8,8 +8,8 @@ from benchmarks.parallel.burst import Burst, Outcome
 from benchmarks.parallel.long_decode import LongDecode, Timing
 from benchmarks.parallel.thesis import NUM_RANKS, derived_cp, derived_tp, sent_elements, text_cp, text_tp
 from benchmarks.serve.report import MISSING
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.units import format_duration
 
 

@@ -13,9 +13,9 @@ differs, and why:
 
 from dataclasses import replace
 
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
-from headway.planner.serving.exchange import exchanges_of
+from headway.core.parallel_config import ParallelConfig
+from headway.planner.serving.collectives import collectives_of
 
 NUM_RANKS = (2, 4, 8)
 
@@ -50,4 +50,4 @@ def sent_elements(spec: ModelSpec, parallel: ParallelConfig, *, batch: int) -> f
 
 def _decode_bytes(spec: ModelSpec, parallel: ParallelConfig) -> float:
     """That leave the rank that sends most for a token."""
-    return sum(each.token_bytes + each.wanted_bytes for each in exchanges_of(spec, parallel, stage=0))
+    return sum(each.token_bytes + each.wanted_bytes for each in collectives_of(spec, parallel, stage=0))

@@ -8,17 +8,17 @@ but for the first rank. `docs/benchmarks.md` has the derivation beside section 4
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from headway.core.mesh import ParallelConfig, Span, split
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig, Span, split
 from headway.core.shard import shard_kv_bytes_per_token, shard_of
 from headway.engine.batch import StepBatch
 from headway.runner.inputs import num_scored_tokens
-from headway.runner.parallel.traffic import TrafficKey
+from headway.runner.parallel.collective_counters import CollectiveKey
 
 FLOAT32_BYTES = 4
 TOKEN_BYTES = 8
 
-Volumes = dict[TrafficKey, int]
+Volumes = dict[CollectiveKey, int]
 """Bytes by what they are sent for; what is nothing is left out."""
 
 
@@ -82,7 +82,7 @@ def step_bytes(
     rows = _Rows.of(shape, parallel, rank=rank)
     for key, num_bytes in (
         *_sums(spec, rows, parallel, rank),
-        *_exchanges(spec, rows, parallel, rank),
+        *_collectives(spec, rows, parallel, rank),
         *_logits(spec, rows, parallel, rank),
         *_stream(spec, rows, parallel, rank),
         *_copies(spec, shape, parallel, rank, block_size),
@@ -113,7 +113,7 @@ class _Rows:
         return cls(num_tokens=shape.num_tokens, num_own=len(own), num_wanted=num_wanted, num_best=num_best)
 
 
-Sent = Iterator[tuple[TrafficKey, int]]
+Sent = Iterator[tuple[CollectiveKey, int]]
 
 
 def _sums(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
@@ -126,29 +126,29 @@ def _sums(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> 
 
     if shard.is_first:
         yield (
-            TrafficKey("tensor", "all_reduce", "embedding"),
+            CollectiveKey("tensor", "all_reduce", "embedding"),
             ring(rows.num_own, spec.embedding_dim or spec.hidden_size),
         )
     for site in ("attention", "mlp"):
         for layer in shard.layers:
             num_rows = rows.num_wanted if layer == spec.num_layers - 1 else rows.num_own
-            yield TrafficKey("tensor", "all_reduce", site), ring(num_rows, spec.hidden_size)
+            yield CollectiveKey("tensor", "all_reduce", site), ring(num_rows, spec.hidden_size)
 
 
-def _exchanges(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
+def _collectives(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
     """In each layer: the queries, keys and values that this rank has projected, to every other shard; and to each what
     this shard says about its rows, or its heads: outputs, and beside each the logarithm of its weight."""
     shard, num_others = shard_of(spec, parallel, rank=rank), parallel.cp - 1
     num_layers, num_heads = len(shard.layers), len(shard.attended_query_heads)
     num_projected = len(shard.query_heads) + 2 * len(shard.kv_heads)
     row_bytes = num_projected * spec.head_dim * spec.dtype_bytes
-    yield TrafficKey("cache", "all_gather", "qkv"), num_layers * num_others * rows.num_own * row_bytes
+    yield CollectiveKey("cache", "all_gather", "qkv"), num_layers * num_others * rows.num_own * row_bytes
     if parallel.cp_ffn == "data":
         num_given = (rows.num_tokens - rows.num_own) * num_heads
     else:
         num_given = rows.num_tokens * (num_heads - len(shard.query_heads))
     partial_bytes = (spec.head_dim + 1) * FLOAT32_BYTES
-    yield TrafficKey("cache", "all_to_all", "partials"), num_layers * num_given * partial_bytes
+    yield CollectiveKey("cache", "all_to_all", "partials"), num_layers * num_given * partial_bytes
 
 
 def _logits(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
@@ -160,26 +160,26 @@ def _logits(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -
     axis = "pipeline" if parallel.pp > 1 else "tensor"
     if part > 0:
         part_bytes = -(-spec.vocab_size // num_parts) * FLOAT32_BYTES
-        yield TrafficKey(axis, "gather", "logits"), (rows.num_wanted - rows.num_best) * part_bytes
-        yield TrafficKey(axis, "gather", "best"), rows.num_best * 2 * TOKEN_BYTES
+        yield CollectiveKey(axis, "gather", "logits"), (rows.num_wanted - rows.num_best) * part_bytes
+        yield CollectiveKey(axis, "gather", "best"), rows.num_best * 2 * TOKEN_BYTES
         return
     if parallel.pp > 1:
         row_bytes = (spec.embedding_dim or spec.hidden_size) * spec.dtype_bytes
-        yield TrafficKey(axis, "all_gather", "hidden"), (num_parts - 1) * rows.num_wanted * row_bytes
+        yield CollectiveKey(axis, "all_gather", "hidden"), (num_parts - 1) * rows.num_wanted * row_bytes
     if parallel.place(rank).shard > 0:
         num_bytes = (rows.num_wanted - rows.num_best) * spec.vocab_size * FLOAT32_BYTES
-        yield TrafficKey("cache", "gather", "logits"), num_bytes
-        yield TrafficKey("cache", "gather", "best"), rows.num_best * TOKEN_BYTES
+        yield CollectiveKey("cache", "gather", "logits"), num_bytes
+        yield CollectiveKey("cache", "gather", "best"), rows.num_best * TOKEN_BYTES
 
 
 def _stream(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
     """The residual stream, to the counterpart in the stage after."""
     if parallel.next_rank(rank) is not None:
-        yield TrafficKey("pipeline", "send", "stage"), rows.num_own * spec.hidden_size * spec.dtype_bytes
+        yield CollectiveKey("pipeline", "send", "stage"), rows.num_own * spec.hidden_size * spec.dtype_bytes
 
 
 def _copies(spec: ModelSpec, shape: StepShape, parallel: ParallelConfig, rank: int, block_size: int) -> Sent:
     """Blocks that move to other shards: of each, what this rank has of its layers and heads."""
     block_bytes = shard_kv_bytes_per_token(spec, shard_of(spec, parallel, rank=rank)) * block_size
     num_copies = shape.copied_from.count(parallel.place(rank).shard)
-    yield TrafficKey("cache", "all_to_all", "blocks"), num_copies * block_bytes
+    yield CollectiveKey("cache", "all_to_all", "blocks"), num_copies * block_bytes

@@ -16,7 +16,7 @@ from typer import Option
 from benchmarks.limit import Limit
 from benchmarks.model import BENCHMARK_SPEC, DEFAULT_DIRECTORY, MODEL_NAME, make_benchmark_model
 from benchmarks.serve.client import DEFAULT_TIMEOUT_S, CompletionClient, LoadResult
-from benchmarks.serve.comparison import Standing, compare, standing_record
+from benchmarks.serve.comparison import ServerRecord, compare, record_document
 from benchmarks.serve.options import Dtype, Lengths, parse_environment, parse_loads, parse_rates
 from benchmarks.serve.peers import PEERS, Deployment
 from benchmarks.serve.report import RESULTS_DIR, comparison_tables, run_table, write_result
@@ -108,8 +108,8 @@ def compare_command(
         ]
         if not peer_only:
             servers.insert(0, server("headway", model_dir, state_dir, dtype=dtype, args=headway_args))
-        standings = run_comparison(servers, loads, repeats=repeats)
-    report_comparison(standings, loads, limits, name=name)
+        server_records = run_comparison(servers, loads, repeats=repeats)
+    report_comparison(server_records, loads, limits, name=name)
 
 
 def measure_limits(loads: Iterable[Scenario], *, dtype: Dtype) -> dict[Scenario, Limit]:
@@ -156,7 +156,7 @@ def server(
     return Server(name, deployment=deployment, launch=launch, log_path=scratch / f"{name}.log")
 
 
-def run_comparison(servers: list[Server], loads: tuple[Scenario, ...], *, repeats: int) -> list[Standing]:
+def run_comparison(servers: list[Server], loads: tuple[Scenario, ...], *, repeats: int) -> list[ServerRecord]:
     """Compare, or end with status 1 and the reason if a server does not work."""
     try:
         return uvloop.run(compare(servers, loads, repeats=repeats, progress=console.print))
@@ -182,17 +182,17 @@ def report_run(result: LoadResult, *, url: str, model: str, name: str) -> None:
 
 
 def report_comparison(
-    standings: list[Standing], loads: tuple[Scenario, ...], limits: dict[Scenario, Limit], *, name: str
+    server_records: list[ServerRecord], loads: tuple[Scenario, ...], limits: dict[Scenario, Limit], *, name: str
 ) -> None:
     """Print and write a comparison; ends with status 1 if a request failed."""
-    for table in comparison_tables(standings, loads, limits):
+    for table in comparison_tables(server_records, loads, limits):
         console.print(table)
     document = {
-        "servers": {standing.name: standing_record(standing) for standing in standings},
+        "servers": {server_record.name: record_document(server_record) for server_record in server_records},
         "limits": {load.title: asdict(limit) for load, limit in limits.items()},
     }
     console.print(f"written to {write_result(RESULTS_DIR / f'{name}.json', document)}")
-    end(sum(print_failures(standing.name, standing.failures) for standing in standings))
+    end(sum(print_failures(server_record.name, server_record.failures) for server_record in server_records))
 
 
 def print_failures(name: str, results: list[LoadResult]) -> int:

@@ -22,7 +22,7 @@ Progress = Callable[[str], None]
 
 
 @dataclass(slots=True, kw_only=True)
-class Standing:
+class ServerRecord:
     """What one server has shown so far.
 
     Attributes:
@@ -45,27 +45,27 @@ class Standing:
 
 async def compare(
     servers: Sequence[Server], loads: Sequence[Scenario], *, repeats: int, progress: Progress
-) -> list[Standing]:
+) -> list[ServerRecord]:
     """Start all servers, then load them in turns (A B A B ...), one at a time; ends them whatever happens."""
-    standings = [Standing(name=server.name) for server in servers]
+    server_records = [ServerRecord(name=server.name) for server in servers]
     try:
-        for server, standing in zip(servers, standings, strict=True):
+        for server, server_record in zip(servers, server_records, strict=True):
             progress(f"{server.name}: starting")
-            standing.start = await server.start()
-            progress(f"{server.name}: first token after {standing.start.first_token_s:.1f} s, warming up")
+            server_record.start = await server.start()
+            progress(f"{server.name}: first token after {server_record.start.first_token_s:.1f} s, warming up")
             await server.client.run(WARM_UP)
         await asyncio.sleep(SETTLE_S)
-        for standing, share in zip(standings, await idle_cpu_shares(servers, seconds=2.0), strict=True):
-            standing.idle_cpu_share = share
+        for server_record, share in zip(server_records, await idle_cpu_shares(servers, seconds=2.0), strict=True):
+            server_record.idle_cpu_share = share
         for scenario in loads:
             for repeat in range(repeats):
-                for server, standing in zip(servers, standings, strict=True):
+                for server, server_record in zip(servers, server_records, strict=True):
                     await wait_until_quiet(servers)
-                    await measure(server, standing, scenario, repeat=repeat, progress=progress)
+                    await measure(server, server_record, scenario, repeat=repeat, progress=progress)
     finally:
         for server in servers:
             await server.stop()
-    return standings
+    return server_records
 
 
 async def wait_until_quiet(servers: Sequence[Server]) -> None:
@@ -82,33 +82,35 @@ async def idle_cpu_shares(servers: Sequence[Server], *, seconds: float) -> list[
     return await asyncio.gather(*(server.idle_cpu_share(seconds=seconds) for server in servers))
 
 
-async def measure(server: Server, standing: Standing, scenario: Scenario, *, repeat: int, progress: Progress) -> None:
+async def measure(
+    server: Server, server_record: ServerRecord, scenario: Scenario, *, repeat: int, progress: Progress
+) -> None:
     """One run of one scenario on one server."""
     result = await server.client.run(scenario.spec(repeat))
     summary = summarise(result)
-    standing.runs.setdefault(scenario, []).append(summary)
-    standing.peak_pss_bytes = max(standing.peak_pss_bytes, server.pss_bytes())
+    server_record.runs.setdefault(scenario, []).append(summary)
+    server_record.peak_pss_bytes = max(server_record.peak_pss_bytes, server.pss_bytes())
     if summary.num_failures:
-        standing.failures.append(result)
+        server_record.failures.append(result)
     progress(
         f"{server.name}: {scenario.title}, run {repeat + 1}: "
         f"{summary.output_tokens_per_s:.0f} tokens/s, {summary.num_failures} failures"
     )
 
 
-def standing_record(standing: Standing) -> dict[str, Any]:
+def record_document(server_record: ServerRecord) -> dict[str, Any]:
     """A server's part of the result file."""
     return {
-        "start": asdict(standing.start) if standing.start else None,
-        "idle_cpu_share": standing.idle_cpu_share,
-        "peak_pss_bytes": standing.peak_pss_bytes,
+        "start": asdict(server_record.start) if server_record.start else None,
+        "idle_cpu_share": server_record.idle_cpu_share,
+        "peak_pss_bytes": server_record.peak_pss_bytes,
         "scenarios": [
             {
                 "title": scenario.title,
                 "workload": asdict(scenario),
-                "median": standing.figures(scenario),
+                "median": server_record.figures(scenario),
                 "runs": [asdict(summary) for summary in runs],
             }
-            for scenario, runs in standing.runs.items()
+            for scenario, runs in server_record.runs.items()
         ],
     }

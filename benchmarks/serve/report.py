@@ -10,7 +10,7 @@ from rich.table import Table
 
 from benchmarks.limit import Limit
 from benchmarks.machine import describe_machine
-from benchmarks.serve.comparison import Standing
+from benchmarks.serve.comparison import ServerRecord
 from benchmarks.serve.scenario import Scenario
 from headway.core.units import format_bytes, format_duration
 
@@ -74,19 +74,19 @@ def run_table(title: str, figures: Mapping[str, float | None]) -> Table:
 
 
 def comparison_tables(
-    standings: Sequence[Standing], scenarios: Sequence[Scenario], limits: Mapping[Scenario, Limit]
+    server_records: Sequence[ServerRecord], scenarios: Sequence[Scenario], limits: Mapping[Scenario, Limit]
 ) -> list[Table]:
     """Each scenario's figures side by side, then what the servers cost at rest."""
-    names = [standing.name for standing in standings]
+    names = [server_record.name for server_record in server_records]
     tables = []
     for scenario in scenarios:
-        columns = [standing.figures(scenario) for standing in standings]
+        columns = [server_record.figures(scenario) for server_record in server_records]
         table = side_by_side(scenario.title, names, FIGURES + CLIENT_FIGURES, columns)
         if scenario in limits:
             reached = {name: column["output_tokens_per_s"] or 0.0 for name, column in zip(names, columns, strict=True)}
             table.caption = "\n".join((target_line(list(reached.values())), limit_line(limits[scenario], reached)))
         tables.append(table)
-    costs = [server_figures(standing) for standing in standings]
+    costs = [server_figures(server_record) for server_record in server_records]
     return [*tables, side_by_side("the server itself", names, SERVER_FIGURES, costs)]
 
 
@@ -137,13 +137,13 @@ def written(figure: Figure, value: float | None) -> str:
     return MISSING if value is None else figure.write(value)
 
 
-def server_figures(standing: Standing) -> dict[str, float | None]:
+def server_figures(server_record: ServerRecord) -> dict[str, float | None]:
     """What a server takes whatever the load."""
     return {
-        "start.first_token_s": standing.start.first_token_s if standing.start else None,
-        "start.ready_s": standing.start.ready_s if standing.start else None,
-        "peak_pss_bytes": standing.peak_pss_bytes,
-        "idle_cpu_share": standing.idle_cpu_share,
+        "start.first_token_s": server_record.start.first_token_s if server_record.start else None,
+        "start.ready_s": server_record.start.ready_s if server_record.start else None,
+        "peak_pss_bytes": server_record.peak_pss_bytes,
+        "idle_cpu_share": server_record.idle_cpu_share,
     }
 
 

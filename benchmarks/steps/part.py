@@ -12,15 +12,15 @@ from headway.kernels import Recording
 from headway.models.linear import Linear
 from headway.models.llama import Llama
 from headway.models.row_linear import RowLinear
-from headway.runner.drawing import Drawing
 from headway.runner.model_runner import ModelRunner
 from headway.runner.sampler import Sampler
+from headway.runner.sampler_output import SamplerOutput
 
 
 class Part(StrEnum):
     """What a step does."""
 
-    SCHEDULER = "scheduler and books"
+    SCHEDULER = "scheduler and output processor"
     PREPARATION = "batch preparation"
     ATTENTION = "attention"
     MATMULS = "matrix products"
@@ -48,7 +48,7 @@ _FUNCTIONS: tuple[tuple[object, str, Part], ...] = (
     (kernels, "paged_attention", Part.ATTENTION),
     (kernels, "rotate_and_cache", Part.ATTENTION),
     (Sampler, "start", Part.SAMPLING),
-    (Drawing, "finish", Part.SAMPLING),
+    (SamplerOutput, "finish", Part.SAMPLING),
 )
 
 

@@ -4,7 +4,7 @@ from enum import StrEnum
 
 from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.planner.serving.roofline import estimate_latency
 
 
@@ -20,7 +20,7 @@ class Source(StrEnum):
 
 
 OPT_13B = ModelSpec(
-    family=Family.OPT,
+    family=ModelFamily.OPT,
     architecture="OPTForCausalLM",
     vocab_size=50_272,
     hidden_size=5120,

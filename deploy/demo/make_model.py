@@ -20,7 +20,7 @@ from deploy.demo.corpus import FACTS_FILE, training_texts
 from deploy.demo.llama import LlamaForCausalLM
 from deploy.demo.tokenizer import CHAT_TEMPLATE, TURN_END, train_tokenizer
 from deploy.demo.training import TrainingPlan, train
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 from headway.core.units import format_duration
 
 DEFAULT_DIRECTORY = Path("build/demo-model")
@@ -37,7 +37,7 @@ def demo_spec(tokenizer: Tokenizer) -> ModelSpec:
     end_of_turn = tokenizer.token_to_id(TURN_END)
     assert end_of_turn is not None
     return ModelSpec(
-        family=Family.LLAMA,
+        family=ModelFamily.LLAMA,
         architecture="LlamaForCausalLM",
         vocab_size=tokenizer.get_vocab_size(),
         hidden_size=128,

@@ -15,14 +15,14 @@ def _rate(metric: str, by: str, *, labels: str = _OF_MODEL) -> str:
     return f"sum by ({by}) (rate({metric}{{{labels}}}[$__rate_interval]))"
 
 
-def _foretold_and_measured(title: str, description: str, *, foretold: str, measured: str) -> Panel:
+def _predicted_and_measured(title: str, description: str, *, predicted: str, measured: str) -> Panel:
     return Panel(
         title=title,
         description=description,
         unit="s",
         queries=tuple(
             Query(expr=_quantile(share, metric), legend=f"{{{{model_name}}}} p{round(share * 100)} {word}")
-            for metric, word in ((measured, "measured"), (foretold, "foretold"))
+            for metric, word in ((measured, "measured"), (predicted, "predicted"))
             for share in (0.5, 0.99)
         ),
     )
@@ -50,7 +50,7 @@ SLOS = Dashboard(
                     ),
                 ),
                 Panel(
-                    title="Attainment, measured and foretold",
+                    title="Attainment, measured and predicted",
                     description="Where the lines part, the router's latency model is wrong: profile the model again.",
                     unit="percentunit",
                     maximum=1,
@@ -61,7 +61,7 @@ SLOS = Dashboard(
                         ),
                         Query(
                             expr=f"model:headway_slo_foretold:ratio_rate5m{{{_OF_MODEL}}}",
-                            legend="{{model_name}} foretold",
+                            legend="{{model_name}} predicted",
                         ),
                     ),
                 ),
@@ -81,16 +81,16 @@ SLOS = Dashboard(
         Row(
             title="How long do clients wait?",
             panels=(
-                _foretold_and_measured(
+                _predicted_and_measured(
                     "Time to first token",
-                    "Foretold from the moment that the request has a place.",
-                    foretold="headway:predicted_time_to_first_token_seconds",
+                    "Predicted from the moment that the request has a place.",
+                    predicted="headway:predicted_time_to_first_token_seconds",
                     measured="headway:time_to_first_token_seconds",
                 ),
-                _foretold_and_measured(
+                _predicted_and_measured(
                     "Time per output token",
                     "Mean over a request's tokens after the first.",
-                    foretold="headway:predicted_time_per_output_token_seconds",
+                    predicted="headway:predicted_time_per_output_token_seconds",
                     measured="headway:request_time_per_output_token_seconds",
                 ),
                 Panel(

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from benchmarks.limit import Limit
 from benchmarks.serve.__main__ import app
-from benchmarks.serve.comparison import compare, standing_record
+from benchmarks.serve.comparison import compare, record_document
 from benchmarks.serve.options import parse_environment, parse_loads, parse_rates
 from benchmarks.serve.peers import PEERS, Deployment
 from benchmarks.serve.report import FIGURES as REPORTED
@@ -27,15 +27,15 @@ LIMIT = Limit(flops=1e12, products_s=5.0, output_tokens_per_s=1e6)
 async def test_servers_take_turns_and_every_figure_is_reported(make_server: MakeServer, tmp_path: Path) -> None:
     lines: list[str] = []
     servers = [make_server("ours"), make_server("theirs")]
-    standings = await compare(servers, LOADS, repeats=2, progress=lines.append)
+    server_records = await compare(servers, LOADS, repeats=2, progress=lines.append)
 
     turns = [line.partition(":")[0] for line in lines if "run " in line]
     assert turns == ["ours", "theirs"] * 4
-    assert all(len(runs) == 2 for standing in standings for runs in standing.runs.values())
-    assert all(standing.peak_pss_bytes > 0 and not standing.failures for standing in standings)
+    assert all(len(runs) == 2 for server_record in server_records for runs in server_record.runs.values())
+    assert all(server_record.peak_pss_bytes > 0 and not server_record.failures for server_record in server_records)
 
     console = Console(record=True, width=120)
-    for table in comparison_tables(standings, LOADS, {LOADS[0]: LIMIT}):
+    for table in comparison_tables(server_records, LOADS, {LOADS[0]: LIMIT}):
         console.print(table)
     text = console.export_text()
     for figure in REPORTED:
@@ -44,7 +44,7 @@ async def test_servers_take_turns_and_every_figure_is_reported(make_server: Make
     assert "limit 1,000,000 tokens/s (1.00 TFLOP of products at 200 GFLOP/s)" in " ".join(text.split())
     assert "target 1.25x" in text
 
-    servers_record = {standing.name: standing_record(standing) for standing in standings}
+    servers_record = {server_record.name: record_document(server_record) for server_record in server_records}
     document = json.loads(write_result(tmp_path / "result.json", {"servers": servers_record}).read_text())
     assert document["servers"]["ours"]["scenarios"][0]["title"] == "burst, 3 requests"
     assert document["machine"]["num_cpus"] >= 1

@@ -4,9 +4,9 @@ import os
 
 from benchmarks.parallel.burst import Burst
 from benchmarks.parallel.long_decode import LongDecode
-from benchmarks.parallel.ranks import Work, do_work
+from benchmarks.parallel.ranks import RankWork, do_work
 from benchmarks.parallel.report import BurstRow, DecodeRow, burst_table, decode_table, volume_table
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 
@@ -17,7 +17,7 @@ DECODE = LongDecode(num_sequences=3, context_tokens=300)
 def test_two_workers_give_the_same_tokens_and_send_what_is_derived(tmp_path):
     parallel = ParallelConfig(cp=2)
     directory = make_checkpoint(tmp_path, "llama")
-    work = Work(directory=directory, dtype="float32", bursts=(BURST,), decodes=(DECODE,))
+    work = RankWork(directory=directory, dtype="float32", bursts=(BURST,), decodes=(DECODE,))
     cores = sorted(os.sched_getaffinity(0))
     alone, group = (do_work(work, layout, cores=(cores[0], cores[-1])) for layout in (SINGLE, parallel))
     spec = read_checkpoint(directory).spec

@@ -8,7 +8,7 @@ from benchmarks.parallel.measured import Measured, decode_rate
 from benchmarks.parallel.node import A5000_NODE, LLAMA_7B, PYTHON_TABLE_ENTRY_S, capacity_tokens, decode, draw_lengths
 from benchmarks.parallel.pair import serve_pair
 from benchmarks.parallel.sweep import CASES, DECODE, PREFIX, crossover, sweep
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 
 TP, CP = ParallelConfig(tp=4), ParallelConfig(cp=4)
 

@@ -9,10 +9,10 @@ from rich.console import Console, RenderableType
 
 from headway.cli.plan_view import plan_view
 from headway.cli.status_view import status_view
-from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, WorkerStatus
+from headway.client.status import ClusterStatus, ControllerStatus, FleetStatus, GroupStatus, WorkerStatus
 from headway.core.latency import LatencyModel
-from headway.core.mesh import ParallelConfig
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 
 MIB = 1 << 20
@@ -116,7 +116,7 @@ def test_status_tells_the_layout_and_what_each_rank_has(
 
 def with_model(plan: ServingPlan) -> ServingPlan:
     spec = ModelSpec(
-        family=Family.LLAMA,
+        family=ModelFamily.LLAMA,
         architecture="LlamaForCausalLM",
         vocab_size=64,
         hidden_size=16,
@@ -141,7 +141,7 @@ def test_status_tells_each_workers_rank_and_the_load_of_the_leader(
         WorkerStatus(worker_id="worker-1", group_id="group-0", model="tiny", state="rank", rank=1, num_ranks=2),
         WorkerStatus(worker_id="worker-2", group_id="group-2", model="other", state="ready"),
     )
-    load = GroupLoad(
+    load = GroupStatus(
         group_id="group-0",
         worker_id="worker-0",
         endpoint="",
@@ -151,7 +151,7 @@ def test_status_tells_each_workers_rank_and_the_load_of_the_leader(
         num_blocks=1024,
         num_free_blocks=512,
     )
-    status = ClusterStatus(controller=ControllerStatus(workers=workers), fleet=Fleet(groups=(load,)), plan=plan)
+    status = ClusterStatus(controller=ControllerStatus(workers=workers), fleet=FleetStatus(groups=(load,)), plan=plan)
     text = shown(status_view(status, now_s=1.0))
     assert "worker-0 group-0 (rank 0 of 2) tiny ready 3 0 50% of 1024" in text
     assert "worker-1 group-0 (rank 1 of 2) tiny rank - - -" in text

@@ -12,7 +12,7 @@ from headway.client.status import ClusterStatus, ModelAttainment, ProcessStatus
 
 LONG = "Qwen3-Coder-480B-A35B-Instruct-with-a-name-that-goes-on-and-on-beyond-every-terminal-of-eighty-columns-FP8"
 HEADERS = (
-    *("model", "task", "replicas", "layout", "longest", "objective", "attained", "foretold", "completed", "rejected"),
+    *("model", "task", "replicas", "layout", "longest", "objective", "attained", "predicted", "completed", "rejected"),
     *("worker", "group", "state", "running", "waiting", "KV in use", "TPOT (to plan)", "hardware"),
     *("process", "pid", "gRPC", "metrics", "up for", "restarts"),
 )

@@ -12,7 +12,7 @@ from headway.cli.process import identify
 from headway.cli.worker_count import count_workers
 from headway.client.stack import ProcessId, Stack, write_stack
 from headway.core.errors import InvalidArgumentError
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
 
@@ -145,7 +145,7 @@ def test_a_state_directory_that_cannot_be_made_is_refused(headway: Run, checkpoi
 
 def make_deployment(name: str, *, num_layers: int = 2) -> ModelDeployment:
     spec = ModelSpec(
-        family=Family.LLAMA,
+        family=ModelFamily.LLAMA,
         architecture="LlamaForCausalLM",
         vocab_size=64,
         hidden_size=16,

@@ -17,8 +17,8 @@ from headway.core.cluster import Hardware, PlanWorker
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.hardware.profile import LinkProfile
 from headway.core.latency import LatencyModel
-from headway.core.mesh import ParallelConfig
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
@@ -47,7 +47,7 @@ _PREDICTION = Prediction(ttft_s=0.1, tpot_s=0.01, tpot_loaded_s=0.02, output_tok
 def make_model() -> Callable[..., ModelDeployment]:
     def make(name: str, **changes: Any) -> ModelDeployment:
         spec = ModelSpec(
-            family=Family.LLAMA,
+            family=ModelFamily.LLAMA,
             architecture="LlamaForCausalLM",
             vocab_size=1000,
             hidden_size=64,

@@ -8,16 +8,16 @@ from typing import Any
 
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
-from headway.controller.clients.worker import WorkerClient
+from headway.controller.clients.worker import WorkerControlClient
 from headway.controller.desired import DesiredPlan
-from headway.controller.fleet import Fleet
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.placements import Placements
 from headway.controller.process import ProcessRecord, ProcessSpec
-from headway.controller.replacement import ReplacementDuty
 from headway.controller.replanning import Replanning
+from headway.controller.replanning_loop import ReplanningLoop
 from headway.controller.service import ControllerService
 from headway.controller.supervisor import Supervisor
+from headway.controller.worker_pool import WorkerPool
 from headway.core.catalogue import built_in_catalogue
 from headway.core.deployment import Deployment
 from headway.core.placement_plan import PlacementPlan
@@ -27,7 +27,7 @@ from headway.store.documents import Documents
 from headway.store.membership import Member, Membership
 from headway.store.plans import PlanStore
 from headway.store.redis import Database
-from headway.store.replacements import ReplacementStore
+from headway.store.replanning import ReplanningStore
 from headway.store.schema import DEPLOYMENT, PLACEMENT, PROCESS
 from headway.store.traffic import TrafficStore
 
@@ -50,12 +50,12 @@ class Stack:
             peers=peers,
         )
         stored, planner = Documents(database, PLACEMENT, PlacementPlan), PlannerClient(peers)
-        fleet = Fleet(WorkerClient(peers), plans=self.plans, end_process=self.supervisor.end_run)
+        pool = WorkerPool(WorkerControlClient(peers), plans=self.plans, end_process=self.supervisor.end_run)
         desired = DesiredPlan(self.plans, planner=planner, limits=deployment.limits, placements=stored)
         self.service = ControllerService(
             deployment,
             supervisor=self.supervisor,
-            fleet=fleet,
+            pool=pool,
             desired=desired,
             profiler=ProfilerClient(peers),
             plans=self.plans,
@@ -63,20 +63,20 @@ class Stack:
             peers=peers,
             own_member=lambda: OWN_MEMBER,
         )
-        self.placements = Placements(stored, planner=planner, desired=desired, fleet=fleet, limits=deployment.limits)
+        self.placements = Placements(stored, planner=planner, desired=desired, pool=pool, limits=deployment.limits)
         replanning = Replanning(
             planner=planner,
             placements=self.placements,
             desired=desired,
-            fleet=fleet,
+            pool=pool,
             traffic=TrafficStore(database),
             apply=self.service.apply,
             catalogue=built_in_catalogue(),
             answer_overhead_s=deployment.answer_overhead_s,
             queue_policy=deployment.queue_policy,
         )
-        self.replacement = ReplacementDuty(
-            ReplacementStore(database), replanning=replanning, is_ready=lambda: self.service.status().ready
+        self.replanning_loop = ReplanningLoop(
+            ReplanningStore(database), replanning=replanning, is_ready=lambda: self.service.status().ready
         )
         self._database = database
         self._planner = PlannerClient(peers)

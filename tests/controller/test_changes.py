@@ -1,4 +1,4 @@
-"""What a plan changes, foretold by going its way."""
+"""What a plan changes, predicted by going its way."""
 
 from dataclasses import replace
 

@@ -19,13 +19,13 @@ from headway.core.profile import Profile
 from headway.profiler.captures import Captures
 from headway.profiler.hardware.service import HardwareService
 from headway.profiler.imports import ImportedProfiles
-from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.bench_workers import BenchWorkers
 from headway.profiler.jobs.jobs import MeasuringJobs
 from headway.profiler.jobs.store import JobStore
 from headway.profiler.machines import Machines
+from headway.profiler.profile_store import ProfileStore
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
-from headway.profiler.shelf import Shelf
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
 from headway.store.hardware import HardwareTimings
@@ -159,7 +159,7 @@ async def test_plans_and_status_travel_over_grpc(
         servicer = ControllerServicer(
             stack.service,
             placements=stack.placements,
-            replacement=stack.replacement,
+            replanning=stack.replanning_loop,
             on_shutdown=lambda: ended.append(True),
         )
         add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
@@ -215,14 +215,14 @@ async def test_a_profile_is_measured_once_all_serves_and_nothing_is_reloaded(
         controlling(replace(deployment, profile=True), []) as stack,
         Peers(Membership(database)).watching() as peers,
     ):
-        machines, fleet, catalogue = Machines(), Fleet(peers), built_in_catalogue()
+        machines, pool, catalogue = Machines(), BenchWorkers(peers), built_in_catalogue()
         profiler = ProfilerServicer(
             ProfilerService(peers, Documents(database, PROFILE, Profile), machines=machines),
             imported=ImportedProfiles(database, catalogue=catalogue),
             captures=Captures(),
-            jobs=MeasuringJobs(fleet, machines, JobStore(database), catalogue=catalogue),
-            shelf=Shelf(database, fleet),
-            hardware=HardwareService(fleet, machines, HardwareTimings(database)),
+            jobs=MeasuringJobs(pool, machines, JobStore(database), catalogue=catalogue),
+            profile_store=ProfileStore(database, pool),
+            hardware=HardwareService(pool, machines, HardwareTimings(database)),
         )
         add = profiler_pb2_grpc.add_ProfilerServiceServicer_to_server
         await serve("profiler", "profiler", lambda server: add(profiler, server))

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from headway.controller.machine import Machine, find_gpus, read_machine
+from headway.controller.machine import MachineResources, find_gpus, read_machine
 from headway.controller.stack import SERVICE_KINDS, ChildSettings, resolve_workers, wanted_processes
 from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
 
-MACHINE = Machine(num_cores=8, cores=(0, 4, 1, 5, 2, 6, 3, 7), available_bytes=10_000)
+MACHINE = MachineResources(num_cores=8, cores=(0, 4, 1, 5, 2, 6, 3, 7), available_bytes=10_000)
 """Four cores of two hardware threads each."""
 SETTINGS = ChildSettings(
     redis_url="redis://:hunter2@host:1/0", auth_token="sesame", namespace="ns", bind_host="127.0.0.1", advertise_host=""
@@ -109,7 +109,7 @@ def test_what_the_user_set_stays() -> None:
 
 def test_a_resolved_deployment_stays_as_it_is() -> None:
     resolved = resolve_workers(WorkerOptions(count=3), machine=MACHINE)
-    assert resolve_workers(resolved, machine=Machine(num_cores=1, cores=(0,), available_bytes=1)) == resolved
+    assert resolve_workers(resolved, machine=MachineResources(num_cores=1, cores=(0,), available_bytes=1)) == resolved
 
 
 def test_each_of_several_workers_has_cores_of_its_own(make_model: Any) -> None:
@@ -136,7 +136,7 @@ def test_who_has_too_few_cores_is_alone_or_does_not_compute_is_not_bound(workers
 
 
 def test_cores_whose_time_a_quota_limits_are_not_ours_alone() -> None:
-    machine = Machine(num_cores=2, cores=MACHINE.cores, available_bytes=1)
+    machine = MachineResources(num_cores=2, cores=MACHINE.cores, available_bytes=1)
     assert resolve_workers(WorkerOptions(count=2), machine=machine).cores == ()
 
 

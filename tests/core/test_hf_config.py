@@ -2,7 +2,7 @@ import pytest
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.hf_config import SUPPORTED_ARCHITECTURES, spec_from_config
-from headway.core.model import Family, RopeSpec
+from headway.core.model import ModelFamily, RopeSpec
 
 LLAMA = {
     "architectures": ["LlamaForCausalLM"],
@@ -48,7 +48,7 @@ GPT2 = {
 
 def test_tinyllama_reads_as_grouped_query_llama():
     spec = spec_from_config(LLAMA)
-    assert (spec.family, spec.num_layers, spec.num_heads, spec.num_kv_heads) == (Family.LLAMA, 22, 32, 4)
+    assert (spec.family, spec.num_layers, spec.num_heads, spec.num_kv_heads) == (ModelFamily.LLAMA, 22, 32, 4)
     assert (spec.head_dim, spec.dtype, spec.eos_token_ids, spec.bos_token_id) == (64, "bfloat16", (2,), 1)
     assert spec.rope == RopeSpec(theta=10_000.0, rotary_dim=64, original_max_position=2048)
     assert not spec.tied_embeddings
@@ -155,7 +155,7 @@ def test_gpt2_inner_size_defaults_to_four_times_the_width():
 
 def test_model_type_stands_in_for_missing_architectures():
     config = {key: value for key, value in LLAMA.items() if key != "architectures"}
-    assert spec_from_config({**config, "model_type": "llama"}).family is Family.LLAMA
+    assert spec_from_config({**config, "model_type": "llama"}).family is ModelFamily.LLAMA
 
 
 @pytest.mark.parametrize(

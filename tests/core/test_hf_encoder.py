@@ -7,7 +7,7 @@ import pytest
 from headway.core.encoder import EncoderSpec, Pooling, ScoreFunction
 from headway.core.errors import InvalidArgumentError
 from headway.core.hf_config import spec_from_config
-from headway.core.model import Family, ModelSpec, Task
+from headway.core.model import ModelFamily, ModelSpec, Task
 from headway.core.sentence_transformers import Module, apply_modules
 
 BERT: dict[str, Any] = {
@@ -52,7 +52,7 @@ def encoder_of(spec: ModelSpec) -> EncoderSpec:
 
 def test_bert_embeds_with_mean_pooling() -> None:
     spec = spec_from_config(BERT)
-    assert (spec.family, spec.task, spec.max_position) == (Family.BERT, Task.EMBED, 512)
+    assert (spec.family, spec.task, spec.max_position) == (ModelFamily.BERT, Task.EMBED, 512)
     assert encoder_of(spec) == EncoderSpec(num_positions=512, num_token_types=2)
     assert spec.kv_bytes_per_token == 0
     assert spec.num_parameters == pytest.approx(22.7e6, rel=0.01)  # MiniLM-L6 without its pooler
@@ -61,7 +61,7 @@ def test_bert_embeds_with_mean_pooling() -> None:
 def test_the_positions_of_roberta_start_behind_padding() -> None:
     spec = spec_from_config(XLM_R)
     encoder = encoder_of(spec)
-    assert (spec.family, spec.task, spec.max_position) == (Family.ROBERTA, Task.CLASSIFY, 512)
+    assert (spec.family, spec.task, spec.max_position) == (ModelFamily.ROBERTA, Task.CLASSIFY, 512)
     assert (encoder.num_positions, encoder.position_offset, encoder.num_token_types) == (514, 2, 1)
     assert encoder.can_rerank
     assert (encoder.pooling, encoder.score_function) == (Pooling.CLS, ScoreFunction.SIGMOID)
@@ -70,7 +70,12 @@ def test_the_positions_of_roberta_start_behind_padding() -> None:
 def test_distilbert_has_names_of_its_own() -> None:
     spec = spec_from_config(DISTILBERT)
     encoder = encoder_of(spec)
-    assert (spec.family, spec.hidden_size, spec.num_layers, spec.intermediate_size) == (Family.DISTILBERT, 768, 6, 3072)
+    assert (spec.family, spec.hidden_size, spec.num_layers, spec.intermediate_size) == (
+        ModelFamily.DISTILBERT,
+        768,
+        6,
+        3072,
+    )
     assert encoder.labels == ("NEGATIVE", "POSITIVE")
     assert (encoder.score_function, encoder.can_rerank) == (ScoreFunction.SOFTMAX, False)
 

@@ -6,16 +6,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.catalogue import Device, OperatorTime, Work, built_in_catalogue, operator_time
+from headway.core.catalogue import Device, OperatorTime, OperatorWork, built_in_catalogue, operator_time
 from headway.core.errors import InvalidArgumentError
 
 DEVICES = st.sampled_from([device for device in built_in_catalogue().devices.values() if "float16" in device.peak])
 EXTENTS = st.tuples(*[st.integers(1, 1 << 14)] * 3)
 
 
-def product(rows: int, columns: int, inner: int, *, count: int = 1) -> Work:
+def product(rows: int, columns: int, inner: int, *, count: int = 1) -> OperatorWork:
     elements = rows * columns + rows * inner + inner * columns
-    return Work(
+    return OperatorWork(
         flops=2.0 * count * rows * columns * inner,
         bytes_moved=2.0 * count * elements,
         dtype="float16",
@@ -23,11 +23,11 @@ def product(rows: int, columns: int, inner: int, *, count: int = 1) -> Work:
     )
 
 
-def elementwise(num_elements: int, *, num_reads: int) -> Work:
-    return Work(flops=0, bytes_moved=2.0 * num_elements * (num_reads + 1), dtype="float16")
+def elementwise(num_elements: int, *, num_reads: int) -> OperatorWork:
+    return OperatorWork(flops=0, bytes_moved=2.0 * num_elements * (num_reads + 1), dtype="float16")
 
 
-def bert_layer(*, hidden: int, heads: int, tokens: int) -> Iterator[Work]:
+def bert_layer(*, hidden: int, heads: int, tokens: int) -> Iterator[OperatorWork]:
     """What a layer of an encoder launches, in float16: products, softmax, GELU, residuals and norms."""
     pairs, activations = heads * tokens * tokens, tokens * hidden
     yield product(tokens, 3 * hidden, hidden)
@@ -81,7 +81,7 @@ def test_what_bounds_an_operator_is_told_with_its_error() -> None:
 def test_what_a_device_does_not_compute_in_is_refused() -> None:
     device = built_in_catalogue().devices["V100-16"]
     with pytest.raises(InvalidArgumentError, match="V100-16 has no rate for bfloat16"):
-        operator_time(Work(flops=1e9, bytes_moved=1e6, dtype="bfloat16", extents=(64, 64, 64)), device)
+        operator_time(OperatorWork(flops=1e9, bytes_moved=1e6, dtype="bfloat16", extents=(64, 64, 64)), device)
     for flops in (-1.0, float("nan")):
         with pytest.raises(InvalidArgumentError, match="cannot have"):
-            operator_time(Work(flops=flops, bytes_moved=1, dtype="float16"), device)
+            operator_time(OperatorWork(flops=flops, bytes_moved=1, dtype="float16"), device)

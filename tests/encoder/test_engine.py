@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from headway.core.errors import AlreadyExistsError, InvalidArgumentError
 from headway.core.infer import InferOutput, InferRequest, InferSequence
 from headway.encoder.engine import EncoderEngine
-from headway.encoder.flight import Flight
+from headway.encoder.in_flight_batch import InFlightBatch
 from headway.encoder.limits import EncoderLimits
 
 
@@ -31,11 +31,11 @@ class Runner:
     def duration_s(self, sequences: Sequence[InferSequence]) -> float:
         return 0.0
 
-    def foresee(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
+    def predict(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
         return ready_s
 
-    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> Flight:
-        return Flight(finish=lambda: self.execute(sequences))
+    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> InFlightBatch:
+        return InFlightBatch(finish=lambda: self.execute(sequences))
 
     def execute(self, sequences: Sequence[InferSequence]) -> list[bytes]:
         self.batches.append(list(sequences))

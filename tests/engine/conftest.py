@@ -38,7 +38,7 @@ class Bench:
 
     @property
     def running(self) -> list[SequenceGroup]:
-        return self.engine._roster.running
+        return self.engine._queues.running
 
     @property
     def is_recovering(self) -> bool:
@@ -46,7 +46,7 @@ class Bench:
         return self.engine._failing is not None or self.engine._bisection.is_active
 
     def step(self) -> None:
-        """One step; checks the books, and what it brought."""
+        """One step; checks the engine's integrity, and what it brought."""
         is_plain = self.config.num_micro_batches == 1 and not self.config.runs_ahead and not self.is_recovering
         decoding = self._decoding() if is_plain else []
         try:

@@ -101,7 +101,7 @@ class Poisoned(Exception):
 
 @dataclass(frozen=True)
 class Facts:
-    """What a runner may rely on until a share's result is there."""
+    """What a runner may rely on until a scheduled sequence's result is there."""
 
     sequence: Sequence
     token_ids: tuple[int, ...]
@@ -112,20 +112,20 @@ class Facts:
     followers: tuple[tuple[Sequence, int], ...]  # and how many tokens each has
 
     @classmethod
-    def of(cls, share: ScheduledSequence) -> Facts:
+    def of(cls, scheduled: ScheduledSequence) -> Facts:
         return cls(
-            sequence=share.sequence,
-            token_ids=tuple(share.sequence.token_ids),
-            start=share.start,
-            num_new_tokens=share.num_new_tokens,
-            samples=share.samples,
-            draft_token_ids=share.draft_token_ids,
-            followers=tuple((follower, len(follower)) for follower in share.followers),
+            sequence=scheduled.sequence,
+            token_ids=tuple(scheduled.sequence.token_ids),
+            start=scheduled.start,
+            num_new_tokens=scheduled.num_new_tokens,
+            samples=scheduled.samples,
+            draft_token_ids=scheduled.draft_token_ids,
+            followers=tuple((follower, len(follower)) for follower in scheduled.followers),
         )
 
-    def hold(self, share: ScheduledSequence) -> bool:
-        """Tokens may have been added that were in flight when the share was started."""
-        now, num_pending = Facts.of(share), self.start + self.num_new_tokens - len(self.token_ids)
+    def hold(self, scheduled: ScheduledSequence) -> bool:
+        """Tokens may have been added that were in flight when the scheduled sequence was started."""
+        now, num_pending = Facts.of(scheduled), self.start + self.num_new_tokens - len(self.token_ids)
         num_added = len(now.token_ids) - len(self.token_ids)
         assert 0 <= num_added <= max(num_pending, 0)
         return replace(now, token_ids=now.token_ids[: len(self.token_ids)]) == self
@@ -139,30 +139,34 @@ class OracleRunner:
     config: EngineConfig
     store: dict[int, int] = field(default_factory=dict)  # slot -> entry
     host: dict[int, int] = field(default_factory=dict)
-    batches: list[list[tuple[str, int]]] = field(default_factory=list)  # (request id, tokens) of each share
+    batches: list[list[tuple[str, int]]] = field(
+        default_factory=list
+    )  # (request id, tokens) of each scheduled sequence
     failures: list[Exception] = field(default_factory=list)  # raised by the batches that are finished next
     num_copied: int = 0
     in_flight: deque[tuple[StepBatch, list[Facts], list[int], StepResult]] = field(default_factory=deque)
     depths: list[int] = field(default_factory=list)  # batches in flight at each finish
-    num_carried: int = 0  # tokens that were computed before their sequences had them
+    num_future: int = 0  # tokens that were computed before their sequences had them
     poison: set[str] = field(default_factory=set)  # requests with which every batch fails when it is finished
     refused: set[str] = field(default_factory=set)  # and when it is started, before anything is done
     _pending: dict[Sequence, int] = field(default_factory=dict)  # what the batch in flight samples
 
     def start(self, batch: StepBatch) -> None:
         assert len(self.in_flight) < self.config.num_micro_batches + self.config.runs_ahead
-        if any(share.sequence.request_id in self.refused for share in batch.sequences):
+        if any(scheduled.sequence.request_id in self.refused for scheduled in batch.sequences):
             raise Poisoned
         self._pending = self._sampled_in_flight()
-        under_way = {share.sequence for _, facts, *_ in self.in_flight for share in facts if share.samples}
-        for share in batch.sequences:
-            is_carried = share.start == len(share.sequence)
-            assert is_carried == (share.sequence in under_way), "a token before the one it follows"
-            assert self.config.runs_ahead or not is_carried
-            self.num_carried += is_carried
+        under_way = {scheduled.sequence for _, facts, *_ in self.in_flight for scheduled in facts if scheduled.samples}
+        for scheduled in batch.sequences:
+            is_future = scheduled.start == len(scheduled.sequence)
+            assert is_future == (scheduled.sequence in under_way), "a token before the one it follows"
+            assert self.config.runs_ahead or not is_future
+            self.num_future += is_future
         facts = list(map(Facts.of, batch.sequences))
         written = [
-            self._slot(share, position) for share in batch.sequences for position in range(share.start, _end(share))
+            self._slot(scheduled, position)
+            for scheduled in batch.sequences
+            for position in range(scheduled.start, _end(scheduled))
         ]
         self.in_flight.append((batch, facts, written, self._compute(batch)))
 
@@ -170,7 +174,7 @@ class OracleRunner:
         self.depths.append(len(self.in_flight))
         batch, facts, written, result = self.in_flight.popleft()
         assert all(map(Facts.hold, facts, batch.sequences)), "a batch has changed while it was in flight"
-        is_poisoned = any(share.sequence.request_id in self.poison for share in batch.sequences)
+        is_poisoned = any(scheduled.sequence.request_id in self.poison for scheduled in batch.sequences)
         if self.failures or is_poisoned:
             for slot in written:
                 self.store.pop(slot, None)
@@ -183,13 +187,13 @@ class OracleRunner:
         self._copy(self.store, self.store, batch.block_copies)
         batch.has_copied = True
         self._check_shape(batch)
-        for share in batch.sequences:
-            self._write(share)
-        for share in batch.sequences:
-            self._check_content(share)
+        for scheduled in batch.sequences:
+            self._write(scheduled)
+        for scheduled in batch.sequences:
+            self._check_content(scheduled)
         return StepResult(
-            samples=[self._samples(share) for share in batch.sequences],
-            prompt_logprobs=[self._score_prompt(share) for share in batch.sequences],
+            samples=[self._samples(scheduled) for scheduled in batch.sequences],
+            prompt_logprobs=[self._score_prompt(scheduled) for scheduled in batch.sequences],
         )
 
     def _copy(self, source: dict[int, int], destination: dict[int, int], pairs: list[tuple[int, int]]) -> None:
@@ -206,46 +210,53 @@ class OracleRunner:
 
     def _check_shape(self, batch: StepBatch) -> None:
         assert batch.sequences or batch.swap_out or batch.swap_in or batch.block_copies
-        self.batches.append([(share.sequence.request_id, share.num_new_tokens) for share in batch.sequences])
-        shares = [share.num_new_tokens for share in batch.sequences]
-        assert min(shares, default=1) >= 1
-        assert batch.num_tokens == sum(shares) <= self.config.max_num_batched_tokens
-        assert len(shares) + sum(len(share.followers) for share in batch.sequences) <= self.config.max_num_seqs
-        for share in batch.sequences:
-            sequence, end = share.sequence, _end(share)
-            assert share.start == sequence.num_computed_tokens
-            assert share.samples == (end == len(self._tokens(share)))
-            assert share.samples or not (share.draft_token_ids or share.followers)
-            assert not (share.draft_token_ids and share.followers)
-            assert len(share.draft_token_ids) <= self.config.num_draft_tokens
+        self.batches.append(
+            [(scheduled.sequence.request_id, scheduled.num_new_tokens) for scheduled in batch.sequences]
+        )
+        scheduled_sequences = [scheduled.num_new_tokens for scheduled in batch.sequences]
+        assert min(scheduled_sequences, default=1) >= 1
+        assert batch.num_tokens == sum(scheduled_sequences) <= self.config.max_num_batched_tokens
+        assert (
+            len(scheduled_sequences) + sum(len(scheduled.followers) for scheduled in batch.sequences)
+            <= self.config.max_num_seqs
+        )
+        for scheduled in batch.sequences:
+            sequence, end = scheduled.sequence, _end(scheduled)
+            assert scheduled.start == sequence.num_computed_tokens
+            assert scheduled.samples == (end == len(self._tokens(scheduled)))
+            assert scheduled.samples or not (scheduled.draft_token_ids or scheduled.followers)
+            assert not (scheduled.draft_token_ids and scheduled.followers)
+            assert len(scheduled.draft_token_ids) <= self.config.num_draft_tokens
             assert len(sequence.block_table) >= -(-end // self.config.block_size)
-            for follower in share.followers:
+            for follower in scheduled.followers:
                 assert follower.token_ids == sequence.token_ids
 
-    def _write(self, share: ScheduledSequence) -> None:
-        start = share.start
-        before = self.store[self._slot(share, start - 1)] if start else 0
-        new_tokens = self._tokens(share)[start : _end(share)]
+    def _write(self, scheduled: ScheduledSequence) -> None:
+        start = scheduled.start
+        before = self.store[self._slot(scheduled, start - 1)] if start else 0
+        new_tokens = self._tokens(scheduled)[start : _end(scheduled)]
         for position, entry in enumerate(self.model.entries(new_tokens, before=before), start):
-            self.store[self._slot(share, position)] = entry
+            self.store[self._slot(scheduled, position)] = entry
 
-    def _check_content(self, share: ScheduledSequence) -> None:
-        """After all shares have written: a block with two owners shows here."""
-        content = [self.store[self._slot(share, position)] for position in range(_end(share))]
-        assert content == self.model.entries(self._tokens(share)[: _end(share)])
+    def _check_content(self, scheduled: ScheduledSequence) -> None:
+        """After all scheduled sequences have written: a block with two owners shows here."""
+        content = [self.store[self._slot(scheduled, position)] for position in range(_end(scheduled))]
+        assert content == self.model.entries(self._tokens(scheduled)[: _end(scheduled)])
 
-    def _samples(self, share: ScheduledSequence) -> tuple[Sample, ...]:
-        if not share.samples:
+    def _samples(self, scheduled: ScheduledSequence) -> tuple[Sample, ...]:
+        if not scheduled.samples:
             return ()
-        sampling = share.sequence.sampling
-        num_drafts = len(share.draft_token_ids)
-        entries = [self.store[self._slot(share, _end(share) - 1 - num_drafts + n)] for n in range(num_drafts + 1)]
+        sampling = scheduled.sequence.sampling
+        num_drafts = len(scheduled.draft_token_ids)
+        entries = [
+            self.store[self._slot(scheduled, _end(scheduled) - 1 - num_drafts + n)] for n in range(num_drafts + 1)
+        ]
         if sampling.beam is not None:
             candidates = self.model.candidates(entries[0], num_candidates(sampling, self.config))
             return (Sample((), candidates=candidates),)
-        if share.draft_token_ids:
-            return (self._verify(share.sequence, share.draft_token_ids, entries),)
-        return tuple(self._sample(sequence, entries[:1]) for sequence in (share.sequence, *share.followers))
+        if scheduled.draft_token_ids:
+            return (self._verify(scheduled.sequence, scheduled.draft_token_ids, entries),)
+        return tuple(self._sample(sequence, entries[:1]) for sequence in (scheduled.sequence, *scheduled.followers))
 
     def _verify(self, sequence: Sequence, drafts: tuple[int, ...], entries: list[int]) -> Sample:
         """Accepts drafts while each is what would have been sampled without it."""
@@ -263,35 +274,35 @@ class OracleRunner:
         scored = [self.model.logprobs(*pair) for pair in zip(token_ids, entries, strict=True)] if wants_logprobs else []
         return Sample(token_ids, logprobs=tuple(scored))
 
-    def _score_prompt(self, share: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
-        sequence = share.sequence
+    def _score_prompt(self, scheduled: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
+        sequence = scheduled.sequence
         if sequence.sampling.num_prompt_logprobs is None:
             return ()
-        positions = range(share.start, min(_end(share), sequence.num_prompt_tokens - 1))
+        positions = range(scheduled.start, min(_end(scheduled), sequence.num_prompt_tokens - 1))
         return tuple(
-            self.model.logprobs(sequence.token_ids[position + 1], self.store[self._slot(share, position)])
+            self.model.logprobs(sequence.token_ids[position + 1], self.store[self._slot(scheduled, position)])
             for position in positions
         )
 
     def _sampled_in_flight(self) -> dict[Sequence, int]:
         tokens: dict[Sequence, int] = {}
         for batch, _, _, result in self.in_flight:
-            for share, samples in zip(batch.sequences, result.samples, strict=True):
+            for scheduled, samples in zip(batch.sequences, result.samples, strict=True):
                 if samples and samples[0].token_ids:
-                    tokens[share.sequence] = samples[0].token_ids[-1]
+                    tokens[scheduled.sequence] = samples[0].token_ids[-1]
         return tokens
 
-    def _tokens(self, share: ScheduledSequence) -> list[int]:
+    def _tokens(self, scheduled: ScheduledSequence) -> list[int]:
         """Of the sequence, with the one that is in flight and the drafts."""
-        sequence = share.sequence
-        pending = [self._pending[sequence]] if share.start == len(sequence) else []
-        return [*sequence.token_ids, *pending, *share.draft_token_ids]
+        sequence = scheduled.sequence
+        pending = [self._pending[sequence]] if scheduled.start == len(sequence) else []
+        return [*sequence.token_ids, *pending, *scheduled.draft_token_ids]
 
-    def _slot(self, share: ScheduledSequence, position: int) -> int:
-        block = share.sequence.block_table[position // self.config.block_size]
+    def _slot(self, scheduled: ScheduledSequence, position: int) -> int:
+        block = scheduled.sequence.block_table[position // self.config.block_size]
         assert 0 <= block < self.config.num_blocks
         return block * self.config.block_size + position % self.config.block_size
 
 
-def _end(share: ScheduledSequence) -> int:
-    return share.start + share.num_new_tokens
+def _end(scheduled: ScheduledSequence) -> int:
+    return scheduled.start + scheduled.num_new_tokens

@@ -203,7 +203,7 @@ def test_salted_pools_name_the_same_tokens_differently() -> None:
 
 
 @pytest.mark.parametrize("corrupt", ["reference", "lost", "double", "unnamed"])
-def test_the_integrity_check_finds_broken_books(corrupt: str) -> None:
+def test_the_integrity_check_finds_broken_blocks(corrupt: str) -> None:
     blocks, seq, cached = manager(), sequence(range(6)), sequence(range(50, 54))
     compute(blocks, cached)
     blocks.free(cached)
@@ -212,10 +212,10 @@ def test_the_integrity_check_finds_broken_books(corrupt: str) -> None:
     if corrupt == "reference":
         blocks._pool._num_references[seq.block_table[0]] += 1
     elif corrupt == "lost":
-        blocks._pool.vacancies.free[0].pop()
+        blocks._pool.free_queue.free[0].pop()
     elif corrupt == "double":
-        blocks._pool.vacancies.free[0].append(seq.block_table[0])
+        blocks._pool.free_queue.free[0].append(seq.block_table[0])
     else:
-        blocks._pool._name_of[next(iter(blocks._pool.vacancies.cached[0]))] = None
+        blocks._pool._name_of[next(iter(blocks._pool.free_queue.cached[0]))] = None
     with pytest.raises(AssertionError):
         blocks.check_integrity([seq])

@@ -73,7 +73,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         self.enable_prefix_cache = enable_prefix_cache
         self.running: list[Sequence] = []
         self.swapped: list[Sequence] = []
-        self.shares: dict[Sequence, int] = {}  # tokens that the next step computes
+        self.scheduled_sequences: dict[Sequence, int] = {}  # tokens that the next step computes
         self.stored: dict[bytes, bytes] = {}  # the prefix index, as a reader of the events has it
         self.last_event = 0
         self.pins: dict[str, list[bytes]] = {}
@@ -93,7 +93,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
             self.blocks.adopt(sequence, prefix=prefix)
             assert self.blocks.grow(sequence, num_tokens=len(tokens))
             self.running.append(sequence)
-            self.shares[sequence] = sequence.num_uncomputed_tokens
+            self.scheduled_sequences[sequence] = sequence.num_uncomputed_tokens
 
     @precondition(lambda self: self.running)
     @rule(index=INDEX, num_tokens=st.integers(1, 6))
@@ -106,7 +106,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         assert grown == (num_needed <= available)
         assert self.blocks.num_available_blocks == available - (num_needed if grown else 0)
         if grown and end > sequence.num_computed_tokens:
-            self.shares[sequence] = end - sequence.num_computed_tokens
+            self.scheduled_sequences[sequence] = end - sequence.num_computed_tokens
         elif not grown:
             assert list(sequence.block_table) == table
 
@@ -115,10 +115,10 @@ class BlockManagerMachine(RuleBasedStateMachine):
     def append(self, index: int, token: int) -> None:
         self.running[index % len(self.running)].token_ids.append(token)
 
-    @precondition(lambda self: any(sequence not in self.shares for sequence in self.running))
+    @precondition(lambda self: any(sequence not in self.scheduled_sequences for sequence in self.running))
     @rule(index=INDEX, tail=TOKENS)
     def fork(self, index: int, tail: list[int]) -> None:
-        idle = [sequence for sequence in self.running if sequence not in self.shares]
+        idle = [sequence for sequence in self.running if sequence not in self.scheduled_sequences]
         parent = idle[index % len(idle)]
         available = self.blocks.num_available_blocks
         tokens = [*parent.token_ids[: parent.num_computed_tokens], *tail]
@@ -139,7 +139,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
             assert [list(sequence.block_table) for sequence in group] == tables
             return
         for sequence in group:
-            self.shares.pop(sequence, None)
+            self.scheduled_sequences.pop(sequence, None)
             self.running.remove(sequence)
             self.swapped.append(sequence)
 
@@ -154,7 +154,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
                 self.running.append(sequence)
                 assert self.blocks.grow(sequence, num_tokens=len(sequence))
                 if sequence.num_uncomputed_tokens:
-                    self.shares[sequence] = sequence.num_uncomputed_tokens
+                    self.scheduled_sequences[sequence] = sequence.num_uncomputed_tokens
 
     @precondition(lambda self: self.running or self.swapped)
     @rule(index=INDEX)
@@ -162,7 +162,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
         sequences = [*self.running, *self.swapped]
         sequence = sequences[index % len(sequences)]
         (self.running if sequence in self.running else self.swapped).remove(sequence)
-        self.shares.pop(sequence, None)
+        self.scheduled_sequences.pop(sequence, None)
         self.blocks.free(sequence)
         assert (list(sequence.block_table), sequence.host_block_table, sequence.num_computed_tokens) == ([], [], 0)
 
@@ -185,7 +185,7 @@ class BlockManagerMachine(RuleBasedStateMachine):
 
     @rule(weights=WEIGHTS)
     def place(self, weights: list[int]) -> None:
-        self.blocks.set_placement(weights[: self.num_shards])
+        self.blocks.set_shard_weights(weights[: self.num_shards])
 
     @rule(max_moves=st.integers(1, 6))
     def rebalance(self, max_moves: int) -> None:
@@ -219,9 +219,9 @@ class BlockManagerMachine(RuleBasedStateMachine):
     @rule()
     def step(self) -> None:
         self.memory.carry_out(self.blocks)
-        for sequence, num_tokens in self.shares.items():
+        for sequence, num_tokens in self.scheduled_sequences.items():
             self.compute(sequence, num_tokens)
-        self.shares.clear()
+        self.scheduled_sequences.clear()
         for sequence in self.running:
             self.check_content(sequence, sequence.block_table, self.memory.device)
         for sequence in self.swapped:
@@ -256,9 +256,9 @@ class BlockManagerMachine(RuleBasedStateMachine):
 
     def spoil_what_is_free(self) -> None:
         pool = self.blocks._pool
-        for block in itertools.chain(*pool.vacancies.free):
+        for block in itertools.chain(*pool.free_queue.free):
             self.memory.device[block] = GARBAGE
-        for block in itertools.chain(*pool.host.vacancies.free):
+        for block in itertools.chain(*pool.host.free_queue.free):
             self.memory.host[block] = GARBAGE
 
     @invariant()
@@ -356,7 +356,7 @@ def walk(machine: BlockManagerMachine, draw: random.Random) -> None:
         machine.pin("b", [0, 0, *tokens])
     elif name == "free" and (machine.running or machine.swapped):
         machine.free(draw.randrange(99))
-    elif name == "fork" and any(sequence not in machine.shares for sequence in machine.running):
+    elif name == "fork" and any(sequence not in machine.scheduled_sequences for sequence in machine.running):
         machine.fork(draw.randrange(99), tokens)
     elif name == "schedule" and machine.running:
         machine.schedule(draw.randrange(99), draw.randint(1, 3))

@@ -22,8 +22,8 @@ def test_drafts_change_no_output_and_save_steps(make_bench: MakeBench, make_requ
         bench.check_output(request)
     stats = bench.engine.stats()
     assert 0 < stats.num_accepted_tokens < stats.num_draft_tokens
-    num_shares = sum(len(batch) for batch in bench.runner.batches)
-    assert num_shares == 4 * 90 - stats.num_accepted_tokens
+    num_scheduled = sum(len(batch) for batch in bench.runner.batches)
+    assert num_scheduled == 4 * 90 - stats.num_accepted_tokens
 
 
 def test_tokens_and_their_log_probabilities_come_together(make_bench: MakeBench, make_request: MakeRequest) -> None:

@@ -33,7 +33,7 @@ def test_everything_ends_right_wherever_blocks_lie(
     episode = Episode(bench, make_group)
     for name, *arguments in actions:
         if name == "place":
-            bench.engine.set_placement(arguments[0][:num_shards])
+            bench.engine.set_shard_weights(arguments[0][:num_shards])
         else:
             getattr(episode, name)(*arguments)
     episode.finish()

@@ -194,7 +194,7 @@ def test_a_cancel_frees_what_is_in_flight_at_once_and_its_result_is_dropped(
         bench.engine.submit(make_request(name, 9, max_tokens=30))
     for _ in range(5):
         bench.step()
-    in_flight = names_of([(share.sequence.request_id, 0) for share in bench.runner.in_flight[0][0].sequences])
+    in_flight = names_of([(scheduled.sequence.request_id, 0) for scheduled in bench.runner.in_flight[0][0].sequences])
     assert len(in_flight) == 1
     for name in "ab":
         assert bench.engine.cancel(name)
@@ -257,7 +257,7 @@ def test_a_sample_that_decodes_does_not_run_ahead_when_its_prefilling_sibling_is
     while ("short", 1) not in bench.runner.batches[-1]:
         bench.step()
     assert names_of(bench.runner.batches[-1])[-2:] == ["short", "long"]
-    assert [share.samples for share in bench.runner.in_flight[-1][0].sequences][-2:] == [True, False]
+    assert [scheduled.samples for scheduled in bench.runner.in_flight[-1][0].sequences][-2:] == [True, False]
     bench.engine.cancel("long")
     bench.run()  # the runner checks that no token is computed before the one it follows
     bench.check_output(short)

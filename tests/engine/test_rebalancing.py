@@ -37,7 +37,7 @@ def test_moving_stops_when_the_weights_are_met_and_each_sequence_has_its_share()
     sequences = [computed(blocks, range(start, start + 32)) for start in (0, 100)]
     assert [spread(sequence) for sequence in sequences] == [[4, 4], [4, 4]]
     assert blocks.rebalance(sequences, max_moves=99) == 0
-    blocks.set_placement([3, 1])
+    blocks.set_shard_weights([3, 1])
     assert blocks.imbalance == 2
     assert [blocks.rebalance(sequences, max_moves=3), blocks.rebalance(sequences, max_moves=3)] == [3, 1]
     assert blocks.rebalance(sequences, max_moves=3) == 0
@@ -56,7 +56,7 @@ def test_a_shared_pinned_block_moves_once_for_all_and_stays_known() -> None:
     child = Sequence("s", [*range(16), 50], 17, SamplingParams(), arrival_s=0.0)
     blocks.fork(first, child)
     used = blocks.num_used_blocks
-    blocks.set_placement([1, 0])
+    blocks.set_shard_weights([1, 0])
     assert blocks.rebalance([first, child], max_moves=99) == 2
     assert first.block_table == child.block_table
     assert spread(first) == [4, 0]
@@ -71,21 +71,21 @@ def test_a_shared_pinned_block_moves_once_for_all_and_stays_known() -> None:
 def test_the_block_that_is_being_written_stays() -> None:
     blocks = manager()
     sequence = computed(blocks, range(7))
-    blocks.set_placement([1, 0])
+    blocks.set_shard_weights([1, 0])
     last = sequence.block_table[-1]
     blocks.rebalance([sequence], max_moves=99)
     assert sequence.block_table[-1] == last
-    blocks.set_placement([0, 1])
+    blocks.set_shard_weights([0, 1])
     blocks.rebalance([sequence], max_moves=99)
     assert sequence.block_table[-1] == last
 
 
 def test_what_only_pins_hold_does_not_push_sequences_away() -> None:
     blocks = manager()
-    blocks.set_placement([1, 0])
+    blocks.set_shard_weights([1, 0])
     blocks.pin("system", range(40))
     blocks.free(computed(blocks, range(40)))
-    blocks.set_placement([1, 1])
+    blocks.set_shard_weights([1, 1])
     sequence = computed(blocks, range(100, 132))
     assert spread(sequence) == [4, 4]
     assert blocks.imbalance == 1
@@ -94,7 +94,7 @@ def test_what_only_pins_hold_does_not_push_sequences_away() -> None:
 
 def test_a_full_shard_stops_nobody_while_another_has_room() -> None:
     blocks = manager(num_host_blocks=32)
-    blocks.set_placement([1, 0])
+    blocks.set_shard_weights([1, 0])
     first = computed(blocks, range(60))
     second = computed(blocks, range(100, 168))
     assert (spread(first), spread(second)) == ([15, 0], [1, 16])
@@ -126,7 +126,7 @@ def test_the_rebalancer_looks_seldom_moves_little_and_lets_small_differences_be(
     sequence = computed(blocks, range(32))
     moved = []
     for weights in [[1, 1], [2, 1], [3, 1]]:
-        blocks.set_placement(weights)
+        blocks.set_shard_weights(weights)
         for _ in range(6):
             rebalancer.advance([sequence])
             blocks.take_copies()

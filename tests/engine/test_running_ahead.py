@@ -32,7 +32,7 @@ def test_every_sequence_is_in_both_batches(make_bench: MakeBench, make_request: 
         bench.step()
     assert set(bench.runner.depths) == {2}
     assert bench.runner.batches[1:] == [[("a", 1), ("b", 1), ("c", 1)]] * 21
-    assert bench.runner.num_carried == 3 * 21
+    assert bench.runner.num_future == 3 * 21
 
 
 def test_nothing_is_started_behind_a_last_token(make_bench: MakeBench, make_request: MakeRequest) -> None:
@@ -120,7 +120,7 @@ def test_samples_fork_before_any_of_them_goes_on(
     bench.run_groups(*groups)
     for request in [request for group in groups for request in group]:
         bench.check_output(request)
-    assert bench.runner.num_carried > 5 * 15
+    assert bench.runner.num_future > 5 * 15
 
 
 @pytest.mark.parametrize("held", [{}, {"bad_token_ids": UNSAYABLE, "max_tokens": 8}], ids=["free", "held"])
@@ -157,7 +157,7 @@ def test_outputs_are_those_of_one_batch_at_a_time(
     stats = ahead.engine.stats()
     assert (stats.num_preemptions > 0) == (limits["num_blocks"] <= 30)
     assert (stats.num_swaps > 0) == (limits.get("preemption") == "swap")
-    assert ahead.runner.num_carried > 0
+    assert ahead.runner.num_future > 0
 
 
 @pytest.mark.parametrize("num_steps", [1, 2, 3, 5, 8])
@@ -187,7 +187,7 @@ def test_blocks_are_published_when_their_last_token_is_back(make_bench: MakeBenc
     for _ in range(12):
         bench.step()
         tokens = [*request.prompt_token_ids, *bench.tokens["a"]]
-        assert bench.engine.handover.chains(["a"]) == [block_hashes(tokens[:-1], block_size=4)]
+        assert bench.engine.kv_transfer.chains(["a"]) == [block_hashes(tokens[:-1], block_size=4)]
         assert bench.engine.describe("a").tables[0].num_tokens == len(tokens)
 
 
@@ -219,7 +219,7 @@ def test_a_prompt_in_flight_is_not_computed_yet(
     for _ in range(3):
         bench.step()
     bench.engine.submit(make_request("a", num_prompt_tokens, max_tokens=20))
-    while not (progress := bench.engine.handover.progress(["a"])).is_decoding:
+    while not (progress := bench.engine.kv_transfer.progress(["a"])).is_decoding:
         assert not bench.tokens.get("a")
         bench.step()
     assert bench.tokens["a"]

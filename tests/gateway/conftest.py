@@ -23,7 +23,7 @@ def shared_world(redis_url: str, tmp_path_factory: pytest.TempPathFactory) -> It
 
 @pytest.fixture
 def world(shared_world: World) -> Iterator[World]:
-    """After each test the router's books must balance."""
+    """After each test the router's lease table must balance."""
     shared_world.reset()
     yield shared_world
     router = shared_world.router

@@ -16,7 +16,7 @@ from headway.v1 import router_pb2, router_pb2_grpc, worker_pb2
 
 @dataclass
 class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
-    """Keeps books of what it was asked.
+    """Records what it was asked.
 
     Attributes:
         workers: endpoint by worker id, in order of preference.
@@ -26,7 +26,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         num_streams: that gateways opened.
         fault: the answer to all requests.
         delay_s: before each answer.
-        is_foregone: what leases say.
+        is_sole_replica: what leases say.
         decode_worker_id: where the sequences of fresh requests are to go on; empty: they stay.
         source: who holds more of their prompts.
         slack_s: what leases say.
@@ -40,7 +40,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     num_streams: int = 0
     fault: HeadwayError | None = None
     delay_s: float = 0.0
-    is_foregone: bool = False
+    is_sole_replica: bool = False
     decode_worker_id: str = ""
     source: worker_pb2.PrefixSource | None = None
     slack_s: float | None = None
@@ -110,7 +110,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
                     worker_id=worker_id,
                     endpoint=endpoint,
                     reason="the first one",
-                    is_foregone=self.is_foregone,
+                    is_foregone=self.is_sole_replica,
                     slack_s=self.slack_s,
                 )
         raise UnavailableError("No worker serves the model just now.", retry_after_s=1.0)

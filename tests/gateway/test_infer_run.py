@@ -14,7 +14,7 @@ from headway.core.slo import Slo
 from headway.gateway.infer.job import InferJob
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.shorten import shorten
-from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
+from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release
 
 
 class Router:
@@ -75,7 +75,7 @@ async def test_an_answer_releases_its_lease_with_its_time() -> None:
     assert answer.vectors.tolist() == [[3.0], [5.0]]
     assert (router.routed[0].num_prompt_tokens, router.routed[0].max_output_tokens) == (3, 0)
     (release,) = router.released
-    assert release.outcome is Outcome.COMPLETE
+    assert release.outcome is LeaseOutcome.COMPLETE
     assert release.ttft_s is not None
     assert release.tpot_s is None
 
@@ -98,10 +98,14 @@ async def test_a_lost_worker_is_replaced_by_another() -> None:
     assert workers.endpoints == ["host:0", "host:1", "host:2"]
     assert [request.resumed for request in router.routed] == [False, True, True]
     assert router.routed[-1].excluded_worker_ids == ("worker-0", "worker-1")
-    assert [release.outcome for release in router.released] == [Outcome.MOVED, Outcome.MOVED, Outcome.COMPLETE]
+    assert [release.outcome for release in router.released] == [
+        LeaseOutcome.MOVED,
+        LeaseOutcome.MOVED,
+        LeaseOutcome.COMPLETE,
+    ]
 
 
-async def test_patience_with_lost_workers_ends() -> None:
+async def test_retries_with_lost_workers_end() -> None:
     faults = [UnavailableError(f"gone {i}") for i in range(100)]
     inferrer = Inferrer(router=Router(), workers=Workers(*faults), resume_timeout_s=0.2)
     with pytest.raises(UnavailableError):
@@ -113,7 +117,7 @@ async def test_a_fault_that_every_worker_shares_is_raised_at_once() -> None:
     inferrer = Inferrer(router=router, workers=Workers(InternalError("broken")), resume_timeout_s=1)
     with pytest.raises(InternalError):
         await inferrer.infer(job())
-    assert [release.outcome for release in router.released] == [Outcome.ERROR]
+    assert [release.outcome for release in router.released] == [LeaseOutcome.ERROR]
 
 
 async def test_a_refusal_holds_no_lease() -> None:
@@ -133,7 +137,7 @@ async def test_a_client_that_leaves_gives_its_place_back() -> None:
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert [release.outcome for release in router.released] == [Outcome.CANCELLED]
+    assert [release.outcome for release in router.released] == [LeaseOutcome.CANCELLED]
 
 
 def test_a_shortened_vector_has_length_one_and_zeros_stay() -> None:

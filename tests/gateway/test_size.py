@@ -10,8 +10,8 @@ import httpx
 import pytest
 
 from headway.core.slo import Slo
-from headway.gateway.encoder import Encoder
 from headway.gateway.model import ServedModel
+from headway.gateway.prompt_tokenizer import PromptTokenizer
 from headway.gateway.text.template import ChatTemplate
 from headway.gateway.text.tokenizer import Tokenizer
 from headway.gateway.threads import Threads
@@ -71,7 +71,7 @@ async def test_long_prompts_are_made_beside_the_event_loop_and_short_ones_in_it(
 
     template = ChatTemplate("{{ strftime_now('%Y') }}{% for m in messages %}{{ m.content }}{% endfor %}", now=now)
     model = _model(tmp_path, template)
-    encoder = Encoder(Threads())
+    encoder = PromptTokenizer(Threads())
     short = await encoder.chat(model, [{"role": "user", "content": "quick"}])
     assert short.text == "1999quick"
     assert seen == [here]

@@ -19,7 +19,7 @@ import httpx
 from tokenizers import Tokenizer
 
 from headway.core.latency import LatencyModel
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
 from headway.store.membership import Member, Membership
@@ -94,7 +94,7 @@ class World:
     def reset(self) -> None:
         """As at the start, once what was asked before is over."""
         wait_for(lambda: self.router.num_open == 0)
-        self.router.fault, self.router.delay_s, self.router.is_foregone = None, 0.0, False
+        self.router.fault, self.router.delay_s, self.router.is_sole_replica = None, 0.0, False
         self.router.decode_worker_id, self.router.source = "", None
         self.router.workers = {"worker-0": self.worker_endpoint}
         for log in (self.router.routed, self.router.leased, self.router.released, self.router.withdrawn):
@@ -186,7 +186,7 @@ def member(kind: str, member_id: str, endpoint: str, *, model: str = "") -> Memb
 def make_plan(directory: Path, *, plan_id: str = "plan-1") -> ServingPlan:
     """MODEL has a byte-level tokenizer and a chat template; PLAIN_MODEL a SentencePiece-like one and no template."""
     spec = ModelSpec(
-        family=Family.LLAMA,
+        family=ModelFamily.LLAMA,
         architecture="LlamaForCausalLM",
         vocab_size=VOCAB_SIZE,
         hidden_size=16,

@@ -13,7 +13,7 @@ from headway.engine.batch import StepBatch
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.kernels.cuda import build, copy_blocks, swap_blocks
-from headway.runner.graph_capture import GraphCapture
+from headway.runner.cuda_graph import TorchCudaGraph
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
@@ -42,7 +42,7 @@ def make_stepper(directory: Path, *, dtype: str, device: str = "cuda", is_captur
         num_host_blocks=16,
         max_num_seqs=20,
         device=device,
-        capture=GraphCapture(DEVICE) if is_captured else None,
+        capture=TorchCudaGraph(DEVICE) if is_captured else None,
     )
     return Stepper(runner, num_blocks=256)
 
@@ -85,7 +85,7 @@ def test_steps_that_are_launched_behind_one_another_give_what_single_steps_give(
             checkpoint,
             groups,
             device="cuda",
-            capture=GraphCapture(DEVICE) if is_captured else None,
+            capture=TorchCudaGraph(DEVICE) if is_captured else None,
             runs_ahead=runs_ahead,
             max_num_seqs=20,
             max_num_batched_tokens=60,
@@ -108,7 +108,7 @@ def test_nothing_waits_for_the_device_while_a_step_is_launched(
         num_blocks=64,
         max_num_seqs=4,
         device="cuda",
-        capture=GraphCapture(DEVICE) if is_captured else None,
+        capture=TorchCudaGraph(DEVICE) if is_captured else None,
         runs_ahead=True,
     )
     engine = Engine(config, runner=runner, clock=time.perf_counter)

@@ -170,39 +170,39 @@ def test_the_hot_model_gets_more_workers_once_the_traffic_has_shifted(stack: Run
             assert {response.status_code for response in asked} <= {200, 429, 504}  # refused, or given up
     wait_for(lambda: len(export(stack)) >= since + 72)
     options = ("--window", "30s", "--time-limit", "3", "--json")
-    tried = json.loads(stack.headway("replace", "--once", "--dry-run", *options, timeout_s=120).stdout)
+    tried = json.loads(stack.headway("replan", "--once", "--dry-run", *options, timeout_s=120).stdout)
     assert tried["verdict"] == "proposed", tried
     assert len(where(stack)["one"]) == 1
-    told = stack.headway("replace", "--once", *options, timeout_s=120)
+    told = stack.headway("replan", "--once", *options, timeout_s=120)
     decision = json.loads(told.stdout)
     assert decision["verdict"] == "applied", told
     assert decision["attainment_after"] > decision["attainment_before"] + 0.01
     wait_for(lambda: len(where(stack)["one"]) > 1, timeout_s=60)
     wait_for(lambda: stack.status()["controller"]["ready"], timeout_s=60)
-    again = json.loads(stack.headway("replace", "--once", *options, timeout_s=120).stdout)
+    again = json.loads(stack.headway("replan", "--once", *options, timeout_s=120).stdout)
     assert again["verdict"] == "kept", again
 
 
 def test_the_duty_goes_on_after_a_restart_of_the_controller_and_ends_when_it_is_told_to(stack: RunningStack) -> None:
     def status() -> Any:
-        result = stack.headway("replace", "--status", "--json")
+        result = stack.headway("replan", "--status", "--json")
         assert result.returncode == 0, result.stderr
         return json.loads(result.stdout)
 
     def is_found() -> bool:
-        return stack.headway("replace", "--status").returncode == 0
+        return stack.headway("replan", "--status").returncode == 0
 
     told = len(status()["decisions"])
-    assert stack.headway("replace", "--every", "2s", "--window", "1h", "--time-limit", "1").returncode == 0
+    assert stack.headway("replan", "--every", "2s", "--window", "1h", "--time-limit", "1").returncode == 0
     wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
     gone = stack.kill("controller")
     wait_for(lambda: stack.status()["controller"]["ready"] and stack.pid("controller") != gone, timeout_s=60)
     wait_for(is_found, timeout_s=10)
     told = len(status()["decisions"])
     wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
-    assert "Every 2.0 s for the traffic" in stack.headway("replace", "--status").stdout
-    assert stack.headway("replace", "--off").returncode == 0
+    assert "Every 2.0 s for the traffic" in stack.headway("replan", "--status").stdout
+    assert stack.headway("replan", "--off").returncode == 0
     assert "replacement" not in status()
-    wrong = stack.headway("replace", "--once", "--off")
+    wrong = stack.headway("replan", "--once", "--off")
     assert wrong.returncode == 1
     assert "Give one of" in wrong.stderr

@@ -40,7 +40,7 @@ def expected(group: RunningStack) -> str:
 
 
 @pytest.fixture(autouse=True)
-def books(group: RunningStack) -> Iterator[None]:
+def lease_table(group: RunningStack) -> Iterator[None]:
     """The group serves before, and holds nothing afterwards."""
     wait_for(lambda: is_ready(group), every_s=0.2)
     yield

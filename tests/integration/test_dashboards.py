@@ -100,9 +100,9 @@ def test_attainment_counts_what_was_refused(prometheus: str) -> None:
     """Of the requests that were sent last every other one had an objective that nobody could keep. How many of the
     others kept theirs is the machine's business: both rates only have to have counted the refused ones."""
     [measured] = _query(prometheus, "model:headway_slo_attainment:ratio_rate5m")
-    [foretold] = _query(prometheus, "model:headway_slo_foretold:ratio_rate5m")
+    [predicted] = _query(prometheus, "model:headway_slo_foretold:ratio_rate5m")
     assert 0.2 < float(measured["value"][1]) < 0.8
-    assert 0.2 < float(foretold["value"][1]) < 0.8
+    assert 0.2 < float(predicted["value"][1]) < 0.8
 
 
 def test_rules_are_accepted(prometheus: str) -> None:

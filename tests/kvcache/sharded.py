@@ -5,10 +5,10 @@ from typing import Any
 
 import grpc
 
+from headway.core.cache_sharding import CacheSharding, ShardWork
 from headway.core.errors import FailedPreconditionError
 from headway.core.kv import BlockUse, SequenceBlocks, ShardUsage
 from headway.core.load import LoadReport
-from headway.core.sharding import Sharding, ShardWork
 from headway.rpc.convert import to_pb
 from headway.rpc.interceptors import CallInterceptor
 from headway.store.redis import Database
@@ -61,7 +61,9 @@ class ShardedWorker(CachingWorker):
             ShardUsage(num_used_blocks=used, num_free_blocks=100 - used, weight=weight, worker_ids=(worker_id,))
             for used, weight, worker_id in zip(self.num_used_blocks, self.weights, WORKER_IDS, strict=True)
         )
-        sharding = Sharding(work=work) if self._rank else Sharding(epoch=self.cache_epoch, shards=shards, work=work)
+        sharding = (
+            CacheSharding(work=work) if self._rank else CacheSharding(epoch=self.cache_epoch, shards=shards, work=work)
+        )
         return worker_pb2.GetShardingResponse(sharding=to_pb(sharding, common_pb2.Sharding))
 
     async def SetSharding(  # noqa: N802

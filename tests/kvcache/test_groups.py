@@ -9,7 +9,7 @@ from pathlib import Path
 import grpc
 import pytest
 
-from headway.core.sharding import Sharding
+from headway.core.cache_sharding import CacheSharding
 from headway.rpc.convert import from_pb
 from headway.store.membership import Membership
 from headway.store.redis import Database
@@ -97,9 +97,9 @@ async def pair(processes: WorkerProcesses, tiny: Path, expected: list[int]) -> A
         yield leader, follower
 
 
-async def sharding_of(leader: WorkerProcess) -> Sharding:
+async def sharding_of(leader: WorkerProcess) -> CacheSharding:
     response = await leader.stub.GetSharding(worker_pb2.GetShardingRequest())
-    return from_pb(response.sharding, Sharding)
+    return from_pb(response.sharding, CacheSharding)
 
 
 async def set_weights(leader: WorkerProcess, *weights: float) -> None:

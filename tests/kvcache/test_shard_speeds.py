@@ -2,7 +2,7 @@
 
 import pytest
 
-from headway.core.sharding import ShardWork
+from headway.core.cache_sharding import ShardWork
 from headway.kvcache.shard_speeds import ShardSpeeds
 
 

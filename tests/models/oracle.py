@@ -10,7 +10,7 @@ from transformers import AutoModelForCausalLM
 
 from headway.core.request import SamplingParams, TokenLogprobs
 from headway.runner.model_runner import ModelRunner
-from headway.runner.step_graphs import Capture
+from headway.runner.step_graphs import CudaGraph
 from headway.store.checkpoint import read_checkpoint
 from tests.runner.stepper import Stepper
 
@@ -19,7 +19,7 @@ NUM_BLOCKS = 128
 TOLERANCE = 1e-4
 
 
-def load_runner(directory: Path, *, block_size: int = 16, capture: Capture | None = None) -> ModelRunner:
+def load_runner(directory: Path, *, block_size: int = 16, capture: CudaGraph | None = None) -> ModelRunner:
     checkpoint = read_checkpoint(directory)
     return ModelRunner(
         checkpoint,
@@ -37,7 +37,7 @@ def random_prompts(vocab_size: int, lengths: tuple[int, ...] = PROMPT_LENGTHS) -
 
 
 def check_against_transformers(
-    directory: Path, *, chunk_size: int = 10_000, max_tokens: int = 20, capture: Capture | None = None
+    directory: Path, *, chunk_size: int = 10_000, max_tokens: int = 20, capture: CudaGraph | None = None
 ) -> None:
     """Greedy tokens, their log probabilities and the prompt's, for prompts of mixed lengths in one batch."""
     runner = load_runner(directory, capture=capture)

@@ -8,8 +8,8 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import shard_of
 from headway.models.attention import AttentionContext, LayerCache
 from headway.models.layout import Alone, Layout

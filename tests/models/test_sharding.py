@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import check_parallel, shard_weight_bytes
 from headway.models.layout import Layout, alone
 from headway.models.model import Model

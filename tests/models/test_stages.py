@@ -7,7 +7,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.models.layout import alone
 from headway.models.registry import build_model
 from headway.store.checkpoint import read_checkpoint

@@ -15,7 +15,7 @@ from typing import Any, Final
 import pytest
 import torch
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.rendezvous import Rendezvous
 

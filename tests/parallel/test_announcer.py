@@ -12,7 +12,7 @@ from headway.engine.batch import RunnerLostError
 from headway.runner.parallel.announcer import Announcer
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.listener import Listener
-from headway.runner.step_message import StepFacts, StepKind, StepMessage
+from headway.runner.step_message import ModelInput, StepKind, StepMessage
 from tests.parallel.ranks import DIED, run_ranks
 
 LENGTHS = [1, 100_000, 2, 5000, 3, 3, 50_000]
@@ -21,7 +21,7 @@ LENGTHS = [1, 100_000, 2, 5000, 3, 3, 50_000]
 def message(num_tokens: int) -> StepMessage:
     one, none = np.ones(1, np.int32), np.zeros(0, np.int32)
     return StepMessage(
-        StepKind.STEP, facts=StepFacts(np.arange(num_tokens, dtype=np.int32), one, one, none, none, none)
+        StepKind.STEP, model_input=ModelInput(np.arange(num_tokens, dtype=np.int32), one, one, none, none, none)
     )
 
 
@@ -35,8 +35,8 @@ def announce_all(group: RankGroup) -> list[int]:
         return LENGTHS
     listener, lengths = Listener(group), []
     while (heard := listener.next()).kind is not StepKind.STOP:
-        assert heard.facts.token_ids.tolist() == list(range(len(heard.facts.token_ids)))
-        lengths.append(len(heard.facts.token_ids))
+        assert heard.model_input.token_ids.tolist() == list(range(len(heard.model_input.token_ids)))
+        lengths.append(len(heard.model_input.token_ids))
         time.sleep(0.02 * group.rank)
     return lengths
 
@@ -83,7 +83,7 @@ def announce_ahead(group: RankGroup) -> None:
     group.tensor.all_reduce(torch.zeros(1), site="test")
     listener = Listener(group)
     for number in range(num_in_flight + 1):
-        assert len(listener.next().facts.token_ids) == number + 1
+        assert len(listener.next().model_input.token_ids) == number + 1
     assert listener.next().kind is StepKind.STOP
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import run_ranks

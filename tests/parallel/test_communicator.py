@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
+from headway.runner.parallel.collective_counters import CollectiveKey
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.process_group import ProcessGroup
 from headway.runner.parallel.shared_memory import SharedMemory
-from headway.runner.parallel.traffic import TrafficKey
 from tests.parallel.exchanges import exchange_all, exchange_often, sums_of
 from tests.parallel.ranks import run_ranks
 
@@ -91,7 +91,7 @@ def test_axes_have_their_ranks_in_order(cp_ffn, transport):
     assert found == list(zip(tensor, cache, strict=True))
 
 
-def count(group: RankGroup) -> dict[TrafficKey, tuple[int, int]]:
+def count(group: RankGroup) -> dict[CollectiveKey, tuple[int, int]]:
     axis, rank = group.tensor, group.rank
     for num_rows in (4, 6):
         axis.all_reduce(torch.ones(num_rows, 12), site="mlp")
@@ -114,12 +114,12 @@ def test_counters_tell_what_leaves_a_rank(num_ranks, transport):
     row_bytes, num_rows = 3 * 4, sum(range(num_ranks))
     for rank, counts in enumerate(run_ranks(num_ranks, count, ranks_without_memory=TRANSPORTS[transport])):
         assert counts == {
-            TrafficKey("tensor", "all_reduce", "mlp"): (2, ring(4 * 12 * 4) + ring(6 * 12 * 4)),
-            TrafficKey("tensor", "all_reduce", "attention"): (1, ring(2 * 12 * 2)),
-            TrafficKey("tensor", "gather", "logits"): (1, 5 * row_bytes if rank > 0 else 0),
-            TrafficKey("tensor", "gather", "rows"): (1, rank * row_bytes),
-            TrafficKey("tensor", "all_gather", "heads"): (1, (num_ranks - 1) * rank * row_bytes),
-            TrafficKey("tensor", "all_to_all", "partials"): (1, (num_rows - rank) * row_bytes),
+            CollectiveKey("tensor", "all_reduce", "mlp"): (2, ring(4 * 12 * 4) + ring(6 * 12 * 4)),
+            CollectiveKey("tensor", "all_reduce", "attention"): (1, ring(2 * 12 * 2)),
+            CollectiveKey("tensor", "gather", "logits"): (1, 5 * row_bytes if rank > 0 else 0),
+            CollectiveKey("tensor", "gather", "rows"): (1, rank * row_bytes),
+            CollectiveKey("tensor", "all_gather", "heads"): (1, (num_ranks - 1) * rank * row_bytes),
+            CollectiveKey("tensor", "all_to_all", "partials"): (1, (num_rows - rank) * row_bytes),
         }
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.request import SamplingParams
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.group import RankGroup

@@ -6,7 +6,7 @@ from threading import Event
 from types import SimpleNamespace
 from typing import Any
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.runner.parallel.leader import Leader, Step
 from headway.runner.step_message import StepKind, StepMessage
 

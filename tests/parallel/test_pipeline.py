@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import check_parallel
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import read_checkpoint

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import DIED, run_ranks
 from tests.parallel.roles import fail_in, lose_in

@@ -11,7 +11,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.runner.parallel.rank_loop import run_rank
 from headway.runner.step_message import StepKind, StepMessage
 
@@ -49,23 +49,23 @@ class Rank:
         self._meeting = meeting
         self._wanted: deque[int] = deque()
 
-    def expect(self, facts: Any) -> None:
-        self._read_at[facts.number] = self.num_read
+    def expect(self, model_input: Any) -> None:
+        self._read_at[model_input.number] = self.num_read
 
     def copy_blocks(self, copies: Any) -> None:
         """None."""
 
-    def compute(self, facts: Any) -> None:
+    def compute(self, model_input: Any) -> None:
         if self.stage > 0:
-            assert self._meeting.links[self.rank].get(timeout=TIMEOUT_S) == facts.number
+            assert self._meeting.links[self.rank].get(timeout=TIMEOUT_S) == model_input.number
         self._meeting.stages[self.stage].wait()
-        self.log.append(("step", facts.number))
+        self.log.append(("step", model_input.number))
         if self._next is not None:
-            self._meeting.links[self._next].put(facts.number)
-        if facts.wants_logits:
-            self._wanted.append(facts.number)
+            self._meeting.links[self._next].put(model_input.number)
+        if model_input.wants_logits:
+            self._wanted.append(model_input.number)
         self.most_wanted = max(self.most_wanted, len(self._wanted))
-        self.longest_held = max(self.longest_held, self.num_read - self._read_at.get(facts.number, self.num_read))
+        self.longest_held = max(self.longest_held, self.num_read - self._read_at.get(model_input.number, self.num_read))
 
     def logits(self) -> Iterator[None]:
         if self._wanted:
@@ -94,17 +94,17 @@ def lead(rank: Rank, lines: "list[Queue[StepMessage]]", steps: list[tuple[bool, 
             line.put(message)
 
     def finish() -> None:
-        facts = in_flight.popleft()
-        if facts.wants_logits:
+        model_input = in_flight.popleft()
+        if model_input.wants_logits:
             announce(StepMessage(StepKind.HEAD))
-        rank.compute(facts)
+        rank.compute(model_input)
         list(rank.logits())
 
     in_flight: deque[Any] = deque()
     for number, (wants_logits, finishes_early) in enumerate(steps):
-        facts: Any = SimpleNamespace(number=number, wants_logits=wants_logits)
-        announce(StepMessage(StepKind.STEP, facts=facts))
-        in_flight.append(facts)
+        model_input: Any = SimpleNamespace(number=number, wants_logits=wants_logits)
+        announce(StepMessage(StepKind.STEP, model_input=model_input))
+        in_flight.append(model_input)
         if finishes_early or len(in_flight) == num_in_flight:
             finish()
     while in_flight:

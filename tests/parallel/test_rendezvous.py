@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from headway.core.errors import CancelledError, FailedPreconditionError, UnavailableError
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.runner.parallel import group as group_module
 from headway.runner.parallel import rendezvous as rendezvous_module
 from headway.runner.parallel.group import RankGroup

@@ -5,9 +5,9 @@ from collections import Counter
 import pytest
 
 from benchmarks.parallel.volume import StepShape, Volumes, step_bytes
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import check_parallel
-from headway.planner.serving.exchange import Exchange, exchanges_of, head_exchanges_of
+from headway.planner.serving.collectives import StepCollective, collectives_of, head_collectives_of
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.parallel.ranks import run_ranks
@@ -86,12 +86,12 @@ def test_the_cost_model_reckons_with_the_rank_that_sends_most(directories, model
                 volumes = step_bytes(spec, shape, parallel=parallel, rank=rank)
                 for_layers |= by_operation(volumes, of_head=False)
                 for_head |= by_operation(volumes, of_head=True)
-        assert reckoned(exchanges_of(spec, parallel, stage=stage)) == pytest.approx(sorted(for_layers.values()))
-    assert reckoned(head_exchanges_of(spec, parallel)) == pytest.approx(sorted(for_head.values()))
+        assert reckoned(collectives_of(spec, parallel, stage=stage)) == pytest.approx(sorted(for_layers.values()))
+    assert reckoned(head_collectives_of(spec, parallel)) == pytest.approx(sorted(for_head.values()))
 
 
-def reckoned(exchanges: tuple[Exchange, ...]) -> list[float]:
-    return sorted(NUM_TOKENS * each.token_bytes + NUM_TOKENS / 2 * each.wanted_bytes for each in exchanges)
+def reckoned(collectives: tuple[StepCollective, ...]) -> list[float]:
+    return sorted(NUM_TOKENS * each.token_bytes + NUM_TOKENS / 2 * each.wanted_bytes for each in collectives)
 
 
 def by_operation(volumes: Volumes, *, of_head: bool) -> Counter[tuple[str, str]]:

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import strategies as st
 
 from headway.core.cluster import Hardware, PlanWorker
-from headway.core.model import ExpertsSpec, Family, ModelSpec, RopeSpec
+from headway.core.model import ExpertsSpec, ModelFamily, ModelSpec, RopeSpec
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.planner.serving.choice import choose_plan
@@ -18,7 +18,7 @@ GIB = 1024**3
 def _spec(**changes: Any) -> ModelSpec:
     """A Llama of about 50 million parameters."""
     usual: dict[str, Any] = {
-        "family": Family.LLAMA,
+        "family": ModelFamily.LLAMA,
         "architecture": "LlamaForCausalLM",
         "vocab_size": 32_000,
         "hidden_size": 512,
@@ -113,7 +113,7 @@ def _models(draw: st.DrawFn) -> list[ModelDeployment]:
     models = []
     for index in range(draw(st.integers(1, 4))):
         num_kv_heads = draw(st.sampled_from([1, 2, 8, 32]))
-        family = draw(st.sampled_from(list(Family)))
+        family = draw(st.sampled_from(list(ModelFamily)))
         models.append(
             _model(
                 f"model-{index}",
@@ -128,10 +128,10 @@ def _models(draw: st.DrawFn) -> list[ModelDeployment]:
                 intermediate_size=draw(st.sampled_from([256, 1408, 14_336])),
                 max_position=draw(st.sampled_from([64, 1024, 4096, 131_072])),
                 dtype=draw(st.sampled_from(["float32", "bfloat16"])),
-                rope=RopeSpec(theta=1e4, rotary_dim=32) if family is Family.LLAMA else None,
+                rope=RopeSpec(theta=1e4, rotary_dim=32) if family is ModelFamily.LLAMA else None,
                 tied_embeddings=draw(st.booleans()),
                 quantization=draw(st.sampled_from([None, "int8"])),
-                experts=draw(st.none() | _experts()) if family is Family.LLAMA else None,
+                experts=draw(st.none() | _experts()) if family is ModelFamily.LLAMA else None,
             )
         )
     return models

@@ -9,11 +9,11 @@ import pytest
 from benchmarks.parallel.thesis import derived_cp, derived_tp, sent_elements, text_cp, text_tp
 from headway.core.cluster import Fabric
 from headway.core.links import UsualLinks
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.profile import StepMeasurement
-from headway.planner.serving.catalogue import NVLINK, Roofline, roofline_of
+from headway.planner.serving.collectives import collectives_of, head_collectives_of
 from headway.planner.serving.cost import GroupCost, StepLoad, cost_of_group
-from headway.planner.serving.exchange import exchanges_of, head_exchanges_of
+from headway.planner.serving.device_roofline import NVLINK, Roofline, roofline_of
 from headway.planner.serving.fit import fit_fabric, fit_roofline
 from headway.planner.serving.roofline import estimate_latency
 
@@ -120,12 +120,12 @@ def test_tables_are_whole_on_each_rank_of_tp_and_shared_in_cp(num_ranks: int, sp
 def test_cache_volumes_follow_from_the_shapes(num_ranks: int, ffn: str, make_spec: Any) -> None:
     spec = make_spec(num_heads=16, num_kv_heads=8, dtype="bfloat16")
     parallel = ParallelConfig(cp=num_ranks, cp_ffn=ffn)
-    by_name = {each.operation: each for each in exchanges_of(spec, parallel, stage=0)}
+    by_name = {each.operation: each for each in collectives_of(spec, parallel, stage=0)}
     share = (num_ranks - 1) / num_ranks * spec.num_layers
     assert by_name["all_gather"].token_bytes == pytest.approx(share * (16 + 2 * 8) * spec.head_dim * 2)
     assert by_name["all_to_all"].token_bytes == pytest.approx(share * 16 * (spec.head_dim + 1) * 4)
     assert ("all_reduce" in by_name) == (ffn == "tensor")
-    (gather,) = head_exchanges_of(spec, parallel)
+    (gather,) = head_collectives_of(spec, parallel)
     assert gather.operation == "gather"
     assert gather.wanted_bytes == pytest.approx(spec.vocab_size * 4 / num_ranks)
 
@@ -133,11 +133,11 @@ def test_cache_volumes_follow_from_the_shapes(num_ranks: int, ffn: str, make_spe
 def test_stages_pass_on_the_residual_stream(spec: Any) -> None:
     for tp, cp in ((1, 1), (2, 1), (1, 2)):
         parallel = ParallelConfig(tp=tp, pp=3, cp=cp)
-        sent = [{e.operation: e for e in exchanges_of(spec, parallel, stage=stage)}.get("send") for stage in range(3)]
+        sent = [{e.operation: e for e in collectives_of(spec, parallel, stage=stage)}.get("send") for stage in range(3)]
         assert sent[2] is None
-        for exchange in sent[:2]:
-            assert exchange is not None
-            assert exchange.token_bytes == spec.hidden_size * 2 / cp
+        for collective in sent[:2]:
+            assert collective is not None
+            assert collective.token_bytes == spec.hidden_size * 2 / cp
 
 
 def test_the_text_and_the_derivation_agree_where_they_should(make_spec: Any) -> None:

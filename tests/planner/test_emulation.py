@@ -11,14 +11,14 @@ from headway.core.catalogue import built_in_catalogue
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.planner.serving.choice import choose_plan
-from headway.planner.serving.roofline import estimate_latency, estimate_stages
+from headway.planner.serving.roofline import estimate_latency, estimate_stage_latencies
 from headway.store.checkpoint import read_spec
 
 GIB = 1024**3
@@ -80,7 +80,7 @@ def test_an_emulated_device_takes_what_is_predicted_and_a_pipeline_what_each_sta
     piped = plan([make_model()], 2, pp=2)
     (assignment,) = piped.assignments
     hardware = piped.workers[0].hardware
-    assert assignment.stage_latencies == estimate_stages(make_model().spec, hardware, assignment.parallel)
+    assert assignment.stage_latencies == estimate_stage_latencies(make_model().spec, hardware, assignment.parallel)
     assert len(assignment.stage_latencies) == 2
     assert find_violations(piped) == []
     whole = estimate_latency(make_model().spec, hardware, assignment.parallel)

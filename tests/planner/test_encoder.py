@@ -8,7 +8,7 @@ import pytest
 
 from headway.core.encoder import EncoderSpec
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.model import Family
+from headway.core.model import ModelFamily
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
@@ -20,7 +20,7 @@ from headway.v1 import planner_pb2
 def bert(make_model: Any) -> Callable[..., ModelDeployment]:
     def make(**changes: Any) -> ModelDeployment:
         usual = {
-            "family": Family.BERT,
+            "family": ModelFamily.BERT,
             "architecture": "BertModel",
             "num_kv_heads": 8,
             "max_position": 512,

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ExpertsSpec, ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ServingPlan
 from headway.core.shard import shard_of
 from headway.planner.certify.certificate import find_violations

@@ -8,12 +8,12 @@ import pytest
 from headway.core.catalogue import Provenance, built_in_catalogue
 from headway.core.hardware.profile import LinkFit, LinkProfile, Machine
 from headway.core.links import Links, MeasuredLinks, UsualLinks
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.piecewise import PiecewiseLinear
 from headway.core.plan import EngineLimits, ServingPlan
 from headway.planner.certify.explanation import explain
-from headway.planner.serving.catalogue import fabric_of, links_among, links_on
 from headway.planner.serving.choice import choose_plan
+from headway.planner.serving.device_roofline import fabric_of, links_among, links_on
 
 MIB = 1024**2
 

@@ -12,8 +12,8 @@ import torch
 from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.latency import LatencyModel
-from headway.core.mesh import SINGLE, ParallelConfig
-from headway.core.model import ExpertsSpec, Family, ModelSpec
+from headway.core.model import ExpertsSpec, ModelFamily, ModelSpec
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ServingPlan
 from headway.core.profile import Profile, profile_id
 from headway.core.shard import shard_of
@@ -21,7 +21,7 @@ from headway.models.layout import Alone, Layout
 from headway.models.registry import build_model
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
-from headway.planner.serving.catalogue import fabric_of, roofline_of
+from headway.planner.serving.device_roofline import fabric_of, roofline_of
 from headway.planner.serving.roofline import estimate_latency
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import planner_pb2
@@ -35,9 +35,9 @@ MODELS: dict[str, dict[str, Any]] = {
     "three KV heads": {"num_heads": 9, "num_kv_heads": 3},
     "experts": {"experts": EXPERTS},
     "bfloat16": {"dtype": "bfloat16"},
-    "opt": {"family": Family.OPT, "num_kv_heads": 8, "activation": "relu", "rope": None, "embedding_dim": 512},
+    "opt": {"family": ModelFamily.OPT, "num_kv_heads": 8, "activation": "relu", "rope": None, "embedding_dim": 512},
     "gpt2": {
-        "family": Family.GPT2,
+        "family": ModelFamily.GPT2,
         "num_kv_heads": 8,
         "activation": "gelu_tanh",
         "rope": None,
@@ -64,7 +64,7 @@ def matrix_bytes(spec: ModelSpec, parallel: ParallelConfig, rank: int) -> int:
     network = build_model(spec, layout=layout, device=torch.device("meta"))
     parts = [part.view for parts in network.tensors().values() for part in parts]
     num_bytes = sum(view.numel() * view.element_size() for view in parts if view.dim() == 2)
-    padding_rows = 2 if spec.family is Family.OPT else 0
+    padding_rows = 2 if spec.family is ModelFamily.OPT else 0
     return num_bytes - padding_rows * spec.hidden_size * spec.dtype_bytes
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headway.core.codec import from_document, to_document
 from headway.core.encoder import EncoderSpec
 from headway.core.errors import FailedPreconditionError
-from headway.core.model import Family
+from headway.core.model import ModelFamily
 from headway.core.plan import EngineLimits, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
@@ -28,7 +28,7 @@ def models(make_model: Any) -> list[Any]:
     """A large one, a small one, and one that does not generate."""
     bert = make_model(
         "bert",
-        family=Family.BERT,
+        family=ModelFamily.BERT,
         rope=None,
         num_kv_heads=8,
         max_position=512,
@@ -164,10 +164,10 @@ def test_packing_never_overfills_and_finds_room_where_half_is_enough(data: st.Da
     num_groups = data.draw(st.integers(1, 3))
     sizes = data.draw(st.lists(st.integers(1, 50), min_size=1, max_size=5))
     rooms = data.draw(st.lists(st.integers(10, 100), min_size=num_groups, max_size=num_groups))
-    tenants = pack([[size] * num_groups for size in sizes], rooms)
-    if tenants is not None:
-        assert sorted(model for there in tenants for model in there) == list(range(len(sizes)))
-        assert all(sum(sizes[m] for m in there) <= room for there, room in zip(tenants, rooms, strict=True))
+    co_located = pack([[size] * num_groups for size in sizes], rooms)
+    if co_located is not None:
+        assert sorted(model for there in co_located for model in there) == list(range(len(sizes)))
+        assert all(sum(sizes[m] for m in there) <= room for there, room in zip(co_located, rooms, strict=True))
         return
 
     def fits(homes: tuple[int, ...], scale: int) -> bool:

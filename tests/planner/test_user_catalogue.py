@@ -9,8 +9,8 @@ from pydantic import ValidationError
 from headway.core.catalogue import built_in_catalogue, read_catalogue
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan import EngineLimits
-from headway.planner.serving.catalogue import fabric_of, roofline_of
 from headway.planner.serving.choice import choose_plan
+from headway.planner.serving.device_roofline import fabric_of, roofline_of
 from headway.rpc.catalogue_config import CatalogueConfig
 
 SLOW = """

@@ -13,19 +13,19 @@ from headway.core.catalogue import built_in_catalogue
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError
 from headway.core.latency import LatencyModel
-from headway.core.mesh import SINGLE
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ModelFamily, ModelSpec, RopeSpec
+from headway.core.parallel_config import SINGLE
 from headway.core.profile import Profile
 from headway.profiler.captures import Captures
 from headway.profiler.hardware.service import HardwareService
 from headway.profiler.imports import ImportedProfiles
-from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.bench_workers import BenchWorkers
 from headway.profiler.jobs.jobs import MeasuringJobs
 from headway.profiler.jobs.store import JobStore
 from headway.profiler.machines import Machines
+from headway.profiler.profile_store import ProfileStore
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
-from headway.profiler.shelf import Shelf
 from headway.rpc.convert import to_pb
 from headway.rpc.interceptors import CallInterceptor, Context
 from headway.rpc.peers import Peers
@@ -182,7 +182,7 @@ def law() -> LatencyModel:
 @pytest.fixture(scope="session")
 def spec() -> ModelSpec:
     return ModelSpec(
-        family=Family.LLAMA,
+        family=ModelFamily.LLAMA,
         architecture="LlamaForCausalLM",
         vocab_size=1000,
         hidden_size=64,
@@ -210,15 +210,15 @@ async def worker(database: Database) -> AsyncIterator[ScriptedWorker]:
 async def stub(service: ProfilerService, database: Database) -> AsyncIterator[Any]:
     """The profiler's gRPC service."""
     async with Peers(Membership(database)).watching() as peers:
-        fleet, machines, catalogue = Fleet(peers), Machines(), built_in_catalogue()
-        jobs = MeasuringJobs(fleet, machines, JobStore(database), catalogue=catalogue)
+        bench_workers, machines, catalogue = BenchWorkers(peers), Machines(), built_in_catalogue()
+        jobs = MeasuringJobs(bench_workers, machines, JobStore(database), catalogue=catalogue)
         servicer = ProfilerServicer(
             service,
             imported=ImportedProfiles(database, catalogue=catalogue),
             captures=Captures(),
             jobs=jobs,
-            shelf=Shelf(database, fleet),
-            hardware=HardwareService(fleet, machines, HardwareTimings(database)),
+            profile_store=ProfileStore(database, bench_workers),
+            hardware=HardwareService(bench_workers, machines, HardwareTimings(database)),
         )
         server = grpc.aio.server(interceptors=[CallInterceptor()])
         profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(servicer, server)

@@ -12,7 +12,7 @@ from headway.core.hardware.family import Transport
 from headway.core.hardware.profile import LinkProfile, Machine
 from headway.profiler.hardware.on_workers import WorkersCalibrator
 from headway.profiler.hardware.service import HardwareService
-from headway.profiler.jobs.fleet import BenchWorker, Fleet
+from headway.profiler.jobs.bench_workers import BenchWorker, BenchWorkers
 from headway.profiler.machines import Machines
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
@@ -26,7 +26,7 @@ from tests.profiler.conftest import ScriptedWorker, serving
 @pytest.fixture
 async def service(database: Database) -> AsyncIterator[HardwareService]:
     async with Peers(Membership(database)).watching() as peers:
-        yield HardwareService(Fleet(peers), Machines(), HardwareTimings(database))
+        yield HardwareService(BenchWorkers(peers), Machines(), HardwareTimings(database))
 
 
 async def run(service: HardwareService, *families: str, worker_id: str = "") -> list[HardwareProgress]:

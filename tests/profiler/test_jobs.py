@@ -13,13 +13,13 @@ from headway.core.catalogue import built_in_catalogue
 from headway.core.errors import InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.measuring_job import JobState, MeasuringJob
 from headway.core.model_profile import ModelProfile, Provenance
-from headway.core.survey import Survey, survey
+from headway.core.unit_programs import UnitPrograms, unit_programs
 from headway.profiler.capture.capture import capture
-from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.bench_workers import BenchWorkers
 from headway.profiler.jobs.jobs import MeasuringJobs
 from headway.profiler.jobs.store import JobStore
 from headway.profiler.machines import Machines
-from headway.profiler.shelf import Shelf
+from headway.profiler.profile_store import ProfileStore
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.peers import Peers
 from headway.store.membership import Membership
@@ -29,25 +29,25 @@ from tests.profiler.conftest import ScriptedWorker, serving
 
 
 @pytest.fixture(scope="module")
-def surveyed() -> Survey:
+def surveyed() -> UnitPrograms:
     request = CaptureRequest(source="zoo:gpt3-1b-small", train=True, with_program=True)
     made = capture(request, report=lambda _: None)
     assert made.graph is not None
     assert made.program is not None
-    return survey(made.graph, made.program)
+    return unit_programs(made.graph, made.program)
 
 
 @asynccontextmanager
 async def running(database: Database) -> AsyncIterator[MeasuringJobs]:
     """The jobs of one profiler process."""
     async with Peers(Membership(database)).watching() as peers:
-        jobs = MeasuringJobs(Fleet(peers), Machines(), JobStore(database), catalogue=built_in_catalogue())
+        jobs = MeasuringJobs(BenchWorkers(peers), Machines(), JobStore(database), catalogue=built_in_catalogue())
         await jobs.resume()
         yield jobs
         await jobs.stop()
 
 
-async def start(jobs: MeasuringJobs, surveyed: Survey, **options: Any) -> MeasuringJob:
+async def start(jobs: MeasuringJobs, surveyed: UnitPrograms, **options: Any) -> MeasuringJob:
     given = {"worker_id": "", "share": 0.5, "longest_s": 10.0} | options
     return await jobs.start(surveyed.subject, list(surveyed.programs.values()), **given)
 
@@ -58,7 +58,7 @@ async def finish(jobs: MeasuringJobs, job_id: str) -> tuple[MeasuringJob, ModelP
     return states[-1]
 
 
-async def measure(jobs: MeasuringJobs, surveyed: Survey, **options: Any) -> ModelProfile:
+async def measure(jobs: MeasuringJobs, surveyed: UnitPrograms, **options: Any) -> ModelProfile:
     job, profile = await finish(jobs, (await start(jobs, surveyed, **options)).job_id)
     assert job.state is JobState.DONE, job.message
     assert profile is not None
@@ -66,7 +66,7 @@ async def measure(jobs: MeasuringJobs, surveyed: Survey, **options: Any) -> Mode
 
 
 async def test_every_program_is_measured_once_and_never_again(
-    database: Database, worker: ScriptedWorker, surveyed: Survey
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     async with running(database) as jobs:
         profile = await measure(jobs, surveyed)
@@ -78,7 +78,9 @@ async def test_every_program_is_measured_once_and_never_again(
         assert len(worker.timed) == len(surveyed.programs)
 
 
-async def test_sums_are_counts_times_seconds(database: Database, worker: ScriptedWorker, surveyed: Survey) -> None:
+async def test_sums_are_counts_times_seconds(
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
+) -> None:
     """The worker says a millisecond for each instruction."""
     async with running(database) as jobs:
         profile = await measure(jobs, surveyed)
@@ -91,7 +93,7 @@ async def test_sums_are_counts_times_seconds(database: Database, worker: Scripte
 
 
 async def test_other_versions_are_other_measurements_and_stale_ones_can_be_forgotten(
-    database: Database, worker: ScriptedWorker, surveyed: Survey
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     async with running(database) as jobs:
         before = await measure(jobs, surveyed)
@@ -100,21 +102,21 @@ async def test_other_versions_are_other_measurements_and_stale_ones_can_be_forgo
         after = await measure(jobs, surveyed)
         assert after.num_cached == 0
         assert after.profile_id != before.profile_id
-        shelf = Shelf(database, Fleet(peers))
-        assert {summary.profile_id: summary.is_stale for summary in await shelf.list()} == {
+        profile_store = ProfileStore(database, BenchWorkers(peers))
+        assert {summary.profile_id: summary.is_stale for summary in await profile_store.list()} == {
             before.profile_id: True,
             after.profile_id: False,
         }
-        assert await shelf.forget_stale() == (1, len(surveyed.programs))
-        assert [summary.profile_id for summary in await shelf.list()] == [after.profile_id]
-        assert await shelf.forget([after.profile_id]) == 1
+        assert await profile_store.forget_stale() == (1, len(surveyed.programs))
+        assert [summary.profile_id for summary in await profile_store.list()] == [after.profile_id]
+        assert await profile_store.forget([after.profile_id]) == 1
         with pytest.raises(NotFoundError, match=after.profile_id):
-            await shelf.forget([after.profile_id])
+            await profile_store.forget([after.profile_id])
         assert (await measure(jobs, surveyed)).num_measured == 0
 
 
 async def test_another_process_goes_on_where_the_first_was_stopped(
-    database: Database, worker: ScriptedWorker, surveyed: Survey
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     reached = asyncio.Event()
 
@@ -137,7 +139,7 @@ async def test_another_process_goes_on_where_the_first_was_stopped(
 
 
 async def test_a_lost_worker_costs_only_what_it_was_timing(
-    database: Database, worker: ScriptedWorker, surveyed: Survey
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     other = ScriptedWorker("worker-1")
 
@@ -157,7 +159,7 @@ async def test_a_lost_worker_costs_only_what_it_was_timing(
     assert len(worker.timed) + len(other.timed) <= len(surveyed.programs) + 2
 
 
-async def test_a_busy_worker_is_waited_for(database: Database, worker: ScriptedWorker, surveyed: Survey) -> None:
+async def test_a_busy_worker_is_waited_for(database: Database, worker: ScriptedWorker, surveyed: UnitPrograms) -> None:
     worker.num_busy = 2
     async with running(database) as jobs:
         job = await start(jobs, surveyed)
@@ -168,7 +170,7 @@ async def test_a_busy_worker_is_waited_for(database: Database, worker: ScriptedW
 
 @pytest.mark.parametrize("nonsense_s", [math.nan, math.inf, -1.0, 0.0])
 async def test_timings_that_cannot_be_fail_the_job_and_name_the_operator(
-    database: Database, worker: ScriptedWorker, surveyed: Survey, nonsense_s: float
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms, nonsense_s: float
 ) -> None:
     def spoil(response: Any) -> None:
         if worker.timed[-1] == "aten.gelu.default":
@@ -185,7 +187,7 @@ async def test_timings_that_cannot_be_fail_the_job_and_name_the_operator(
 
 
 async def test_what_does_not_run_is_named_and_estimated(
-    database: Database, worker: ScriptedWorker, surveyed: Survey
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     worker.hardware = type(worker.hardware)(
         device="cpu", name="AMD EPYC", num_threads=2, memory_bytes=2**33, software={"torch": "1"}
@@ -207,7 +209,7 @@ async def test_what_does_not_run_is_named_and_estimated(
 
 
 async def test_what_would_take_too_long_is_not_tried(
-    database: Database, worker: ScriptedWorker, surveyed: Survey
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     worker.hardware = type(worker.hardware)(
         device="cpu", name="AMD EPYC", num_threads=2, memory_bytes=2**33, software={"torch": "1"}
@@ -219,7 +221,7 @@ async def test_what_would_take_too_long_is_not_tried(
 
 
 async def test_a_cancelled_job_keeps_what_it_has_and_starts_anew(
-    database: Database, worker: ScriptedWorker, surveyed: Survey
+    database: Database, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     async with running(database) as jobs:
         job = await start(jobs, surveyed)
@@ -230,7 +232,7 @@ async def test_a_cancelled_job_keeps_what_it_has_and_starts_anew(
         assert (await measure(jobs, surveyed)).num_cached >= 4
 
 
-async def test_bad_requests_are_refused(database: Database, worker: ScriptedWorker, surveyed: Survey) -> None:
+async def test_bad_requests_are_refused(database: Database, worker: ScriptedWorker, surveyed: UnitPrograms) -> None:
     async with running(database) as jobs:
         with pytest.raises(NotFoundError, match="worker-9"):
             await start(jobs, surveyed, worker_id="worker-9")
@@ -244,14 +246,14 @@ async def test_bad_requests_are_refused(database: Database, worker: ScriptedWork
             await anext(jobs.watch("cafe"))
 
 
-async def test_without_a_worker_there_is_nothing_to_measure_on(database: Database, surveyed: Survey) -> None:
+async def test_without_a_worker_there_is_nothing_to_measure_on(database: Database, surveyed: UnitPrograms) -> None:
     async with running(database) as jobs:
         with pytest.raises(UnavailableError, match="No worker"):
             await start(jobs, surveyed)
 
 
 async def test_over_grpc_a_job_is_started_watched_listed_and_its_profile_forgotten(
-    stub: Any, worker: ScriptedWorker, surveyed: Survey
+    stub: Any, worker: ScriptedWorker, surveyed: UnitPrograms
 ) -> None:
     request = profiler_pb2.StartMeasuringRequest(
         subject=to_pb(surveyed.subject, profiler_pb2.Subject),

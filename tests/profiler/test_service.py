@@ -9,16 +9,16 @@ import pytest
 
 from headway.core.errors import FailedPreconditionError, InternalError, NotFoundError, UnavailableError
 from headway.core.latency import LatencyModel
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.profile import Profile, profile_id
-from headway.profiler.service import ProfilerService, Progress
+from headway.profiler.service import ProfilerService, ProfilingProgress
 from headway.store.documents import Documents
 from headway.store.redis import Database
 from tests.profiler.conftest import ScriptedWorker, serving
 
 
-async def run_profile(service: ProfilerService, spec: ModelSpec, *, force: bool = False) -> list[Progress]:
+async def run_profile(service: ProfilerService, spec: ModelSpec, *, force: bool = False) -> list[ProfilingProgress]:
     return [progress async for progress in service.profile(spec, worker_id="worker-0", force=force)]
 
 

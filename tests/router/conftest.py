@@ -12,10 +12,10 @@ from headway.core.plan import ServingPlan
 from headway.observe.tracing import Tracing
 from headway.router.attainment import Attainment
 from headway.router.config import RouterConfig
+from headway.router.maintenance import Maintenance
 from headway.router.service import RouterService
 from headway.router.servicer import RouterServicer
 from headway.router.traffic import TrafficRecord
-from headway.router.upkeep import Upkeep
 from headway.rpc.followers import Followers
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.peers import Peers
@@ -31,7 +31,8 @@ StartRouter = Callable[..., AbstractAsyncContextManager[RunningRouter]]
 
 @pytest.fixture
 def routing(database: Database) -> StartRouter:
-    """`async with routing(max_queue=3) as router:` serves with these settings, without upkeep in the background."""
+    """`async with routing(max_queue=3) as router:` serves with these settings, without maintenance in the
+    background."""
 
     @asynccontextmanager
     async def start(*, plan: ServingPlan | None = None, **settings: Any) -> AsyncIterator[RunningRouter]:
@@ -47,7 +48,7 @@ def routing(database: Database) -> StartRouter:
                 traffic=traffic,
                 instance_id="test",
             )
-            upkeep = Upkeep(config, service, peers=peers)
+            maintenance = Maintenance(config, service, peers=peers)
             servicer = RouterServicer(service, tracing=Tracing("router", otlp_endpoint=None))
             router_pb2_grpc.add_RouterServiceServicer_to_server(servicer, server)
             port = server.add_insecure_port("127.0.0.1:0")
@@ -58,9 +59,9 @@ def routing(database: Database) -> StartRouter:
             following = asyncio.create_task(workers.run())
             if plan is not None:
                 await service.apply(plan)
-            await upkeep.settle()
+            await maintenance.settle()
             async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-                yield RunningRouter(service, upkeep, router_pb2_grpc.RouterServiceStub(channel))
+                yield RunningRouter(service, maintenance, router_pb2_grpc.RouterServiceStub(channel))
             await server.stop(None)
             following.cancel()
             await asyncio.gather(following, return_exceptions=True)

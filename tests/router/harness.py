@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 from headway.core.latency import LatencyModel
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
+from headway.router.maintenance import Maintenance
 from headway.router.service import RouterService
-from headway.router.upkeep import Upkeep
 from headway.rpc.status import error_from_pb
 from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
 
@@ -19,7 +19,7 @@ LATENCY = LatencyModel(
     base_s=0.01, per_prefill_token_s=0.001, per_prefill_pair_s=0.0, per_decode_s=0.002, per_context_token_s=1e-6
 )
 SPEC = ModelSpec(
-    family=Family.LLAMA,
+    family=ModelFamily.LLAMA,
     architecture="LlamaForCausalLM",
     vocab_size=256,
     hidden_size=64,
@@ -97,7 +97,7 @@ class RunningRouter:
     """A router that serves, and a stub on it."""
 
     service: RouterService
-    upkeep: Upkeep
+    maintenance: Maintenance
     stub: "router_pb2_grpc.RouterServiceAsyncStub"
 
     async def route(

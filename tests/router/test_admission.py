@@ -7,8 +7,8 @@ import pytest
 from headway.core.errors import ResourceExhaustedError
 from headway.core.slo import Slo
 from headway.router.admission import admit
-from headway.router.candidate import NOMINAL
-from tests.router.test_candidate import IDLE, REQUEST
+from headway.router.candidate_group import NOMINAL
+from tests.router.test_candidate_group import IDLE, REQUEST
 
 BUSY = replace(IDLE, num_sequences=4, num_pending_tokens=3000, num_context_tokens=4000)
 

@@ -9,14 +9,14 @@ import pytest
 from headway.core.errors import UnavailableError
 from headway.core.slo import Slo
 from headway.router.attainment import Attainment, ModelAttainment
-from headway.router.lease import Outcome, Release
+from headway.router.lease import LeaseOutcome, Release
 from headway.store.embedded import EmbeddedRedis
 from headway.store.redis import Database
 from headway.store.schema import ATTAINMENT
-from tests.router.test_books import make_lease
+from tests.router.test_lease_table import make_lease
 
 LEASE = replace(make_lease("lease"), slo=Slo(ttft_s=1.0))
-FAST = Release(lease_id="lease", outcome=Outcome.COMPLETE, ttft_s=0.5, tpot_s=0.1)
+FAST = Release(lease_id="lease", outcome=LeaseOutcome.COMPLETE, ttft_s=0.5, tpot_s=0.1)
 
 
 def total(
@@ -39,9 +39,9 @@ def total(
         (FAST, total(num_met=1, num_completed=1)),
         (replace(FAST, ttft_s=1.5), total(num_missed=1, num_completed=1)),
         (replace(FAST, slo=Slo(ttft_s=0.1)), total(num_missed=1, num_completed=1)),
-        (replace(FAST, outcome=Outcome.ERROR), total(num_missed=1)),
-        (replace(FAST, outcome=Outcome.CANCELLED), total()),
-        (replace(FAST, outcome=Outcome.MOVED), total()),
+        (replace(FAST, outcome=LeaseOutcome.ERROR), total(num_missed=1)),
+        (replace(FAST, outcome=LeaseOutcome.CANCELLED), total()),
+        (replace(FAST, outcome=LeaseOutcome.MOVED), total()),
     ],
 )
 def test_each_end_of_a_request_counts_as_what_it_is(
@@ -55,7 +55,7 @@ def test_each_end_of_a_request_counts_as_what_it_is(
 def test_a_request_without_an_slo_only_counts_as_completed(database: Database) -> None:
     attainment = Attainment(database)
     attainment.count_release(replace(LEASE, slo=Slo()), FAST)
-    attainment.count_release(replace(LEASE, slo=Slo()), replace(FAST, outcome=Outcome.ERROR))
+    attainment.count_release(replace(LEASE, slo=Slo()), replace(FAST, outcome=LeaseOutcome.ERROR))
     assert attainment.totals == (total(num_completed=1),)
 
 
@@ -114,13 +114,13 @@ async def test_counts_wait_for_redis_to_come_back(tmp_path: Path) -> None:
         await database.close()
 
 
-def test_what_was_foretold_counts_beside_what_came(database: Database) -> None:
+def test_what_was_predicted_counts_beside_what_came(database: Database) -> None:
     """Of requests that ended, by the prediction on their lease; of those without a prediction nothing."""
     attainment = Attainment(database)
     hopeful, hopeless = replace(LEASE, ttft_s=0.5), replace(LEASE, ttft_s=1.5)
     for lease in (hopeful, hopeful, hopeless, LEASE):
         attainment.count_release(lease, FAST)
-    attainment.count_release(hopeful, replace(FAST, outcome=Outcome.ERROR))
-    attainment.count_release(hopeful, replace(FAST, outcome=Outcome.CANCELLED))
+    attainment.count_release(hopeful, replace(FAST, outcome=LeaseOutcome.ERROR))
+    attainment.count_release(hopeful, replace(FAST, outcome=LeaseOutcome.CANCELLED))
     (counted,) = attainment.totals
     assert (counted.num_foretold_met, counted.num_foretold_missed) == (3, 1)

@@ -13,10 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from headway.core.errors import ResourceExhaustedError
 from headway.core.slo import Slo
 from headway.router.dispatcher import Dispatcher, Shortage
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.policies.registry import make_policy
+from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from headway.router.ticket import Ticket
 from tests.router.harness import LATENCY, make_plan
 from tests.router.scripted import IDLE
 
@@ -51,10 +51,10 @@ class Stage:
         request = replace(REQUEST, **({"request_id": str(self.num_requests)} | changes))  # type: ignore[arg-type]
         previous = self.dispatcher.supersede(request)
         failed_at_s = previous.leased_at_s if previous else self.now_s
-        ticket = Ticket(
+        queued = QueuedRequest(
             request=request, arrived_s=self.now_s, failed_at_s=failed_at_s, cached_blocks=cached_blocks or {}
         )
-        return self.dispatcher.place(ticket)
+        return self.dispatcher.place(queued)
 
     def lease(self, **changes: object) -> Lease:
         found = self.place(**changes)  # type: ignore[arg-type]
@@ -86,7 +86,7 @@ def test_a_model_that_does_not_generate_waits_for_prompts_only() -> None:
     assert 0.3 < lease.ttft_s < 2.0
 
 
-def test_what_an_answer_takes_besides_is_foretold_and_decides_who_is_admitted() -> None:
+def test_what_an_answer_takes_besides_is_predicted_and_decides_who_is_admitted() -> None:
     plain, lease = Stage(1).lease(), Stage(1, answer_overhead_s=0.2).lease()
     assert plain.ttft_s is not None
     assert plain.e2e_s is not None
@@ -208,15 +208,15 @@ def test_a_request_that_moves_leaves_no_load_behind() -> None:
     first = stage.lease(request_id="a")
     second = stage.lease(request_id="a", resumed=True, excluded_worker_ids=frozenset({first.worker_id}))
     assert second.worker_id != first.worker_id
-    assert stage.dispatcher.books.num_leases(first.place) == 0
-    assert stage.dispatcher.books.num_in_flight == 1
+    assert stage.dispatcher.lease_table.num_leases(first.place) == 0
+    assert stage.dispatcher.lease_table.num_in_flight == 1
 
 
 def test_an_slo_that_no_group_can_keep_is_refused_and_leaves_no_lease() -> None:
     stage = Stage(2)
     with pytest.raises(ResourceExhaustedError):
         stage.place(slo=Slo(ttft_s=0.001))
-    assert stage.dispatcher.books.num_in_flight == 0
+    assert stage.dispatcher.lease_table.num_in_flight == 0
 
 
 def test_a_lease_says_how_long_the_request_may_wait_at_the_worker() -> None:
@@ -226,8 +226,8 @@ def test_a_lease_says_how_long_the_request_may_wait_at_the_worker() -> None:
     loose, tight = (stage.lease(slo=Slo(ttft_s=ttft_s)).slack_s for ttft_s in (9.0, 8.0))
     assert loose - tight == pytest.approx(1.0)
     assert 0 < loose < 9.0
-    ticket = Ticket(request=replace(REQUEST, slo=Slo(ttft_s=9.0)), arrived_s=stage.now_s - 2, failed_at_s=0.0)
-    waited = stage.dispatcher.place(ticket)
+    queued = QueuedRequest(request=replace(REQUEST, slo=Slo(ttft_s=9.0)), arrived_s=stage.now_s - 2, failed_at_s=0.0)
+    waited = stage.dispatcher.place(queued)
     assert isinstance(waited, Lease)
     assert waited.slack_s == pytest.approx(loose - 2)
 
@@ -238,7 +238,9 @@ def test_long_outputs_make_a_full_batch_wait_longer() -> None:
     before = stage.lease().ttft_s
     for _ in range(50):
         lease = stage.lease()
-        stage.dispatcher.release(Release(lease_id=lease.lease_id, outcome=Outcome.COMPLETE, num_output_tokens=2000))
+        stage.dispatcher.release(
+            Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, num_output_tokens=2000)
+        )
     after = stage.lease().ttft_s
     assert before is not None
     assert after is not None
@@ -246,7 +248,7 @@ def test_long_outputs_make_a_full_batch_wait_longer() -> None:
 
 
 class DispatcherMachine(RuleBasedStateMachine):
-    """Random traffic and failures: the books always add up, and a lease is only on a group that could take it."""
+    """Random traffic and failures: the leases always add up, and a lease is only on a group that could take it."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -258,8 +260,10 @@ class DispatcherMachine(RuleBasedStateMachine):
 
     @rule(num_sequences=st.integers(1, 3), resumed=st.booleans(), excluded=st.sampled_from(["worker-0", "worker-1"]))
     def route(self, num_sequences: int, *, resumed: bool, excluded: str) -> None:
-        books = self.stage.dispatcher.books
-        full = {f"group-of-{w}" for w in self.stage.worker_ids if books.num_sequences((f"group-of-{w}", "llama")) >= 8}
+        lease_table = self.stage.dispatcher.lease_table
+        full = {
+            f"group-of-{w}" for w in self.stage.worker_ids if lease_table.num_sequences((f"group-of-{w}", "llama")) >= 8
+        }
         up = {f"group-of-{w}" for w in self.stage.worker_ids if w not in self.down | {excluded}}
         found = self.stage.place(
             num_sequences=num_sequences, resumed=resumed, excluded_worker_ids=frozenset({excluded})
@@ -273,8 +277,8 @@ class DispatcherMachine(RuleBasedStateMachine):
             assert found.group_id in (up if resumed else up - full)
             self.leases.append(found)
 
-    @rule(index=st.integers(0, 1000), outcome=st.sampled_from(Outcome))
-    def release(self, index: int, outcome: Outcome) -> None:
+    @rule(index=st.integers(0, 1000), outcome=st.sampled_from(LeaseOutcome))
+    def release(self, index: int, outcome: LeaseOutcome) -> None:
         if self.leases:
             lease = self.leases.pop(index % len(self.leases))
             release = Release(lease_id=lease.lease_id, outcome=outcome, num_output_tokens=10)
@@ -293,11 +297,11 @@ class DispatcherMachine(RuleBasedStateMachine):
         self.stage.report(f"worker-{worker}", num_running=num_running, max_num_seqs=2)
 
     @invariant()
-    def books_add_up(self) -> None:
-        books = self.stage.dispatcher.books
-        books.check_integrity()
+    def leases_add_up(self) -> None:
+        lease_table = self.stage.dispatcher.lease_table
+        lease_table.check_integrity()
         places = [(f"group-of-{worker_id}", "llama") for worker_id in self.stage.worker_ids]
-        assert books.num_in_flight == len(self.leases) == sum(map(books.num_leases, places))
+        assert lease_table.num_in_flight == len(self.leases) == sum(map(lease_table.num_leases, places))
 
 
 TestDispatcher = DispatcherMachine.TestCase
@@ -323,4 +327,4 @@ def test_the_steps_of_a_model_on_the_same_worker_are_waited_for() -> None:
     assert alone.tpot_s is not None
     assert beside.tpot_s == pytest.approx(alone.tpot_s + turn_s)
     stage.dispatcher.fleet.update(group, [IDLE, replace(IDLE, model="opt")], now_s=stage.now_s)
-    assert stage.dispatcher.books.num_sequences((group.group_id, "opt")) == 0
+    assert stage.dispatcher.lease_table.num_sequences((group.group_id, "opt")) == 0

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import RankShare
 from headway.core.slo import Slo
 from headway.router.fleet import Fleet

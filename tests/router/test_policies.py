@@ -11,7 +11,7 @@ from headway.router.policies.least_load import LeastLoad
 from headway.router.policies.prefix_affinity import PrefixAffinity
 from headway.router.policies.registry import POLICIES, make_policy
 from headway.router.policies.round_robin import RoundRobin
-from tests.router.test_candidate import IDLE, REQUEST
+from tests.router.test_candidate_group import IDLE, REQUEST
 
 BUSY = replace(IDLE, group_id="busy", num_sequences=4, num_pending_tokens=2000, num_context_tokens=4000)
 HOLDER = replace(IDLE, group_id="holder", num_cached_tokens=592)

@@ -6,12 +6,12 @@ from headway.core.errors import ResourceExhaustedError
 from headway.router.dispatcher import Shortage
 from headway.router.lease import Lease
 from headway.router.queue import WaitingQueue
+from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from headway.router.ticket import Ticket
-from tests.router.test_books import make_lease
+from tests.router.test_lease_table import make_lease
 
 
-def make_ticket(request_id: str, *, model: str = "llama", resumed: bool = False) -> Ticket:
+def make_ticket(request_id: str, *, model: str = "llama", resumed: bool = False) -> QueuedRequest:
     request = RoutingRequest(
         request_id=request_id,
         model=model,
@@ -20,7 +20,7 @@ def make_ticket(request_id: str, *, model: str = "llama", resumed: bool = False)
         max_output_tokens=1,
         resumed=resumed,
     )
-    return Ticket(request=request, arrived_s=0.0, failed_at_s=0.0)
+    return QueuedRequest(request=request, arrived_s=0.0, failed_at_s=0.0)
 
 
 class Places:
@@ -32,8 +32,8 @@ class Places:
         self._shortages = shortages or {}
         self._refuses = refuses
 
-    def __call__(self, ticket: Ticket) -> Lease | Shortage:
-        request_id = ticket.request.request_id
+    def __call__(self, queued: QueuedRequest) -> Lease | Shortage:
+        request_id = queued.request.request_id
         if request_id == self._refuses:
             raise ResourceExhaustedError("too late")
         if shortage := self._shortages.get(request_id):
@@ -63,8 +63,8 @@ async def test_places_go_by_rank_and_among_equals_to_those_who_came_first() -> N
 
 async def test_resumed_streams_go_first() -> None:
     queue, places = WaitingQueue(), Places(1)
-    for ticket in (make_ticket("new"), make_ticket("resumed", resumed=True)):
-        queue.enter(ticket)
+    for queued in (make_ticket("new"), make_ticket("resumed", resumed=True)):
+        queue.enter(queued)
     queue.serve("llama", place=places)
     assert places.given == ["resumed"]
 
@@ -88,9 +88,9 @@ async def test_one_that_is_refused_hears_it_and_the_next_is_served() -> None:
 
 async def test_one_that_left_gets_no_place() -> None:
     queue, places = WaitingQueue(), Places(1)
-    tickets = [make_ticket(name) for name in "abc"]
-    futures = [queue.enter(ticket) for ticket in tickets]
-    queue.leave(tickets[0])
+    queued_requests = [make_ticket(name) for name in "abc"]
+    futures = [queue.enter(queued) for queued in queued_requests]
+    queue.leave(queued_requests[0])
     futures[1].cancel()  # its caller is about to leave
     queue.serve("llama", place=places)
     assert places.given == ["c"]
@@ -106,8 +106,8 @@ async def test_models_have_lines_of_their_own() -> None:
 
 
 async def test_leaving_twice_is_no_harm() -> None:
-    queue, ticket = WaitingQueue(), make_ticket("a")
-    queue.enter(ticket)
-    queue.leave(ticket)
-    queue.leave(ticket)
+    queue, queued = WaitingQueue(), make_ticket("a")
+    queue.enter(queued)
+    queue.leave(queued)
+    queue.leave(queued)
     assert queue.num_queued == 0

@@ -8,7 +8,7 @@ import pytest
 from headway.core.errors import ResourceExhaustedError
 from headway.core.plan import Role
 from headway.core.slo import Slo
-from headway.router.lease import Outcome, Release
+from headway.router.lease import LeaseOutcome, Release
 from tests.router.harness import make_plan
 from tests.router.test_dispatcher import Stage
 
@@ -31,7 +31,7 @@ def test_one_decision_names_both_groups() -> None:
     assert lease.decode_target is not None
     assert (lease.decode_target.worker_id, lease.decode_group_id) == ("worker-1", "group-of-worker-1")
     assert lease.reason.endswith("; goes on at group-of-worker-1 with 0 sequences")
-    assert not lease.is_foregone, "the decode group may hold more of the next prompt"
+    assert not lease.is_sole_replica, "the decode group may hold more of the next prompt"
 
 
 def test_decode_groups_share_what_is_under_way_to_them() -> None:
@@ -39,9 +39,9 @@ def test_decode_groups_share_what_is_under_way_to_them() -> None:
     leases = [found.lease() for _ in range(30)]
     assert Counter(lease.decode_group_id for lease in leases) == {f"group-of-worker-{i}": 10 for i in (1, 2, 3)}
     for lease in leases:
-        found.dispatcher.release(Release(lease_id=lease.lease_id, outcome=Outcome.CANCELLED))
-    found.dispatcher.books.check_integrity()
-    assert found.dispatcher.books.num_expected(("group-of-worker-1", "llama")) == 0
+        found.dispatcher.release(Release(lease_id=lease.lease_id, outcome=LeaseOutcome.CANCELLED))
+    found.dispatcher.lease_table.check_integrity()
+    assert found.dispatcher.lease_table.num_expected(("group-of-worker-1", "llama")) == 0
 
 
 def test_a_busy_or_a_full_decode_group_is_passed_over() -> None:
@@ -62,7 +62,7 @@ def test_a_stream_that_was_handed_over_goes_where_its_blocks_are_and_stays_there
     second = found.lease(request_id="a", resumed=True, preferred_worker_id=first.decode_target.worker_id)
     assert second.worker_id == first.decode_target.worker_id
     assert second.decode_target is None
-    assert found.dispatcher.books.num_expected(first.decode_place) == 0
+    assert found.dispatcher.lease_table.num_expected(first.decode_place) == 0
 
 
 @pytest.mark.parametrize("fields", [{"stays": True}, {"max_output_tokens": 1}])

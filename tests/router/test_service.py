@@ -59,7 +59,7 @@ async def test_a_lease_tells_where_to_go_and_why(database: Database, routing: St
         assert (fleet.num_in_flight, fleet.groups[0].num_in_flight) == (0, 0)
 
 
-async def test_an_answer_is_foregone_where_there_is_one_group_with_room(
+async def test_a_replica_is_the_sole_one_where_there_is_one_group_with_room(
     database: Database, routing: StartRouter
 ) -> None:
     settings = {"max_group_sequences": 1}

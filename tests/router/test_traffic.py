@@ -11,15 +11,15 @@ from headway.core.errors import UnavailableError
 from headway.core.slo import Slo
 from headway.core.traffic import Arrival, write_replay
 from headway.planner.placement.workloads.trace import read_replay
-from headway.router.lease import Outcome, Release
+from headway.router.lease import LeaseOutcome, Release
 from headway.router.request import RoutingRequest
 from headway.router.traffic import TrafficRecord
 from headway.store.redis import Database
 from headway.store.traffic import HOUR_S, Entry, TrafficStore, _decode, _encode
-from tests.router.test_books import make_lease
+from tests.router.test_lease_table import make_lease
 
 START_S = 1_000_000 * HOUR_S - 2.0  # in the future, or it would expire
-DONE = Release(lease_id="lease", outcome=Outcome.COMPLETE, num_output_tokens=7)
+DONE = Release(lease_id="lease", outcome=LeaseOutcome.COMPLETE, num_output_tokens=7)
 
 
 def request(number: int, model: str = "llama", **changes: object) -> RoutingRequest:
@@ -70,7 +70,7 @@ async def test_each_request_counts_once_also_one_that_is_refused_or_goes_on_else
     store = TrafficStore(database)
     record = record_of(store)
     arrive(record, request(0), request(0, resumed=True), request(0, excluded_worker_ids=frozenset({"worker-0"})))
-    end(record, 0, replace(DONE, outcome=Outcome.MOVED))
+    end(record, 0, replace(DONE, outcome=LeaseOutcome.MOVED))
     with pytest.raises(UnavailableError), record.arriving(request(1, slo=Slo(ttft_s=1.0, tpot_s=0.1))):
         raise UnavailableError("There is no room.")
     end(record, 1)  # a release of that which was never leased

@@ -55,17 +55,17 @@ class Stepper:
 
     def schedule(self, sequences: Items[Sequence]) -> StepBatch:
         """The next step of those that are not done."""
-        shares = [self._share(sequence) for sequence in sequences if not is_done(sequence)]
-        return StepBatch(shares, sum(share.num_new_tokens for share in shares))
+        scheduled_sequences = [self._schedule(sequence) for sequence in sequences if not is_done(sequence)]
+        return StepBatch(scheduled_sequences, sum(scheduled.num_new_tokens for scheduled in scheduled_sequences))
 
     def commit(self, batch: StepBatch, result: StepResult) -> None:
         """Notes what a batch gave."""
         self.num_steps += 1
-        for share, samples, entries in zip(batch.sequences, result.samples, result.prompt_logprobs, strict=True):
-            sequence = share.sequence
+        for scheduled, samples, entries in zip(batch.sequences, result.samples, result.prompt_logprobs, strict=True):
+            sequence = scheduled.sequence
             self.prompt_logprobs[sequence.request_id] += entries
-            sequence.num_computed_tokens += share.num_new_tokens - len(share.draft_token_ids)
-            assert len(samples) == share.samples
+            sequence.num_computed_tokens += scheduled.num_new_tokens - len(scheduled.draft_token_ids)
+            assert len(samples) == scheduled.samples
             for sample in samples:
                 sequence.token_ids += sample.token_ids
                 sequence.num_computed_tokens += len(sample.token_ids) - 1
@@ -86,7 +86,7 @@ class Stepper:
         del sequence.block_table[:]
         sequence.num_computed_tokens = 0
 
-    def _share(self, sequence: Sequence) -> ScheduledSequence:
+    def _schedule(self, sequence: Sequence) -> ScheduledSequence:
         drafts = self._drafter(sequence) if sequence.num_uncomputed_tokens == 1 else ()
         num_new = min(sequence.num_uncomputed_tokens, self._chunk_size) + len(drafts)
         num_blocks = -(-(sequence.num_computed_tokens + num_new) // self._block_size)

@@ -5,9 +5,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headway.core.mesh import Span
+from headway.core.parallel_config import Span
 from headway.runner.inputs import StepInput
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import ModelInput
 
 BLOCK_SIZE = 4
 NUM_BLOCKS = 12  # of a shard
@@ -30,11 +30,11 @@ def steps(draw):
     return firsts, counts, tables, num_shards
 
 
-def facts_of(firsts, counts, tables) -> StepFacts:
+def model_input_of(firsts, counts, tables) -> ModelInput:
     def words(values):
         return np.array(values, np.int32)
 
-    return StepFacts(
+    return ModelInput(
         token_ids=np.zeros(sum(counts), np.int32),
         first_positions=words(firsts),
         counts=words(counts),
@@ -48,10 +48,10 @@ def facts_of(firsts, counts, tables) -> StepFacts:
 @given(steps(), st.sampled_from([None, 1, 3, 7, 100]))
 def test_each_token_lies_on_one_shard_and_is_seen_there_by_those_that_may(step, window):
     firsts, counts, tables, num_shards = step
-    facts = facts_of(firsts, counts, tables)
+    model_input = model_input_of(firsts, counts, tables)
     for shard in range(num_shards):
         blocks = Span(shard * NUM_BLOCKS, (shard + 1) * NUM_BLOCKS)
-        here = StepInput.of(facts, block_size=BLOCK_SIZE, blocks=blocks, windows=frozenset({window}))
+        here = StepInput.of(model_input, block_size=BLOCK_SIZE, blocks=blocks, windows=frozenset({window}))
         row = 0
         for index, (first, count, table) in enumerate(zip(firsts, counts, tables, strict=True)):
             own = [block for block in table if block in blocks]
@@ -70,9 +70,9 @@ def test_each_token_lies_on_one_shard_and_is_seen_there_by_those_that_may(step, 
 
 
 def test_an_undivided_cache_looks_the_same_as_a_shard_that_has_all():
-    facts = facts_of([3, 0], [2, 5], [[7, 2], [1, 0]])
-    whole = StepInput.of(facts, block_size=BLOCK_SIZE)
-    shard = StepInput.of(facts, block_size=BLOCK_SIZE, blocks=Span(0, NUM_BLOCKS), windows=frozenset({None}))
+    model_input = model_input_of([3, 0], [2, 5], [[7, 2], [1, 0]])
+    whole = StepInput.of(model_input, block_size=BLOCK_SIZE)
+    shard = StepInput.of(model_input, block_size=BLOCK_SIZE, blocks=Span(0, NUM_BLOCKS), windows=frozenset({None}))
     for name in ("token_ids", "positions", "slot_mapping", "block_tables", "seq_lens", "query_start"):
         assert getattr(whole, name).tolist() == getattr(shard, name).tolist()
     assert shard.key_spans[None].tolist() == [[0, 4], [0, 5], [0, 1], [0, 2], [0, 3], [0, 4], [0, 5]]
@@ -81,7 +81,7 @@ def test_an_undivided_cache_looks_the_same_as_a_shard_that_has_all():
 
 @pytest.mark.parametrize("dtype", ["int32"])
 def test_types_are_those_of_the_kernels(dtype):
-    shard = StepInput.of(facts_of([0], [2], [[5]]), block_size=4, blocks=Span(6, 12), windows=frozenset({None}))
+    shard = StepInput.of(model_input_of([0], [2], [[5]]), block_size=4, blocks=Span(6, 12), windows=frozenset({None}))
     assert shard.block_tables.shape == (1, 0)
     assert {array.dtype for array in (shard.block_tables, shard.seq_lens, shard.key_spans[None])} == {np.dtype(dtype)}
     assert shard.slot_mapping.tolist() == [-1, -1]

@@ -9,16 +9,16 @@ import torch
 from headway.kernels import DecodeInputs
 from headway.runner.inputs import StepInput
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import ModelInput
 
 MAX_ROWS, MAX_BLOCKS = 9, 6
 
 
-def random_facts(rng: random.Random, *, num_rows: int, block_size: int) -> StepFacts:
+def random_model_input(rng: random.Random, *, num_rows: int, block_size: int) -> ModelInput:
     positions = [rng.randrange(MAX_BLOCKS * block_size) for _ in range(num_rows)]
     num_blocks = sum(position // block_size + 1 for position in positions)
     nothing = np.zeros(0, np.int32)
-    return StepFacts(
+    return ModelInput(
         token_ids=np.array([rng.randrange(1000) for _ in positions], np.int32),
         first_positions=np.array(positions, np.int32),
         counts=np.ones(num_rows, np.int32),
@@ -28,8 +28,8 @@ def random_facts(rng: random.Random, *, num_rows: int, block_size: int) -> StepF
     )
 
 
-def load(inputs: DecodeInputs, facts: StepFacts, *, block_size: int) -> bool:
-    return inputs.load(facts.token_ids, facts.first_positions, facts.blocks, block_size=block_size)
+def load(inputs: DecodeInputs, model_input: ModelInput, *, block_size: int) -> bool:
+    return inputs.load(model_input.token_ids, model_input.first_positions, model_input.blocks, block_size=block_size)
 
 
 @pytest.mark.parametrize("block_size", [1, 4, 16])
@@ -38,9 +38,9 @@ def test_they_are_those_of_a_step_input(num_rows: int, block_size: int) -> None:
     rng = random.Random(block_size)
     inputs = StepBuffers(max_num_rows=MAX_ROWS, max_num_blocks=MAX_BLOCKS, device=torch.device("cpu")).inputs
     for _ in range(5):
-        facts = random_facts(rng, num_rows=num_rows, block_size=block_size)
-        assert load(inputs, facts, block_size=block_size)
-        expected = StepInput.of(facts, block_size=block_size)
+        model_input = random_model_input(rng, num_rows=num_rows, block_size=block_size)
+        assert load(inputs, model_input, block_size=block_size)
+        expected = StepInput.of(model_input, block_size=block_size)
         assert inputs.token_ids[:num_rows].tolist() == expected.token_ids.tolist()
         assert inputs.positions[:num_rows].tolist() == expected.positions.tolist()
         assert inputs.slot_mapping[:num_rows].tolist() == expected.slot_mapping.tolist()

@@ -97,11 +97,11 @@ def test_tokens_follow_the_reference_softmax(logits, params):
 def test_verified_drafts_do_not_bend_the_distribution(logits, params):
     """The first token follows its reference whatever is drafted, and the next one its own, given the draft."""
     draft = logits[0].topk(3).indices[2].item()
-    shares = [
+    scheduled_sequences = [
         ScheduledSequence(sequence, 2, samples=True, draft_token_ids=(draft,))
         for sequence in sequences(params, output=OUTPUT)
     ]
-    samples = [sample for (sample,) in Sampler().start(logits.repeat(NUM_DRAWS, 1), shares).finish()]
+    samples = [sample for (sample,) in Sampler().start(logits.repeat(NUM_DRAWS, 1), scheduled_sequences).finish()]
     check_draws([sample.token_ids[0] for sample in samples], reference(logits[0], params, output=OUTPUT))
     seconds = [sample.token_ids[1] for sample in samples if len(sample.token_ids) == 2]
     assert len(seconds) > 200

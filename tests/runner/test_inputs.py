@@ -14,7 +14,7 @@ BLOCK_SIZE = 4
 GREEDY = SamplingParams(temperature=0.0)
 
 
-def share(
+def schedule(
     tokens: list[int],
     *,
     num_computed: int,
@@ -35,12 +35,12 @@ def build(batch: StepBatch) -> StepInput:
 @pytest.fixture
 def step() -> StepInput:
     """A decode at position 6, a middle chunk of positions 2 to 4, and a whole prompt."""
-    shares = [
-        share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3]),
-        share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7]),
-        share([300, 301], num_computed=0, num_new=2, blocks=[8]),
+    scheduled_sequences = [
+        schedule(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3]),
+        schedule(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7]),
+        schedule([300, 301], num_computed=0, num_new=2, blocks=[8]),
     ]
-    return build(StepBatch(shares, num_tokens=6))
+    return build(StepBatch(scheduled_sequences, num_tokens=6))
 
 
 def test_tokens_and_positions_follow_each_other(step):
@@ -67,9 +67,9 @@ def test_types_are_those_of_the_kernels(step):
 
 
 def test_drafts_follow_the_last_known_token_and_are_sampled_too():
-    decode = share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
+    decode = schedule(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
     decode.draft_token_ids, decode.num_new_tokens = (7, 8), 3
-    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0])
+    chunk = schedule(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0])
     batch = StepBatch([decode, chunk, decode], num_tokens=9)
     step = build(batch)
     assert step.token_ids.tolist() == [106, 7, 8, 202, 203, 204, 106, 7, 8]
@@ -79,17 +79,24 @@ def test_drafts_follow_the_last_known_token_and_are_sampled_too():
     assert flatten(batch, block_size=BLOCK_SIZE).sampled_rows.tolist() == [0, 1, 2, 6, 7, 8]
 
 
-def test_facts_are_the_least_that_all_else_follows_from():
-    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7])
-    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8])
-    facts = flatten(StepBatch([chunk, prompt], num_tokens=5), block_size=BLOCK_SIZE)
-    assert facts.token_ids.tolist() == [202, 203, 204, 300, 301]
-    assert facts.first_positions.tolist() == [2, 0]
-    assert facts.counts.tolist() == [3, 2]
-    assert facts.blocks.tolist() == [5, 0, 8]
-    assert facts.sampled_rows.tolist() == [4]
-    assert facts.scored_rows.tolist() == []
-    arrays = (facts.token_ids, facts.first_positions, facts.counts, facts.blocks, facts.sampled_rows, facts.scored_rows)
+def test_the_model_input_is_the_least_that_all_else_follows_from():
+    chunk = schedule(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7])
+    prompt = schedule([300, 301], num_computed=0, num_new=2, blocks=[8])
+    model_input = flatten(StepBatch([chunk, prompt], num_tokens=5), block_size=BLOCK_SIZE)
+    assert model_input.token_ids.tolist() == [202, 203, 204, 300, 301]
+    assert model_input.first_positions.tolist() == [2, 0]
+    assert model_input.counts.tolist() == [3, 2]
+    assert model_input.blocks.tolist() == [5, 0, 8]
+    assert model_input.sampled_rows.tolist() == [4]
+    assert model_input.scored_rows.tolist() == []
+    arrays = (
+        model_input.token_ids,
+        model_input.first_positions,
+        model_input.counts,
+        model_input.blocks,
+        model_input.sampled_rows,
+        model_input.scored_rows,
+    )
     assert {array.dtype for array in arrays} == {np.dtype("int32")}
 
 
@@ -97,28 +104,28 @@ def test_scored_rows_precede_prompt_tokens():
     """Of a whole prompt all but the last, of a chunk all, of a decode none, and none where nobody asks."""
     asked = SamplingParams(num_prompt_logprobs=0)
     whole, chunk, decode, plain = (
-        share([1, 2, 3], num_computed=0, num_new=3, blocks=[0]),
-        share(list(range(9)), num_computed=4, num_new=3, blocks=[1, 2]),
-        share(list(range(9)), num_computed=8, num_new=1, blocks=[3, 4, 5]),
-        share([1, 2, 3], num_computed=0, num_new=3, blocks=[6]),
+        schedule([1, 2, 3], num_computed=0, num_new=3, blocks=[0]),
+        schedule(list(range(9)), num_computed=4, num_new=3, blocks=[1, 2]),
+        schedule(list(range(9)), num_computed=8, num_new=1, blocks=[3, 4, 5]),
+        schedule([1, 2, 3], num_computed=0, num_new=3, blocks=[6]),
     )
     for scheduled in (whole, chunk, decode):
         scheduled.sequence.sampling = asked
-    facts = flatten(StepBatch([plain, whole, chunk, decode], num_tokens=10), block_size=BLOCK_SIZE)
-    assert facts.scored_rows.tolist() == [3, 4, 6, 7, 8]
-    assert facts.sampled_rows.tolist() == [2, 5, 9]
+    model_input = flatten(StepBatch([plain, whole, chunk, decode], num_tokens=10), block_size=BLOCK_SIZE)
+    assert model_input.scored_rows.tolist() == [3, 4, 6, 7, 8]
+    assert model_input.sampled_rows.tolist() == [2, 5, 9]
 
 
 def test_sequences_that_want_best_tokens_only_are_told_apart():
-    decode = share(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
-    drafted = share(list(range(200, 207)), num_computed=6, num_new=1, blocks=[5, 0, 6], sampling=GREEDY)
+    decode = schedule(list(range(100, 107)), num_computed=6, num_new=1, blocks=[9, 3, 4])
+    drafted = schedule(list(range(200, 207)), num_computed=6, num_new=1, blocks=[5, 0, 6], sampling=GREEDY)
     drafted.draft_token_ids, drafted.num_new_tokens = (7, 8), 3
-    chunk = share(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7], sampling=GREEDY)
-    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8], sampling=GREEDY)
+    chunk = schedule(list(range(200, 210)), num_computed=2, num_new=3, blocks=[5, 0, 7], sampling=GREEDY)
+    prompt = schedule([300, 301], num_computed=0, num_new=2, blocks=[8], sampling=GREEDY)
     batch = StepBatch([decode, drafted, chunk, prompt], num_tokens=9)
-    facts = flatten(batch, block_size=BLOCK_SIZE, finds_best=True)
-    assert facts.sampled_rows.tolist() == [0]
-    assert facts.best_rows.tolist() == [1, 2, 3, 8]
+    model_input = flatten(batch, block_size=BLOCK_SIZE, finds_best=True)
+    assert model_input.sampled_rows.tolist() == [0]
+    assert model_input.best_rows.tolist() == [1, 2, 3, 8]
     assert flatten(batch, block_size=BLOCK_SIZE).best_rows.tolist() == []
 
 
@@ -144,7 +151,7 @@ def test_whatever_changes_logits_or_shows_them_wants_more_than_the_best_token(op
 
 
 def test_followers_are_sampled_with_their_leader():
-    prompt = share([300, 301], num_computed=0, num_new=2, blocks=[8], sampling=GREEDY)
+    prompt = schedule([300, 301], num_computed=0, num_new=2, blocks=[8], sampling=GREEDY)
     assert prompt.wants_best
     prompt.followers = (prompt.sequence,)
     assert not prompt.wants_best

@@ -3,13 +3,13 @@ import psutil
 import pytest
 import torch
 
-from headway.core.mesh import ParallelConfig
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import shard_kv_bytes_per_token, shard_of
 from headway.runner.kv_pool import KvPool
 
 SPEC = ModelSpec(
-    family=Family.LLAMA,
+    family=ModelFamily.LLAMA,
     architecture="LlamaForCausalLM",
     vocab_size=16,
     hidden_size=512,

@@ -140,8 +140,8 @@ def test_drafts_are_accepted_as_far_as_they_are_what_is_sampled(sampling, num_ri
         right = [sample.token_ids[0] for sample in samples]
         drafts = tuple(right[:num_right] + [(token + 1) % 12 for token in right[num_right:3]])
         sequence = make_sequence(seed=seed, **sampling)
-        share = ScheduledSequence(sequence, 1 + len(drafts), samples=True, draft_token_ids=drafts)
-        ((verified,),) = Sampler((9,)).start(logits.clone(), [share]).finish()
+        scheduled = ScheduledSequence(sequence, 1 + len(drafts), samples=True, draft_token_ids=drafts)
+        ((verified,),) = Sampler((9,)).start(logits.clone(), [scheduled]).finish()
         assert verified.token_ids == tuple(right[: num_right + 1])
         assert verified.logprobs == tuple(entry for sample in samples[: num_right + 1] for entry in sample.logprobs)
 
@@ -150,13 +150,13 @@ def test_followers_sample_from_their_leaders_logits_each_with_its_own_seed(logit
     chunk = ScheduledSequence(make_sequence(), 2, samples=False)
     leaders = [make_sequence(seed=row, num_logprobs=0) for row in range(3)]
     followers = tuple(make_sequence(seed=10 + row, temperature=0.5) for row in range(3))
-    shares = [
+    scheduled_sequences = [
         ScheduledSequence(leaders[0], 3, samples=True),
         chunk,
         ScheduledSequence(leaders[1], 3, samples=True, followers=followers),
         ScheduledSequence(leaders[2], 3, samples=True, draft_token_ids=(5,)),
     ]
-    samples = Sampler().start(logits[:4].clone(), shares).finish()
+    samples = Sampler().start(logits[:4].clone(), scheduled_sequences).finish()
     assert [len(group) for group in samples] == [1, 0, 4, 1]
     alone = run(logits[[0, 1, 1, 1, 1, 2]], [leaders[0], leaders[1], *followers, leaders[2]])
     assert [sample for group in samples for sample in group] == alone

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from headway.core.sharding import ShardWork
+from headway.core.cache_sharding import ShardWork
 from headway.runner.shard_meter import ShardMeter
 
 

@@ -10,7 +10,7 @@ from headway.runner.decode_plans import DecodePlans, decode_rows
 from headway.runner.inputs import StepInput
 from headway.runner.step_buffers import StepBuffers
 from headway.runner.step_graphs import StepGraphs, graph_sizes
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import ModelInput
 from tests.runner.rerun import Rerun
 
 CPU = torch.device("cpu")
@@ -20,10 +20,12 @@ def words(*values: int) -> np.ndarray:
     return np.array(values, np.int32)
 
 
-def facts_of(counts: list[int], *, starts: list[int], sampled: list[int], scored: tuple[int, ...] = ()) -> StepFacts:
+def model_input_of(
+    counts: list[int], *, starts: list[int], sampled: list[int], scored: tuple[int, ...] = ()
+) -> ModelInput:
     """Sequences with blocks of 4 tokens, which are numbered from 1 on in the order of the sequences."""
     num_blocks = sum(-(-(start + count) // 4) for start, count in zip(starts, counts, strict=True))
-    return StepFacts(
+    return ModelInput(
         token_ids=words(*range(100, 100 + sum(counts))),
         first_positions=words(*starts),
         counts=words(*counts),
@@ -34,7 +36,7 @@ def facts_of(counts: list[int], *, starts: list[int], sampled: list[int], scored
 
 
 def step_of(counts: list[int], *, starts: list[int]) -> StepInput:
-    return StepInput.of(facts_of(counts, starts=starts, sampled=[]), block_size=4)
+    return StepInput.of(model_input_of(counts, starts=starts, sampled=[]), block_size=4)
 
 
 @pytest.mark.parametrize(
@@ -52,10 +54,12 @@ def test_sizes_grow_up_to_the_largest_batch(max_num_rows, sizes):
 
 
 def test_decode_steps_are_those_of_single_tokens_without_prompt_log_probabilities():
-    assert facts_of([1, 1], starts=[5, 9], sampled=[0, 1]).is_decode
-    assert facts_of([1, 1], starts=[5, 9], sampled=[1]).is_decode, "a chunk of one token, of which nothing is wanted"
-    assert not facts_of([1, 2], starts=[5, 0], sampled=[0, 2]).is_decode
-    assert not facts_of([1, 1], starts=[5, 9], sampled=[0, 1], scored=(0,)).is_decode
+    assert model_input_of([1, 1], starts=[5, 9], sampled=[0, 1]).is_decode
+    assert model_input_of([1, 1], starts=[5, 9], sampled=[1]).is_decode, (
+        "a chunk of one token, of which nothing is wanted"
+    )
+    assert not model_input_of([1, 2], starts=[5, 0], sampled=[0, 2]).is_decode
+    assert not model_input_of([1, 1], starts=[5, 9], sampled=[0, 1], scored=(0,)).is_decode
 
 
 def test_the_decodes_of_a_step_are_those_before_the_first_chunk():
@@ -110,7 +114,7 @@ class Pool:
 def test_a_step_is_padded_to_the_next_size_with_rows_that_leave_nothing_behind():
     pool = Pool(max_num_rows=6, max_num_blocks=4)
     assert pool.capture.num_captured == 4
-    replayed = pool.graphs.replay(facts_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2]))
+    replayed = pool.graphs.replay(model_input_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2]))
     assert replayed is not None
     assert replayed.hidden.tolist() == [[100], [101], [102]]
     (token_ids, context), decodes = pool.seen[0], pool.seen[0][1].decodes
@@ -125,8 +129,8 @@ def test_a_step_is_padded_to_the_next_size_with_rows_that_leave_nothing_behind()
 
 def test_content_changes_and_places_stay():
     pool = Pool(max_num_rows=4, max_num_blocks=4)
-    pool.graphs.replay(facts_of([1, 1], starts=[5, 9], sampled=[0, 1]))
-    pool.graphs.replay(facts_of([1, 1], starts=[2, 0], sampled=[0, 1]))
+    pool.graphs.replay(model_input_of([1, 1], starts=[5, 9], sampled=[0, 1]))
+    pool.graphs.replay(model_input_of([1, 1], starts=[2, 0], sampled=[0, 1]))
     (_, before), (_, after) = pool.seen
     assert before.decodes is not None
     assert after.decodes is not None
@@ -143,13 +147,13 @@ def test_content_changes_and_places_stay():
 
 def test_what_has_no_room_in_the_buffers_is_not_served():
     graphs = Pool(max_num_rows=2, max_num_blocks=2).graphs
-    assert graphs.replay(facts_of([1, 1], starts=[5, 3], sampled=[0, 1])) is not None
-    assert graphs.replay(facts_of([1, 1, 1], starts=[5, 3, 1], sampled=[0, 1, 2])) is None
-    assert graphs.replay(facts_of([1], starts=[8], sampled=[0])) is None
+    assert graphs.replay(model_input_of([1, 1], starts=[5, 3], sampled=[0, 1])) is not None
+    assert graphs.replay(model_input_of([1, 1, 1], starts=[5, 3, 1], sampled=[0, 1, 2])) is None
+    assert graphs.replay(model_input_of([1], starts=[8], sampled=[0])) is None
 
 
 def test_steps_of_one_size_only_are_captured_where_no_others_come():
     pool = Pool(max_num_rows=6, max_num_blocks=4, num_rows=3)
     assert pool.capture.num_captured == 1
-    assert pool.graphs.replay(facts_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2])) is not None
-    assert pool.graphs.replay(facts_of([1] * 5, starts=[2] * 5, sampled=[0])) is None
+    assert pool.graphs.replay(model_input_of([1, 1, 1], starts=[5, 9, 2], sampled=[0, 1, 2])) is not None
+    assert pool.graphs.replay(model_input_of([1] * 5, starts=[2] * 5, sampled=[0])) is None

@@ -10,7 +10,7 @@ from headway.runner.step_message import (
     FRAME_BYTES,
     NO_COPIES,
     BlockCopies,
-    StepFacts,
+    ModelInput,
     StepKind,
     StepMessage,
     decode,
@@ -29,8 +29,8 @@ def pairs() -> st.SearchStrategy[NDArray[np.int32]]:
     return st.integers(0, 50).flatmap(lambda size: arrays(np.int32, (size, 2), elements=WORDS))
 
 
-FACTS = st.builds(
-    StepFacts,
+MODEL_INPUT = st.builds(
+    ModelInput,
     token_ids=words(),
     first_positions=words(min_size=1),
     counts=words(min_size=1),
@@ -43,7 +43,7 @@ MESSAGES = st.builds(
     StepMessage,
     kind=st.sampled_from(StepKind),
     copies=st.builds(BlockCopies, out=pairs(), into=pairs(), within=pairs()),
-    facts=st.none() | FACTS,
+    model_input=st.none() | MODEL_INPUT,
     num_scratch_blocks=WORDS,
 )
 
@@ -62,7 +62,7 @@ def assert_equal(found: object, expected: object) -> None:
         assert isinstance(found, np.ndarray)
         assert found.dtype == expected.dtype
         np.testing.assert_array_equal(found, expected)
-    elif isinstance(expected, StepMessage | StepFacts | BlockCopies):
+    elif isinstance(expected, StepMessage | ModelInput | BlockCopies):
         assert type(found) is type(expected)
         for name in expected.__slots__:
             assert_equal(getattr(found, name), getattr(expected, name))
@@ -79,10 +79,10 @@ def test_a_message_arrives_as_it_was_sent(message):
 @pytest.mark.parametrize(("num_tokens", "num_rest_bytes"), [(4096 - 24 - 2, 0), (4096 - 24 - 1, 4), (10_000, 23_720)])
 def test_what_does_not_fit_in_the_frame_follows_it(num_tokens, num_rest_bytes):
     one, none = np.ones(1, np.int32), np.zeros(0, np.int32)
-    facts = StepFacts(np.arange(num_tokens, dtype=np.int32), one, one, none, none, none)
-    found, rest = send(StepMessage(StepKind.STEP, facts=facts))
+    model_input = ModelInput(np.arange(num_tokens, dtype=np.int32), one, one, none, none, none)
+    found, rest = send(StepMessage(StepKind.STEP, model_input=model_input))
     assert rest == num_rest_bytes
-    assert_equal(found.facts, facts)
+    assert_equal(found.model_input, model_input)
 
 
 def test_copies_keep_the_batchs_order():

@@ -20,7 +20,7 @@ from headway.v1 import worker_pb2, worker_pb2_grpc
 from headway.worker.computed_loading import ComputedLoader
 from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
-from headway.worker.transfer.client import WorkerClient
+from headway.worker.transfer.client import PeerWorkerClient
 from tests.checkpoints import make_checkpoint
 
 NUM_BLOCKS = 64
@@ -51,7 +51,7 @@ async def serving(worker_id: str = "worker-0", *, queue_policy: QueuePolicy = Qu
         worker_id,
         hardware=Hardware(device="cpu", name="test", num_threads=1, memory_bytes=1 << 30),
         address="127.0.0.1",
-        workers=WorkerClient(Peers(Membership(database)), own_endpoint=lambda: endpoint),
+        workers=PeerWorkerClient(Peers(Membership(database)), own_endpoint=lambda: endpoint),
         on_state=lambda state: states.append(state.state),
         on_crashed=lambda: states.append("crashed"),
         tracing=Tracing("worker", otlp_endpoint=None),

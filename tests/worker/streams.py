@@ -88,7 +88,7 @@ def stream(
     return Stream(pair, {request_id: [] for request_id in ids}, prompt, fields)
 
 
-async def check_books(bench: Bench) -> None:
+async def check_integrity(bench: Bench) -> None:
     """Nothing runs, no block is lost."""
     loaded = bench.service.require_generator()
     await loaded.thread.call(lambda engine: engine.check_integrity())

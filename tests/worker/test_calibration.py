@@ -9,7 +9,7 @@ from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.hardware.calibration import CalibrationAnswer, CalibrationRequest
 from headway.core.hardware.cell import Cell
-from headway.core.hardware.family import COLLECTIVES, COMPUTE, Family, Transport
+from headway.core.hardware.family import COLLECTIVES, COMPUTE, CellFamily, Transport
 from headway.rpc.child import call_child
 from headway.worker.calibration.collectives import time_collectives
 from headway.worker.calibration.operators import call_of
@@ -20,7 +20,7 @@ CPU = torch.device("cpu")
 
 
 @pytest.mark.parametrize("family", COMPUTE, ids=lambda family: f"{family.name}-{family.dtypes[0]}")
-def test_the_smallest_and_a_larger_cell_of_every_family_run(family: Family) -> None:
+def test_the_smallest_and_a_larger_cell_of_every_family_run(family: CellFamily) -> None:
     for number in (0, 1):
         extents = tuple(values[min(number, len(values) - 1)] for _, values in family.axes)
         call = call_of(Cell(family=family.name, dtype=family.dtypes[0], extents=extents), CPU)

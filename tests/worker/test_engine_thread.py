@@ -7,7 +7,7 @@ import pytest
 
 from headway.core.errors import UnavailableError
 from headway.engine.batch import RunnerLostError
-from headway.runner.turn import FairTurn
+from headway.runner.device_lock import FairDeviceLock
 from headway.worker.engine_thread import EngineThread
 
 
@@ -48,7 +48,7 @@ class Listener:
 
 def start(engine: LostEngine) -> tuple[EngineThread[LostEngine], Listener]:
     listener = Listener()
-    thread = EngineThread(engine, listener=listener, turn=FairTurn(), loop=asyncio.get_running_loop())
+    thread = EngineThread(engine, listener=listener, device_lock=FairDeviceLock(), loop=asyncio.get_running_loop())
     thread.start()
     return thread, listener
 

@@ -16,7 +16,7 @@ from headway.store.checkpoint import Checkpoint, read_checkpoint
 from headway.v1 import common_pb2, worker_pb2
 from tests.checkpoints import make_checkpoint
 from tests.worker.conftest import Bench, load
-from tests.worker.streams import check_books, sampling
+from tests.worker.streams import check_integrity, sampling
 from tests.worker.workload import make_group
 
 BROKEN = 300  # the token whose embedding is NaN
@@ -196,7 +196,7 @@ async def test_over_a_worker_one_bad_request_leaves_the_others_and_the_worker_al
         assert answer == expected.get(request_id, ([], answer[1]))
         assert bool(answer[1]) == (request_id not in expected)
     assert "no finite numbers" in answered["nan"][1]
-    await check_books(bench)
+    await check_integrity(bench)
     assert "crashed" not in bench.states
 
 

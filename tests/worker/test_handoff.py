@@ -17,7 +17,7 @@ from headway.worker.transfer.block import BlockContent
 from headway.worker.transfer.local import LocalBlocks
 from headway.worker.transfer.rate import FetchRate
 from tests.worker.conftest import Bench, load, serving
-from tests.worker.streams import GREEDY, SEEDED, Stream, check_books, stream
+from tests.worker.streams import GREEDY, SEEDED, Stream, check_integrity, stream
 
 LONG = [7 + i * 13 % 400 for i in range(300)]
 Pair = dict[str, Bench]
@@ -96,7 +96,7 @@ async def test_sequences_go_on_where_they_are_to_be_decoded(pair: Pair, n: int, 
     assert handed.places == ["worker-0", "worker-1"]
     assert handed.num_cached[1] >= len(LONG) // 16 * 16, "its prompt is not computed there"
     for bench in pair.values():
-        await check_books(bench)
+        await check_integrity(bench)
 
 
 async def test_so_do_those_whose_steps_overlap(overlapped_steps: None, pair: Pair) -> None:
@@ -172,7 +172,7 @@ async def test_a_request_that_is_cancelled_while_its_prefix_comes_never_sets_out
     await asyncio.wait_for(sessions.wait_until_idle(), 5)
     await asyncio.sleep(0.6)
     assert pair["worker-1"].service.require_generator().stats.num_prefill_tokens == 0
-    await check_books(pair["worker-1"])
+    await check_integrity(pair["worker-1"])
 
 
 def test_the_rate_is_a_mean_of_large_fetches_and_is_forgotten() -> None:

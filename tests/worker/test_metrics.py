@@ -8,8 +8,8 @@ from prometheus_client import REGISTRY
 
 from headway.core.step_work import StepWork
 from headway.engine.stats import StepStats
-from headway.runner.parallel.traffic import Traffic, TrafficKey
-from headway.worker.metrics import CacheInfo, StepMetrics, TrafficMetrics
+from headway.runner.parallel.collective_counters import CollectiveCounters, CollectiveKey
+from headway.worker.metrics import CacheInfo, CollectiveMetrics, StepMetrics
 from headway.worker.order import LoadOrder
 
 BEFORE = StepStats(
@@ -72,12 +72,12 @@ def test_a_step_tells_preemptions_by_kind_host_blocks_drafts_and_its_budget() ->
 
 
 async def test_traffic_is_told_once_however_often_it_is_asked_for() -> None:
-    traffic = Traffic()
-    metrics = TrafficMetrics("metered", traffic, loop=asyncio.get_running_loop())
+    traffic = CollectiveCounters()
+    metrics = CollectiveMetrics("metered", traffic, loop=asyncio.get_running_loop())
     mlp = {"axis": "tensor", "operation": "all_reduce", "site": "mlp"}
     for _ in range(3):
-        traffic.add(TrafficKey("tensor", "all_reduce", "mlp"), num_bytes=100, seconds=0.25)
-        traffic.add(TrafficKey("tensor", "gather", "logits"), num_bytes=7, seconds=0.25)
+        traffic.add(CollectiveKey("tensor", "all_reduce", "mlp"), num_bytes=100, seconds=0.25)
+        traffic.add(CollectiveKey("tensor", "gather", "logits"), num_bytes=7, seconds=0.25)
         metrics.update()
     metrics.stop()
     assert value("collective_bytes_total", **mlp) == 300

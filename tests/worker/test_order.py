@@ -7,9 +7,9 @@ from typing import Any, cast
 
 import pytest
 
-from headway.controller.reconcile import Work
+from headway.controller.reconcile import LoadSpec
 from headway.core.cluster import Hardware
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.engine.config import EngineConfig
 from headway.v1 import worker_pb2
 from headway.worker import computed_loading
@@ -61,7 +61,7 @@ class GroupFollower:
 
 
 class Groups:
-    """Stands for the groups that ranks join: each has its seat at once."""
+    """Stands for the groups that ranks join: each is a member at once."""
 
     def __init__(self, **_: Any) -> None: ...
 
@@ -73,7 +73,7 @@ class Groups:
 
 async def order_for(layout: ParallelConfig, *, rank: int, directory: Path) -> LoadOrder:
     """As it arrives over the protocol."""
-    work = Work(
+    work = LoadSpec(
         model="tiny",
         directory=str(directory),
         dtype="float32",

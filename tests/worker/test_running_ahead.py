@@ -164,12 +164,12 @@ def test_a_sequence_goes_on_elsewhere_from_blocks_that_were_read_between_steps_i
     assert source_runner.depth == 1
     source.settle()
     tokens += tokens_of(source, num_steps=1)["a/0"]
-    (chain,) = source.handover.chains(["a/0"])
+    (chain,) = source.kv_transfer.chains(["a/0"])
     assert len(chain) == (40 + len(tokens) - 1) // 16
-    places = source.handover.locate(chain)
+    places = source.kv_transfer.locate(chain)
     contents = source_runner.blocks.read([(place.block, place.is_on_host) for place in places])
-    missing = target.handover.missing([chain], num_sequences=1)
-    blocks = [target.handover.admit(block) for block in missing]
+    missing = target.kv_transfer.missing([chain], num_sequences=1)
+    blocks = [target.kv_transfer.admit(block) for block in missing]
     target_runner.blocks.write([(block, False) for block in blocks if block is not None], contents)
     source.cancel("a/0")
     assert tokens_of(source) == {}

@@ -15,7 +15,7 @@ from headway.core.request import SequenceOutput
 from headway.engine.engine import Engine
 from headway.v1 import common_pb2, worker_pb2
 from tests.worker.conftest import NUM_BLOCKS, Bench, load, serving
-from tests.worker.streams import GREEDY, PROMPT, SEEDED, Stream, check_books, sampling, stream
+from tests.worker.streams import GREEDY, PROMPT, SEEDED, Stream, check_integrity, sampling, stream
 
 
 class Pace:
@@ -106,7 +106,7 @@ async def test_a_moved_request_gives_the_tokens_of_one_that_stayed(
     # All but what became full while the last blocks went, and the last partial block.
     assert moving.num_cached[1] >= len(PROMPT)
     for bench in pair.values():
-        await check_books(bench)
+        await check_integrity(bench)
 
 
 async def test_so_does_one_whose_steps_overlap(overlapped_steps: None, pair: dict[str, Bench], pace: Pace) -> None:
@@ -231,7 +231,7 @@ async def test_blocks_are_fetched_once_and_shared_by_whoever_asks_next(pair: dic
     second = stream(pair, name="second", max_tokens=4, **GREEDY)
     assert list((await second.run("worker-1")).values()) == list(expected.values())
     assert second.num_cached == [64]
-    await check_books(target)
+    await check_integrity(target)
 
 
 async def test_what_the_source_has_not_is_left_out(pair: dict[str, Bench]) -> None:

@@ -37,7 +37,7 @@ def test_usage_and_tables_tell_the_shards() -> None:
 
 def test_moves_after_new_weights_are_counted() -> None:
     engine = running(num_shards=2, rebalance_every_steps=1, max_rebalance_moves=2)
-    engine.set_placement([1, 0])
+    engine.set_shard_weights([1, 0])
     moved = []
     for _ in range(3):
         engine.step()

@@ -4,14 +4,14 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from headway.core.mesh import SINGLE
+from headway.core.parallel_config import SINGLE
 from headway.core.request import GenerationRequest, Hypothesis, SamplingParams, TokenLogprobs
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.engine.stats import StepStats
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.group import RankGroup
-from headway.runner.step_graphs import Capture
+from headway.runner.step_graphs import CudaGraph
 from headway.store.checkpoint import Checkpoint
 
 Group = Sequence[GenerationRequest]
@@ -52,10 +52,10 @@ def generate(
     ranks: RankGroup | None = None,
     num_blocks: int = 512,
     device: str = "cpu",
-    capture: Capture | None = None,
+    capture: CudaGraph | None = None,
     **limits: object,
 ) -> Run:
-    """Submits all, steps until nothing is left, and checks the engine's books after every step.
+    """Submits all, steps until nothing is left, and checks the engine's integrity after every step.
 
     Args:
         ranks: that this process leads; they are let go.

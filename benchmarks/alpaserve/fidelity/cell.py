@@ -10,7 +10,7 @@ from benchmarks.alpaserve.fidelity.load import TEXT, Observed, send
 from headway.core.placement import Placement
 from headway.core.placement_problem import PlacementProblem, WorkloadSource
 from headway.planner.placement.planning.prediction import rules_of
-from headway.planner.placement.simulator import Outcome, simulate
+from headway.planner.placement.simulator import SimulationOutcome, simulate
 from headway.planner.placement.workload import Workload
 from headway.planner.placement.workloads.source import make_workloads
 
@@ -78,7 +78,7 @@ class Cell:
 
     @staticmethod
     def of(
-        pattern: str, slo_scale: float, simulated: Outcome, measured: Observed, *, answer_overhead_s: float
+        pattern: str, slo_scale: float, simulated: SimulationOutcome, measured: Observed, *, answer_overhead_s: float
     ) -> "Cell":
         return Cell(
             pattern=pattern,

@@ -93,7 +93,7 @@ def problem_of(plan: ServingPlan) -> PlacementProblem:
 
 
 async def _measure_overhead(endpoint: str) -> float:
-    """Besides what the router foretells once it has learned from live steps."""
+    """Besides what the router predicts once it has learned from live steps."""
     plan = await profiled_plan(endpoint)
     problem, placement = problem_of(plan), live_placement(plan, (MODEL,))
     await _warm_up(problem, _rate(plan), endpoint=endpoint)
@@ -134,7 +134,7 @@ async def _warm_up(problem: PlacementProblem, rate: float, *, endpoint: str) -> 
 
 
 async def _relearn(problem: PlacementProblem, *, endpoint: str) -> PlacementProblem:
-    """With the mean of what the router foretells both replicas from."""
+    """With the mean of what the router predicts both replicas from."""
     async with AsyncClient(endpoint) as client:
         groups = (await client.status()).fleet.groups
     latency = _mean([group.latency for group in groups if group.latency is not None])

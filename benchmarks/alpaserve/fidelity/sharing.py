@@ -10,7 +10,7 @@ from benchmarks.model import make_tokenizer
 from deploy.demo.checkpoint import write_checkpoint
 from deploy.demo.stack import headway, running_stack
 from headway.cli.placement.plan_file import read_plan
-from headway.core.model import Family, ModelSpec, RopeSpec
+from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 from headway.planner.placement.planning.counterfactual import instead
 from headway.planner.placement.workloads.source import make_workloads
 
@@ -21,7 +21,7 @@ WHERE = "groups=2*1x1 models=chat@0,1;bert-0@0,1;bert-1@0,1"
 DEVICE = "V100-16"
 _ANSWER_OVERHEAD_S = 0.005
 _SPEC = ModelSpec(
-    family=Family.LLAMA,
+    family=ModelFamily.LLAMA,
     architecture="LlamaForCausalLM",
     vocab_size=32_000,
     hidden_size=2560,

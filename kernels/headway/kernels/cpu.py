@@ -265,7 +265,7 @@ class CpuKernels(LinearKernels):
 
     def decode_inputs(
         self,
-        facts: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
+        model_input: tuple[NDArray[np.int32], NDArray[np.int32], NDArray[np.int32]],
         *,
         block_size: int,
         token_ids: Tensor,
@@ -274,7 +274,7 @@ class CpuKernels(LinearKernels):
         block_tables: Tensor,
         seq_lens: Tensor,
     ) -> int:
-        known_ids, first_positions, blocks = facts
+        known_ids, first_positions, blocks = model_input
         fault: int = self._decode_inputs(
             _pack_decode_inputs(
                 len(first_positions),

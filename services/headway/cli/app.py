@@ -17,7 +17,7 @@ COMMANDS = {
     "logs": "Show the logs of a stack, merged by time.",
     "plan": "Show or explain the plan in use; place many models on few devices.",
     "apply": "Make a placement so on a running stack.",
-    "replace": "Plan again from recorded traffic, now or every hour.",
+    "replan": "Plan again from recorded traffic, now or every hour.",
     "traffic": "Export the requests that arrived.",
     "kv": "Show what the KV cache is used for.",
     "prefix": "Keep prefixes resident in the KV cache.",

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from headway.core.codec import to_document
 from headway.core.model_profile import Cost, ModelProfile, ModelProfileSummary
-from headway.core.subject import Layer, OperatorGroup
+from headway.core.profiling_units import Layer, OperatorGroup
 from headway.core.units import format_bytes, format_duration
 
 _MIN_WIDTH = 12

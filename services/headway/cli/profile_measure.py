@@ -19,8 +19,8 @@ from headway.core.graph import Graph
 from headway.core.measuring_job import JobState, MeasuringJob
 from headway.core.model_profile import ModelProfile
 from headway.core.program import Program
-from headway.core.survey import Survey, survey, with_stages
 from headway.core.timing import check_share
+from headway.core.unit_programs import UnitPrograms, unit_programs, with_stages
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import common_pb2, profiler_pb2
 
@@ -57,7 +57,7 @@ async def measure_model(graph: Graph, program: Program, options: MeasureOptions)
         InternalError: the job failed.
         DeadlineExceededError: it took longer than `deadline_s`.
     """
-    surveyed = await asyncio.to_thread(survey, graph, program)
+    surveyed = await asyncio.to_thread(unit_programs, graph, program)
     async with profiler_link(options.state_dir, device=options.device, num_threads=options.num_threads) as link:
         try:
             async with asyncio.timeout(options.deadline_s):
@@ -78,12 +78,12 @@ def require_stack(options: MeasureOptions) -> None:
 
 async def start_measuring(graph: Graph, program: Program, options: MeasureOptions) -> MeasuringJob:
     """Returns while the job runs on the stack."""
-    surveyed = await asyncio.to_thread(survey, graph, program)
+    surveyed = await asyncio.to_thread(unit_programs, graph, program)
     async with profiler_link(options.state_dir) as link:
         return await _start(link, surveyed, options)
 
 
-async def _start(link: ProfilerLink, surveyed: Survey, options: MeasureOptions) -> MeasuringJob:
+async def _start(link: ProfilerLink, surveyed: UnitPrograms, options: MeasureOptions) -> MeasuringJob:
     request = profiler_pb2.StartMeasuringRequest(
         subject=to_pb(surveyed.subject, profiler_pb2.Subject),
         programs=[to_pb(program, common_pb2.Program) for program in surveyed.programs.values()],
@@ -103,7 +103,7 @@ class _Measuring:
         self._bar = bar
         self._task: TaskID = bar.add_task("starting", total=None)
 
-    async def run(self, graph: Graph, program: Program, surveyed: Survey) -> ModelProfile:
+    async def run(self, graph: Graph, program: Program, surveyed: UnitPrograms) -> ModelProfile:
         """Stages are chosen by what their layers took, so they come second."""
         profile = await self._measure(surveyed)
         if not self._options.num_stages:
@@ -113,7 +113,7 @@ class _Measuring:
         num_known = staged.num_measured + staged.num_cached
         return replace(staged, num_measured=num_measured, num_cached=num_known - num_measured)
 
-    async def _measure(self, surveyed: Survey) -> ModelProfile:
+    async def _measure(self, surveyed: UnitPrograms) -> ModelProfile:
         job = await _start(self._link, surveyed, self._options)
         try:
             while True:

@@ -5,7 +5,14 @@ from rich.text import Text
 
 from headway.cli.rank_text import rank_text
 from headway.cli.wide_table import WideTable
-from headway.client.status import ClusterStatus, ControllerStatus, Fleet, GroupLoad, ModelAttainment, WorkerStatus
+from headway.client.status import (
+    ClusterStatus,
+    ControllerStatus,
+    FleetStatus,
+    GroupStatus,
+    ModelAttainment,
+    WorkerStatus,
+)
 from headway.core.plan import ServingPlan
 from headway.core.slo import Slo
 from headway.core.units import format_bytes, format_duration
@@ -20,7 +27,7 @@ _MODEL_COLUMNS: tuple[tuple[str, JustifyMethod], ...] = (
     ("longest", "right"),
     ("objective", "left"),
     ("attained", "right"),
-    ("foretold", "right"),
+    ("predicted", "right"),
     ("completed", "right"),
     ("rejected", "right"),
 )
@@ -71,7 +78,7 @@ def _headline(status: ClusterStatus) -> Text:
     return text.append(load, style="default")
 
 
-def _models(plan: ServingPlan | None, fleet: Fleet) -> WideTable:
+def _models(plan: ServingPlan | None, fleet: FleetStatus) -> WideTable:
     rows: list[tuple[str, ...]] = []
     attainments = {attainment.model: attainment for attainment in fleet.attainments}
     for model in plan.models if plan is not None else ():
@@ -85,7 +92,7 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> WideTable:
             str(max((replica.max_model_len for replica in replicas), default="-")),
             _objective(model.slo),
             _share(attainment.attainment),
-            _share(attainment.foretold),
+            _share(attainment.predicted),
             str(attainment.num_completed),
             str(attainment.num_rejected),
         )
@@ -93,7 +100,7 @@ def _models(plan: ServingPlan | None, fleet: Fleet) -> WideTable:
     return WideTable(_MODEL_COLUMNS, rows, 1)
 
 
-def _workers(controller: ControllerStatus, fleet: Fleet, plan: ServingPlan | None) -> WideTable:
+def _workers(controller: ControllerStatus, fleet: FleetStatus, plan: ServingPlan | None) -> WideTable:
     rows: list[tuple[str | Text, ...]] = []
     loads = {(load.worker_id, load.model): load for load in fleet.groups}
     cores = {process.name: process.cores for process in controller.processes}
@@ -152,7 +159,7 @@ def _processes(controller: ControllerStatus, *, now_s: float) -> WideTable:
     return WideTable(_PROCESS_COLUMNS, rows, 1)
 
 
-def _load(load: GroupLoad | None) -> tuple[str, str, str]:
+def _load(load: GroupStatus | None) -> tuple[str, str, str]:
     if load is None or not load.model:
         return "-", "-", "-"
     if not load.num_blocks:
@@ -161,8 +168,8 @@ def _load(load: GroupLoad | None) -> tuple[str, str, str]:
     return str(load.num_running), str(load.num_waiting), f"{used:.0%} of {load.num_blocks}"
 
 
-def _tpot(load: GroupLoad | None, plan: ServingPlan | None) -> str:
-    """Of one sequence as the router foretells it now, and how much that is beyond the plan."""
+def _tpot(load: GroupStatus | None, plan: ServingPlan | None) -> str:
+    """Of one sequence as the router predicts it now, and how much that is beyond the plan."""
     planned = None if load is None or plan is None else plan.assignment(load.worker_id, load.model)
     if load is None or load.latency is None or planned is None or planned.num_blocks == 0:
         return "-"

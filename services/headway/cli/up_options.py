@@ -256,7 +256,7 @@ TrafficRetention: TypeAlias = Annotated[
     typer.Option(
         parser=parse_duration,
         metavar="7d",
-        help="How long the record of arrivals is kept, for `headway traffic` and `headway replace`. Default: 7d.",
+        help="How long the record of arrivals is kept, for `headway traffic` and `headway replan`. Default: 7d.",
         rich_help_panel=_GATEWAY,
     ),
 ]

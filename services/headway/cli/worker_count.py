@@ -1,7 +1,7 @@
 """How many workers `headway up` starts."""
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan import EngineLimits, ModelDeployment
 from headway.core.roles import check_roles, num_role_workers
 from headway.core.shard import check_parallel, nearest_parallel

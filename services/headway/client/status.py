@@ -83,14 +83,14 @@ class ControllerStatus:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GroupLoad:
+class GroupStatus:
     """What one group is doing.
 
     Attributes:
         num_in_flight: requests that the router sent there and that have not ended.
         num_running, num_waiting: sequences in the running batch, and queued for it.
         report_age_s: seconds since the worker's last load report.
-        latency: of its steps as the router foretells them: profiled, and corrected by what live ones take. None where
+        latency: of its steps as the router predicts them: profiled, and corrected by what live ones take. None where
             that is unknown.
     """
 
@@ -113,7 +113,7 @@ class ModelAttainment:
     """Requests of one model that had an objective, by outcome; rejected ones count as not attained.
 
     Attributes:
-        num_foretold_met, num_foretold_missed: what the router had foretold of them, where it could.
+        num_foretold_met, num_foretold_missed: what the router had predicted of them, where it could.
     """
 
     model: str
@@ -131,17 +131,17 @@ class ModelAttainment:
         return self.num_met / total if total else None
 
     @property
-    def foretold(self) -> float | None:
-        """The same as the router foretold it; None where it could not."""
+    def predicted(self) -> float | None:
+        """The same as the router predicted it; None where it could not."""
         total = self.num_foretold_met + self.num_foretold_missed
         return self.num_foretold_met / total if total else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Fleet:
+class FleetStatus:
     """The groups as the router sees them."""
 
-    groups: tuple[GroupLoad, ...] = ()
+    groups: tuple[GroupStatus, ...] = ()
     attainments: tuple[ModelAttainment, ...] = ()
     num_in_flight: int = 0
     num_queued: int = 0
@@ -152,5 +152,5 @@ class ClusterStatus:
     """Everything that `headway status` shows."""
 
     controller: ControllerStatus = field(default_factory=ControllerStatus)
-    fleet: Fleet = field(default_factory=Fleet)
+    fleet: FleetStatus = field(default_factory=FleetStatus)
     plan: ServingPlan | None = None

@@ -5,21 +5,21 @@ from pathlib import Path
 
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
-from headway.controller.clients.worker import WorkerClient
+from headway.controller.clients.worker import WorkerControlClient
 from headway.controller.config import ControllerConfig
 from headway.controller.desired import DesiredPlan
-from headway.controller.fleet import Fleet
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.machine import read_machine
 from headway.controller.placements import Placements
 from headway.controller.process import ProcessRecord
 from headway.controller.profile_import import ProfileImport
-from headway.controller.replacement import ReplacementDuty
 from headway.controller.replanning import Replanning
+from headway.controller.replanning_loop import ReplanningLoop
 from headway.controller.service import ControllerService
 from headway.controller.servicer import ControllerServicer
 from headway.controller.stack import ChildSettings, resolve_workers, wanted_processes
 from headway.controller.supervisor import Supervisor
+from headway.controller.worker_pool import WorkerPool
 from headway.core.catalogue import read_catalogue
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
@@ -29,7 +29,7 @@ from headway.rpc.host import Host, hosting, run
 from headway.store.documents import Documents
 from headway.store.membership import Membership
 from headway.store.plans import PlanStore
-from headway.store.replacements import ReplacementStore
+from headway.store.replanning import ReplanningStore
 from headway.store.schema import DEPLOYMENT, PLACEMENT, PROCESS
 from headway.store.traffic import TrafficStore
 from headway.v1 import controller_pb2_grpc
@@ -49,12 +49,12 @@ async def main(config: ControllerConfig) -> None:
             placements=stored,
             profile_import=build_profile_import(deployment, profiler),
         )
-        fleet = Fleet(WorkerClient(host.peers), plans=plans, end_process=supervisor.end_run)
-        placements = Placements(stored, planner=planner, desired=desired, fleet=fleet, limits=deployment.limits)
+        pool = WorkerPool(WorkerControlClient(host.peers), plans=plans, end_process=supervisor.end_run)
+        placements = Placements(stored, planner=planner, desired=desired, pool=pool, limits=deployment.limits)
         service = ControllerService(
             deployment,
             supervisor=supervisor,
-            fleet=fleet,
+            pool=pool,
             desired=desired,
             profiler=profiler,
             plans=plans,
@@ -66,25 +66,25 @@ async def main(config: ControllerConfig) -> None:
             planner=planner,
             placements=placements,
             desired=desired,
-            fleet=fleet,
+            pool=pool,
             traffic=TrafficStore(host.database),
             apply=service.apply,
             catalogue=read_catalogue(config.catalogue),
             answer_overhead_s=deployment.answer_overhead_s,
             queue_policy=deployment.queue_policy,
         )
-        replacement = ReplacementDuty(
-            ReplacementStore(host.database), replanning=replanning, is_ready=lambda: service.status().ready
+        replanning_loop = ReplanningLoop(
+            ReplanningStore(host.database), replanning=replanning, is_ready=lambda: service.status().ready
         )
         servicer = ControllerServicer(
-            service, placements=placements, replacement=replacement, on_shutdown=host.stopping.set
+            service, placements=placements, replanning=replanning_loop, on_shutdown=host.stopping.set
         )
         controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, host.server)
         await service.start()
         host.spawn(service.supervise_forever(), name="supervise")
         host.spawn(service.reconcile_forever(), name="reconcile")
         host.spawn(service.profile_forever(), name="profile")
-        host.spawn(replacement.keep(), name="re-plan")
+        host.spawn(replanning_loop.keep(), name="re-plan")
         await host.serve(on_stop=service.close)
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.profile_import import ProfileImport
-from headway.controller.reconcile import works_of
+from headway.controller.reconcile import load_specs_of
 from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError, InvalidArgumentError
 from headway.core.placement_plan import PlacementPlan
@@ -100,15 +100,17 @@ class DesiredPlan:
         plan = self.plan
         assert plan is not None, "there is no plan to refresh"
         fresh = await self._plan_again(plan)
-        if works_of(fresh) != works_of(plan):
+        if load_specs_of(fresh) != load_specs_of(plan):
             log.info("with what was measured the planner would plan otherwise; %s stays", plan.plan_id)
         elif self.plan is plan:
             await self.certify(fresh)
             await self.set(fresh)
 
     async def _plan_again(self, plan: ServingPlan) -> ServingPlan:
-        """As it was made: an applied placement is seated again, and stays until another one is applied."""
+        """As it was made: an applied placement is assigned workers again, and stays until another one is applied."""
         placement = await self._placements.get(plan.placement_id) if plan.placement_id else None
         if placement is None:
             return await self._planner.make(plan.models, plan.workers, limits=self._limits, current=plan)
-        return await self._planner.seat(placement, plan.models, plan.workers, limits=self._limits, current=plan)
+        return await self._planner.assign_workers(
+            placement, plan.models, plan.workers, limits=self._limits, current=plan
+        )

@@ -15,7 +15,7 @@ _TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Machine:
+class MachineResources:
     """Cores that this process may run on, and memory that nobody uses; a container's limits count.
 
     Attributes:
@@ -31,7 +31,7 @@ class Machine:
     gpus: tuple[str, ...] | None = None
 
 
-def read_machine() -> Machine:
+def read_machine() -> MachineResources:
     cores = tuple(sorted(os.sched_getaffinity(0), key=_position))
     num_cores = len(cores)
     if (quota := _cpu_quota()) is not None:
@@ -41,7 +41,7 @@ def read_machine() -> Machine:
     if limit is not None and used is not None:
         available_bytes = min(available_bytes, max(0, limit - used))
     gpus = find_gpus(os.environ.get(VISIBLE_GPUS), driver=_NVIDIA_GPUS)
-    return Machine(num_cores=num_cores, cores=cores, available_bytes=available_bytes, gpus=gpus)
+    return MachineResources(num_cores=num_cores, cores=cores, available_bytes=available_bytes, gpus=gpus)
 
 
 def find_gpus(visible: str | None, *, driver: Path) -> tuple[str, ...] | None:

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from headway.controller.changes import changes_to
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.desired import DesiredPlan
-from headway.controller.fleet import Fleet
-from headway.controller.reconcile import works_of
+from headway.controller.reconcile import load_specs_of
+from headway.controller.worker_pool import WorkerPool
 from headway.core.errors import FailedPreconditionError, NotFoundError
 from headway.core.placement_plan import PlacementPlan
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
@@ -40,13 +40,13 @@ class Placements:
         *,
         planner: PlannerClient,
         desired: DesiredPlan,
-        fleet: Fleet,
+        pool: WorkerPool,
         limits: EngineLimits,
     ) -> None:
         self._stored = stored
         self._planner = planner
         self._desired = desired
-        self._fleet = fleet
+        self._pool = pool
         self._limits = limits
 
     async def propose(self, placement: PlacementPlan, models: Sequence[ModelDeployment]) -> Proposal:
@@ -56,14 +56,14 @@ class Placements:
             FailedPreconditionError: the workers are too few, of another kind, or have too little memory.
             InvalidArgumentError: nobody says how to serve a model, or what came out is not valid.
         """
-        workers, current = self._fleet.plan_workers(), self._desired.plan
+        workers, current = self._pool.plan_workers(), self._desired.plan
         if not workers:
             raise FailedPreconditionError(
                 "There are no workers yet.", hint="`headway status` says what is being waited for.", field="workers"
             )
-        plan = await self._planner.seat(placement, models, workers, limits=self._limits, current=current)
+        plan = await self._planner.assign_workers(placement, models, workers, limits=self._limits, current=current)
         await self._desired.certify(plan)
-        changes = changes_to(works_of(plan), serving=self._fleet.serving(), memory_bytes=self._fleet.memory_bytes())
+        changes = changes_to(load_specs_of(plan), serving=self._pool.serving(), memory_bytes=self._pool.memory_bytes())
         return Proposal(plan=plan, changes=changes, replaces="" if current is None else current.plan_id)
 
     async def keep(self, placement: PlacementPlan) -> None:

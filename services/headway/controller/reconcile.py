@@ -11,12 +11,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from headway.core.latency import LatencyModel
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan import Assignment, ModelDeployment, ServingPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class LoadSpec:
     """What the workers of a group are told to load; the fields are those of `LoadModelRequest`.
 
     Attributes:
@@ -55,7 +55,7 @@ class Work:
         """Whether several workers do it together."""
         return len(self.worker_ids) > 1
 
-    def continues(self, other: "Work") -> bool:
+    def continues(self, other: "LoadSpec") -> bool:
         """Whether it answers as the other does, so that a request can go from that to this."""
         mine = (self.model, self.directory, self.dtype, self.quantization, self.generation_config)
         return mine == (other.model, other.directory, other.dtype, other.quantization, other.generation_config)
@@ -72,9 +72,9 @@ class Action:
     """
 
     worker_ids: tuple[str, ...]
-    before: tuple[Work, ...]
-    after: Work | None
-    kept: tuple[Work, ...] = ()
+    before: tuple[LoadSpec, ...]
+    after: LoadSpec | None
+    kept: tuple[LoadSpec, ...] = ()
 
     @property
     def involved(self) -> tuple[str, ...]:
@@ -100,25 +100,25 @@ class Action:
         return f"{workers}: drain {', '.join(models)}, load {self.after.model} ({size})"
 
 
-def works_of(plan: ServingPlan) -> dict[str, tuple[Work, ...]]:
+def load_specs_of(plan: ServingPlan) -> dict[str, tuple[LoadSpec, ...]]:
     """Each worker's works, the same for all workers of a group; predictions are no part of them."""
     models = {model.name: model for model in plan.models}
-    works: dict[str, tuple[Work, ...]] = {}
+    works: dict[str, tuple[LoadSpec, ...]] = {}
     for assignment in plan.assignments:
         work = _work(assignment, models[assignment.model])
         works |= {worker_id: (*works.get(worker_id, ()), work) for worker_id in work.worker_ids}
     return works
 
 
-def is_served(work: Work, serving: Mapping[str, Collection[Work]]) -> bool:
+def is_served(work: LoadSpec, serving: Mapping[str, Collection[LoadSpec]]) -> bool:
     """Whether the whole group serves it."""
     return all(work in serving.get(worker_id, ()) for worker_id in work.worker_ids)
 
 
 def reconcile(
-    wanted: Mapping[str, Collection[Work]],
+    wanted: Mapping[str, Collection[LoadSpec]],
     *,
-    serving: Mapping[str, Collection[Work]],
+    serving: Mapping[str, Collection[LoadSpec]],
     memory_bytes: Mapping[str, int] | None = None,
 ) -> list[Action]:
     """What must change on the workers that are there; groups of which one is away are left alone.
@@ -156,8 +156,8 @@ def reconcile(
 def startable(
     actions: Sequence[Action],
     *,
-    wanted: Mapping[str, Collection[Work]],
-    serving: Mapping[str, Collection[Work]],
+    wanted: Mapping[str, Collection[LoadSpec]],
+    serving: Mapping[str, Collection[LoadSpec]],
     busy: Collection[str],
 ) -> list[Action]:
     """The actions that may start now; the others wait for those that run.
@@ -179,7 +179,10 @@ def startable(
 
 
 def _action(
-    worker_ids: tuple[str, ...], before: tuple[Work, ...], after: Work | None, serving: Mapping[str, Collection[Work]]
+    worker_ids: tuple[str, ...],
+    before: tuple[LoadSpec, ...],
+    after: LoadSpec | None,
+    serving: Mapping[str, Collection[LoadSpec]],
 ) -> Action:
     involved = {*worker_ids, *(mate for work in before for mate in work.worker_ids)}
     kept = dict.fromkeys(work for mate in sorted(involved) for work in serving.get(mate, ()) if work not in before)
@@ -197,13 +200,15 @@ def _disjoint(actions: Sequence[Action]) -> list[Action]:
     return chosen
 
 
-def _can_leave(action: Action, wanted: Mapping[str, Collection[Work]], serving: Mapping[str, Collection[Work]]) -> bool:
+def _can_leave(
+    action: Action, wanted: Mapping[str, Collection[LoadSpec]], serving: Mapping[str, Collection[LoadSpec]]
+) -> bool:
     """Whether each model that ends is not wanted any more, or is served by others, one of which is to serve it."""
     return all(_can_end(work.model, action, wanted, serving) for work in action.before)
 
 
 def _can_end(
-    model: str, action: Action, wanted: Mapping[str, Collection[Work]], serving: Mapping[str, Collection[Work]]
+    model: str, action: Action, wanted: Mapping[str, Collection[LoadSpec]], serving: Mapping[str, Collection[LoadSpec]]
 ) -> bool:
     homes = [worker_id for worker_id, works in wanted.items() if any(work.model == model for work in works)]
     others = (work for home in homes if home not in action.involved for work in serving.get(home, ()))
@@ -211,11 +216,11 @@ def _can_end(
 
 
 def _in_the_way(
-    work: Work,
-    unwanted: Mapping[str, Collection[Work]],
-    serving: Mapping[str, Collection[Work]],
+    work: LoadSpec,
+    unwanted: Mapping[str, Collection[LoadSpec]],
+    serving: Mapping[str, Collection[LoadSpec]],
     room: Mapping[str, int],
-) -> tuple[Work, ...]:
+) -> tuple[LoadSpec, ...]:
     """What its workers have and are not to have, unless it fits beside; and itself, where only some of them have it."""
     is_begun = any(work in serving[worker_id] for worker_id in work.worker_ids)
     to_go = _distinct(work.worker_ids, unwanted)
@@ -225,13 +230,13 @@ def _in_the_way(
     return (*to_go, *((work,) if is_begun else ()))
 
 
-def _goes_beside(work: Work, other: Work) -> bool:
+def _goes_beside(work: LoadSpec, other: LoadSpec) -> bool:
     """Whether a group can have both for a while, given the memory: as with models that share it, it keeps its axes."""
     axes = [(each.parallel.tp, each.parallel.pp, each.parallel.cp) for each in (work, other)]
     return work.worker_ids == other.worker_ids and axes[0] == axes[1] and work.model != other.model
 
 
-def _has_room(work: Work, others: Collection[Work], room: Mapping[str, int]) -> bool:
+def _has_room(work: LoadSpec, others: Collection[LoadSpec], room: Mapping[str, int]) -> bool:
     """False where somebody's memory is not known."""
     together = [each.memory_bytes for each in (work, *others)]
     return all(len(each) == len(work.worker_ids) for each in together) and all(
@@ -240,13 +245,13 @@ def _has_room(work: Work, others: Collection[Work], room: Mapping[str, int]) -> 
     )
 
 
-def _distinct(worker_ids: Collection[str], works: Mapping[str, Collection[Work]]) -> tuple[Work, ...]:
+def _distinct(worker_ids: Collection[str], works: Mapping[str, Collection[LoadSpec]]) -> tuple[LoadSpec, ...]:
     """Those of any of the workers, each once."""
     return tuple(dict.fromkeys(work for worker_id in worker_ids for work in works[worker_id]))
 
 
-def _work(assignment: Assignment, model: ModelDeployment) -> Work:
-    return Work(
+def _work(assignment: Assignment, model: ModelDeployment) -> LoadSpec:
+    return LoadSpec(
         model=model.name,
         directory=model.directory,
         dtype=model.spec.dtype,

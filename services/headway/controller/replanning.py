@@ -9,8 +9,8 @@ from typing import Protocol
 
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.desired import DesiredPlan
-from headway.controller.fleet import Fleet
 from headway.controller.placements import Placements
+from headway.controller.worker_pool import WorkerPool
 from headway.core.catalogue import Catalogue
 from headway.core.errors import FailedPreconditionError, HeadwayError, InvalidArgumentError
 from headway.core.line import QueuePolicy
@@ -19,7 +19,7 @@ from headway.core.placement_plan import PlacementPlan, PlacementProgress
 from headway.core.placement_problem import PlacementProblem, TraceFile, WorkloadSource, planned_policy
 from headway.core.plan import ServingPlan
 from headway.core.plan_change import ChangeKind
-from headway.core.replacement import Replacement, ReplacementDecision, ReplacementVerdict
+from headway.core.replanning import ReplanningDecision, ReplanningPolicy, ReplanningVerdict
 from headway.core.traffic import write_replay
 from headway.core.units import format_duration
 from headway.store.traffic import TrafficStore
@@ -51,7 +51,7 @@ class Replanning:
         planner: PlannerClient,
         placements: Placements,
         desired: DesiredPlan,
-        fleet: Fleet,
+        pool: WorkerPool,
         traffic: TrafficStore,
         apply: ApplyPlan,
         catalogue: Catalogue,
@@ -62,7 +62,7 @@ class Replanning:
         self._planner = planner
         self._placements = placements
         self._desired = desired
-        self._fleet = fleet
+        self._pool = pool
         self._traffic = traffic
         self._apply = apply
         self._catalogue = catalogue
@@ -70,10 +70,10 @@ class Replanning:
         self._queue_policy = queue_policy
 
     async def run(
-        self, how: Replacement, *, dry_run: bool
-    ) -> AsyncGenerator[PlacementProgress | ReplacementDecision, None]:
+        self, how: ReplanningPolicy, *, dry_run: bool
+    ) -> AsyncGenerator[PlacementProgress | ReplanningDecision, None]:
         """Yields progress, and at last what was decided; a fault is a decision too."""
-        decision = ReplacementDecision(decided_at_s=time.time(), verdict=ReplacementVerdict.KEPT, reason="")
+        decision = ReplanningDecision(decided_at_s=time.time(), verdict=ReplanningVerdict.KEPT, reason="")
         try:
             yield PlacementProgress(phase="reading the traffic")
             traffic = await self._read(how)
@@ -97,9 +97,9 @@ class Replanning:
             yield await self._decide(how, found, traffic, decision, dry_run=dry_run)
         except HeadwayError as error:
             reason = f"{error.message} {error.hint}".strip()
-            yield replace(decision, verdict=ReplacementVerdict.FAILED, reason=reason)
+            yield replace(decision, verdict=ReplanningVerdict.FAILED, reason=reason)
 
-    async def _read(self, how: Replacement) -> _Traffic:
+    async def _read(self, how: ReplanningPolicy) -> _Traffic:
         """Of the models that are to be placed; others are left aside."""
         now_s, names = time.time(), {model.name for model in how.models}
         parts, num_requests = [write_replay(())], 0
@@ -109,9 +109,9 @@ class Replanning:
             num_requests += len(wanted)
         return _Traffic(content="".join(parts).encode(), num_requests=num_requests)
 
-    def _problem(self, how: Replacement, traffic: _Traffic) -> PlacementProblem:
+    def _problem(self, how: ReplanningPolicy, traffic: _Traffic) -> PlacementProblem:
         """Searched on what was recorded, checked on other requests of the same character."""
-        workers = self._fleet.plan_workers()
+        workers = self._pool.plan_workers()
         if not workers:
             raise FailedPreconditionError("There are no workers.", hint="`headway status` says what is waited for.")
         devices = {profile.hardware for profile in how.profiles}
@@ -139,13 +139,13 @@ class Replanning:
 
     async def _decide(
         self,
-        how: Replacement,
+        how: ReplanningPolicy,
         found: PlacementPlan,
         traffic: _Traffic,
-        decision: ReplacementDecision,
+        decision: ReplanningDecision,
         *,
         dry_run: bool,
-    ) -> ReplacementDecision:
+    ) -> ReplanningDecision:
         after = found.predictions.held_out.attainment
         before = await self._live_attainment(found, traffic)
         decision = replace(decision, attainment_before=before, attainment_after=after, placement_id=found.plan_id)
@@ -159,11 +159,11 @@ class Replanning:
         changed = [change for change in proposal.changes if change.kind is not ChangeKind.KEEP]
         if dry_run:
             reason = f"{gain}; {len(changed)} models would be loaded or drained."
-            return replace(decision, verdict=ReplacementVerdict.PROPOSED, reason=reason)
+            return replace(decision, verdict=ReplanningVerdict.PROPOSED, reason=reason)
         await self._placements.keep(found)
         await self._apply(proposal.plan, dry_run=False, replaces=proposal.replaces)
         reason = f"{gain}; {len(changed)} models are loaded or drained."
-        return replace(decision, verdict=ReplacementVerdict.APPLIED, reason=reason)
+        return replace(decision, verdict=ReplanningVerdict.APPLIED, reason=reason)
 
     async def _live_attainment(self, found: PlacementPlan, traffic: _Traffic) -> float | None:
         """Of the placement in use, on the very requests on which the other was checked; None where it is unknown."""

@@ -7,10 +7,10 @@ from dataclasses import replace
 
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.desired import DesiredPlan
-from headway.controller.fleet import Fleet
-from headway.controller.reconcile import reconcile, works_of
-from headway.controller.status import ProcessStatus, StackStatus, judge_readiness, worker_status
+from headway.controller.reconcile import load_specs_of, reconcile
+from headway.controller.status import ProcessStatus, StackStatus, assess_readiness, worker_status
 from headway.controller.supervisor import Supervisor
+from headway.controller.worker_pool import WorkerPool
 from headway.core.deployment import Deployment
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
 from headway.core.plan import ServingPlan
@@ -28,7 +28,7 @@ _PROFILE_RETRY_S = 30.0
 
 
 class ControllerService:
-    """Drives a supervisor of processes and a fleet of workers towards a deployment and a desired plan.
+    """Drives a supervisor of processes and a pool of workers towards a deployment and a desired plan.
 
     Args:
         own_member: gives the controller's own lease, for the status.
@@ -39,7 +39,7 @@ class ControllerService:
         deployment: Deployment,
         *,
         supervisor: Supervisor,
-        fleet: Fleet,
+        pool: WorkerPool,
         desired: DesiredPlan,
         profiler: ProfilerClient,
         plans: PlanStore,
@@ -49,7 +49,7 @@ class ControllerService:
     ) -> None:
         self._deployment = deployment
         self._supervisor = supervisor
-        self._fleet = fleet
+        self._pool = pool
         self._desired = desired
         self._profiler = profiler
         self._plans = plans
@@ -68,7 +68,7 @@ class ControllerService:
 
     async def supervise_forever(self) -> None:
         """Restarts processes that die, and with a worker those that serve together with it."""
-        await self._supervisor.watch(on_death=lambda name, pid: self._fleet.note_death(name, pid=pid))
+        await self._supervisor.watch(on_death=lambda name, pid: self._pool.note_death(name, pid=pid))
 
     async def reconcile_forever(self) -> None:
         """Brings the workers to the plan, and again whenever something changed."""
@@ -106,7 +106,7 @@ class ControllerService:
         plan = await self._desired.named(plan)
         await self._desired.certify(plan)
         self._check_workers(plan)
-        needed = reconcile(works_of(plan), serving=self._fleet.serving(), memory_bytes=self._fleet.memory_bytes())
+        needed = reconcile(load_specs_of(plan), serving=self._pool.serving(), memory_bytes=self._pool.memory_bytes())
         changes = [str(action) for action in needed]
         if not dry_run:
             await self._desired.set(plan, replaces=replaces)
@@ -132,12 +132,12 @@ class ControllerService:
     def status(self) -> StackStatus:
         plan = self._desired.plan
         processes = tuple(self._process_status(name) for name in self._supervisor.processes)
-        readiness = judge_readiness(
-            processes, wanted=None if plan is None else works_of(plan), workers=self._fleet.workers
+        readiness = assess_readiness(
+            processes, wanted=None if plan is None else load_specs_of(plan), workers=self._pool.workers
         )
         return StackStatus(
             processes=(self._own_status(), *processes),
-            workers=tuple(worker_status(worker) for _, worker in sorted(self._fleet.workers.items())),
+            workers=tuple(worker_status(worker) for _, worker in sorted(self._pool.workers.items())),
             plan_id="" if plan is None else plan.plan_id,
             ready=readiness.ready and not self._stopping,
             waiting_for=readiness.waiting_for,
@@ -148,27 +148,27 @@ class ControllerService:
 
     def fault(self) -> HeadwayError | None:
         """What start-up cannot get past by itself."""
-        return self._supervisor.fault() or self._desired.fault or self._fleet.fault()
+        return self._supervisor.fault() or self._desired.fault or self._pool.fault()
 
     async def shutdown(self, *, grace_s: float) -> None:
         """Ends everything that the controller started, workers first; their requests have `grace_s` to end."""
         self._stopping = True
-        await self._fleet.drain(deadline_s=grace_s)
+        await self._pool.drain(deadline_s=grace_s)
         await self._supervisor.stop()
 
     async def close(self) -> None:
         """Leaves everything running, for the next controller."""
         self._stopping = True
-        await self._fleet.close()
+        await self._pool.close()
 
     async def _step(self) -> None:
-        await self._fleet.observe(self._peers.members("worker"))
+        await self._pool.observe(self._peers.members("worker"))
         if self._desired.plan is None:
-            workers = self._fleet.plan_workers()
+            workers = self._pool.plan_workers()
             if len(workers) >= self._deployment.workers.count and self._peers.members("planner"):
                 await self._desired.make(self._deployment.models, workers)
         if (plan := self._desired.plan) is not None and not self._stopping:
-            self._fleet.pursue(works_of(plan), plan_id=plan.plan_id)
+            self._pool.pursue(load_specs_of(plan), plan_id=plan.plan_id)
 
     async def _profile(self, plan: ServingPlan, done: set[str]) -> None:
         for assignment in plan.assignments:
@@ -189,7 +189,7 @@ class ControllerService:
             return  # the plan is another one now
 
     def _check_workers(self, plan: ServingPlan) -> None:
-        present = {worker.worker_id: worker for worker in self._fleet.plan_workers()}
+        present = {worker.worker_id: worker for worker in self._pool.plan_workers()}
         for wanted in plan.workers:
             worker = present.get(wanted.worker_id)
             if worker is None:

@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing
 
 from headway.controller.placements import Placements
-from headway.controller.replacement import ReplacementDuty
+from headway.controller.replanning_loop import ReplanningLoop
 from headway.controller.service import ControllerService
 from headway.core.placement_plan import PlacementPlan
 from headway.core.plan import ModelDeployment, ServingPlan
-from headway.core.replacement import Replacement, ReplacementDecision
+from headway.core.replanning import ReplanningDecision, ReplanningPolicy
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.interceptors import Context
 from headway.rpc.status import error_to_pb
@@ -23,12 +23,12 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         service: ControllerService,
         *,
         placements: Placements,
-        replacement: ReplacementDuty,
+        replanning: ReplanningLoop,
         on_shutdown: Callable[[], None],
     ) -> None:
         self._service = service
         self._placements = placements
-        self._replacement = replacement
+        self._replanning = replanning
         self._on_shutdown = on_shutdown
 
     async def ApplyPlan(
@@ -60,10 +60,10 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     async def Replace(
         self, request: replacement_pb2.ReplaceRequest, context: Context
     ) -> AsyncIterator[replacement_pb2.ReplaceResponse]:
-        steps = self._replacement.run(from_pb(request.replacement, Replacement), dry_run=request.dry_run)
+        steps = self._replanning.run(from_pb(request.replacement, ReplanningPolicy), dry_run=request.dry_run)
         async with aclosing(steps):
             async for told in steps:
-                if isinstance(told, ReplacementDecision):
+                if isinstance(told, ReplanningDecision):
                     decision = to_pb(told, replacement_pb2.ReplacementDecision)
                     yield replacement_pb2.ReplaceResponse(decision=decision)
                 else:
@@ -73,14 +73,14 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
     async def SetReplacement(
         self, request: replacement_pb2.SetReplacementRequest, context: Context
     ) -> replacement_pb2.SetReplacementResponse:
-        how = from_pb(request.replacement, Replacement) if request.HasField("replacement") else None
-        await self._replacement.set(how)
+        how = from_pb(request.replacement, ReplanningPolicy) if request.HasField("replacement") else None
+        await self._replanning.set(how)
         return replacement_pb2.SetReplacementResponse()
 
     async def GetReplacement(
         self, request: replacement_pb2.GetReplacementRequest, context: Context
     ) -> replacement_pb2.GetReplacementResponse:
-        return to_pb(await self._replacement.status(), replacement_pb2.GetReplacementResponse)
+        return to_pb(await self._replanning.status(), replacement_pb2.GetReplacementResponse)
 
     async def GetPlan(self, request: controller_pb2.GetPlanRequest, context: Context) -> controller_pb2.GetPlanResponse:
         plan = await self._service.plan(request.plan_id)

@@ -3,7 +3,7 @@
 import json
 from dataclasses import dataclass, replace
 
-from headway.controller.machine import VISIBLE_GPUS, Machine
+from headway.controller.machine import VISIBLE_GPUS, MachineResources
 from headway.controller.process import ProcessSpec, module_command
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError
@@ -38,7 +38,7 @@ class ChildSettings:
         return variables if self.auth_token is None else variables | {"HEADWAY_AUTH_TOKEN": self.auth_token}
 
 
-def resolve_workers(options: WorkerOptions, *, machine: Machine) -> WorkerOptions:
+def resolve_workers(options: WorkerOptions, *, machine: MachineResources) -> WorkerOptions:
     """Options with nothing left open: what is 0 becomes an even share of the machine, and each worker gets its own GPU.
 
     Raises:
@@ -57,7 +57,7 @@ def resolve_workers(options: WorkerOptions, *, machine: Machine) -> WorkerOption
     )
 
 
-def _gpus(options: WorkerOptions, machine: Machine) -> tuple[str, ...]:
+def _gpus(options: WorkerOptions, machine: MachineResources) -> tuple[str, ...]:
     if options.device != "cuda" or options.emulated:
         return ()
     if machine.gpus is None:
@@ -74,7 +74,7 @@ def _gpus(options: WorkerOptions, machine: Machine) -> tuple[str, ...]:
     return machine.gpus[: options.count]
 
 
-def _shares(options: WorkerOptions, num_threads: int, machine: Machine) -> tuple[tuple[int, ...], ...]:
+def _shares(options: WorkerOptions, num_threads: int, machine: MachineResources) -> tuple[tuple[int, ...], ...]:
     """Cores of each worker's own, as many for each; none where they are too few, or not the machine's alone."""
     if options.device != "cpu" or options.emulated or options.count == 1:
         return ()

@@ -43,7 +43,7 @@ class GenerationProfile:
     """As a plan has the group's engine, alone there; see `Assignment`.
 
     Attributes:
-        latency: of its steps, from which the router foretells.
+        latency: of its steps, from which the router predicts.
         stage_latencies: what a batch takes in each stage of the pipeline; of them as many are under way.
         num_blocks: that fit beside weights and activations.
         max_num_prefill_tokens: of a step; None for all that the decodes leave.

@@ -39,7 +39,7 @@ def side_by_side(profiles: Sequence[StageProfile], rule: MemoryRule) -> list[Gen
     | answering in one pass | weights, activations, shortest sequence | of each  | the rest, by bytes per token |
 
     One that generates alone has all that the others leave on each device. Several share what is left on the fullest.
-    It is what `planner/serving/tenancy.py` does, where profiles say what is there.
+    It is what `planner/serving/co_location.py` does, where profiles say what is there.
 
     Args:
         profiles: of the group's shape; `memory` is known of those that generate, unless one is alone.

@@ -13,7 +13,7 @@ from headway.core.hf_encoder import read_bert, read_distilbert, read_roberta
 from headway.core.hf_experts import experts_from_config
 from headway.core.hf_fields import Config, activation, positive, require, unsupported
 from headway.core.hf_rope import rope_from_config
-from headway.core.model import DTYPE_BYTES, QUANTIZATION_BYTES, Family, ModelSpec
+from headway.core.model import DTYPE_BYTES, QUANTIZATION_BYTES, ModelFamily, ModelSpec
 
 _Reader: TypeAlias = Callable[[Config, str, str], ModelSpec]
 
@@ -108,7 +108,7 @@ def _llama(config: Config, architecture: str, dtype: str) -> ModelSpec:
     is_qwen2, is_smollm3 = architecture in _QWEN2, architecture == "SmolLM3ForCausalLM"
     sliding_window, sliding_layers = _sliding(config, architecture, num_layers)
     return ModelSpec(
-        family=Family.LLAMA,
+        family=ModelFamily.LLAMA,
         architecture=architecture,
         vocab_size=positive(config, "vocab_size"),
         hidden_size=hidden_size,
@@ -142,7 +142,7 @@ def _opt(config: Config, architecture: str, dtype: str) -> ModelSpec:
     pre_norm = bool(config.get("do_layer_norm_before", True))
     has_bias = bool(config.get("enable_bias", True))
     return ModelSpec(
-        family=Family.OPT,
+        family=ModelFamily.OPT,
         architecture=architecture,
         vocab_size=positive(config, "vocab_size"),
         hidden_size=hidden_size,
@@ -173,7 +173,7 @@ def _gpt2(config: Config, architecture: str, dtype: str) -> ModelSpec:
     require(config, "scale_attn_by_inverse_layer_idx", value=False)
     require(config, "add_cross_attention", value=False)
     return ModelSpec(
-        family=Family.GPT2,
+        family=ModelFamily.GPT2,
         architecture=architecture,
         vocab_size=positive(config, "vocab_size"),
         hidden_size=hidden_size,

@@ -5,7 +5,7 @@ from dataclasses import replace
 from headway.core.encoder import EncoderSpec, Pooling, ScoreFunction
 from headway.core.errors import InvalidArgumentError
 from headway.core.hf_fields import Config, activation, positive, require, unsupported
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 
 _CLASSIFIER = "ForSequenceClassification"
 
@@ -14,7 +14,7 @@ def read_bert(config: Config, architecture: str, dtype: str) -> ModelSpec:
     """BERT: positions from 0, two token types."""
     num_positions = positive(config, "max_position_embeddings", default=512)
     encoder = EncoderSpec(num_positions=num_positions, num_token_types=positive(config, "type_vocab_size", default=2))
-    return _read(config, architecture, dtype, family=Family.BERT, encoder=encoder)
+    return _read(config, architecture, dtype, family=ModelFamily.BERT, encoder=encoder)
 
 
 def read_roberta(config: Config, architecture: str, dtype: str) -> ModelSpec:
@@ -25,7 +25,7 @@ def read_roberta(config: Config, architecture: str, dtype: str) -> ModelSpec:
         position_offset=int(config.get("pad_token_id", 1)) + 1,
         num_token_types=positive(config, "type_vocab_size", default=1),
     )
-    return _read(config, architecture, dtype, family=Family.ROBERTA, encoder=encoder)
+    return _read(config, architecture, dtype, family=ModelFamily.ROBERTA, encoder=encoder)
 
 
 def read_distilbert(config: Config, architecture: str, dtype: str) -> ModelSpec:
@@ -39,10 +39,10 @@ def read_distilbert(config: Config, architecture: str, dtype: str) -> ModelSpec:
         "hidden_act": config.get("activation"),
         "layer_norm_eps": 1e-12,
     }
-    return _read({**config, **renamed}, architecture, dtype, family=Family.DISTILBERT, encoder=encoder)
+    return _read({**config, **renamed}, architecture, dtype, family=ModelFamily.DISTILBERT, encoder=encoder)
 
 
-def _read(config: Config, architecture: str, dtype: str, *, family: Family, encoder: EncoderSpec) -> ModelSpec:
+def _read(config: Config, architecture: str, dtype: str, *, family: ModelFamily, encoder: EncoderSpec) -> ModelSpec:
     require(config, "is_decoder", value=False)
     require(config, "add_cross_attention", value=False)
     if (kind := config.get("position_embedding_type", "absolute")) != "absolute":

@@ -1,6 +1,6 @@
 """Requests in line for devices that take one batch at a time: who is next, and how far a batch may grow. Pure.
 
-The worker's one-pass engine decides by it, the router too for those that find no room and when it foretells what the
+The worker's one-pass engine decides by it, the router too for those that find no room and when it predicts what the
 worker will do; the simulator's kernel does the same, compiled.
 """
 

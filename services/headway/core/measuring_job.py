@@ -5,8 +5,8 @@ from enum import StrEnum
 
 from headway.core.cluster import Hardware
 from headway.core.errors import InvalidArgumentError
+from headway.core.profiling_units import ProfilingUnits
 from headway.core.program import Program
-from headway.core.subject import Subject
 from headway.core.timing import check_share
 
 
@@ -51,7 +51,7 @@ class MeasuringWork:
         longest_s: programs that are estimated to run longer are not measured.
     """
 
-    subject: Subject
+    subject: ProfilingUnits
     programs: tuple[Program, ...]
     hardware: Hardware
     share: float

@@ -15,7 +15,7 @@ DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2}
 QUANTIZATION_BYTES = {"int8": 1}
 
 
-class Family(StrEnum):
+class ModelFamily(StrEnum):
     """Network layouts, one module of `headway.models` each."""
 
     LLAMA = "llama"
@@ -102,7 +102,7 @@ class ModelSpec:
             values. None for a decoder.
     """
 
-    family: Family
+    family: ModelFamily
     architecture: str
     vocab_size: int
     hidden_size: int
@@ -216,7 +216,7 @@ class ModelSpec:
             num_experts = experts.num_experts_per_tok if is_active else experts.num_experts
             width = num_experts * experts.intermediate_size + experts.shared_intermediate_size
             widths += self._num_sparse_layers * width
-        num_mlp_matrices = 3 if self.family is Family.LLAMA else 2
+        num_mlp_matrices = 3 if self.family is ModelFamily.LLAMA else 2
         return self.num_layers * attention + num_mlp_matrices * self.hidden_size * widths
 
     def is_sparse(self, layer: int) -> bool:

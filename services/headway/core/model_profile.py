@@ -7,7 +7,7 @@ from statistics import median
 
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware
-from headway.core.subject import Counts, Layer, OperatorGroup, Subject
+from headway.core.profiling_units import Counts, Layer, OperatorGroup, ProfilingUnits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +58,7 @@ class ModelProfile:
     """
 
     profile_id: str
-    subject: Subject
+    subject: ProfilingUnits
     hardware: Hardware
     costs: dict[str, Cost]
     num_measured: int
@@ -153,7 +153,7 @@ def summary_of_model(profile: ModelProfile, *, is_stale: bool) -> ModelProfileSu
     )
 
 
-def model_profile_id(subject: Subject, hardware: Hardware) -> str:
+def model_profile_id(subject: ProfilingUnits, hardware: Hardware) -> str:
     """The same for the same graph, in training or not, on the same hardware with the same versions."""
     return _hashed("model", subject.graph_hash, subject.program, hardware.content_hash)
 

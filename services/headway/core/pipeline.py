@@ -35,7 +35,7 @@ class Pipeline:
         self._free_s = self._play(ready_s, stage_s)
         return self._free_s[-1]
 
-    def foresee(self, ready_s: float, stage_s: Sequence[float]) -> float:
+    def predict(self, ready_s: float, stage_s: Sequence[float]) -> float:
         """When a batch would leave the last stage, if it entered now."""
         return self._play(ready_s, stage_s)[-1]
 

@@ -9,8 +9,8 @@ from typing import Any
 from headway.core.cluster import PlanWorker
 from headway.core.latency import LatencyModel
 from headway.core.links import LinkFigure
-from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.slo import Slo
 
 

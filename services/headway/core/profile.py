@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
-from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import SINGLE, ParallelConfig
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

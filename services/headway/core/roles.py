@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import SINGLE
+from headway.core.parallel_config import SINGLE
 from headway.core.plan import EngineLimits, ModelDeployment
 
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass, replace
 from itertools import product
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import CP_FFN, ParallelConfig, Span, split
-from headway.core.model import QUANTIZATION_BYTES, Family, ModelSpec
+from headway.core.model import QUANTIZATION_BYTES, ModelFamily, ModelSpec
+from headway.core.parallel_config import CP_FFN, ParallelConfig, Span, split
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -79,7 +79,7 @@ def shard_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
     """Bytes of a rank's weights, counted as `ModelSpec.weight_bytes` counts those of the whole model."""
     num_heads = 2 * len(shard.query_heads) + 2 * len(shard.kv_heads)
     num_matrices, num_routers = 0, 0
-    num_mlp_matrices = 3 if spec.family is Family.LLAMA else 2
+    num_mlp_matrices = 3 if spec.family is ModelFamily.LLAMA else 2
     for layer in shard.layers:
         num_matrices += spec.hidden_size * spec.head_dim * num_heads
         if spec.experts is not None and spec.is_sparse(layer):

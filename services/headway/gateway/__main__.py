@@ -3,14 +3,14 @@
 import asyncio
 
 from headway.gateway.app import make_app
-from headway.gateway.catalogue import Catalogue
-from headway.gateway.client import InferClient, WorkerClient
+from headway.gateway.client import InferClient, TokenStreamClient
 from headway.gateway.config import GatewayConfig
 from headway.gateway.generation import Generator
 from headway.gateway.http_server import HttpServer
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.link import Links
 from headway.gateway.router_link import RouterLinks
+from headway.gateway.served_models import ServedModels
 from headway.gateway.service import GatewayService
 from headway.gateway.servicer import InferenceServicer
 from headway.rpc.config import parse_config
@@ -23,11 +23,11 @@ _GRACE_S = 2
 
 async def main(config: GatewayConfig) -> None:
     async with hosting("gateway", config, is_public=True) as host:
-        catalogue = Catalogue(PlanStore(host.database))
+        served_models = ServedModels(PlanStore(host.database))
         router = RouterLinks(host.peers, gateway_id=host.member_id)
         generator = Generator(
             router=router,
-            links=Links(WorkerClient(host.peers)),
+            links=Links(TokenStreamClient(host.peers)),
             resume_timeout_s=config.resume_timeout_s,
         )
         inferrer = Inferrer(
@@ -39,7 +39,7 @@ async def main(config: GatewayConfig) -> None:
         service = GatewayService(
             config,
             peers=host.peers,
-            catalogue=catalogue,
+            served_models=served_models,
             generator=generator,
             inferrer=inferrer,
             tracing=host.tracing,
@@ -47,7 +47,7 @@ async def main(config: GatewayConfig) -> None:
         http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=_GRACE_S)
         servicer = InferenceServicer(service, peers=host.peers)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, host.server)
-        host.spawn(catalogue.follower.watch(), name="watch-plan")
+        host.spawn(served_models.follower.watch(), name="watch-plan")
         host.spawn(http.run_forever(), name="http")
 
         async def stop() -> None:

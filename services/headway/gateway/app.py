@@ -13,11 +13,11 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from headway.core.errors import HeadwayError
-from headway.gateway.entrance import Entrance
+from headway.gateway.middleware import RequestMiddleware
 from headway.gateway.model import ServedModel
-from headway.gateway.openai.endpoint import Answer, prepare_chat, prepare_completion
+from headway.gateway.openai.endpoint import GenerationHandler, prepare_chat, prepare_completion
 from headway.gateway.openai.error import error_body, error_headers, kind_of, status_body
-from headway.gateway.openai.infer import InferAnswer, classify, embed, rerank
+from headway.gateway.openai.infer import InferHandler, classify, embed, rerank
 from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest
 from headway.gateway.service import GatewayService
@@ -27,68 +27,68 @@ _JSON = "application/json"
 
 
 def make_app(service: GatewayService) -> ASGIApp:
-    """All routes, behind the entrance."""
+    """All routes, behind the middleware."""
     app = FastAPI(title="Headway", version=_version(), description="The OpenAI API, and what operators ask.")
-    exchanges = _add_exchanges(app, service)
+    handlers = _add_handlers(app, service)
     _add_models(app, service)
     _add_operations(app, service)
     app.add_exception_handler(HeadwayError, _on_headway_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     paths = frozenset(route.path for route in app.routes if isinstance(route, Route) and "{" not in route.path)
-    return Entrance(app, exchanges=exchanges, paths=paths, keys=service.keys)
+    return RequestMiddleware(app, handlers=handlers, paths=paths, keys=service.keys)
 
 
-def _add_exchanges(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:
+def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:
     """Documents them like any other routes; returns what answers a POST to each path."""
-    exchanges: dict[str, Callable[[], ASGIApp]] = {}
+    handlers: dict[str, Callable[[], ASGIApp]] = {}
 
     def post(path: str, kind: type[BaseModel]) -> Callable[[Callable[[], Response]], None]:
         def add(endpoint: Callable[[], Response]) -> None:
             app.add_api_route(path, endpoint, methods=["POST"], openapi_extra=_body_of(kind), response_model=None)
-            exchanges[path] = endpoint
+            handlers[path] = endpoint
 
         return add
 
     @post("/v1/completions", CompletionRequest)
     def completions() -> Response:
         """Text behind prompts."""
-        return Answer(service, CompletionRequest, prepare_completion)
+        return GenerationHandler(service, CompletionRequest, prepare_completion)
 
     @post("/v1/chat/completions", ChatRequest)
     def chat_completions() -> Response:
         """The assistant's next message."""
-        return Answer(service, ChatRequest, prepare_chat)
+        return GenerationHandler(service, ChatRequest, prepare_chat)
 
     @post("/v1/embeddings", EmbeddingRequest)
     def embeddings() -> Response:
         """Vectors of texts."""
-        return InferAnswer(service, EmbeddingRequest, embed)
+        return InferHandler(service, EmbeddingRequest, embed)
 
     @post("/v1/classify", ClassifyRequest)
     def classes() -> Response:
         """Labels of texts."""
-        return InferAnswer(service, ClassifyRequest, classify)
+        return InferHandler(service, ClassifyRequest, classify)
 
     @post("/v1/rerank", RerankRequest)
     def ranking() -> Response:
         """Documents by their relevance to a query."""
-        return InferAnswer(service, RerankRequest, rerank)
+        return InferHandler(service, RerankRequest, rerank)
 
-    return exchanges
+    return handlers
 
 
 def _add_models(app: FastAPI, service: GatewayService) -> None:
     @app.get("/v1/models", response_model=None)
     async def models() -> Response:
         """Every model that can be asked for."""
-        await service.catalogue.follower.catch_up()
-        data = [_model_document(model) for model in service.catalogue.models.values()]
+        await service.served_models.follower.catch_up()
+        data = [_model_document(model) for model in service.served_models.models.values()]
         return _json({"object": "list", "data": data})
 
     @app.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
         """One model."""
-        return _json(_model_document(await service.catalogue.get(name)))
+        return _json(_model_document(await service.served_models.get(name)))
 
 
 def _add_operations(app: FastAPI, service: GatewayService) -> None:
@@ -101,7 +101,7 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
     @app.get("/ready", response_model=None)
     async def ready() -> Response:
         """200 when every model of the plan has a worker that can answer, else 503 with what is missing."""
-        await service.catalogue.follower.catch_up()
+        await service.served_models.follower.catch_up()
         missing = service.waiting_for()
         return _json({"ready": not missing, "waiting_for": missing}, status=503 if missing else 200)
 

@@ -64,7 +64,7 @@ class StepOutputs:
     others: list[SequenceOutput | Failure]
 
 
-class WorkerClient:
+class TokenStreamClient:
     """Token streams of workers."""
 
     def __init__(self, peers: Peers) -> None:

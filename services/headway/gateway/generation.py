@@ -9,9 +9,9 @@ from headway.gateway.best_of import best_of
 from headway.gateway.job import Delta, Job
 from headway.gateway.lease import Router
 from headway.gateway.link import Links
-from headway.gateway.mailbox import Mailbox
 from headway.gateway.measure import ModelMetrics
-from headway.gateway.run import Run, Sink
+from headway.gateway.output_queue import OutputQueue
+from headway.gateway.run import Run, TextSink
 
 
 class Generator:
@@ -26,28 +26,30 @@ class Generator:
         self._links = links
         self._resume_timeout_s = resume_timeout_s
         self._metrics: dict[str, ModelMetrics] = {}
-        self._foregone: dict[str, str] = {}
+        self._sole_replicas: dict[str, str] = {}
 
-    def generate(self, job: Job, *, sink: Sink | None = None) -> AsyncGenerator[list[Delta], None]:
+    def generate(self, job: Job, *, text_sink: TextSink | None = None) -> AsyncGenerator[list[Delta], None]:
         """What came of the job's sequences, as it comes; closing the iterator cancels what still runs.
 
         Args:
-            sink: see `Run`; it takes what comes between two items of the iterator, never before the first.
+            text_sink: see `Run`; it takes what comes between two items of the iterator, never before the first.
 
         Raises:
             HeadwayError: no place, or no answer. Before the first deltas nothing was generated.
         """
         if len(job.prompts) == 1:
-            return self._stream(job, 0, sink=sink)
+            return self._stream(job, 0, text_sink=text_sink)
         return _merge([self._stream(job, prompt_index) for prompt_index in range(len(job.prompts))])
 
     async def close(self) -> None:
         """Cancels what still runs."""
         await self._links.close()
 
-    def _stream(self, job: Job, prompt_index: int, *, sink: Sink | None = None) -> AsyncGenerator[list[Delta], None]:
+    def _stream(
+        self, job: Job, prompt_index: int, *, text_sink: TextSink | None = None
+    ) -> AsyncGenerator[list[Delta], None]:
         if not job.options.selects:
-            return self._run(job, prompt_index, sink=sink).deltas()
+            return self._run(job, prompt_index, text_sink=text_sink).deltas()
         return best_of(
             self._run(job, prompt_index).deltas(),
             n=job.options.n,
@@ -55,7 +57,7 @@ class Generator:
             with_logprobs=job.options.num_logprobs is not None,
         )
 
-    def _run(self, job: Job, prompt_index: int, *, sink: Sink | None = None) -> Run:
+    def _run(self, job: Job, prompt_index: int, *, text_sink: TextSink | None = None) -> Run:
         name = job.model.name
         if name not in self._metrics:
             self._metrics[name] = ModelMetrics(name)
@@ -64,30 +66,30 @@ class Generator:
             prompt_index,
             router=self._router,
             links=self._links,
-            foregone=self._foregone,
+            sole_replicas=self._sole_replicas,
             metrics=self._metrics[name],
             resume_timeout_s=self._resume_timeout_s,
             clock=time.monotonic,
-            sink=sink,
+            text_sink=text_sink,
         )
 
 
 async def _merge(streams: Sequence[AsyncGenerator[list[Delta], None]]) -> AsyncGenerator[list[Delta], None]:
     """Items of all streams as they come; the first error ends them all."""
-    mailbox: Mailbox[list[Delta] | None] = Mailbox()
+    output_queue: OutputQueue[list[Delta] | None] = OutputQueue()
 
     async def forward(stream: AsyncGenerator[list[Delta], None]) -> None:
         async with aclosing(stream):
             async for deltas in stream:
-                mailbox.put(deltas)
+                output_queue.put(deltas)
 
     tasks = [asyncio.create_task(forward(stream)) for stream in streams]
     for task in tasks:
-        task.add_done_callback(lambda _: mailbox.put(None))
+        task.add_done_callback(lambda _: output_queue.put(None))
     num_running = len(tasks)
     try:
         while num_running:
-            items = await mailbox.take()
+            items = await output_queue.take()
             if deltas := [delta for item in items if item is not None for delta in item]:
                 yield deltas
             if num_ended := items.count(None):

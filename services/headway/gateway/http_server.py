@@ -8,7 +8,7 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from headway.gateway.outbox import batched_http_protocol
+from headway.gateway.write_coalescer import batched_http_protocol
 
 _KEEP_ALIVE_S = 75
 _BACKLOG = 2048

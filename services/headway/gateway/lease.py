@@ -47,7 +47,7 @@ class Lease:
     """A place on the worker at `endpoint`; `reason` says in words why there.
 
     Attributes:
-        is_foregone: whether the next request of the model, if it has no SLO, would hear the same.
+        is_sole_replica: whether the next request of the model, if it has no SLO, would hear the same.
         decode_target: where the sequences go on once their prompt is computed; None: they stay.
         source: where the worker is to fetch the prompt's first blocks; None for nowhere.
         slack_s: for how long the request may still wait there before it misses an objective; infinite for none.
@@ -57,13 +57,13 @@ class Lease:
     worker_id: str
     endpoint: str
     reason: str
-    is_foregone: bool = False
+    is_sole_replica: bool = False
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
     slack_s: float = math.inf
 
 
-class Outcome(StrEnum):
+class LeaseOutcome(StrEnum):
     """How a lease ended."""
 
     COMPLETE = "complete"
@@ -77,7 +77,7 @@ class Release:
     """The last word on a lease, with measured latencies (None if never reached) and token counts."""
 
     lease_id: str
-    outcome: Outcome
+    outcome: LeaseOutcome
     ttft_s: float | None = None
     tpot_s: float | None = None
     e2e_s: float | None = None

@@ -10,8 +10,8 @@ from typing import TypeAlias
 
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.request import SequenceOutput
-from headway.gateway.client import Cancel, Failure, PlainToken, StepOutputs, Submit, WorkerClient
-from headway.gateway.mailbox import Mailbox
+from headway.gateway.client import Cancel, Failure, PlainToken, StepOutputs, Submit, TokenStreamClient
+from headway.gateway.output_queue import OutputQueue
 
 log = logging.getLogger(__name__)
 
@@ -34,22 +34,22 @@ class WorkerLink:
         is_broken: whether it takes no more submissions.
     """
 
-    def __init__(self, endpoint: str, client: WorkerClient) -> None:
+    def __init__(self, endpoint: str, client: TokenStreamClient) -> None:
         self._endpoint = endpoint
         self._client = client
-        self._mailboxes: dict[str, Mailbox[Delivery]] = {}
-        self._actions: Mailbox[Submit | Cancel | None] = Mailbox()  # None: no more
+        self._output_queues: dict[str, OutputQueue[Delivery]] = {}
+        self._actions: OutputQueue[Submit | Cancel | None] = OutputQueue()  # None: no more
         self._was_open = False
         self.is_broken = False
 
-    def submit(self, group: Submit, mailbox: Mailbox[Delivery]) -> None:
-        """The outputs of one prompt's sequences come into `mailbox`; after a LinkLost there, none do."""
-        self._mailboxes.update((request.request_id, mailbox) for request in group.requests)
+    def submit(self, group: Submit, output_queue: OutputQueue[Delivery]) -> None:
+        """The outputs of one prompt's sequences come into `output_queue`; after a LinkLost there, none do."""
+        self._output_queues.update((request.request_id, output_queue) for request in group.requests)
         self._actions.put(group)
 
     def cancel(self, sequence_id: str) -> None:
         """No output of the sequence is delivered from now on; the worker stops within a step."""
-        if self._mailboxes.pop(sequence_id, None) is not None and not self.is_broken:
+        if self._output_queues.pop(sequence_id, None) is not None and not self.is_broken:
             self._actions.put(Cancel(sequence_id))
 
     async def run(self) -> None:
@@ -74,35 +74,35 @@ class WorkerLink:
 
     def _deliver(self, step: StepOutputs) -> None:
         """The youngest sequences come first: a first token is waited for more than those that follow."""
-        mailboxes = self._mailboxes
+        output_queues = self._output_queues
         for output in reversed(step.others):
             if isinstance(output, Failure):
-                mailbox = mailboxes.pop(output.sequence_id, None)
+                output_queue = output_queues.pop(output.sequence_id, None)
             elif output.finish_reason is not None:
-                mailbox = mailboxes.pop(output.request_id, None)
+                output_queue = output_queues.pop(output.request_id, None)
             else:
-                mailbox = mailboxes.get(output.request_id)
-            if mailbox is not None:  # None: cancelled while the step ran
-                mailbox.put(output)
+                output_queue = output_queues.get(output.request_id)
+            if output_queue is not None:  # None: cancelled while the step ran
+                output_queue.put(output)
         for token in reversed(step.plain):
-            mailbox = mailboxes.get(token[0])
-            if mailbox is not None:
-                mailbox.put(token)
+            output_queue = output_queues.get(token[0])
+            if output_queue is not None:
+                output_queue.put(token)
 
     def _break(self, error: HeadwayError) -> None:
         self.is_broken = True
-        if self._mailboxes:
-            log.warning("lost the worker at %s with %d sequences: %s", self._endpoint, len(self._mailboxes), error)
-        for mailbox in set(self._mailboxes.values()):
-            mailbox.put(LinkLost(error, self._was_open))
-        self._mailboxes.clear()
+        if self._output_queues:
+            log.warning("lost the worker at %s with %d sequences: %s", self._endpoint, len(self._output_queues), error)
+        for output_queue in set(self._output_queues.values()):
+            output_queue.put(LinkLost(error, self._was_open))
+        self._output_queues.clear()
         self._actions.put(None)
 
 
 class Links:
     """The links to all workers, by endpoint."""
 
-    def __init__(self, client: WorkerClient) -> None:
+    def __init__(self, client: TokenStreamClient) -> None:
         self._client = client
         self._links: dict[str, WorkerLink] = {}
         self._tasks: set[asyncio.Task[None]] = set()

@@ -1,16 +1,16 @@
 """Whether every model of the plan can be answered."""
 
-from headway.gateway.catalogue import Catalogue
+from headway.gateway.served_models import ServedModels
 from headway.rpc.peers import Peers
 
 
-def waiting_for(catalogue: Catalogue, peers: Peers) -> list[str]:
+def waiting_for(served_models: ServedModels, peers: Peers) -> list[str]:
     """What is missing, for people; empty when everything is there."""
-    if catalogue.plan is None:
+    if served_models.plan is None:
         return ["a plan"]
-    missing = [f"model '{name}': {fault}" for name, fault in catalogue.faults.items()]
+    missing = [f"model '{name}': {fault}" for name, fault in served_models.faults.items()]
     if not peers.members("router"):
         missing.append("the router")
     ready = {model for worker in peers.members("worker") if worker.state == "ready" for model in worker.models}
-    missing += [f"a worker that has '{name}' loaded" for name in catalogue.models if name not in ready]
+    missing += [f"a worker that has '{name}' loaded" for name in served_models.models if name not in ready]
     return missing

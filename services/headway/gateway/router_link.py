@@ -14,8 +14,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
-from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release
-from headway.gateway.mailbox import Mailbox
+from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release
+from headway.gateway.output_queue import OutputQueue
 from headway.rpc.convert import from_pb
 from headway.rpc.convert.slo import slo_to_pb
 from headway.rpc.peers import Peers
@@ -60,7 +60,7 @@ class RouterLink:
         self.is_broken = False
         self._peers = peers
         self._waiting: dict[str, asyncio.Future[Lease]] = {}
-        self._actions: Mailbox[router_pb2.DispatchRequest | None] = Mailbox()  # None: no more
+        self._actions: OutputQueue[router_pb2.DispatchRequest | None] = OutputQueue()  # None: no more
 
     async def route(self, message: router_pb2.Route) -> Lease:
         """The router's answer. A request that is cancelled, or waits for a router that is stuck, is taken back, with
@@ -78,7 +78,7 @@ class RouterLink:
         except (asyncio.CancelledError, _RouterSilentError):
             self.release(
                 router_pb2.Release(
-                    gateway_id=message.gateway_id, request_id=message.request_id, outcome=Outcome.CANCELLED
+                    gateway_id=message.gateway_id, request_id=message.request_id, outcome=LeaseOutcome.CANCELLED
                 )
             )
             raise
@@ -253,7 +253,7 @@ def _lease_from_pb(message: router_pb2.Lease) -> Lease:
         worker_id=message.worker_id,
         endpoint=message.endpoint,
         reason=message.reason,
-        is_foregone=message.is_foregone,
+        is_sole_replica=message.is_foregone,
         decode_target=from_pb(message.decode_target, MoveTarget) if message.HasField("decode_target") else None,
         source=from_pb(message.prefix_source, PrefixSource) if message.HasField("prefix_source") else None,
         slack_s=message.slack_s if message.HasField("slack_s") else math.inf,

@@ -16,20 +16,20 @@ from headway.gateway.beam import BeamDecoding
 from headway.gateway.client import Failure, Submit
 from headway.gateway.decoding import Decoding
 from headway.gateway.job import Delta, Job
-from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release, Router
+from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release, Router
 from headway.gateway.link import Delivery, LinkLost, Links, WorkerLink
-from headway.gateway.mailbox import Mailbox
 from headway.gateway.measure import ModelMetrics, Stopwatch
-from headway.gateway.patience import Patience
+from headway.gateway.output_queue import OutputQueue
+from headway.gateway.retry_deadline import RetryDeadline
+from headway.gateway.route import Route
 from headway.gateway.text.detokenizer import make_detokenizer
-from headway.gateway.way import Way
 
 log = logging.getLogger(__name__)
 
-Sink: TypeAlias = Callable[[int], Callable[[str], None]]
+TextSink: TypeAlias = Callable[[int], Callable[[str], None]]
 
 # From a token to its text, and from there on; and the index of the sequence.
-_Lane: TypeAlias = tuple[Callable[[int], str], Callable[[str], None], int]
+_TokenPath: TypeAlias = tuple[Callable[[int], str], Callable[[str], None], int]
 
 # A request that no worker has begun is better refused soon than kept waiting.
 _FRESH_TIMEOUT_S = 1.0
@@ -55,12 +55,12 @@ class _WorkerLeftError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class _Site:
+class _Submission:
     """Where the sequences are computed, and where their outputs come in."""
 
-    way: Way
+    route: Route
     link: WorkerLink
-    mailbox: Mailbox[Delivery]
+    output_queue: OutputQueue[Delivery]
 
 
 class Run:
@@ -68,10 +68,11 @@ class Run:
 
     Args:
         clock: monotonic seconds.
-        foregone: by model, the worker that all its requests go to at present; shared by all runs.
+        sole_replicas: by model, the worker that all its requests go to at present; shared by all runs.
         resume_timeout_s: how long the run looks for another worker after its own died.
-        sink: gives for a sequence, by its index in the job, what takes the texts of its tokens that come with nothing
-            else, behind the first one, as soon as they are here, without waking anybody. None: they are among `deltas`.
+        text_sink: gives for a sequence, by its index in the job, what takes the texts of its tokens that come with
+            nothing else, behind the first one, as soon as they are here, without waking anybody. None: they are among
+            `deltas`.
     """
 
     def __init__(
@@ -81,33 +82,33 @@ class Run:
         *,
         router: Router,
         links: Links,
-        foregone: MutableMapping[str, str],
+        sole_replicas: MutableMapping[str, str],
         metrics: ModelMetrics,
         resume_timeout_s: float,
         clock: Callable[[], float],
-        sink: Sink | None = None,
+        text_sink: TextSink | None = None,
     ) -> None:
         self._job = job
         self._router = router
         self._links = links
-        self._foregone = foregone
+        self._sole_replicas = sole_replicas
         self._metrics = metrics
         self._clock = clock
         self._timeout_s = _FRESH_TIMEOUT_S
         self._resume_timeout_s = resume_timeout_s
-        self._patience = Patience(clock)
+        self._retry = RetryDeadline(clock)
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
         self._running = _decodings(job, prompt_index)
         self._wanted = _place_request(job, prompt_index)
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._loss: HeadwayError | None = None
         self._is_moving = False
-        self._next_way: Way | None = None  # of sequences that go on where the last lease said
+        self._next_route: Route | None = None  # of sequences that go on where the last lease said
         self._finish_reason = ""
         # A stop string, found in the text, ends a sequence with any token.
         needs_look = bool(job.options.stop) or job.options.prompt_only
-        self._shortcut = None if sink is None or needs_look else partial(self._pass_on, sink)
-        self._lanes: dict[str, _Lane] = {}  # of those that the sink has begun to take tokens of
+        self._shortcut = None if text_sink is None or needs_look else partial(self._pass_on, text_sink)
+        self._token_paths: dict[str, _TokenPath] = {}  # of those that the sink has begun to take tokens of
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
         """What came of the sequences, as it comes, but for what the sink takes; closing the iterator cancels them.
@@ -116,14 +117,16 @@ class Run:
             HeadwayError: no worker took the sequences, or theirs failed.
         """
         lease: Lease | None = None
-        outcome = Outcome.ERROR
+        outcome = LeaseOutcome.ERROR
         try:
             while self._running:
-                lease, site = await self._settle(previous=lease)
-                shortcut: Callable[[Delivery], bool] | None = None  # what a new site begins with is for us to see
+                lease, submission = await self._settle(previous=lease)
+                shortcut: Callable[[Delivery], bool] | None = None  # what a new submission begins with is for us to see
                 try:
                     while self._running:
-                        if deltas := self._accept(await site.mailbox.take(shortcut), site.link, site.mailbox):
+                        if deltas := self._accept(
+                            await submission.output_queue.take(shortcut), submission.link, submission.output_queue
+                        ):
                             yield deltas
                             shortcut = self._shortcut
                 except _WorkerLostError as lost:
@@ -131,8 +134,8 @@ class Run:
                 except _WorkerLeftError as left:
                     self._note_move(lease, left.worker_id)
                 finally:
-                    self._withdraw(site)
-            outcome = Outcome.COMPLETE
+                    self._withdraw(submission)
+            outcome = LeaseOutcome.COMPLETE
             self._metrics.observe_success(
                 self._watch,
                 slo=self._job.slo,
@@ -148,13 +151,13 @@ class Run:
             )
             raise
         except (asyncio.CancelledError, GeneratorExit):
-            outcome = Outcome.CANCELLED
+            outcome = LeaseOutcome.CANCELLED
             self._metrics.observe_departure()
             raise
         finally:
             self._release(lease, outcome)
 
-    async def _settle(self, *, previous: Lease | None) -> tuple[Lease, _Site]:
+    async def _settle(self, *, previous: Lease | None) -> tuple[Lease, _Submission]:
         """A lease, and the sequences where it is."""
         ahead = self._submit_ahead()
         try:
@@ -163,20 +166,20 @@ class Run:
             if ahead is not None:
                 self._withdraw(ahead)
             raise
-        if lease.is_foregone:
-            self._foregone[self._wanted.model] = lease.endpoint
+        if lease.is_sole_replica:
+            self._sole_replicas[self._wanted.model] = lease.endpoint
         else:
-            self._foregone.pop(self._wanted.model, None)
+            self._sole_replicas.pop(self._wanted.model, None)
         if ahead is not None:
-            if ahead.way.endpoint == lease.endpoint:
+            if ahead.route.endpoint == lease.endpoint:
                 return lease, ahead
             self._withdraw(ahead)
-        return lease, self._submit(Way(lease.endpoint, lease.decode_target, lease.source))
+        return lease, self._submit(Route(lease.endpoint, lease.decode_target, lease.source))
 
     async def _place(self, *, previous: Lease | None) -> Lease:
         """A lease. The router ends the one before by itself; we report on it once there is another."""
         if self._loss is not None:
-            await self._patience.wait(self._loss, timeout_s=self._timeout_s)
+            await self._retry.wait(self._loss, timeout_s=self._timeout_s)
         num_sequences = self._job.options.beam_width or len(self._running)
         request = replace(self._wanted, num_sequences=num_sequences)
         while True:
@@ -185,41 +188,43 @@ class Run:
             except UnavailableError as error:
                 if not request.resumed:
                     raise
-                await self._patience.wait(error, timeout_s=self._timeout_s)
+                await self._retry.wait(error, timeout_s=self._timeout_s)
             else:
                 log.debug("placed on %s: %s", lease.worker_id, lease.reason)
-                self._release(previous, Outcome.MOVED)
+                self._release(previous, LeaseOutcome.MOVED)
                 self._latest_start_s = self._clock() + lease.slack_s
                 return lease
 
-    def _submit_ahead(self) -> _Site | None:
-        """Where there is no choice the sequences set out while the router books them: it saves a message's way there
+    def _submit_ahead(self) -> _Submission | None:
+        """Where there is no choice the sequences set out while the router places them: it saves a message's way there
         and back. The router may yet refuse them, or know better; then they are taken back. So do those that go on where
         their lease said that they would."""
-        way, self._next_way = self._next_way, None
-        if way is None and self._loss is None and not (self._wanted.resumed or self._wanted.slo):
-            endpoint = self._foregone.get(self._wanted.model)
-            way = Way(endpoint) if endpoint is not None and self._links.is_open(endpoint) else None
-        return None if way is None else self._submit(way)
+        route, self._next_route = self._next_route, None
+        if route is None and self._loss is None and not (self._wanted.resumed or self._wanted.slo):
+            endpoint = self._sole_replicas.get(self._wanted.model)
+            route = Route(endpoint) if endpoint is not None and self._links.is_open(endpoint) else None
+        return None if route is None else self._submit(route)
 
-    def _submit(self, way: Way) -> _Site:
-        """Hands the sequences over; each time with a mailbox of its own, so that nothing old arrives late.
+    def _submit(self, route: Route) -> _Submission:
+        """Hands the sequences over; each time with an output queue of its own, so that nothing old arrives late.
 
         Those that have moved go one by one: each has blocks of its own at the worker. A group computes once what its
         sequences have in common, and anew what they have not.
         """
-        link, mailbox = self._links.to(way.endpoint), Mailbox[Delivery]()
+        link, output_queue = self._links.to(route.endpoint), OutputQueue[Delivery]()
         slack_s = self._latest_start_s - self._clock()
         requests = tuple(replace(decoding.request, slack_s=slack_s) for decoding in self._running.values())
         for group in [(request,) for request in requests] if self._is_moving else [requests]:
-            link.submit(Submit(group, self._job.traceparent, way.decode_target, way.source), mailbox)
-        return _Site(way, link, mailbox)
+            link.submit(Submit(group, self._job.traceparent, route.decode_target, route.source), output_queue)
+        return _Submission(route, link, output_queue)
 
-    def _withdraw(self, site: _Site) -> None:
+    def _withdraw(self, submission: _Submission) -> None:
         for decoding in self._running.values():
-            site.link.cancel(decoding.sequence_id)
+            submission.link.cancel(decoding.sequence_id)
 
-    def _accept(self, deliveries: Sequence[Delivery], link: WorkerLink, mailbox: Mailbox[Delivery]) -> list[Delta]:
+    def _accept(
+        self, deliveries: Sequence[Delivery], link: WorkerLink, output_queue: OutputQueue[Delivery]
+    ) -> list[Delta]:
         """Deltas of the outputs up to the first fault, which is put back; a fault in front is raised."""
         deltas: list[Delta] = []
         for position, delivery in enumerate(deliveries):
@@ -227,7 +232,7 @@ class Run:
             if not isinstance(output, SequenceOutput):
                 if not deltas:
                     _raise_fault(output)
-                mailbox.put_back(deliveries[position:])
+                output_queue.put_back(deliveries[position:])
                 break
             deltas += self._decode(output, link)
         self._note_tokens(deltas)
@@ -242,7 +247,7 @@ class Run:
         notes = [self._watch.note(num, index=index, now_s=now_s) for index, num in num_tokens.items() if num]
         if not notes:
             return
-        self._patience.renew()
+        self._retry.renew()
         gaps_s = [gap_s for gap_s in notes if gap_s is not None]
         for gap_s in gaps_s:
             self._metrics.observe_gap(gap_s)
@@ -250,18 +255,18 @@ class Run:
             self._metrics.observe_pause(max(gaps_s))
         self._is_moving = False
 
-    def _pass_on(self, sink: Sink, delivery: Delivery) -> bool:
+    def _pass_on(self, text_sink: TextSink, delivery: Delivery) -> bool:
         """Gives the sink a token that comes with nothing else, and is not the first one; False for all others."""
         if not isinstance(delivery, tuple):
             return False
         sequence_id, token_id = delivery
-        lane = self._lanes.get(sequence_id)
-        if lane is None:
+        token_path = self._token_paths.get(sequence_id)
+        if token_path is None:
             decoding = self._running.get(sequence_id)
             if not isinstance(decoding, Decoding) or not decoding.has_begun:
                 return False
-            lane = self._lanes[sequence_id] = decoding.push, sink(decoding.index), decoding.index
-        decode, write, index = lane
+            token_path = self._token_paths[sequence_id] = decoding.push, text_sink(decoding.index), decoding.index
+        decode, write, index = token_path
         self._metrics.observe_gap(self._watch.note_next(self._clock(), index=index))
         write(decode(token_id))
         return True
@@ -304,13 +309,13 @@ class Run:
         self._is_moving = True
         target = lease.decode_target
         if target is not None and target.worker_id == worker_id:
-            self._next_way = Way(target.endpoint)
+            self._next_route = Route(target.endpoint)
             self._metrics.observe_handoff()
         else:
             self._metrics.observe_migration()
             log.info("moved from %s to %s after %d tokens", lease.worker_id, worker_id, self._watch.num_tokens)
 
-    def _release(self, lease: Lease | None, outcome: Outcome) -> None:
+    def _release(self, lease: Lease | None, outcome: LeaseOutcome) -> None:
         if lease is None:
             return
         self._router.release(
@@ -319,7 +324,7 @@ class Run:
                 outcome=outcome,
                 ttft_s=self._watch.ttft_s,
                 tpot_s=self._watch.tpot_s,
-                e2e_s=self._clock() - self._watch.arrived_s if outcome is Outcome.COMPLETE else None,
+                e2e_s=self._clock() - self._watch.arrived_s if outcome is LeaseOutcome.COMPLETE else None,
                 num_prompt_tokens=self._wanted.num_prompt_tokens,
                 num_output_tokens=self._watch.num_tokens,
                 slo=self._job.slo,

@@ -5,10 +5,8 @@ from collections.abc import AsyncGenerator, Sequence
 from typing import Any
 
 from headway.core.infer import InferInput
-from headway.gateway.catalogue import Catalogue
 from headway.gateway.config import GatewayConfig
 from headway.gateway.constraint import check_guide
-from headway.gateway.encoder import Encoder
 from headway.gateway.generation import Generator
 from headway.gateway.infer.job import InferAnswer, make_infer_job
 from headway.gateway.infer.run import Inferrer
@@ -17,10 +15,12 @@ from headway.gateway.job import Arrival, Delta, Job, Prompt, check_num_sequences
 from headway.gateway.keys import ApiKeys
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
+from headway.gateway.prompt_tokenizer import PromptTokenizer
 from headway.gateway.readiness import waiting_for
 from headway.gateway.request_id import job_id
-from headway.gateway.run import Sink
+from headway.gateway.run import TextSink
 from headway.gateway.scrape import scrape_targets
+from headway.gateway.served_models import ServedModels
 from headway.gateway.slots import Slots
 from headway.gateway.tenants import Tenants, read_tenants
 from headway.gateway.threads import Threads
@@ -44,14 +44,14 @@ class GatewayService:
         config: GatewayConfig,
         *,
         peers: Peers,
-        catalogue: Catalogue,
+        served_models: ServedModels,
         generator: Generator,
         inferrer: Inferrer,
         tracing: Tracing,
     ) -> None:
-        self.catalogue = catalogue
+        self.served_models = served_models
         self.threads = Threads()
-        self.encoder = Encoder(self.threads)
+        self.prompt_tokenizer = PromptTokenizer(self.threads)
         self.tracing = tracing
         self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
@@ -91,9 +91,9 @@ class GatewayService:
             await check_guide(constraints.guide, model=model, field=constraints.guide_field)
         return job
 
-    def generate(self, job: Job, *, sink: Sink | None = None) -> AsyncGenerator[list[Delta], None]:
+    def generate(self, job: Job, *, text_sink: TextSink | None = None) -> AsyncGenerator[list[Delta], None]:
         """See `Generator.generate`."""
-        return self._generator.generate(job, sink=sink)
+        return self._generator.generate(job, text_sink=text_sink)
 
     async def infer(
         self,
@@ -111,7 +111,7 @@ class GatewayService:
 
     def waiting_for(self) -> list[str]:
         """What keeps the stack from answering for every model; empty when ready."""
-        return waiting_for(self.catalogue, self._peers)
+        return waiting_for(self.served_models, self._peers)
 
     def scrape_targets(self) -> list[dict[str, Any]]:
         """See `scrape_targets`."""

@@ -64,7 +64,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Infer(self, request: inference_pb2.InferRequest, context: Context) -> inference_pb2.InferResponse:
         with self._receiving(request, context, name="Infer") as arrival:
             check_num_inputs(len(request.inputs), field="inputs")
-            model = inferring(await self._service.catalogue.get(request.model))
+            model = inferring(await self._service.served_models.get(request.model))
             dimensions = request.dimensions if request.HasField("dimensions") else None
             if dimensions is not None:
                 check_dimensions(dimensions, width=embedding(model).spec.hidden_size)
@@ -87,20 +87,20 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.TokenizeRequest, context: Context
     ) -> inference_pb2.TokenizeResponse:
         self._admit(context)
-        model, encoder = await self._service.catalogue.get(request.model), self._service.encoder
+        model, prompt_tokenizer = await self._service.served_models.get(request.model), self._service.prompt_tokenizer
         if request.WhichOneof("prompt") == "chat":
             messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
-            prompt = await encoder.chat(model, messages, options={"add_generation_prompt": False})
+            prompt = await prompt_tokenizer.chat(model, messages, options={"add_generation_prompt": False})
         else:
-            (prompt,) = await encoder.prompts(model, [request.text], field="text")
+            (prompt,) = await prompt_tokenizer.prompts(model, [request.text], field="text")
         return inference_pb2.TokenizeResponse(token_ids=prompt.token_ids)
 
     async def ListModels(
         self, request: inference_pb2.ListModelsRequest, context: Context
     ) -> inference_pb2.ListModelsResponse:
         self._admit(context)
-        await self._service.catalogue.follower.catch_up()
-        models = self._service.catalogue.models.values()
+        await self._service.served_models.follower.catch_up()
+        models = self._service.served_models.models.values()
         return inference_pb2.ListModelsResponse(models=[_model_to_pb(model) for model in models])
 
     async def GetClusterStatus(
@@ -108,8 +108,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     ) -> inference_pb2.GetClusterStatusResponse:
         """What can be learnt: a service that is away just now leaves its part out."""
         self._admit(context)
-        await self._service.catalogue.follower.catch_up()
-        plan = self._service.catalogue.plan
+        await self._service.served_models.follower.catch_up()
+        plan = self._service.served_models.plan
         return inference_pb2.GetClusterStatusResponse(
             controller=await self._ask(
                 "controller",
@@ -163,7 +163,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             return None
 
     async def _job(self, request: inference_pb2.GenerateRequest, arrival: Arrival) -> Job:
-        model = generating(await self._service.catalogue.get(request.model))
+        model = generating(await self._service.served_models.get(request.model))
         defaults = model.sampling_defaults
         if request.WhichOneof("prompt") != "chat":
             defaults = replace(defaults, max_tokens=DEFAULT_COMPLETION_TOKENS)
@@ -173,15 +173,15 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         return await self._service.make_job(model, [prompt], options=options, arrival=arrival)
 
     async def _prompt(self, request: inference_pb2.GenerateRequest, model: ServedModel) -> Prompt:
-        encoder = self._service.encoder
+        prompt_tokenizer = self._service.prompt_tokenizer
         match request.WhichOneof("prompt"):
             case "text":
-                (prompt,) = await encoder.prompts(model, [request.text], field="text")
+                (prompt,) = await prompt_tokenizer.prompts(model, [request.text], field="text")
             case "token_ids":
-                (prompt,) = await encoder.prompts(model, [request.token_ids.ids], field="token_ids")
+                (prompt,) = await prompt_tokenizer.prompts(model, [request.token_ids.ids], field="token_ids")
             case "chat":
                 messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
-                prompt = await encoder.chat(model, messages)
+                prompt = await prompt_tokenizer.chat(model, messages)
             case _:
                 raise InvalidArgumentError(
                     "The request has no prompt.", hint="Set text, token_ids or chat.", field="prompt"

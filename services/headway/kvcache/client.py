@@ -5,10 +5,10 @@ from typing import TypeVar
 
 import grpc
 
+from headway.core.cache_sharding import CacheSharding
 from headway.core.kv import Holder, KvUsage, RequestUsage, SequenceBlocks
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
-from headway.core.sharding import Sharding
 from headway.kvcache.feed import BlockEvent, BlockUpdate, Position
 from headway.kvcache.pins import Home
 from headway.kvcache.prefix import Prefix
@@ -27,7 +27,7 @@ _PIN_TIMEOUT_S = 120.0
 _MOVE_TIMEOUT_S = 65.0
 
 
-class WorkerClient:
+class CacheClient:
     """Workers. Their streams have channels of their own, and end with a HeadwayError when they break."""
 
     def __init__(self, peers: Peers) -> None:
@@ -96,11 +96,11 @@ class WorkerClient:
             recompute_reason=response.recompute_reason,
         )
 
-    async def sharding(self, endpoint: str) -> Sharding:
+    async def sharding(self, endpoint: str) -> CacheSharding:
         """How a worker's cache lies on its group."""
         request = worker_pb2.GetShardingRequest()
         response = await self._ask(endpoint, lambda stub, **options: stub.GetSharding(request, **options))
-        return from_pb(response.sharding, Sharding)
+        return from_pb(response.sharding, CacheSharding)
 
     async def set_sharding(self, endpoint: str, weights: Sequence[float], *, epoch: str) -> None:
         """Tells a leader how its shards share blocks."""

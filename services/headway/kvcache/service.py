@@ -15,15 +15,15 @@ from headway.core.kv import KvUsage, PinnedPrefix, RequestUsage
 from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
 from headway.core.replica import ReplicaId
+from headway.kvcache.cache_sharder import CacheSharder
 from headway.kvcache.capacity import ClusterCapacity, WorkerCapacity
-from headway.kvcache.client import WorkerClient
+from headway.kvcache.client import CacheClient
 from headway.kvcache.config import KvCacheConfig
 from headway.kvcache.feed import BlockUpdate, Feed
 from headway.kvcache.index import PrefixIndex
 from headway.kvcache.pins import Home, Pins
 from headway.kvcache.prefix import Prefix
 from headway.kvcache.shard_map import with_ranges
-from headway.kvcache.sharder import Sharder
 from headway.observe.metrics import INDEX_BLOCKS, INDEX_DRIFT, INDEX_SNAPSHOTS
 from headway.rpc.followers import Followers
 from headway.rpc.peers import Peers
@@ -43,11 +43,13 @@ class KvCacheService:
     def __init__(self, config: KvCacheConfig, *, peers: Peers, prefixes: Documents[Prefix]) -> None:
         self._config = config
         self._peers = peers
-        self._workers = WorkerClient(peers)
+        self._workers = CacheClient(peers)
         self._index = PrefixIndex[ReplicaId]()
         self._feeds: dict[ReplicaId, Feed[ReplicaId]] = {}
         self._loads: dict[ReplicaId, LoadReport] = {}
-        self._sharder = Sharder(self._workers, workers=lambda: peers.members("worker"), every_s=config.sharding_every_s)
+        self._sharder = CacheSharder(
+            self._workers, workers=lambda: peers.members("worker"), every_s=config.sharding_every_s
+        )
         self.pins = Pins(prefixes, self._workers, homes=self._homes)
 
     async def watch(self) -> None:

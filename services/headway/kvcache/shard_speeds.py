@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from headway.core.sharding import ShardWork
+from headway.core.cache_sharding import ShardWork
 
 # Shorter looks say little.
 _MIN_WINDOW_S = 0.05

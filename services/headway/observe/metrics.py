@@ -92,19 +92,19 @@ ROUTE_IN_FLIGHT = Gauge(
 ROUTE_QUEUED = Gauge("headway:route_queued_requests", "Requests waiting for a place in a group.", ["model_name"])
 PREDICTED_TTFT_SECONDS = Histogram(
     "headway:predicted_time_to_first_token_seconds",
-    "What the router foretold of requests that were answered.",
+    "What the router predicted of requests that were answered.",
     ["model_name"],
     buckets=_TTFT_BUCKETS,
 )
 PREDICTED_TPOT_SECONDS = Histogram(
     "headway:predicted_time_per_output_token_seconds",
-    "What the router foretold of requests that were answered.",
+    "What the router predicted of requests that were answered.",
     ["model_name"],
     buckets=_TPOT_BUCKETS,
 )
-SLO_FORETOLD = Counter(
+SLO_PREDICTED = Counter(
     "headway:slo_foretold_requests",
-    "Requests with an SLO, by what the router foretold: met, missed (which it refused).",
+    "Requests with an SLO, by what the router predicted: met, missed (which it refused).",
     ["model_name", "outcome"],
 )
 

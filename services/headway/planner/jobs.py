@@ -19,11 +19,11 @@ from headway.core.placement_problem import PlacementProblem
 from headway.core.plan import ModelDeployment, plan_id_at
 from headway.core.stage_profile import StageProfile
 from headway.planner.certify.placement import find_placement_violations
-from headway.planner.climbers import climbing
-from headway.planner.inter.estimate import estimate_stages
+from headway.planner.executors import search_executor
+from headway.planner.inter.estimate import estimate_stage_profiles
 from headway.planner.placement.planning.frontier import find_frontier
 from headway.planner.placement.planning.plan import Report, ShouldStop, make_placement_plan, try_instead
-from headway.planner.serving.catalogue import links_on
+from headway.planner.serving.device_roofline import links_on
 from headway.planner.serving.generating import estimate_generation
 from headway.store.documents import Documents
 
@@ -48,7 +48,7 @@ class PlacementJobs:
         dtype: str | None = None,
         is_live: bool = False,
     ) -> list[StageProfile]:
-        """See `estimate_stages`.
+        """See `estimate_stage_profiles`.
 
         Args:
             is_live: whether exchanges count as they were measured on such devices, where they were.
@@ -58,7 +58,7 @@ class PlacementJobs:
         """
         measured = await self._link_profiles.all() if is_live else []
         return await asyncio.to_thread(
-            estimate_stages,
+            estimate_stage_profiles,
             graph,
             model=model,
             device=device,
@@ -95,12 +95,12 @@ class PlacementJobs:
         """Yields progress, and at last the plan, certified. Arguments and errors as of `make_placement_plan`.
 
         Args:
-            processes, ray: see `climbing`.
+            processes, ray: see `search_executor`.
         """
         now_s = time.time()
 
         def make(report: Report, should_stop: ShouldStop) -> PlacementPlan:
-            with climbing(processes, ray) as climbers:
+            with search_executor(processes, ray) as executor:
                 plan = make_placement_plan(
                     problem,
                     files,
@@ -108,7 +108,7 @@ class PlacementJobs:
                     created_at_s=now_s,
                     report=report,
                     should_stop=should_stop,
-                    climbers=climbers,
+                    executor=executor,
                 )
             if violations := find_placement_violations(plan):
                 raise InternalError(f"The placement that was found is not valid: {violations[0]}")

@@ -10,7 +10,7 @@ from headway.core.catalogue import Catalogue, built_in_catalogue
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import HeadwayError
 from headway.core.hardware.profile import LinkProfile
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.placement_plan import PlacementPlan
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
 from headway.core.profile import Profile, profile_id
@@ -75,7 +75,7 @@ class PlannerService:
         PLANS_MADE.labels("ok").inc()
         return plan
 
-    async def seat(
+    async def assign_workers(
         self,
         placement: PlacementPlan,
         models: Sequence[ModelDeployment],

@@ -42,7 +42,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
     async def SeatPlacement(
         self, request: planner_pb2.SeatPlacementRequest, context: Context
     ) -> planner_pb2.SeatPlacementResponse:
-        plan = await self._service.seat(
+        plan = await self._service.assign_workers(
             from_pb(request.placement, PlacementPlan),
             [from_pb(model, ModelDeployment) for model in request.models],
             [from_pb(worker, PlanWorker) for worker in request.workers],

@@ -5,13 +5,13 @@ from headway.core.profile import Profile
 from headway.profiler.captures import Captures
 from headway.profiler.hardware.service import HardwareService
 from headway.profiler.imports import ImportedProfiles
-from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.bench_workers import BenchWorkers
 from headway.profiler.jobs.jobs import MeasuringJobs
 from headway.profiler.jobs.store import JobStore
 from headway.profiler.machines import Machines
+from headway.profiler.profile_store import ProfileStore
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
-from headway.profiler.shelf import Shelf
 from headway.rpc.catalogue_config import CatalogueConfig
 from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
@@ -27,15 +27,15 @@ async def main(config: CatalogueConfig) -> None:
         machines = Machines()
         imported = ImportedProfiles(host.database, catalogue=catalogue)
         profiles = Documents(host.database, PROFILE, Profile)
-        fleet = Fleet(host.peers)
-        jobs = MeasuringJobs(fleet, machines, JobStore(host.database), catalogue=catalogue)
+        bench_workers = BenchWorkers(host.peers)
+        jobs = MeasuringJobs(bench_workers, machines, JobStore(host.database), catalogue=catalogue)
         servicer = ProfilerServicer(
             ProfilerService(host.peers, profiles, machines=machines),
             imported=imported,
             captures=Captures(),
             jobs=jobs,
-            shelf=Shelf(host.database, fleet),
-            hardware=HardwareService(fleet, machines, HardwareTimings(host.database)),
+            profile_store=ProfileStore(host.database, bench_workers),
+            hardware=HardwareService(bench_workers, machines, HardwareTimings(host.database)),
         )
         profiler_pb2_grpc.add_ProfilerServiceServicer_to_server(servicer, host.server)
         host.spawn(jobs.resume(), name="resume-jobs")

@@ -31,7 +31,7 @@ _Measured = dict[Point, StepMeasurement]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class ProfilingProgress:
     """How far a profile is. The last one has the profile; `reused` if it came from the store."""
 
     num_done: int
@@ -57,7 +57,7 @@ class ProfilerService:
 
     async def profile(
         self, spec: ModelSpec, *, worker_id: str, force: bool, model: str = "", beside_others: bool = False
-    ) -> AsyncGenerator[Progress, None]:
+    ) -> AsyncGenerator[ProfilingProgress, None]:
         """Yields after every point, and at last the profile.
 
         Args:
@@ -81,7 +81,7 @@ class ProfilerService:
             stored = None if force else await self._profiles.get(name)
             if stored is not None:
                 num_points = len(stored.measurements)
-                yield Progress(num_done=num_points, num_total=num_points, profile=stored, reused=True)
+                yield ProfilingProgress(num_done=num_points, num_total=num_points, profile=stored, reused=True)
                 return
             if force:
                 self._partial.pop(name, None)
@@ -92,7 +92,7 @@ class ProfilerService:
                 neighbours = await stack.enter_async_context(dial_neighbours(self._peers, worker_id))
                 bench = AccompaniedBench(worker, neighbours)
             async for num_done, num_total in self._measure(bench, grid, measured, worker_id=worker_id):
-                yield Progress(num_done=num_done, num_total=num_total)
+                yield ProfilingProgress(num_done=num_done, num_total=num_total)
             if await worker.describe() != loaded:
                 del self._partial[name]
                 raise FailedPreconditionError(
@@ -104,7 +104,7 @@ class ProfilerService:
             log.info(
                 "profiled %s on %s to within %.0f %%", loaded.model, worker_id, 100 * profile.latency.relative_error
             )
-            yield Progress(num_done=num_done, num_total=num_total, profile=profile)
+            yield ProfilingProgress(num_done=num_done, num_total=num_total, profile=profile)
 
     async def get(self, name: str) -> Profile:
         """NotFoundError where there is none of that id."""

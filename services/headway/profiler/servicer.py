@@ -8,15 +8,15 @@ from headway.core.capture import CaptureRequest
 from headway.core.hardware.calibration import HardwareWanted
 from headway.core.measuring_job import MeasuringJob
 from headway.core.model import ModelSpec
+from headway.core.profiling_units import ProfilingUnits
 from headway.core.program import Program
 from headway.core.stage_profile import StageProfile
-from headway.core.subject import Subject
 from headway.profiler.captures import Captures
 from headway.profiler.hardware.service import HardwareService
 from headway.profiler.imports import ImportedProfiles
 from headway.profiler.jobs.jobs import MeasuringJobs
-from headway.profiler.service import ProfilerService, Progress
-from headway.profiler.shelf import Shelf
+from headway.profiler.profile_store import ProfileStore
+from headway.profiler.service import ProfilerService, ProfilingProgress
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.interceptors import Context
 from headway.v1 import profiler_pb2, profiler_pb2_grpc
@@ -30,14 +30,14 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
         imported: ImportedProfiles,
         captures: Captures,
         jobs: MeasuringJobs,
-        shelf: Shelf,
+        profile_store: ProfileStore,
         hardware: HardwareService,
     ) -> None:
         self._service = service
         self._imported = imported
         self._captures = captures
         self._jobs = jobs
-        self._shelf = shelf
+        self._profile_store = profile_store
         self._hardware = hardware
 
     async def ProfileModel(
@@ -144,13 +144,13 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
     async def GetModelProfile(
         self, request: profiler_pb2.GetModelProfileRequest, context: Context
     ) -> profiler_pb2.GetModelProfileResponse:
-        profile = await self._shelf.get(request.profile_id)
+        profile = await self._profile_store.get(request.profile_id)
         return profiler_pb2.GetModelProfileResponse(profile=to_pb(profile, profiler_pb2.ModelProfile))
 
     async def ListModelProfiles(
         self, request: profiler_pb2.ListModelProfilesRequest, context: Context
     ) -> profiler_pb2.ListModelProfilesResponse:
-        summaries = await self._shelf.list()
+        summaries = await self._profile_store.list()
         return profiler_pb2.ListModelProfilesResponse(
             profiles=[to_pb(summary, profiler_pb2.ModelProfileSummary) for summary in summaries]
         )
@@ -181,23 +181,23 @@ class ProfilerServicer(profiler_pb2_grpc.ProfilerServiceServicer):
     async def ForgetProfiles(
         self, request: profiler_pb2.ForgetProfilesRequest, context: Context
     ) -> profiler_pb2.ForgetProfilesResponse:
-        num_profiles = await self._shelf.forget(request.profile_ids)
-        stale = [await room.forget_stale() for room in (self._shelf, self._hardware) if request.stale]
+        num_profiles = await self._profile_store.forget(request.profile_ids)
+        stale = [await room.forget_stale() for room in (self._profile_store, self._hardware) if request.stale]
         return profiler_pb2.ForgetProfilesResponse(
             num_profiles=num_profiles + sum(profiles for profiles, _ in stale),
             num_measurements=sum(measurements for _, measurements in stale),
         )
 
 
-def _subject_from_pb(request: profiler_pb2.StartMeasuringRequest) -> tuple[Subject, list[Program]]:
-    return from_pb(request.subject, Subject), [from_pb(program, Program) for program in request.programs]
+def _subject_from_pb(request: profiler_pb2.StartMeasuringRequest) -> tuple[ProfilingUnits, list[Program]]:
+    return from_pb(request.subject, ProfilingUnits), [from_pb(program, Program) for program in request.programs]
 
 
 def _job_to_pb(job: MeasuringJob) -> profiler_pb2.MeasuringJob:
     return to_pb(job, profiler_pb2.MeasuringJob)
 
 
-def _progress_to_pb(progress: Progress) -> profiler_pb2.ProfileModelResponse:
+def _progress_to_pb(progress: ProfilingProgress) -> profiler_pb2.ProfileModelResponse:
     response = profiler_pb2.ProfileModelResponse(
         num_done=progress.num_done, num_total=progress.num_total, reused=progress.reused
     )

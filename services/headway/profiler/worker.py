@@ -9,7 +9,7 @@ import grpc
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.load import LoadReport
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.profiler.grid import Point, WorkerLimits
 from headway.profiler.machines import machine_of
 from headway.rpc.convert import from_pb

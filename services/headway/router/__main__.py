@@ -4,10 +4,10 @@ from uuid import uuid4
 
 from headway.router.attainment import Attainment
 from headway.router.config import RouterConfig
+from headway.router.maintenance import Maintenance
 from headway.router.service import RouterService
 from headway.router.servicer import RouterServicer
 from headway.router.traffic import TrafficRecord
-from headway.router.upkeep import Upkeep
 from headway.rpc.config import parse_config
 from headway.rpc.followers import Followers
 from headway.rpc.host import hosting, run
@@ -31,17 +31,17 @@ async def main(config: RouterConfig) -> None:
             traffic=traffic,
             instance_id=instance_id,
         )
-        upkeep = Upkeep(config, service, peers=host.peers)
+        maintenance = Maintenance(config, service, peers=host.peers)
         workers = Followers(
             host.peers, "worker", follow=service.follow, lose=service.lose, accepts=lambda member: member.is_leader
         )
         router_pb2_grpc.add_RouterServiceServicer_to_server(RouterServicer(service, tracing=host.tracing), host.server)
         host.spawn(workers.run(), name="follow-workers")
-        await upkeep.settle()
+        await maintenance.settle()
         host.spawn(service.follower.watch(), name="follow-plan")
-        host.spawn(upkeep.keep_books(), name="keep-books")
+        host.spawn(maintenance.maintain(), name="maintenance")
         host.spawn(traffic.keep(), name="keep-traffic")
-        await host.serve(on_stop=upkeep.close)
+        await host.serve(on_stop=maintenance.close)
 
 
 if __name__ == "__main__":

@@ -4,14 +4,16 @@ from collections.abc import Sequence
 
 from headway.core.errors import ResourceExhaustedError
 from headway.core.units import format_duration
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.request import RoutingRequest
 
 _MIN_RETRY_S = 1.0
 _MAX_RETRY_S = 60.0
 
 
-def admit(request: RoutingRequest, candidates: Sequence[Candidate], *, waited_s: float) -> Sequence[Candidate]:
+def admit(
+    request: RoutingRequest, candidates: Sequence[CandidateGroup], *, waited_s: float
+) -> Sequence[CandidateGroup]:
     """The candidates that can keep the request's SLO, and those of others, as far as it can be predicted; all of them
     where it has none.
 
@@ -29,7 +31,7 @@ def admit(request: RoutingRequest, candidates: Sequence[Candidate], *, waited_s:
     return admitted
 
 
-def _keeps_slo(request: RoutingRequest, candidate: Candidate, waited_s: float) -> bool:
+def _keeps_slo(request: RoutingRequest, candidate: CandidateGroup, waited_s: float) -> bool:
     if not candidate.is_predictable:
         return True
     if candidate.is_harmful:
@@ -41,18 +43,18 @@ def _keeps_slo(request: RoutingRequest, candidate: Candidate, waited_s: float) -
     )
 
 
-def _ttft_s(request: RoutingRequest, candidate: Candidate) -> float:
+def _ttft_s(request: RoutingRequest, candidate: CandidateGroup) -> float:
     """As far as it is certain: what waits ahead of a request may yet be batched with it."""
     return candidate.ttft_s(request) if candidate.job is None else candidate.soonest_s
 
 
-def _e2e_s(request: RoutingRequest, candidate: Candidate) -> float:
+def _e2e_s(request: RoutingRequest, candidate: CandidateGroup) -> float:
     if candidate.job is not None:
         return candidate.soonest_s
     return candidate.ttft_s(request) + candidate.num_gaps(request) * candidate.sustained_tpot_s(request)
 
 
-def _refusal(request: RoutingRequest, candidates: Sequence[Candidate], waited_s: float) -> ResourceExhaustedError:
+def _refusal(request: RoutingRequest, candidates: Sequence[CandidateGroup], waited_s: float) -> ResourceExhaustedError:
     slo = request.slo
     ttft_s = waited_s + min(_ttft_s(request, candidate) for candidate in candidates)
     if slo.ttft_s is not None and ttft_s > slo.ttft_s:

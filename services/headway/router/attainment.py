@@ -6,13 +6,13 @@ from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
-from headway.router.foresight import foretold
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.lease import Lease, LeaseOutcome, Release
+from headway.router.prediction import predicted
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import ATTAINMENT
 
 _MET, _MISSED, _REJECTED, _COMPLETED = "met", "missed", "rejected", "completed"
-_FORETOLD_MET, _FORETOLD_MISSED = "foretold_met", "foretold_missed"
+_PREDICTED_MET, _PREDICTED_MISSED = "foretold_met", "foretold_missed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,7 +20,7 @@ class ModelAttainment:
     """Requests of one model since the counters began; all but the completed ones had an SLO.
 
     Attributes:
-        num_foretold_met, num_foretold_missed: what the router had foretold, where it could.
+        num_foretold_met, num_foretold_missed: what the router had predicted, where it could.
     """
 
     model: str
@@ -50,20 +50,20 @@ class Attainment:
     def count_release(self, lease: Lease, release: Release) -> None:
         """Counts a request that ended. One that its client cancelled neither met nor missed its SLO."""
         slo = release.slo or lease.slo
-        if release.outcome is Outcome.COMPLETE:
+        if release.outcome is LeaseOutcome.COMPLETE:
             self._unwritten[lease.model][_COMPLETED] += 1
             if slo:
                 is_met = slo.is_met(ttft_s=release.ttft_s, tpot_s=release.tpot_s, e2e_s=release.e2e_s)
                 self._unwritten[lease.model][_MET if is_met else _MISSED] += 1
-        elif release.outcome is Outcome.ERROR and slo:
+        elif release.outcome is LeaseOutcome.ERROR and slo:
             self._unwritten[lease.model][_MISSED] += 1
-        if (is_foretold := foretold(lease, release)) is not None:
-            self._unwritten[lease.model][_FORETOLD_MET if is_foretold else _FORETOLD_MISSED] += 1
+        if (is_predicted := predicted(lease, release)) is not None:
+            self._unwritten[lease.model][_PREDICTED_MET if is_predicted else _PREDICTED_MISSED] += 1
 
     def count_rejection(self, model: str) -> None:
         """Counts a request with an SLO that was refused."""
         self._unwritten[model][_REJECTED] += 1
-        self._unwritten[model][_FORETOLD_MISSED] += 1
+        self._unwritten[model][_PREDICTED_MISSED] += 1
 
     async def flush(self) -> None:
         """Writes what has been counted since the last time; UnavailableError leaves it for the next."""
@@ -103,6 +103,6 @@ class Attainment:
             num_missed=stored[_MISSED] + unwritten[_MISSED],
             num_rejected=stored[_REJECTED] + unwritten[_REJECTED],
             num_completed=stored[_COMPLETED] + unwritten[_COMPLETED],
-            num_foretold_met=stored[_FORETOLD_MET] + unwritten[_FORETOLD_MET],
-            num_foretold_missed=stored[_FORETOLD_MISSED] + unwritten[_FORETOLD_MISSED],
+            num_foretold_met=stored[_PREDICTED_MET] + unwritten[_PREDICTED_MET],
+            num_foretold_missed=stored[_PREDICTED_MISSED] + unwritten[_PREDICTED_MISSED],
         )

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 _SKIP_AFTER_FAULT_S = 1.0
 
 
-class WorkerClient:
+class LoadReportClient:
     """Load reports of workers. A stream ends with a HeadwayError when it breaks."""
 
     def __init__(self, peers: Peers) -> None:

@@ -3,12 +3,12 @@
 from collections.abc import Sequence
 
 from headway.core.units import format_duration
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.policies.policy import Policy
 from headway.router.request import RoutingRequest
 
 
-def choose(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: Policy) -> Candidate:
+def choose(request: RoutingRequest, candidates: Sequence[CandidateGroup], *, policy: Policy) -> CandidateGroup:
     """The one that the request prefers, or that with the lowest score.
 
     Of equal ones it is the one chosen longest ago; of a model that answers in one pass, the first in the plan, which
@@ -22,11 +22,11 @@ def choose(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: 
     return min(candidates, key=lambda candidate: (policy.score(request, candidate), _turn(candidate)))
 
 
-def _turn(candidate: Candidate) -> int:
+def _turn(candidate: CandidateGroup) -> int:
     return candidate.last_chosen if candidate.job is None else 0
 
 
-def explain(request: RoutingRequest, candidate: Candidate, *, num_candidates: int) -> str:
+def explain(request: RoutingRequest, candidate: CandidateGroup, *, num_candidates: int) -> str:
     """The choice in words."""
     rivals = f"best of {num_candidates}" if num_candidates > 1 else "the only one"
     if candidate.job is not None:

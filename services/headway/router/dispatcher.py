@@ -11,20 +11,20 @@ from headway.core.load import LoadReport
 from headway.core.move import MoveTarget
 from headway.core.slo import Slo
 from headway.router.admission import admit
-from headway.router.books import Books
-from headway.router.candidate import NOMINAL, Candidate
+from headway.router.candidate_group import NOMINAL, CandidateGroup
 from headway.router.decision import choose, explain
 from headway.router.fleet import Fleet, Replica
-from headway.router.horizon import Job
 from headway.router.interference import Commitment, commit, is_harmful, num_overtaken_tokens
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.latency_predictor import LeasedJob
+from headway.router.lease import Lease, LeaseOutcome, Release
+from headway.router.lease_table import LeaseTable
 from headway.router.lengths import OutputLengths
 from headway.router.place import Place
 from headway.router.policies.policy import Policy
+from headway.router.queued_request import QueuedRequest
 from headway.router.remote_prefix import with_source
 from headway.router.request import RoutingRequest
 from headway.router.roles import by_role
-from headway.router.ticket import Ticket
 
 # A gateway submits within this after it got its lease, so a later report counts the sequence.
 _SUBMIT_S = 0.02
@@ -42,7 +42,7 @@ class Dispatcher:
 
     Attributes:
         fleet: the groups.
-        books: the leases.
+        lease_table: the leases.
     """
 
     def __init__(
@@ -59,7 +59,7 @@ class Dispatcher:
         is what an answer takes from the client to the group and back, besides the model.
         """
         self.fleet = Fleet()
-        self.books = Books()
+        self.lease_table = LeaseTable()
         self._policy = policy
         self._queue_policy = queue_policy
         self._answer_overhead_s = answer_overhead_s
@@ -71,7 +71,7 @@ class Dispatcher:
 
     def supersede(self, request: RoutingRequest) -> Lease | None:
         """Ends the lease that a request had, since it asks for another."""
-        lease = self.books.close_request(request.gateway_id, request.request_id)
+        lease = self.lease_table.close_request(request.gateway_id, request.request_id)
         if lease is not None:
             self.vacate(lease)
         return lease
@@ -80,11 +80,11 @@ class Dispatcher:
         """Takes a lease that has ended off its group's line; no change where it is off already."""
         group = self.fleet.group(lease.worker_id)
         if group is not None:
-            group.horizon.leave(lease.lease_id, now_s=self._clock(), is_complete=is_complete)
+            group.predictor.leave(lease.lease_id, now_s=self._clock(), is_complete=is_complete)
 
-    def has_group(self, ticket: Ticket) -> bool:
+    def has_group(self, queued: QueuedRequest) -> bool:
         """Whether any group could serve the request, now or when it has room."""
-        return bool(self._candidates(ticket))
+        return bool(self._candidates(queued))
 
     def rank(self, request: RoutingRequest, *, arrived_s: float) -> Rank:
         """The request's place among those that wait."""
@@ -105,74 +105,74 @@ class Dispatcher:
             spare_s = min(spare_s, *_margins(slo, ttft_s=ttft_s, e2e_s=e2e_s))
         return spare_s
 
-    def place(self, ticket: Ticket) -> Lease | Shortage:
+    def place(self, queued: QueuedRequest) -> Lease | Shortage:
         """A lease on the best group, or why there is none yet.
 
         Raises:
             ResourceExhaustedError: no group can keep the request's SLO.
         """
-        request, now_s = ticket.request, self._clock()
-        candidates = [self._weighed(candidate, ticket, now_s=now_s) for candidate in self._candidates(ticket)]
+        request, now_s = queued.request, self._clock()
+        candidates = [self._weighed(candidate, queued, now_s=now_s) for candidate in self._candidates(queued)]
         if not candidates:
             return Shortage.NO_GROUP
-        admitted = admit(request, candidates, waited_s=now_s - ticket.arrived_s)
+        admitted = admit(request, candidates, waited_s=now_s - queued.arrived_s)
         roomy = [each for each in admitted if request.resumed or (each.has_room and not each.is_harmful)]
         if not roomy:
             return Shortage.NO_ROOM
         best = choose(request, roomy, policy=self._policy)
         reason = explain(request, best, num_candidates=len(candidates))
         is_only = sum(1 for _ in self.fleet.serving(request.model)) == 1
-        is_free = not request.slo and not self.books.num_bound(best.place(request.model))
-        is_foregone = is_only and is_free and best.num_places >= 2 * request.num_sequences
-        slack_s = self._spare_s(request) - (now_s - ticket.arrived_s)
-        return self._lease(ticket, best, reason=reason, is_foregone=is_foregone, slack_s=slack_s, now_s=now_s)
+        is_free = not request.slo and not self.lease_table.num_bound(best.place(request.model))
+        is_sole_replica = is_only and is_free and best.num_places >= 2 * request.num_sequences
+        slack_s = self._spare_s(request) - (now_s - queued.arrived_s)
+        return self._lease(queued, best, reason=reason, is_sole_replica=is_sole_replica, slack_s=slack_s, now_s=now_s)
 
     def release(self, release: Release) -> Lease | None:
         """Ends a lease; None if it is unknown or has ended."""
         if release.lease_id:
-            lease = self.books.close(release.lease_id)
+            lease = self.lease_table.close(release.lease_id)
         else:
-            lease = self.books.close_request(release.gateway_id, release.request_id)
+            lease = self.lease_table.close_request(release.gateway_id, release.request_id)
         if lease is not None:
-            self.vacate(lease, is_complete=release.outcome is Outcome.COMPLETE)
-        if lease is not None and release.outcome is Outcome.COMPLETE and release.num_output_tokens:
+            self.vacate(lease, is_complete=release.outcome is LeaseOutcome.COMPLETE)
+        if lease is not None and release.outcome is LeaseOutcome.COMPLETE and release.num_output_tokens:
             self._lengths.note(lease.model, release.num_output_tokens / lease.num_sequences)
         return lease
 
-    def _candidates(self, ticket: Ticket) -> Sequence[Candidate]:
-        request = ticket.request
+    def _candidates(self, queued: QueuedRequest) -> Sequence[CandidateGroup]:
+        request = queued.request
         serving = [
-            self._candidate(replica, report, ticket)
+            self._candidate(replica, report, queued)
             for replica, report in self.fleet.serving(request.model)
             if replica.group.worker_id not in request.excluded_worker_ids
-            or replica.group.connected_at_s > ticket.failed_at_s
+            or replica.group.connected_at_s > queued.failed_at_s
         ]
         candidates = by_role(request, serving, policy=self._policy)
-        if not ticket.cached_blocks:
+        if not queued.cached_blocks:
             return candidates
         return [with_source(request, candidate, serving) for candidate in candidates]
 
-    def _weighed(self, candidate: Candidate, ticket: Ticket, *, now_s: float) -> Candidate:
+    def _weighed(self, candidate: CandidateGroup, queued: QueuedRequest, *, now_s: float) -> CandidateGroup:
         """Says of a group whose model generates whether somebody there would be late for the request."""
-        request, place = ticket.request, candidate.place(ticket.request.model)
+        request, place = queued.request, candidate.place(queued.request.model)
         if candidate.job is not None or request.resumed or not candidate.is_predictable:
             return candidate
-        if not self.books.num_bound(place):
+        if not self.lease_table.num_bound(place):
             return candidate
-        newcomer = commit(request, candidate, rank=ticket.rank, arrived_s=ticket.arrived_s, now_s=now_s)
+        newcomer = commit(request, candidate, rank=queued.rank, arrived_s=queued.arrived_s, now_s=now_s)
         is_late = is_harmful(newcomer, self._admitted(place), request=request, candidate=candidate, now_s=now_s)
         return replace(candidate, is_harmful=True, answer_s=candidate.e2e_s(request)) if is_late else candidate
 
     def _admitted(self, place: Place) -> list[Commitment]:
         """What a group owes those who have a lease on it, the newest first."""
-        return [lease.commitment for lease in self.books.latest(place) if lease.commitment is not None]
+        return [lease.commitment for lease in self.lease_table.latest(place) if lease.commitment is not None]
 
-    def _candidate(self, replica: Replica, report: LoadReport, ticket: Ticket) -> Candidate:
-        request, group, now_s = ticket.request, replica.group, self._clock()
-        job = self._job(replica, report, ticket, now_s=now_s)
-        forecast = group.horizon.foresee(job, now_s=now_s) if job is not None else None
+    def _candidate(self, replica: Replica, report: LoadReport, queued: QueuedRequest) -> CandidateGroup:
+        request, group, now_s = queued.request, replica.group, self._clock()
+        job = self._job(replica, report, queued, now_s=now_s)
+        forecast = group.predictor.predict(job, now_s=now_s) if job is not None else None
         num_unreported, num_unreported_tokens = self._unreported(replica, report)
-        num_cached_tokens = ticket.cached_blocks.get(group.worker_id, 0) * report.block_size
+        num_cached_tokens = queued.cached_blocks.get(group.worker_id, 0) * report.block_size
         cap = max(self._max_group_sequences, 4 * report.max_num_seqs)
         # The line has the other models that answer in one pass.
         others = [
@@ -181,10 +181,10 @@ class Dispatcher:
         others_s = sum(map(self._step_s, others))
         num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
         num_overtaken = 0
-        if job is None and request.slo and ticket.rank:
+        if job is None and request.slo and queued.rank:
             admitted = self._admitted(replica.place)
-            num_overtaken = num_overtaken_tokens(ticket.rank, admitted, num_tokens=num_pending_tokens)
-        return Candidate(
+            num_overtaken = num_overtaken_tokens(queued.rank, admitted, num_tokens=num_pending_tokens)
+        return CandidateGroup(
             worker_id=group.worker_id,
             group_id=group.group_id,
             endpoint=group.endpoint,
@@ -198,7 +198,7 @@ class Dispatcher:
             num_sequences=report.num_running
             + report.num_waiting
             + num_unreported
-            + self.books.num_expected(replica.place),
+            + self.lease_table.num_expected(replica.place),
             num_pending_tokens=num_pending_tokens,
             num_overtaken_tokens=num_overtaken,
             num_context_tokens=report.num_context_tokens,
@@ -208,7 +208,7 @@ class Dispatcher:
             num_cached_tokens=max(0, min(num_cached_tokens, request.num_prompt_tokens - 1)),
             # Without blocks a model does not generate, and its sequences end with the step that computes them.
             mean_output_tokens=self._lengths.mean(request.model) if report.num_blocks else 0.0,
-            num_places=cap - self.books.num_sequences(replica.place),
+            num_places=cap - self.lease_table.num_sequences(replica.place),
             last_chosen=replica.last_chosen,
             role=replica.role,
             num_free_tokens=report.num_free_blocks * report.block_size,
@@ -217,17 +217,17 @@ class Dispatcher:
             fetch_bytes_per_s=report.fetch_bytes_per_s,
         )
 
-    def _job(self, replica: Replica, report: LoadReport, ticket: Ticket, *, now_s: float) -> Job | None:
+    def _job(self, replica: Replica, report: LoadReport, queued: QueuedRequest, *, now_s: float) -> LeasedJob | None:
         """What a request is to the group's line; None of a model that generates, or whose latency is unknown."""
-        request, group = ticket.request, replica.group
+        request, group = queued.request, replica.group
         if not replica.is_one_pass or not replica.stage_latencies:
             return None
         ready_s = now_s
-        if group.horizon.is_empty and group.reported_at_s > group.horizon.left_s:
+        if group.predictor.is_empty and group.reported_at_s > group.predictor.left_s:
             ready_s += _backlog_s(report, replica.stage_latencies)  # leased by a router before or beside this one
-        deadline_s = ticket.arrived_s + (request.slo.wait_s - self._answer_overhead_s)
+        deadline_s = queued.arrived_s + (request.slo.wait_s - self._answer_overhead_s)
         alone_s = sum(latency.one_pass_s([request.num_prompt_tokens]) for latency in replica.stage_latencies)
-        return Job(
+        return LeasedJob(
             model=replica.model,
             num_tokens=request.num_prompt_tokens,
             ready_s=ready_s,
@@ -260,10 +260,10 @@ class Dispatcher:
         Those are the newest leases: the ones given after the report, and as many as the report counts too few,
         since sequences that came during a long step appear in the report after the next one only.
         """
-        num_missing = self.books.num_sequences(replica.place) - report.num_running - report.num_waiting
+        num_missing = self.lease_table.num_sequences(replica.place) - report.num_running - report.num_waiting
         reported_until_s = replica.group.reported_at_s - _SUBMIT_S
         num_sequences = num_tokens = 0
-        for lease in self.books.latest(replica.place):
+        for lease in self.lease_table.latest(replica.place):
             if num_sequences >= num_missing and lease.leased_at_s <= reported_until_s:
                 break
             num_sequences += lease.num_sequences
@@ -272,17 +272,17 @@ class Dispatcher:
 
     def _lease(
         self,
-        ticket: Ticket,
-        best: Candidate,
+        queued: QueuedRequest,
+        best: CandidateGroup,
         *,
         reason: str,
-        is_foregone: bool,
+        is_sole_replica: bool,
         slack_s: float,
         now_s: float,
     ) -> Lease:
-        request, commitment = ticket.request, None
+        request, commitment = queued.request, None
         if best.job is None and best.is_predictable:
-            commitment = commit(request, best, rank=ticket.rank, arrived_s=ticket.arrived_s, now_s=now_s)
+            commitment = commit(request, best, rank=queued.rank, arrived_s=queued.arrived_s, now_s=now_s)
             self._impose(request, best, step_s=commitment.step_s)
         self._num_decisions += 1
         self.fleet.choose(best.worker_id, request.model, self._num_decisions)
@@ -306,23 +306,23 @@ class Dispatcher:
             ttft_s=best.ttft_s(request) if best.is_predictable else None,
             tpot_s=best.tpot_s(request) if best.is_predictable else None,
             e2e_s=best.e2e_s(request) if best.is_predictable else None,
-            is_foregone=is_foregone,
+            is_sole_replica=is_sole_replica,
             decode_group_id=decoder.group_id if decoder is not None else "",
             decode_target=MoveTarget(worker_id=decoder.worker_id, endpoint=decoder.endpoint) if decoder else None,
             source=best.source,
             slack_s=slack_s,
             commitment=commitment,
         )
-        self.books.open(lease)
+        self.lease_table.open(lease)
         group = self.fleet.group(best.worker_id)
         if best.job is not None and group is not None:
-            group.horizon.enter(lease.lease_id, best.job, now_s=now_s)
+            group.predictor.enter(lease.lease_id, best.job, now_s=now_s)
         return lease
 
-    def _impose(self, request: RoutingRequest, best: Candidate, *, step_s: float) -> None:
+    def _impose(self, request: RoutingRequest, best: CandidateGroup, *, step_s: float) -> None:
         """Those who are there already bear what the request brings."""
         place = best.place(request.model)
-        if self.books.num_bound(place):
+        if self.lease_table.num_bound(place):
             prefill_s = best.compute_s(request)
             for commitment in self._admitted(place):
                 commitment.bear(step_s=step_s, prefill_s=prefill_s)

@@ -8,7 +8,7 @@ from headway.core.load import LoadReport
 from headway.core.plan import Assignment, Role, ServingPlan
 from headway.core.slo import Slo
 from headway.router.drift import StepDrift
-from headway.router.horizon import Horizon
+from headway.router.latency_predictor import LatencyPredictor
 from headway.router.place import Place
 
 
@@ -75,7 +75,7 @@ class Group:
         state: of a leader that has no model; 'unreachable' while no stream to it lives.
         reported_at_s: when the latest reports came.
         connected_at_s: when the stream began that they came on.
-        horizon: what was leased to it of models that answer in one pass.
+        predictor: what was leased to it of models that answer in one pass.
     """
 
     worker_id: str
@@ -85,7 +85,7 @@ class Group:
     state: str = "unreachable"
     reported_at_s: float = 0.0
     connected_at_s: float = 0.0
-    horizon: Horizon = field(default_factory=Horizon)
+    predictor: LatencyPredictor = field(default_factory=LatencyPredictor)
 
     def update(self, reports: Sequence[LoadReport], *, now_s: float) -> None:
         """Takes in a leader's load reports; the first ones make it a candidate."""

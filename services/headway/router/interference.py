@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headway.core.line import Rank
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.request import RoutingRequest
 
 
@@ -25,7 +25,7 @@ class Commitment:
         first_token_by_s: by the router's clock, when the group must have its first token; infinite for no objective.
         decode_budget_s: for all of its output but the first token; infinite for no objective.
         num_gaps: between the tokens of an output of the usual length.
-        step_s: the longest step of decodes that was foreseen since it was admitted.
+        step_s: the longest step of decodes that was predicted since it was admitted.
         borne_s: seconds of prompts that are computed between its tokens.
     """
 
@@ -69,7 +69,9 @@ class PrefillLine:
         return self.begin_s + self.per_token_s * min(num_ahead + self.chunk_tokens - 1, num_tokens)
 
 
-def commit(request: RoutingRequest, candidate: Candidate, *, rank: Rank, arrived_s: float, now_s: float) -> Commitment:
+def commit(
+    request: RoutingRequest, candidate: CandidateGroup, *, rank: Rank, arrived_s: float, now_s: float
+) -> Commitment:
     """What the group would owe the request, of a model that generates and whose steps are known."""
     slo, gaps, budget_s = request.slo, candidate.num_gaps(request), math.inf
     if gaps > 0 and candidate.decode_at is None:
@@ -89,7 +91,12 @@ def commit(request: RoutingRequest, candidate: Candidate, *, rank: Rank, arrived
 
 
 def is_harmful(
-    newcomer: Commitment, admitted: list[Commitment], *, request: RoutingRequest, candidate: Candidate, now_s: float
+    newcomer: Commitment,
+    admitted: list[Commitment],
+    *,
+    request: RoutingRequest,
+    candidate: CandidateGroup,
+    now_s: float,
 ) -> bool:
     """Whether one of those that the group has admitted, the newest first, would be late for a newcomer."""
     if delays_output(admitted, step_s=newcomer.step_s, prefill_s=candidate.compute_s(request)):

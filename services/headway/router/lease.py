@@ -21,7 +21,7 @@ class Lease:
         num_cached_tokens: prompt tokens that the group is believed to hold.
         leased_at_s: by the router's clock.
         reason: why this group, in words.
-        is_foregone: whether the next request of the model would get the same answer.
+        is_sole_replica: whether the next request of the model would get the same answer.
         ttft_s, tpot_s, e2e_s: predicted; None where no latency model is known.
         decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
             its leader; '' and None: they stay.
@@ -46,7 +46,7 @@ class Lease:
     ttft_s: float | None
     tpot_s: float | None
     e2e_s: float | None = None
-    is_foregone: bool = False
+    is_sole_replica: bool = False
     decode_group_id: str = ""
     decode_target: MoveTarget | None = None
     source: PrefixSource | None = None
@@ -62,7 +62,7 @@ class Lease:
         return self.decode_group_id, self.model
 
 
-class Outcome(StrEnum):
+class LeaseOutcome(StrEnum):
     """How a lease ended."""
 
     COMPLETE = "complete"
@@ -82,7 +82,7 @@ class Release:
         slo: what it was measured against; empty for the lease's own.
     """
 
-    outcome: Outcome
+    outcome: LeaseOutcome
     lease_id: str = ""
     gateway_id: str = ""
     request_id: str = ""

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from headway.core.errors import ResourceExhaustedError
 from headway.router.dispatcher import Shortage
 from headway.router.lease import Lease
-from headway.router.ticket import Ticket
+from headway.router.queued_request import QueuedRequest
 
-_Line = OrderedDict[Ticket, "asyncio.Future[Lease]"]
+_Line = OrderedDict[QueuedRequest, "asyncio.Future[Lease]"]
 
 
 class WaitingQueue:
@@ -26,37 +26,37 @@ class WaitingQueue:
     def num_waiting(self, model: str) -> int:
         return len(self._resumed.get(model, ())) + len(self._new.get(model, ()))
 
-    def enter(self, ticket: Ticket) -> "asyncio.Future[Lease]":
-        """The ticket's place, once `serve` has found one."""
+    def enter(self, queued: QueuedRequest) -> "asyncio.Future[Lease]":
+        """The request's place, once `serve` has found one."""
         place: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
-        self._line(ticket)[ticket] = place
+        self._line(queued)[queued] = place
         return place
 
-    def leave(self, ticket: Ticket) -> None:
-        """Gives up waiting; no change if the ticket has been served."""
-        self._line(ticket).pop(ticket, None)
+    def leave(self, queued: QueuedRequest) -> None:
+        """Gives up waiting; no change if the request has been served."""
+        self._line(queued).pop(queued, None)
 
-    def serve(self, model: str, *, place: Callable[[Ticket], Lease | Shortage]) -> None:
+    def serve(self, model: str, *, place: Callable[[QueuedRequest], Lease | Shortage]) -> None:
         """Lets `place` find places, in order, until there is no room for the next one.
 
         Who no group can take for now is passed over: where it may not go, others may.
         """
         new = sorted(self._new[model].items(), key=lambda item: item[0].rank)
-        for ticket, future in [*self._resumed[model].items(), *new]:
+        for queued, future in [*self._resumed[model].items(), *new]:
             if future.done():  # its caller has left and is about to say so
                 continue
             try:
-                found = place(ticket)
+                found = place(queued)
             except ResourceExhaustedError as error:
                 future.set_exception(error)
-                self.leave(ticket)
+                self.leave(queued)
                 continue
             if found is Shortage.NO_ROOM:
                 return
             if isinstance(found, Lease):
                 future.set_result(found)
-                self.leave(ticket)
+                self.leave(queued)
 
-    def _line(self, ticket: Ticket) -> _Line:
-        lines = self._resumed if ticket.request.resumed else self._new
-        return lines[ticket.request.model]
+    def _line(self, queued: QueuedRequest) -> _Line:
+        lines = self._resumed if queued.request.resumed else self._new
+        return lines[queued.request.model]

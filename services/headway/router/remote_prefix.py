@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headway.core.prefix_source import PrefixSource
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.request import RoutingRequest
 
 _BYTES_PER_S = 200e6
@@ -17,7 +17,7 @@ _MIN_GAIN = 1.5
 _MIN_TIMEOUT_S = 0.1
 
 
-def with_source(request: RoutingRequest, candidate: Candidate, others: Sequence[Candidate]) -> Candidate:
+def with_source(request: RoutingRequest, candidate: CandidateGroup, others: Sequence[CandidateGroup]) -> CandidateGroup:
     """The candidate with the one of `others` from which it would fetch more of the prompt, if that is worth it."""
     holders = [other for other in others if other.worker_id != candidate.worker_id and _can_exchange(candidate, other)]
     holder = max(holders, key=_num_whole_blocks, default=None)
@@ -41,17 +41,17 @@ def with_source(request: RoutingRequest, candidate: Candidate, others: Sequence[
     return replace(fetched, source=source)
 
 
-def _fetch_s(candidate: Candidate, holder: Candidate, *, num_tokens: int) -> float:
+def _fetch_s(candidate: CandidateGroup, holder: CandidateGroup, *, num_tokens: int) -> float:
     """Both ends touch their blocks between two steps."""
     num_bytes = -(-num_tokens // candidate.block_size) * candidate.block_bytes
     bytes_per_s = candidate.fetch_bytes_per_s or _BYTES_PER_S
     return _CALL_S + holder.step_s() + candidate.step_s() + num_bytes / bytes_per_s
 
 
-def _can_exchange(candidate: Candidate, other: Candidate) -> bool:
+def _can_exchange(candidate: CandidateGroup, other: CandidateGroup) -> bool:
     same_blocks = (candidate.block_size, candidate.block_bytes) == (other.block_size, other.block_bytes)
     return candidate.block_bytes > 0 and same_blocks
 
 
-def _num_whole_blocks(candidate: Candidate) -> int:
+def _num_whole_blocks(candidate: CandidateGroup) -> int:
     return candidate.num_cached_tokens // candidate.block_size if candidate.block_size else 0

@@ -4,12 +4,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headway.core.plan import Role
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.policies.policy import Policy
 from headway.router.request import RoutingRequest
 
 
-def by_role(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: Policy) -> Sequence[Candidate]:
+def by_role(
+    request: RoutingRequest, candidates: Sequence[CandidateGroup], *, policy: Policy
+) -> Sequence[CandidateGroup]:
     """Those that may take the request: of a model with prefill groups these, each with the group where it goes on.
 
     While no prefill group is up the others compute prompts too; while no decode group is, sequences stay. So does what
@@ -27,7 +29,7 @@ def by_role(request: RoutingRequest, candidates: Sequence[Candidate], *, policy:
     return [replace(candidate, decode_at=target, mean_output_tokens=1.0) for candidate in prefill]
 
 
-def _decoder(request: RoutingRequest, candidates: Sequence[Candidate], *, policy: Policy) -> Candidate:
+def _decoder(request: RoutingRequest, candidates: Sequence[CandidateGroup], *, policy: Policy) -> CandidateGroup:
     """By the policy among those with memory for the prompt, which will all be there; among all where none has it."""
     ready = [replace(candidate, num_cached_tokens=max(0, request.num_prompt_tokens - 1)) for candidate in candidates]
     roomy = [

@@ -12,16 +12,16 @@ from headway.core.load import LoadReport
 from headway.core.plan import ServingPlan
 from headway.observe.metrics import ROUTE_DECISIONS, ROUTE_IN_FLIGHT, ROUTE_QUEUED, ROUTE_SECONDS
 from headway.router.attainment import Attainment
-from headway.router.client import PrefixClient, WorkerClient
+from headway.router.client import LoadReportClient, PrefixClient
 from headway.router.config import RouterConfig
 from headway.router.dispatcher import Dispatcher, Shortage
 from headway.router.fleet import Group
-from headway.router.foresight import observe_refusal, observe_release
 from headway.router.lease import Lease, Release
 from headway.router.policies.registry import make_policy
+from headway.router.prediction import observe_refusal, observe_release
 from headway.router.queue import WaitingQueue
+from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from headway.router.ticket import Ticket
 from headway.router.traffic import TrafficRecord
 from headway.router.view import FleetView, GroupLoad
 from headway.rpc.peers import Peers
@@ -33,7 +33,7 @@ _RETRY_S = 1.0
 
 
 class RouterService:
-    """Admits requests, places them, and books their leases.
+    """Admits requests, places them, and keeps their leases.
 
     Attributes:
         dispatcher: decides.
@@ -65,7 +65,7 @@ class RouterService:
         self.traffic = traffic
         self._config = config
         self._queue = WaitingQueue()
-        self._workers = WorkerClient(peers)
+        self._workers = LoadReportClient(peers)
         self._prefixes = PrefixClient(peers, timeout_s=config.prefix_timeout_s)
 
     async def route(self, request: RoutingRequest) -> Lease:
@@ -89,7 +89,7 @@ class RouterService:
         previous = self.dispatcher.supersede(request)
         if previous:
             self.freed([previous])
-        ticket = Ticket(
+        queued = QueuedRequest(
             request=request,
             arrived_s=arrived_s,
             failed_at_s=previous.leased_at_s if previous else asked_s,
@@ -97,7 +97,7 @@ class RouterService:
             cached_blocks=await self._prefixes.lookup(request) if self._depends_on_prefix(request) else {},
         )
         with self._counting(request):
-            return await self._find_place(ticket, asked_s=asked_s)
+            return await self._find_place(queued, asked_s=asked_s)
 
     def release(self, release: Release) -> None:
         """Ends a lease, once; an unknown one is ignored, since the router may have been restarted."""
@@ -110,7 +110,7 @@ class RouterService:
 
     def abandon(self, lease: Lease) -> None:
         """Takes back a lease whose caller was gone before it could learn of it."""
-        if self.dispatcher.books.close(lease.lease_id):
+        if self.dispatcher.lease_table.close(lease.lease_id):
             self.freed([lease])
 
     def freed(self, leases: Iterable[Lease]) -> None:
@@ -147,39 +147,39 @@ class RouterService:
         return FleetView(
             groups=tuple(load for group in self.dispatcher.fleet.groups for load in self._loads_of(group)),
             attainments=self.attainment.totals,
-            num_in_flight=self.dispatcher.books.num_in_flight,
+            num_in_flight=self.dispatcher.lease_table.num_in_flight,
             num_queued=self._queue.num_queued,
         )
 
-    async def _find_place(self, ticket: Ticket, *, asked_s: float) -> Lease:
-        place = self._queue.enter(ticket)
-        self._serve_queue(ticket.request.model)
+    async def _find_place(self, queued: QueuedRequest, *, asked_s: float) -> Lease:
+        place = self._queue.enter(queued)
+        self._serve_queue(queued.request.model)
         ROUTE_SECONDS.observe(time.monotonic() - asked_s)
-        return place.result() if place.done() else await self._wait(place, ticket)
+        return place.result() if place.done() else await self._wait(place, queued)
 
-    async def _wait(self, place: "asyncio.Future[Lease]", ticket: Ticket) -> Lease:
-        """In line, as long as the line and the ticket's patience allow."""
+    async def _wait(self, place: "asyncio.Future[Lease]", queued: QueuedRequest) -> Lease:
+        """In line, as long as the line and the request's deadline allow."""
         try:
-            self._check_queue(ticket)
-            async with asyncio.timeout(self._patience_s(ticket)):
+            self._check_queue(queued)
+            async with asyncio.timeout(self._patience_s(queued)):
                 return await place
         except TimeoutError:
             if place.done() and not place.cancelled():
                 return place.result()
-            raise self._no_place(ticket) from None
+            raise self._no_place(queued) from None
         except asyncio.CancelledError:
             if place.done() and not place.cancelled() and place.exception() is None:
                 self.abandon(place.result())
             raise
         finally:
-            self._queue.leave(ticket)
-            self._note_queued(ticket.request.model)
+            self._queue.leave(queued)
+            self._note_queued(queued.request.model)
 
     def _serve_queue(self, model: str) -> None:
         self._queue.serve(model, place=self._place)
 
-    def _place(self, ticket: Ticket) -> Lease | Shortage:
-        found = self.dispatcher.place(ticket)
+    def _place(self, queued: QueuedRequest) -> Lease | Shortage:
+        found = self.dispatcher.place(queued)
         if isinstance(found, Lease):
             self._note_in_flight(found)
         return found
@@ -204,31 +204,31 @@ class RouterService:
             return False
         return bool(request.slo) or sum(1 for _ in self.dispatcher.fleet.serving(request.model)) > 1
 
-    def _check_queue(self, ticket: Ticket) -> None:
-        """Counts the ticket in, or refuses it where the line is too long already."""
-        request = ticket.request
+    def _check_queue(self, queued: QueuedRequest) -> None:
+        """Counts the request in, or refuses it where the line is too long already."""
+        request = queued.request
         self._note_queued(request.model)
         is_full = self._queue.num_waiting(request.model) > self._config.max_queue
-        if is_full and not request.resumed and self._patience_s(ticket) > 0:
+        if is_full and not request.resumed and self._patience_s(queued) > 0:
             raise ResourceExhaustedError(
                 f"{self._config.max_queue} requests wait for the model '{request.model}' already.",
                 hint="Try again later, or add workers.",
                 retry_after_s=_RETRY_S,
             )
 
-    def _patience_s(self, ticket: Ticket) -> float:
-        """How long the ticket may wait: for a worker, or for room."""
-        request = ticket.request
+    def _patience_s(self, queued: QueuedRequest) -> float:
+        """How long the request may wait: for a worker, or for room."""
+        request = queued.request
         if request.resumed:
             return self._config.resume_timeout_s
-        if not self.dispatcher.has_group(ticket):
+        if not self.dispatcher.has_group(queued):
             return self._config.absent_timeout_s
-        left_s = ticket.arrived_s + request.slo.wait_s - time.monotonic()
+        left_s = queued.arrived_s + request.slo.wait_s - time.monotonic()
         return min(self._config.queue_timeout_s, max(0.0, left_s))
 
-    def _no_place(self, ticket: Ticket) -> UnavailableError | ResourceExhaustedError:
-        request, waited_s = ticket.request, time.monotonic() - ticket.arrived_s
-        if not self.dispatcher.has_group(ticket):
+    def _no_place(self, queued: QueuedRequest) -> UnavailableError | ResourceExhaustedError:
+        request, waited_s = queued.request, time.monotonic() - queued.arrived_s
+        if not self.dispatcher.has_group(queued):
             return UnavailableError(
                 f"No worker serves the model '{request.model}' just now.",
                 hint="Workers that died are being restarted; try again in a moment.",
@@ -268,7 +268,7 @@ class RouterService:
             ROUTE_DECISIONS.labels(request.model, outcome).inc()
 
     def _note_in_flight(self, lease: Lease) -> None:
-        ROUTE_IN_FLIGHT.labels(*lease.place).set(self.dispatcher.books.num_leases(lease.place))
+        ROUTE_IN_FLIGHT.labels(*lease.place).set(self.dispatcher.lease_table.num_leases(lease.place))
 
     def _note_queued(self, model: str) -> None:
         ROUTE_QUEUED.labels(model).set(self._queue.num_waiting(model))
@@ -284,7 +284,7 @@ class RouterService:
                 endpoint=group.endpoint,
                 model=report.model,
                 state=report.state,
-                num_in_flight=self.dispatcher.books.num_leases((group.group_id, model)),
+                num_in_flight=self.dispatcher.lease_table.num_leases((group.group_id, model)),
                 num_running=report.num_running,
                 num_waiting=report.num_waiting,
                 num_blocks=report.num_blocks,

@@ -6,8 +6,8 @@ from collections.abc import AsyncIterator
 
 from headway.core.errors import InvalidArgumentError
 from headway.observe.tracing import Tracing
-from headway.router.desk import Answer, Desk
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.dispatch_stream import Answer, DispatchStream
+from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.request import RoutingRequest
 from headway.router.service import RouterService
 from headway.rpc.convert import to_pb
@@ -28,30 +28,30 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
     async def Dispatch(
         self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Context
     ) -> AsyncIterator[router_pb2.DispatchResponse]:
-        desk = Desk(self._service, tracing=self._tracing)
-        reader = asyncio.create_task(_read(request_iterator, desk))
+        dispatch_stream = DispatchStream(self._service, tracing=self._tracing)
+        reader = asyncio.create_task(_read(request_iterator, dispatch_stream))
         try:
-            async for answer in desk.answers():
+            async for answer in dispatch_stream.answers():
                 yield _answer_to_pb(answer)
         finally:
             await end_tasks([reader])
-            await desk.close()
+            await dispatch_stream.close()
 
     async def GetFleet(self, request: router_pb2.GetFleetRequest, context: Context) -> router_pb2.GetFleetResponse:
         return to_pb(self._service.fleet_view(), router_pb2.GetFleetResponse)
 
 
-async def _read(requests: AsyncIterator[router_pb2.DispatchRequest], desk: Desk) -> None:
+async def _read(requests: AsyncIterator[router_pb2.DispatchRequest], dispatch_stream: DispatchStream) -> None:
     async for message in requests:
         action = message.route if message.HasField("route") else message.release
         try:
             if isinstance(action, router_pb2.Route):
-                desk.route(_request_from_pb(action))
+                dispatch_stream.route(_request_from_pb(action))
             else:
-                desk.release(_release_from_pb(action))
+                dispatch_stream.release(_release_from_pb(action))
         except InvalidArgumentError as error:
-            desk.refuse(action.request_id, error)
-    desk.finish()
+            dispatch_stream.refuse(action.request_id, error)
+    dispatch_stream.finish()
 
 
 def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
@@ -78,12 +78,14 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
 
 
 def _release_from_pb(message: router_pb2.Release) -> Release:
-    if message.outcome not in set(Outcome):
+    if message.outcome not in set(LeaseOutcome):
         raise InvalidArgumentError(
-            f"The outcome '{message.outcome}' is unknown.", hint=f"Send one of: {', '.join(Outcome)}.", field="outcome"
+            f"The outcome '{message.outcome}' is unknown.",
+            hint=f"Send one of: {', '.join(LeaseOutcome)}.",
+            field="outcome",
         )
     return Release(
-        outcome=Outcome(message.outcome),
+        outcome=LeaseOutcome(message.outcome),
         lease_id=message.lease_id,
         gateway_id=message.gateway_id,
         request_id=message.request_id,
@@ -111,7 +113,7 @@ def _lease_to_pb(lease: Lease) -> router_pb2.Lease:
         predicted_ttft_s=lease.ttft_s,
         predicted_tpot_s=lease.tpot_s,
         num_cached_tokens=lease.num_cached_tokens,
-        is_foregone=lease.is_foregone,
+        is_foregone=lease.is_sole_replica,
         decode_target=to_pb(lease.decode_target, worker_pb2.MoveTarget) if lease.decode_target else None,
         prefix_source=to_pb(lease.source, worker_pb2.PrefixSource) if lease.source else None,
         slack_s=lease.slack_s if lease.slack_s < math.inf else None,

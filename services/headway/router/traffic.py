@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from headway.core.errors import HeadwayError
 from headway.core.traffic import Arrival
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.request import RoutingRequest
 from headway.store.traffic import HOUR_S, Entry, TrafficStore
 
@@ -65,7 +65,7 @@ class TrafficRecord:
 
     def end(self, lease: Lease, release: Release) -> None:
         """Notes what a request was given; one that goes on elsewhere has not ended."""
-        if release.outcome is not Outcome.MOVED:
+        if release.outcome is not LeaseOutcome.MOVED:
             place = self._open.pop((lease.gateway_id, lease.request_id), None)
             if place is not None:
                 self._ended.append((*place, release.num_output_tokens))

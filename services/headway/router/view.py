@@ -14,7 +14,7 @@ class GroupLoad:
         state: the worker's own, or 'unreachable' while no stream to it lives.
         num_in_flight: leases given out and not ended.
         report_age_s: seconds since the report.
-        latency: of its steps, from which answers are foretold; None where the plan knows none.
+        latency: of its steps, from which answers are predicted; None where the plan knows none.
     """
 
     group_id: str

@@ -31,8 +31,8 @@ PLAN = KeyFamily("plan:{}", "string (JSON)", None, "controller", "a plan, by id"
 PLAN_CURRENT = KeyFamily("plan-current", "string", None, "controller (compare-and-set)", "id of the desired plan")
 PLAN_HISTORY = KeyFamily("plan-history", "list", None, "controller", "plan ids, newest first, 100 at most")
 PLACEMENT = KeyFamily("placement:{}", "string (JSON)", None, "controller", "a placement that was applied, by id")
-REPLACEMENT = KeyFamily("replacement", "string (JSON)", None, "controller", "how to re-plan, as a standing duty")
-REPLACEMENT_DECISIONS = KeyFamily(
+REPLANNING = KeyFamily("replacement", "string (JSON)", None, "controller", "how to re-plan, in a loop")
+REPLANNING_DECISIONS = KeyFamily(
     "replacement-decisions", "list (JSON)", None, "controller", "what came of re-planning, newest first, 50 at most"
 )
 PROFILE = KeyFamily("profile:{}", "string (JSON)", None, "profiler", "a profile, by id")
@@ -84,8 +84,8 @@ FAMILIES = (
     PLAN_CURRENT,
     PLAN_HISTORY,
     PLACEMENT,
-    REPLACEMENT,
-    REPLACEMENT_DECISIONS,
+    REPLANNING,
+    REPLANNING_DECISIONS,
     PROFILE,
     STAGE_PROFILE,
     SLICE_PROFILE,

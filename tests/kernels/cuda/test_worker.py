@@ -18,7 +18,7 @@ from headway.runner.gpu_draw import choose_tokens
 from headway.runner.model_runner import ModelRunner
 from headway.runner.row import Row
 from headway.runner.sampler import Sampler
-from headway.runner.step_graphs import Capture
+from headway.runner.step_graphs import CudaGraph
 from headway.store.checkpoint import read_checkpoint
 from tests.checkpoints import make_checkpoint
 from tests.models.oracle import check_against_transformers, random_prompts
@@ -50,7 +50,7 @@ def directory(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return make_checkpoint(tmp_path_factory.mktemp("model"), "llama")
 
 
-def make_stepper(directory: Path, *, capture: Capture | None = None) -> Stepper:
+def make_stepper(directory: Path, *, capture: CudaGraph | None = None) -> Stepper:
     runner = ModelRunner(
         read_checkpoint(directory), num_blocks=64, num_host_blocks=8, max_num_seqs=9, capture=capture, num_threads=1
     )

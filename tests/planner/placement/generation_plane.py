@@ -1,4 +1,5 @@
-"""The production code as the simulator must have it where models generate: dispatcher, admission, books, engines, line.
+"""The production code as the simulator must have it where models generate: dispatcher, admission, lease table, engines,
+line.
 
 Nothing here decides anything: it carries messages between them at the times of a virtual clock, without delay. Each
 model that generates has a thread of its own, as in a worker, in which its engine sleeps until its batches are due.
@@ -14,7 +15,7 @@ from headway.core.errors import ResourceExhaustedError
 from headway.core.generation import GenerationProfile
 from headway.core.infer import InferRequest, InferSequence
 from headway.core.load import LoadReport
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.request import GenerationRequest, SamplingParams, SequenceOutput
 from headway.core.slo import Slo
@@ -24,16 +25,16 @@ from headway.encoder.limits import EncoderLimits
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.planner.placement.simulator.generation import (
+    CoLocatedModels,
     GenerationOutcome,
     GenerationWorkload,
     OnePass,
-    Tenants,
 )
 from headway.router.dispatcher import Dispatcher
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.policies.registry import make_policy
+from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from headway.router.ticket import Ticket
 from headway.runner.emulated.encoder_runner import EmulatedEncoderRunner
 from headway.runner.emulated.line import Line
 from headway.runner.emulated.model_runner import EmulatedModelRunner
@@ -151,16 +152,16 @@ class Encoder:
 class VirtualWorker:
     """A group's leader: an engine for each of its models, which share the group's pipeline."""
 
-    def __init__(self, worker_id: str, tenants: Tenants, clock: VirtualClock) -> None:
+    def __init__(self, worker_id: str, co_located: CoLocatedModels, clock: VirtualClock) -> None:
         self.worker_id = worker_id
         self.models: dict[str, Generator | Encoder] = {}
-        line, turns = Line(num_stages=_num_stages(tenants), clock=clock), GroupLine()
-        for number, tenant in tenants.items():
+        line, turns = Line(num_stages=_num_stages(co_located), clock=clock), GroupLine()
+        for number, profile in co_located.items():
             name = name_of(number)
-            if isinstance(tenant, GenerationProfile):
-                self.models[name] = Generator(name, tenant, line, VirtualThread(clock))
+            if isinstance(profile, GenerationProfile):
+                self.models[name] = Generator(name, profile, line, VirtualThread(clock))
             else:
-                self.models[name] = Encoder(name, tenant, line, turns)
+                self.models[name] = Encoder(name, profile, line, turns)
 
     @property
     def generators(self) -> list[Generator]:
@@ -187,7 +188,7 @@ class VirtualWorker:
 class GenerationPlane:
     """A router and its workers."""
 
-    def __init__(self, groups: Sequence[Tenants], *, answer_overhead_s: float = 0.0) -> None:
+    def __init__(self, groups: Sequence[CoLocatedModels], *, answer_overhead_s: float = 0.0) -> None:
         self.clock = VirtualClock()
         self._answer_overhead_s = answer_overhead_s
         self.dispatcher = Dispatcher(
@@ -248,7 +249,7 @@ class GenerationPlane:
             slo=slo,
         )
         try:
-            lease = self.dispatcher.place(Ticket(request=request, arrived_s=now_s, failed_at_s=now_s))
+            lease = self.dispatcher.place(QueuedRequest(request=request, arrived_s=now_s, failed_at_s=now_s))
         except ResourceExhaustedError:
             return None
         if not isinstance(lease, Lease):  # no group has the model
@@ -295,7 +296,7 @@ class GenerationPlane:
         for request_id, is_answered in ended:
             if is_answered:
                 self._first_s[int(request_id)] = self._finish_s[int(request_id)] = self.clock.time_s
-            self._release(int(request_id), Outcome.COMPLETE if is_answered else Outcome.ERROR)
+            self._release(int(request_id), LeaseOutcome.COMPLETE if is_answered else LeaseOutcome.ERROR)
         for generator in worker.generators:
             if generator.thread.wake_s > self.clock.time_s:
                 continue
@@ -315,9 +316,9 @@ class GenerationPlane:
         self._first_s[number] = min(self._first_s[number], now_s)
         if output.finish_reason is not None:
             self._finish_s[number] = now_s
-            self._release(number, Outcome.COMPLETE)
+            self._release(number, LeaseOutcome.COMPLETE)
 
-    def _release(self, number: int, outcome: Outcome) -> None:
+    def _release(self, number: int, outcome: LeaseOutcome) -> None:
         lease_id, num_tokens = self._leases.pop(number).lease_id, int(self._num_tokens[number])
         self.dispatcher.release(Release(outcome=outcome, lease_id=lease_id, num_output_tokens=num_tokens))
 
@@ -327,8 +328,8 @@ class GenerationPlane:
         fleet.update(group, [model.report for model in worker.models.values()], now_s=self.clock.time_s)
 
     def _end(self) -> None:
-        assert self.dispatcher.books.num_in_flight == 0
-        self.dispatcher.books.check_integrity()
+        assert self.dispatcher.lease_table.num_in_flight == 0
+        self.dispatcher.lease_table.check_integrity()
         for worker in self.workers:
             for generator in worker.generators:
                 generator.thread.end()
@@ -339,9 +340,9 @@ def name_of(number: int) -> str:
     return f"model-{number}"
 
 
-def _num_stages(tenants: Tenants) -> int:
-    tenant = next(iter(tenants.values()))
-    return len(tenant.stage_latencies) if isinstance(tenant, GenerationProfile) else len(tenant)
+def _num_stages(co_located: CoLocatedModels) -> int:
+    profile = next(iter(co_located.values()))
+    return len(profile.stage_latencies) if isinstance(profile, GenerationProfile) else len(profile)
 
 
 def _plan(workers: Sequence[VirtualWorker]) -> ServingPlan:

@@ -1,4 +1,5 @@
-"""The production code as the simulator must have it: dispatcher, admission, books and the workers' one-pass engines.
+"""The production code as the simulator must have it: dispatcher, admission, lease table and the workers' one-pass
+engines.
 
 Nothing here decides anything: it carries messages between them at the times of a virtual clock, without delay.
 """
@@ -16,7 +17,7 @@ from headway.core.infer import InferRequest, InferSequence
 from headway.core.latency import LatencyModel
 from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.placement import PlacedModel, Placement
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
@@ -25,10 +26,10 @@ from headway.encoder.group_line import GroupLine
 from headway.encoder.limits import EncoderLimits
 from headway.planner.placement.workload import Workload
 from headway.router.dispatcher import Dispatcher
-from headway.router.lease import Lease, Outcome, Release
+from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.policies.registry import make_policy
+from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from headway.router.ticket import Ticket
 from headway.runner.emulated.encoder_runner import EmulatedEncoderRunner
 from headway.runner.emulated.line import Line
 from tests.router.harness import SPEC
@@ -159,8 +160,8 @@ class ServingPlane:
                 group[number] = int(lease.worker_id.removeprefix("worker-"))
         self._run_until(math.inf, finish_s)
         group[np.isinf(finish_s)] = -1
-        assert self.dispatcher.books.num_in_flight == 0
-        self.dispatcher.books.check_integrity()
+        assert self.dispatcher.lease_table.num_in_flight == 0
+        self.dispatcher.lease_table.check_integrity()
         return finish_s, group
 
     def _arrive(self, number: int, model: str, slo_s: float) -> Lease | None:
@@ -174,7 +175,7 @@ class ServingPlane:
         )
         now_s = self.clock.now_s
         try:
-            lease = self.dispatcher.place(Ticket(request=request, arrived_s=now_s, failed_at_s=now_s))
+            lease = self.dispatcher.place(QueuedRequest(request=request, arrived_s=now_s, failed_at_s=now_s))
         except ResourceExhaustedError:
             return None
         if not isinstance(lease, Lease):
@@ -206,7 +207,7 @@ class ServingPlane:
         for request_id, is_answered in worker.step():
             if is_answered:
                 finish_s[int(request_id)] = self.clock.now_s + self._answer_overhead_s
-            outcome = Outcome.COMPLETE if is_answered else Outcome.ERROR
+            outcome = LeaseOutcome.COMPLETE if is_answered else LeaseOutcome.ERROR
             self.dispatcher.release(Release(outcome=outcome, lease_id=self._leases.pop(request_id).lease_id))
         self._report(worker)
 

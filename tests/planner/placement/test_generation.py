@@ -12,9 +12,9 @@ from headway.core.generation import GenerationProfile
 from headway.core.latency import LatencyModel
 from headway.core.slo import Slo
 from headway.planner.placement.simulator.generation import (
+    CoLocatedModels,
     GenerationOutcome,
     GenerationWorkload,
-    Tenants,
     simulate_as_far,
     simulate_generation,
 )
@@ -57,15 +57,15 @@ def assert_equal(
     return assert_shared(workload, *({0: group} for group in groups), overhead_s=overhead_s)
 
 
-def assert_shared(workload: GenerationWorkload, *groups: Tenants, overhead_s: float = 0.0) -> GenerationOutcome:
-    foreseen = simulate_generation(workload, groups, overhead_s=overhead_s)
+def assert_shared(workload: GenerationWorkload, *groups: CoLocatedModels, overhead_s: float = 0.0) -> GenerationOutcome:
+    predicted = simulate_generation(workload, groups, overhead_s=overhead_s)
     happened = GenerationPlane(groups, answer_overhead_s=overhead_s).play(workload)
-    assert foreseen.group.tolist() == happened.group.tolist()
-    assert foreseen.ttft_s.tolist() == happened.ttft_s.tolist()
-    assert foreseen.e2e_s.tolist() == happened.e2e_s.tolist()
-    assert foreseen.num_steps.tolist() == happened.num_steps.tolist()
-    assert foreseen.num_preemptions.sum() == happened.num_preemptions[0]
-    return foreseen
+    assert predicted.group.tolist() == happened.group.tolist()
+    assert predicted.ttft_s.tolist() == happened.ttft_s.tolist()
+    assert predicted.e2e_s.tolist() == happened.e2e_s.tolist()
+    assert predicted.num_steps.tolist() == happened.num_steps.tolist()
+    assert predicted.num_preemptions.sum() == happened.num_preemptions[0]
+    return predicted
 
 
 @settings(max_examples=40, deadline=None, derandomize=True)
@@ -210,7 +210,7 @@ def make_shared_workload(
     )
 
 
-def make_tenants(num_stages: int, models: set[int], *, num_blocks: int, speed: float = 1.0) -> Tenants:
+def make_co_located(num_stages: int, models: set[int], *, num_blocks: int, speed: float = 1.0) -> CoLocatedModels:
     limits = {"num_blocks": num_blocks, "block_size": 4, "max_num_seqs": 8, "max_num_batched_tokens": 57}
     share = [2.0 * (stage + 1) / (num_stages * (num_stages + 1)) for stage in range(num_stages)]
     everything = {
@@ -244,7 +244,7 @@ def test_models_of_one_group_take_turns_as_they_do_in_the_workers_line(
     overhead_s: float,
 ) -> None:
     workload = make_shared_workload(seed, count=60, rate=rate, slo=slo, slo_s=np.inf, pass_slo_s=pass_slo_s)
-    assert_shared(workload, make_tenants(num_stages, models, num_blocks=num_blocks), overhead_s=overhead_s)
+    assert_shared(workload, make_co_located(num_stages, models, num_blocks=num_blocks), overhead_s=overhead_s)
 
 
 @settings(max_examples=60, deadline=None, derandomize=True)
@@ -272,7 +272,7 @@ def test_requests_go_to_shared_groups_as_the_router_sends_them(
 ) -> None:
     workload = make_shared_workload(seed, count=80, rate=rate, slo=slo, slo_s=slo_s, pass_slo_s=pass_slo_s)
     shared = [
-        make_tenants(pp, models, num_blocks=60, speed=1 + 0.3 * number) for number, (pp, models) in enumerate(groups)
+        make_co_located(pp, models, num_blocks=60, speed=1 + 0.3 * number) for number, (pp, models) in enumerate(groups)
     ]
     assert_shared(workload, *shared, overhead_s=overhead_s)
 
@@ -320,7 +320,7 @@ def test_a_request_that_steps_have_held_up_too_long_is_given_up() -> None:
     workload = rows((0.0, 0, 4), (0.5, 2, 0), (1.125, 2, 0))
     workload.slo_s[2] = 1.3
     found = assert_shared(workload, {0: constant_profile(1.0), 2: (0.25,)})
-    # The router foretells 0.25 s and one step for the third. Yet at 1 a step was asked for, ahead of which the second
+    # The router predicts 0.25 s and one step for the third. Yet at 1 a step was asked for, ahead of which the second
     # request went; so the third could only begin at 2.25.
     assert found.group.tolist() == [0, 0, -1]
     assert found.e2e_s.tolist() == [4.25, 0.75, np.inf]
@@ -335,15 +335,15 @@ def test_stages_of_a_pipeline_hold_batches_of_several_models() -> None:
 
 def test_what_misses_too_much_is_given_up_early() -> None:
     workload = make_shared_workload(3, count=400, rate=200.0, slo=Slo(ttft_s=0.3), slo_s=np.inf, pass_slo_s=0.3)
-    tenants = [make_tenants(1, {CHAT, BERT, LARGE}, num_blocks=60)]
-    whole = simulate_generation(workload, tenants)
+    co_located = [make_co_located(1, {CHAT, BERT, LARGE}, num_blocks=60)]
+    whole = simulate_generation(workload, co_located)
     bounds = np.array([100, 400])
     misses = np.array([(~whole.is_met[:100]).sum(), (~whole.is_met).sum()])
-    kept = simulate_as_far(workload, tenants, bounds=bounds, limits=misses)
+    kept = simulate_as_far(workload, co_located, bounds=bounds, limits=misses)
     assert kept is not None
     assert kept.is_met.tolist() == whole.is_met.tolist()
     missed = np.zeros(2, np.int64)
-    assert simulate_as_far(workload, tenants, bounds=bounds, limits=np.array([5, 400]), missed=missed) is None
+    assert simulate_as_far(workload, co_located, bounds=bounds, limits=np.array([5, 400]), missed=missed) is None
     assert 5 < missed[0] <= misses[0]
     assert missed[1] == missed[0]
 

@@ -56,7 +56,7 @@ def _profile(name: str, pp: int, op: int) -> StageProfile:
 def assert_equal(
     models: list[PlacedModel], placement: Placement, workload: Workload, *, latencies: StageLatencies, rules: Rules
 ) -> None:
-    foreseen = simulate(models, placement, workload, rules)
+    predicted = simulate(models, placement, workload, rules)
     plane = ServingPlane(
         placement,
         latencies,
@@ -65,8 +65,8 @@ def assert_equal(
         queue_policy=rules.queue_policy,
     )
     finish_s, served_by = plane.play(workload)
-    assert foreseen.group.tolist() == served_by.tolist()
-    assert foreseen.finish_s.tolist() == finish_s.tolist()
+    assert predicted.group.tolist() == served_by.tolist()
+    assert predicted.finish_s.tolist() == finish_s.tolist()
 
 
 @settings(max_examples=30, deadline=None, derandomize=True)

@@ -11,12 +11,12 @@ from hypothesis import strategies as st
 from headway.core.device_kind import DeviceKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.placement import PlacedGroup, PlacedModel, Placement
-from headway.planner.climbers.processes import process_climbers
-from headway.planner.placement.search import Found, Progress, SearchOptions, Selection, search, search_kinds
-from headway.planner.placement.search.judge import Judge
+from headway.planner.executors.processes import process_executor
+from headway.planner.placement.search import Found, SearchOptions, SearchProgress, Selection, search, search_kinds
+from headway.planner.placement.search.evaluator import Evaluator
 from headway.planner.placement.search.moves import MOVES
 from headway.planner.placement.search.problem import Problem, make_problem
-from headway.planner.placement.search.standing import stand
+from headway.planner.placement.search.search_state import evaluate
 from headway.planner.placement.search.traces import alike, resample, thin
 from headway.planner.placement.simulator import Rules, attainment
 from headway.planner.placement.workload import Workload
@@ -151,17 +151,17 @@ def test_the_same_seed_finds_the_same() -> None:
 
 def test_several_processes_find_no_less_than_the_start() -> None:
     start = run(traffic(), options=SearchOptions(moves=0, resamples=0))
-    heard = list[Progress]()
+    heard = list[SearchProgress]()
     options = SearchOptions(moves=400, resamples=0)
-    with process_climbers(2) as climbers:
-        found = run(traffic(), options=options, report=heard.append, climbers=climbers)
+    with process_executor(2) as executor:
+        found = run(traffic(), options=options, report=heard.append, executor=executor)
     assert found.attainment >= start.attainment - 0.004
     assert found.placement == heard[-1].placement
 
 
 @pytest.mark.parametrize("after", [1, 4, 40])
 def test_a_stopped_search_returns_the_best_so_far(after: int) -> None:
-    asked, heard = [0], list[Progress]()
+    asked, heard = [0], list[SearchProgress]()
 
     def should_stop() -> bool:
         asked[0] += 1
@@ -183,42 +183,42 @@ def make(workload: Workload, rules: Rules) -> Problem:
 def test_what_is_simulated_in_parts_adds_up_to_the_whole(rules: Rules) -> None:
     workload = traffic()
     problem = make(workload, rules)
-    judge, rng = Judge(problem), Random(1)
-    standing = stand(judge, [(shape, 0) for shape in (0, 0, 0, 0, 0, 0)])
+    evaluator, rng = Evaluator(problem), Random(1)
+    state = evaluate(evaluator, [(shape, 0) for shape in (0, 0, 0, 0, 0, 0)])
     changed = 0
     for _ in range(120):
-        change = rng.choice(MOVES)[0](standing, rng)
-        after = standing.after(change) if change else None
+        change = rng.choice(MOVES)[0](state, rng)
+        after = state.after(change) if change else None
         if after is None:
             continue
         changed += 1
-        assert after.cost < standing.cost
-        standing = after
-        placement = problem.placement(standing.groups)
-        assert standing.attainment == pytest.approx(attainment(MODELS, placement, workload, rules), abs=1e-12)
-        assert stand(Judge(problem), standing.groups).cost == pytest.approx(standing.cost)
+        assert after.cost < state.cost
+        state = after
+        placement = problem.placement(state.groups)
+        assert state.attainment == pytest.approx(attainment(MODELS, placement, workload, rules), abs=1e-12)
+        assert evaluate(Evaluator(problem), state.groups).cost == pytest.approx(state.cost)
     assert changed > 3
 
 
 def test_what_was_given_up_is_simulated_again_only_where_it_might_be_kept() -> None:
     problem = make(traffic(), Rules.SERVING)
     groups = ((0, 0b011), (0, 0b100))
-    judge = Judge(problem)
-    (first, _), whole = judge.split(groups), stand(Judge(problem), groups)
+    evaluator = Evaluator(problem)
+    (first, _), whole = evaluator.split(groups), evaluate(Evaluator(problem), groups)
     misses = whole.components[0].misses
     early = misses.copy()
     early[3] -= 1
     assert misses[3] > 0
-    assert judge.weigh(first, early) is None
-    assert judge.weigh(first, early - 1) is None
-    assert judge.evaluations == 1
-    assert judge.weigh(first, misses) is not None
-    assert judge.evaluations == 2
+    assert evaluator.weigh(first, early) is None
+    assert evaluator.weigh(first, early - 1) is None
+    assert evaluator.evaluations == 1
+    assert evaluator.weigh(first, misses) is not None
+    assert evaluator.evaluations == 2
 
 
 def test_groups_that_share_no_model_are_apart() -> None:
-    judge = Judge(make(traffic(), Rules.SERVING))
-    parts = judge.split([(0, 0b001), (0, 0b010), (0, 0b011), (1, 0b100), (0, 0)])
+    evaluator = Evaluator(make(traffic(), Rules.SERVING))
+    parts = evaluator.split([(0, 0b001), (0, 0b010), (0, 0b011), (1, 0b100), (0, 0)])
     assert sorted(parts) == [((0, 0b001), (0, 0b010), (0, 0b011)), ((1, 0b100),)]
 
 

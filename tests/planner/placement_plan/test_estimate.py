@@ -6,7 +6,7 @@ from headway.core.iteration import Access, Dim, IterationSpace
 from headway.core.node_span import NodeLink, over_nodes
 from headway.core.placement import GroupShape
 from headway.core.stage_profile import StageProfile
-from headway.planner.inter.estimate import estimate_stages
+from headway.planner.inter.estimate import estimate_stage_profiles
 
 WIDTH, ROWS = 4096, 2048
 
@@ -43,7 +43,7 @@ def chain(num_products: int) -> Graph:
 
 
 def estimate(graph: Graph, **options: str) -> dict[GroupShape, StageProfile]:
-    profiles = estimate_stages(
+    profiles = estimate_stage_profiles(
         graph,
         model="chain",
         device="V100-16",

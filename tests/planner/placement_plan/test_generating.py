@@ -15,7 +15,7 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.generation import generation_profile_of
 from headway.core.held_memory import MemoryRule, side_by_side
 from headway.core.line import QueuePolicy
-from headway.core.model import Family
+from headway.core.model import ModelFamily
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_plan import PlacementPlan
 from headway.core.placement_problem import (
@@ -122,7 +122,7 @@ def test_models_that_share_a_group_have_the_blocks_that_they_get_on_the_workers(
     )
     shared = Placement(groups=(PlacedGroup(shape=shape, models=names),))
     bert = make_model(
-        "m", family=Family.BERT, rope=None, encoder=EncoderSpec(num_positions=512, num_token_types=2)
+        "m", family=ModelFamily.BERT, rope=None, encoder=EncoderSpec(num_positions=512, num_token_types=2)
     ).spec
     served = make_placed_plan(
         replace(plan, problem=problem, placement=shared, buckets=()),

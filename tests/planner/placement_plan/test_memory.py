@@ -14,7 +14,7 @@ from headway.core.encoder import EncoderSpec
 from headway.core.errors import FailedPreconditionError
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.live_placement import live_clusters
-from headway.core.model import Family
+from headway.core.model import ModelFamily
 from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
 from headway.core.placement_problem import PlacementProblem, ProblemModel, WorkloadSource
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
@@ -36,7 +36,7 @@ Apply = Callable[[PlacementProblem, list[PlanWorker]], ServingPlan]
 def apply(make_model: Any) -> Apply:
     """The search's placement of a problem, on workers."""
     encoder = EncoderSpec(num_positions=512, num_token_types=2)
-    spec = make_model("m", num_kv_heads=8, family=Family.BERT, rope=None, encoder=encoder).spec
+    spec = make_model("m", num_kv_heads=8, family=ModelFamily.BERT, rope=None, encoder=encoder).spec
 
     def apply(problem: PlacementProblem, workers: list[PlanWorker]) -> ServingPlan:
         placement, _ = search_placement(

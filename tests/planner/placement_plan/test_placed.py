@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.encoder import EncoderSpec
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.model import Family
+from headway.core.model import ModelFamily
 from headway.core.node_span import NodeLink
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
@@ -21,7 +21,7 @@ from headway.core.placement_problem import WorkloadSource
 from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.serving.placed import make_placed_plan
-from headway.planner.serving.seating import HeldGroup, seat
+from headway.planner.serving.worker_assignment import HeldGroup, assign_workers
 
 GIB = 1024**3
 NOTHING = PredictedAttainment(attainment=0.0, models=(), utilisation=())
@@ -55,7 +55,7 @@ def v100s(count: int, *, machines: int = 1, memory_gib: float = 16.0) -> list[Pl
 def make(make_problem: Any, make_profile: Any, make_model: Any) -> Make:
     """A plan for models that are known by their profiles: 1x1, 2x1 and 1x2, each of 2 GiB; `llms` have KV caches."""
     profiles = [make_profile("small", 0.1), make_profile("small", 0.06, 0.05), make_profile("small", 0.07, op=2)]
-    encoder = {"family": Family.BERT, "rope": None, "encoder": EncoderSpec(num_positions=512, num_token_types=2)}
+    encoder = {"family": ModelFamily.BERT, "rope": None, "encoder": EncoderSpec(num_positions=512, num_token_types=2)}
 
     def deployment(name: str, llms: str) -> ModelDeployment:
         if name in llms:
@@ -188,10 +188,10 @@ def test_groups_that_keep_their_places_give_way_where_nothing_else_fits() -> Non
         HeldGroup(worker_ids=(f"worker-{index}",), shape=GroupShape(pp=1, op=1), models=frozenset(model))
         for index, model in ((0, "a"), (2, "b"))
     ]
-    seats = seat(placed(("1x1", "a"), ("1x1", "b"), ("2x1", "c")).groups, workers, held=held)
-    assert seats is not None
-    assert {worker.machine for worker in seats[2]} in ({"host-0"}, {"host-1"})
-    assert seat(placed(("3x1", "a")).groups, workers) is None
+    worker_groups = assign_workers(placed(("1x1", "a"), ("1x1", "b"), ("2x1", "c")).groups, workers, held=held)
+    assert worker_groups is not None
+    assert {worker.machine for worker in worker_groups[2]} in ({"host-0"}, {"host-1"})
+    assert assign_workers(placed(("3x1", "a")).groups, workers) is None
 
 
 @pytest.mark.parametrize(
@@ -220,14 +220,14 @@ def test_a_group_on_devices_that_the_problem_does_not_have_is_named(make: Make) 
         make([("1x1@H100", "a")], v100s(1))
 
 
-def test_groups_are_seated_wherever_they_have_room() -> None:
+def test_groups_are_assigned_wherever_they_have_room() -> None:
     """Best fit puts a group of four on the machine of six, and then a group of three has no place."""
     workers = [replace(worker, machine="host-1" if index >= 8 else "host-0") for index, worker in enumerate(v100s(14))]
     groups = placed(("4x1", "a"), ("3x1", "b"), ("3x1", "c"), ("4x1", "d")).groups
-    seats = seat(groups, workers)
-    assert seats is not None
-    assert all(len({worker.machine for worker in group}) == 1 for group in seats)
-    assert len({worker.worker_id for group in seats for worker in group}) == 14
+    worker_groups = assign_workers(groups, workers)
+    assert worker_groups is not None
+    assert all(len({worker.machine for worker in group}) == 1 for group in worker_groups)
+    assert len({worker.worker_id for group in worker_groups for worker in group}) == 14
 
 
 def test_a_model_that_nobody_knows_how_to_serve_is_named(make: Make) -> None:

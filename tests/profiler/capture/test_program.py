@@ -8,7 +8,7 @@ from torch import nn
 
 from headway.core.capture import CaptureRequest
 from headway.core.program import Program
-from headway.core.survey import layer_of, survey
+from headway.core.unit_programs import layer_of, unit_programs
 from headway.profiler.capture.capture import capture
 from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
@@ -83,7 +83,7 @@ def test_equal_layers_and_operators_are_one_program() -> None:
     made = capture(CaptureRequest(source="zoo:gpt3-1b-small", train=True, with_program=True), report=lambda _: None)
     assert made.graph is not None
     assert made.program is not None
-    surveyed = survey(made.graph, made.program)
+    surveyed = unit_programs(made.graph, made.program)
     subject = surveyed.subject
     first, second = (layer for layer in subject.layers if layer.name.startswith("layers."))
     assert (first.forward_program, first.backward_program) == (second.forward_program, second.backward_program)

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 from headway.core.infer import InferOutput, InferRequest
 from headway.core.line import QueuePolicy, rank_of
-from headway.encoder.flight import EncoderRunner, Flight
 from headway.encoder.group_line import GroupLine
+from headway.encoder.in_flight_batch import EncoderRunner, InFlightBatch
 from headway.encoder.limits import EncoderLimits
 from headway.encoder.queue import Batch, InferQueue
 from headway.encoder.stats import EncoderStats
@@ -38,7 +38,7 @@ class EncoderEngine:
         self._queue = InferQueue(limits)
         self._runner = runner
         self._clock = clock
-        self._in_flight: deque[tuple[Batch, Flight, float]] = deque()  # with the time of the start
+        self._in_flight: deque[tuple[Batch, InFlightBatch, float]] = deque()  # with the time of the start
         self._late: list[InferOutput] = []
         self._num_steps = 0
         self._num_tokens = 0
@@ -123,13 +123,13 @@ class EncoderEngine:
         head = self._queue.head
         assert head is not None, "it would not be this engine's turn"
         batch = self._queue.within_deadlines(
-            self._queue.next_batch(), lambda sequences: self._runner.foresee(sequences, ready_s=head.arrived_s)
+            self._queue.next_batch(), lambda sequences: self._runner.predict(sequences, ready_s=head.arrived_s)
         )
         if batch:
             ready_s = max(pending.arrived_s for pending, _ in batch)
-            flight = self._runner.start([sequence for _, sequence in batch], ready_s=ready_s)
-            self._queue.depart(batch)
-            self._in_flight.append((batch, flight, started_s))
+            in_flight = self._runner.start([sequence for _, sequence in batch], ready_s=ready_s)
+            self._queue.mark_started(batch)
+            self._in_flight.append((batch, in_flight, started_s))
         else:
             self._queue.remove(head.request.request_id)
             self._late.append(InferOutput(request_id=head.request.request_id, error=_TOO_LATE, is_late=True))
@@ -142,10 +142,10 @@ class EncoderEngine:
         self._line.offer(self, None if head is None else (head.rank, head.arrived_s), wake=self._wake)
 
     def _finish_oldest(self) -> list[InferOutput]:
-        batch, flight, started_s = self._in_flight.popleft()
-        self._queue.arrive(batch)
+        batch, in_flight, started_s = self._in_flight.popleft()
+        self._queue.mark_finished(batch)
         try:
-            outputs = self._queue.commit(batch, flight.finish())
+            outputs = self._queue.commit(batch, in_flight.finish())
             self.num_failures = 0
         finally:
             self._offer()

@@ -111,13 +111,13 @@ class InferQueue:
         size = batch_size([pending.deadline_s for pending, _ in batch], lambda size: finish_s(sequences[:size]))
         return batch[:size]
 
-    def depart(self, batch: Batch) -> None:
+    def mark_started(self, batch: Batch) -> None:
         """Notes that a batch is under way."""
         for pending, _ in batch:
             pending.num_in_flight += 1
 
-    def arrive(self, batch: Batch) -> None:
-        """Takes back what `depart` noted, of the batch that departed first."""
+    def mark_finished(self, batch: Batch) -> None:
+        """Takes back what `mark_started` noted, of the batch that departed first."""
         for pending, _ in batch:
             pending.num_in_flight -= 1
 

@@ -10,15 +10,15 @@ from headway.engine.sequence import Sequence
 
 @dataclass(slots=True)
 class ScheduledSequence:
-    """A sequence's share of a step: tokens [start, start + num_new_tokens).
+    """A sequence as it is scheduled in a step: tokens [start, start + num_new_tokens).
 
     It stays as it is from when the step is started until its result has been booked. In an engine that runs ahead the
     only token can be one that the sequence does not have yet: it is the one that the batch before samples for it.
 
     Attributes:
         start: how many tokens are computed before the step.
-        samples: True when the share reaches the sequence's last known token, whose logits give the next one; a prefill
-            chunk before that samples nothing.
+        samples: True when the scheduled sequence reaches the sequence's last known token, whose logits give the next
+            one; a prefill chunk before that samples nothing.
         draft_token_ids: guesses of what follows the last known token, computed in the same step, after it; they are
             not in `sequence.token_ids` and count in `num_new_tokens`. Only where `samples`.
         followers: siblings that wait for the end of the shared prompt's prefill; each samples its first token from
@@ -77,14 +77,14 @@ class StepBatch:
         """That took so long. A draft is computed like a chunk of a prompt, and counts as one."""
         num_prefill_tokens = num_decodes = num_context_tokens = 0
         num_prefill_pairs = 0.0
-        for share in self.sequences:
-            num_new = share.num_new_tokens
+        for scheduled in self.sequences:
+            num_new = scheduled.num_new_tokens
             if num_new == 1:
                 num_decodes += 1
-                num_context_tokens += share.start
+                num_context_tokens += scheduled.start
             else:
                 num_prefill_tokens += num_new
-                num_prefill_pairs += num_new * (share.start + num_new / 2)
+                num_prefill_pairs += num_new * (scheduled.start + num_new / 2)
         return StepWork(
             num_steps=1,
             num_prefill_tokens=num_prefill_tokens,
@@ -118,8 +118,8 @@ class StepResult:
 
     Attributes:
         samples: of the sequence and of each of its followers; () where nothing was sampled.
-        prompt_logprobs: of the prompt tokens that this share completed: the share over positions [a, b) gives the
-            entries of tokens a+1..b that belong to the prompt; empty where not asked for.
+        prompt_logprobs: of the prompt tokens that this scheduled sequence completed: the scheduled sequence over
+            positions [a, b) gives the entries of tokens a+1..b that belong to the prompt; empty where not asked for.
         copy_s: what the copies between the tiers took.
     """
 
@@ -143,9 +143,9 @@ class Runner(Protocol):
     def start(self, batch: StepBatch) -> None:
         """Takes a batch on. What raises takes nothing on; its copies may be carried out, see `StepBatch.has_copied`.
 
-        Its block tables and the sequences' `num_computed_tokens` are as they should be now, and no later. The shares
-        themselves and the sequences' tokens do not change before the result is there, but for those that the batch
-        before adds when the engine runs ahead.
+        Its block tables and the sequences' `num_computed_tokens` are as they should be now, and no later. The scheduled
+        sequences themselves and the sequences' tokens do not change before the result is there, but for those that the
+        batch before adds when the engine runs ahead.
         """
 
     def finish(self) -> StepResult:

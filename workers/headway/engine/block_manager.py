@@ -11,12 +11,12 @@ from collections.abc import Sequence as Group
 
 from headway.core.block_hash import block_hashes, extend_block_hashes
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, ResourceExhaustedError
+from headway.engine.block_mover import BlockMover
 from headway.engine.block_pool import BlockPool
 from headway.engine.events import BlockEventLog
-from headway.engine.mover import Mover
 from headway.engine.pins import PinnedPrefix
-from headway.engine.placement import Placement
 from headway.engine.sequence import Sequence
+from headway.engine.shard_selector import ShardSelector
 from headway.engine.stats import BlockStats, ShardStats
 
 _NO_PARENT = b""
@@ -51,7 +51,7 @@ class BlockManager:
         self.events = events or BlockEventLog()
         self.num_moved_blocks = 0
         self._pool = BlockPool(num_blocks, num_host_blocks=num_host_blocks, events=self.events, num_shards=num_shards)
-        self._placement = Placement(num_shards, num_blocks=num_blocks // num_shards)
+        self._shard_selector = ShardSelector(num_shards, num_blocks=num_blocks // num_shards)
         self._enable_prefix_cache = enable_prefix_cache
         self._salt = salt
 
@@ -62,12 +62,12 @@ class BlockManager:
     @property
     def num_free_blocks(self) -> int:
         """Blocks without content."""
-        return self._pool.vacancies.num_free
+        return self._pool.free_queue.num_free
 
     @property
     def num_cached_blocks(self) -> int:
         """Blocks that hold content for whoever comes next, and can be evicted."""
-        return self._pool.vacancies.num_cached
+        return self._pool.free_queue.num_cached
 
     @property
     def num_available_blocks(self) -> int:
@@ -90,15 +90,15 @@ class BlockManager:
     @property
     def imbalance(self) -> float:
         """What the fullest shard has over what its weight gives it, of the blocks in tables; 1 where they are even."""
-        return self._placement.imbalance(self._pool.num_in_tables_by_shard)
+        return self._shard_selector.imbalance(self._pool.num_in_tables_by_shard)
 
-    def set_placement(self, weights: Group[float]) -> None:
+    def set_shard_weights(self, weights: Group[float]) -> None:
         """Sets what shards are to have in proportion to each other; blocks move there as rebalancing gets to them.
 
         Raises:
-            InvalidArgumentError: as `Placement.set_weights` does.
+            InvalidArgumentError: as `ShardSelector.set_weights` does.
         """
-        self._placement.set_weights(weights)
+        self._shard_selector.set_weights(weights)
 
     def find_prefix(self, sequence: Sequence) -> list[bytes]:
         """Names of the blocks of the sequence's longest cached prefix, on either tier.
@@ -243,7 +243,7 @@ class BlockManager:
         holders = [sequence for sequence in sequences if sequence.block_table]
         for holder in holders:
             self._count_by_shard(holder)
-        mover = Mover(holders, pool=self._pool, placement=self._placement, block_size=self.block_size)
+        mover = BlockMover(holders, pool=self._pool, shard_selector=self._shard_selector, block_size=self.block_size)
         num_moves = 0
         while num_moves < max_moves and mover.move():
             num_moves += 1
@@ -318,14 +318,14 @@ class BlockManager:
 
     def shard_stats(self) -> tuple[ShardStats, ...]:
         """Blocks by state, shard by shard. Takes time proportional to the shards."""
-        vacancies = self._pool.vacancies
+        free_queue = self._pool.free_queue
         figures = zip(
-            self._pool.num_used_by_shard, vacancies.cached, vacancies.free, self._placement.weights, strict=True
+            self._pool.num_used_by_shard, free_queue.cached, free_queue.free, self._shard_selector.weights, strict=True
         )
         return tuple(ShardStats(used, len(cached), len(free), weight) for used, cached, free, weight in figures)
 
     def check_integrity(self, sequences: Iterable[Sequence]) -> None:
-        """Asserts that the books are right, given every sequence. Takes time proportional to the pool."""
+        """Asserts that the bookkeeping is right, given every sequence. Takes time proportional to the pool."""
         holders = list(sequences)
         self._pool.check_integrity(
             references=[block for sequence in holders for block in sequence.block_table],
@@ -354,7 +354,7 @@ class BlockManager:
         own, used = list(self._count_by_shard(sequence)), self._pool.num_used_by_shard
         shards = []
         for _ in range(num_blocks):
-            shard = self._placement.choose(own, used)
+            shard = self._shard_selector.choose(own, used)
             own[shard] += 1
             used[shard] += 1
             shards.append(shard)
@@ -366,7 +366,7 @@ class BlockManager:
         if not counts:
             counts.extend([0] * self._pool.num_shards)
         for block in sequence.block_table[sum(counts) :]:
-            counts[self._pool.vacancies.shard_of(block)] += 1
+            counts[self._pool.free_queue.shard_of(block)] += 1
         return counts
 
     def _written(self, sequence: Sequence) -> "array[int]":

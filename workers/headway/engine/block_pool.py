@@ -19,9 +19,9 @@ from collections.abc import Iterable
 
 from headway.engine.copies import PendingCopies
 from headway.engine.events import BlockEventLog
+from headway.engine.free_block_queue import FreeBlockQueue
 from headway.engine.host_tier import HostTier
 from headway.engine.pins import PinTable
-from headway.engine.vacancies import Vacancies
 
 
 class BlockPool:
@@ -36,7 +36,7 @@ class BlockPool:
         self.num_shards = num_shards
         self.host = HostTier(num_host_blocks, num_shards=num_shards)
         self.pins = PinTable()
-        self.vacancies = Vacancies(num_blocks, num_shards=num_shards)
+        self.free_queue = FreeBlockQueue(num_blocks, num_shards=num_shards)
         self._events = events
         self._copies = PendingCopies()
         self._num_references = [0] * num_blocks
@@ -46,13 +46,13 @@ class BlockPool:
 
     @property
     def num_available_blocks(self) -> int:
-        return self.vacancies.num_available
+        return self.free_queue.num_available
 
     @property
     def num_used_by_shard(self) -> list[int]:
         """Blocks of each shard that are not available."""
         size = self.num_blocks // self.num_shards
-        return [size - self.vacancies.num_available_in(shard) for shard in range(self.num_shards)]
+        return [size - self.free_queue.num_available_in(shard) for shard in range(self.num_shards)]
 
     @property
     def num_in_tables_by_shard(self) -> list[int]:
@@ -60,7 +60,7 @@ class BlockPool:
         num_blocks = self.num_used_by_shard
         idle = [block for block in self.pins.held.values() if self._num_references[block] == 1]
         for block in (*idle, *self._resting):
-            num_blocks[self.vacancies.shard_of(block)] -= 1
+            num_blocks[self.free_queue.shard_of(block)] -= 1
         return num_blocks
 
     def find(self, name: bytes | None) -> int | None:
@@ -84,7 +84,7 @@ class BlockPool:
 
         It is one of the shard, or where that is full, of the one with most room.
         """
-        block, is_cached = self.vacancies.take(shard)
+        block, is_cached = self.free_queue.take(shard)
         if is_cached:
             self._evict(block)
         self._num_references[block] = 1
@@ -92,7 +92,7 @@ class BlockPool:
 
     def reference(self, block: int) -> None:
         if self._num_references[block] == 0:
-            self.vacancies.remove_cached(block)
+            self.free_queue.remove_cached(block)
         self._num_references[block] += 1
 
     def drop(self, block: int) -> None:
@@ -101,13 +101,13 @@ class BlockPool:
         if self._num_references[block]:
             return
         if self._name_of[block] is not None:
-            self.vacancies.add_cached(block)
+            self.free_queue.add_cached(block)
             return
         self._copies.forget(block)
         if self._copies.reads(block):
             self._resting.append(block)
         else:
-            self.vacancies.add_free(block)
+            self.free_queue.add_free(block)
 
     def publish(self, block: int, name: bytes, *, parent_name: bytes) -> None:
         """Makes computed content known; of twins that were computed at the same time, only the first."""
@@ -119,7 +119,7 @@ class BlockPool:
 
     def copy(self, block: int) -> int:
         """A block of its own for whoever is about to write into a shared one; its reference goes over to the copy."""
-        own = self.take(self.vacancies.shard_of(block))
+        own = self.take(self.free_queue.shard_of(block))
         self._copies.add_within(block, block=own)
         self.drop(block)
         return own
@@ -208,7 +208,7 @@ class BlockPool:
         for host_block in copies.read_on_host:
             self.host.drop(host_block)
         for block in self._resting:
-            self.vacancies.add_free(block)
+            self.free_queue.add_free(block)
         self._resting.clear()
         return copies.pairs()
 
@@ -216,7 +216,7 @@ class BlockPool:
         """Marks cached content as just used, on both tiers."""
         block, host_block = self._block_of.get(name), self.host.find(name)
         if block is not None:
-            self.vacancies.touch(block)
+            self.free_queue.touch(block)
         if host_block is not None:
             self.host.touch(host_block)
 
@@ -225,19 +225,19 @@ class BlockPool:
 
         What gives way to it is not kept on the host: its copy would come after the write.
         """
-        block, is_cached = self.vacancies.take(self.vacancies.widest)
+        block, is_cached = self.free_queue.take(self.free_queue.widest)
         if is_cached:
             self._evict(block, keeps=False)
-        self.vacancies.add_cached(block)
+        self.free_queue.add_cached(block)
         self.publish(block, name, parent_name=parent_name)
         return block
 
     def check_integrity(self, *, references: Iterable[int], host_references: Iterable[int]) -> None:
-        """Asserts that the books are right, given every table entry. Takes time proportional to the pool."""
+        """Asserts that the bookkeeping is right, given every table entry. Takes time proportional to the pool."""
         counts = Counter([*references, *self.pins.held.values()])
         assert self._num_references == [counts[block] for block in range(self.num_blocks)], "wrong references"
-        free = [block for blocks in self.vacancies.free for block in blocks]
-        cached = [block for blocks in self.vacancies.cached for block in blocks]
+        free = [block for blocks in self.free_queue.free for block in blocks]
+        cached = [block for blocks in self.free_queue.cached for block in blocks]
         states = Counter([*free, *cached, *self._resting, *counts])
         assert states == Counter(range(self.num_blocks)), "a block is lost or in two states"
         named = {block: name for block, name in enumerate(self._name_of) if name is not None}
@@ -245,7 +245,7 @@ class BlockPool:
         assert named.keys() >= set(cached), "a cached block has no name"
         assert named.keys().isdisjoint([*free, *self._resting]), "a free block has a name"
         assert all(self._block_of[name] == block for name, block in self.pins.held.items()), "a pin holds a wrong block"
-        self.vacancies.check_integrity()
+        self.free_queue.check_integrity()
         self.host.check_integrity([*host_references, *self._copies.read_on_host])
 
     def _label(self, block: int, name: bytes) -> None:
@@ -282,7 +282,7 @@ class BlockPool:
         return None if name is None else self.host.find(name)
 
     def _copy_out(self, block: int) -> int:
-        host_block, dropped = self.host.take(self.vacancies.shard_of(block))
+        host_block, dropped = self.host.take(self.free_queue.shard_of(block))
         if dropped is not None and dropped not in self._block_of:
             self._events.record_removed(dropped)
         self._copies.add_out(block, host_block=host_block)
@@ -292,7 +292,7 @@ class BlockPool:
         return host_block
 
     def _copy_in(self, host_block: int) -> int:
-        block = self.take(self.host.vacancies.shard_of(host_block))
+        block = self.take(self.host.free_queue.shard_of(host_block))
         if self._copies.add_in(host_block, block=block):
             self.host.reference(host_block)  # until the copies are taken
         name = self.host.name_of(host_block)

@@ -16,16 +16,16 @@ class Drafter:
 
     def attach(self, batch: StepBatch, *, max_sequence_len: int) -> None:
         """Adds drafts to a batch that is otherwise complete, oldest sequences first."""
-        for share in batch.sequences:
+        for scheduled in batch.sequences:
             budget = self._config.max_num_batched_tokens - batch.num_tokens
             if budget == 0:
                 return
-            if _can_have_drafts(share):
-                limit = min(budget, self._num_useful_tokens(share.sequence, max_sequence_len))
-                draft_token_ids = self._propose(share.sequence, limit) if limit > 0 else ()
-                if draft_token_ids and self._has_room(share.sequence, batch, len(draft_token_ids)):
-                    share.draft_token_ids = draft_token_ids
-                    share.num_new_tokens += len(draft_token_ids)
+            if _can_have_drafts(scheduled):
+                limit = min(budget, self._num_useful_tokens(scheduled.sequence, max_sequence_len))
+                draft_token_ids = self._propose(scheduled.sequence, limit) if limit > 0 else ()
+                if draft_token_ids and self._has_room(scheduled.sequence, batch, len(draft_token_ids)):
+                    scheduled.draft_token_ids = draft_token_ids
+                    scheduled.num_new_tokens += len(draft_token_ids)
                     batch.num_tokens += len(draft_token_ids)
 
     def _num_useful_tokens(self, sequence: Sequence, max_sequence_len: int) -> int:
@@ -49,6 +49,11 @@ class Drafter:
         return self._blocks.grow(sequence, num_tokens=num_tokens)
 
 
-def _can_have_drafts(share: ScheduledSequence) -> bool:
+def _can_have_drafts(scheduled: ScheduledSequence) -> bool:
     """Decodes can, but those of beams: which of their tokens live on is not known before all are computed."""
-    return share.num_new_tokens == 1 and share.samples and not share.followers and share.sequence.sampling.beam is None
+    return (
+        scheduled.num_new_tokens == 1
+        and scheduled.samples
+        and not scheduled.followers
+        and scheduled.sequence.sampling.beam is None
+    )

@@ -11,15 +11,15 @@ from headway.engine.bisection import Bisection
 from headway.engine.block_manager import BlockManager
 from headway.engine.config import EngineConfig
 from headway.engine.events import BlockEventLog
-from headway.engine.handover import Handover
-from headway.engine.intake import Intake
-from headway.engine.ledger import Ledger
+from headway.engine.input_processor import InputProcessor
+from headway.engine.kv_transfer import KvTransfer
 from headway.engine.micro_batch import MicroBatch
+from headway.engine.output_processor import OutputProcessor
 from headway.engine.phases import PhaseListener
 from headway.engine.pins import PinnedPrefix
 from headway.engine.preemption import PreemptionPolicy
 from headway.engine.request_blocks import RequestBlocks, request_blocks
-from headway.engine.roster import Roster
+from headway.engine.request_queues import RequestQueues
 from headway.engine.scheduler import Scheduler
 from headway.engine.stats import BlockStats, ShardStats, StepStats
 
@@ -35,7 +35,7 @@ class Engine:
     Attributes:
         config: its limits.
         events: what the prefix cache gained and lost.
-        handover: of blocks, to other engines and from them.
+        kv_transfer: of blocks, to other engines and from them.
         num_failures: since a step last succeeded, how often requests had to end because steps failed.
     """
 
@@ -59,12 +59,12 @@ class Engine:
             events=self.events,
             num_shards=config.num_shards,
         )
-        self._roster = Roster(self._blocks)
+        self._queues = RequestQueues(self._blocks)
         self._policy = PreemptionPolicy(config.preemption)
-        self._intake = Intake(config, roster=self._roster, blocks=self._blocks)
-        self._scheduler = Scheduler(config, roster=self._roster, blocks=self._blocks, policy=self._policy)
-        self._ledger = Ledger(config, roster=self._roster, blocks=self._blocks)
-        self.handover = Handover(config, roster=self._roster, blocks=self._blocks)
+        self._input_processor = InputProcessor(config, queues=self._queues, blocks=self._blocks)
+        self._scheduler = Scheduler(config, queues=self._queues, blocks=self._blocks, policy=self._policy)
+        self._output_processor = OutputProcessor(config, queues=self._queues, blocks=self._blocks)
+        self.kv_transfer = KvTransfer(config, queues=self._queues, blocks=self._blocks)
         self._runner = runner
         self._clock = clock
         self._listener: PhaseListener | None = None
@@ -84,7 +84,7 @@ class Engine:
 
     @property
     def has_work(self) -> bool:
-        return bool(self._roster or self._in_flight or self._settled)
+        return bool(self._queues or self._in_flight or self._settled)
 
     @property
     def waiting_since_s(self) -> float:
@@ -120,16 +120,16 @@ class Engine:
             AlreadyExistsError, InvalidArgumentError: as for `submit`; or the requests do not belong together, or are
                 more than `max_num_seqs`. None of them is queued then.
         """
-        self._intake.accept(requests, arrival_s=self._clock())
+        self._input_processor.accept(requests, arrival_s=self._clock())
 
     def cancel(self, request_id: str) -> bool:
         """Frees a request's blocks at once; no output of it follows, and its id is free again.
 
         False if it is unknown or has ended: a cancel may come late.
         """
-        is_known = self._roster.find(request_id) is not None
+        is_known = self._queues.find(request_id) is not None
         if is_known:
-            self._roster.end(request_id)
+            self._queues.end(request_id)
         return is_known
 
     def step(self) -> list[SequenceOutput]:
@@ -169,7 +169,7 @@ class Engine:
             self.num_failures += 1
             return self.fail_all(error)
         self._recover(self._failing, error)
-        return self._roster.take_ended()
+        return self._queues.take_ended()
 
     def _recover(self, failing: MicroBatch, error: str) -> None:
         self._failing = None
@@ -184,16 +184,16 @@ class Engine:
             self.num_failures += 1
             self._owes_step = True
             for request_id in {sequence.request_id for sequence in culprit.sequences}:
-                self._roster.fail(request_id, error)
+                self._queues.fail(request_id, error)
 
     def fail_all(self, error: str) -> list[SequenceOutput]:
         """Ends every request with an error, frees all blocks, and returns the last outputs.
 
         Batches that are under way stay so until they are stepped through; they bring nothing any more.
         """
-        for request_id in self._roster.request_ids:
-            self._roster.fail(request_id, error)
-        return self._roster.take_ended()
+        for request_id in self._queues.request_ids:
+            self._queues.fail(request_id, error)
+        return self._queues.take_ended()
 
     def pin(self, pin_id: str, token_ids: Sequence[int]) -> None:
         """Keeps the whole blocks of a prefix on the device, from when a request first computes them until `unpin`.
@@ -210,19 +210,24 @@ class Engine:
     def pinned_prefixes(self) -> list[PinnedPrefix]:
         return self._blocks.pinned_prefixes()
 
-    def set_placement(self, weights: Sequence[float]) -> None:
+    def set_shard_weights(self, weights: Sequence[float]) -> None:
         """Sets how the cache's shards share the blocks; raises InvalidArgumentError, as `BlockManager` does."""
-        self._blocks.set_placement(weights)
+        self._blocks.set_shard_weights(weights)
 
     def stats(self) -> StepStats:
-        scheduler, roster, ledger, blocks = self._scheduler, self._roster, self._ledger, self._blocks
+        scheduler, queues, output_processor, blocks = (
+            self._scheduler,
+            self._queues,
+            self._output_processor,
+            self._blocks,
+        )
         return StepStats(
             num_steps=self._num_steps,
-            num_running=roster.num_running,
-            num_waiting=roster.num_waiting,
-            num_swapped=roster.num_swapped,
-            num_context_tokens=roster.num_context_tokens,
-            num_pending_prefill_tokens=roster.num_pending_prefill_tokens,
+            num_running=queues.num_running,
+            num_waiting=queues.num_waiting,
+            num_swapped=queues.num_swapped,
+            num_context_tokens=queues.num_context_tokens,
+            num_pending_prefill_tokens=queues.num_pending_prefill_tokens,
             num_preemptions=scheduler.num_preemptions,
             num_swaps=scheduler.num_swaps,
             num_used_blocks=blocks.num_used_blocks,
@@ -233,8 +238,8 @@ class Engine:
             num_prefix_hits=scheduler.num_prefix_hits,
             num_prefill_tokens=self._num_prefill_tokens,
             num_decode_tokens=self._num_decode_tokens,
-            num_draft_tokens=ledger.num_draft_tokens,
-            num_accepted_tokens=ledger.num_accepted_tokens,
+            num_draft_tokens=output_processor.num_draft_tokens,
+            num_accepted_tokens=output_processor.num_accepted_tokens,
             num_moved_blocks=blocks.num_moved_blocks,
             duration_s=self._duration_s,
             work=self._work,
@@ -242,7 +247,7 @@ class Engine:
 
     def block_stats(self) -> BlockStats:
         """Blocks by state, sharing and waste. Takes time proportional to all block tables."""
-        return self._blocks.stats(self._roster.sequences)
+        return self._blocks.stats(self._queues.sequences)
 
     def shard_stats(self) -> tuple[ShardStats, ...]:
         """Blocks and weight of each shard of the cache. Takes next to no time."""
@@ -250,7 +255,7 @@ class Engine:
 
     def request_ids(self) -> list[str]:
         """Of every request that has not ended."""
-        return self._roster.request_ids
+        return self._queues.request_ids
 
     def describe(self, request_id: str) -> RequestBlocks:
         """The block tables of a request and its siblings, and who shares them. Takes as long as `block_stats`.
@@ -258,21 +263,22 @@ class Engine:
         Raises:
             NotFoundError: it is unknown or has ended.
         """
-        group = self._roster.find(request_id)
+        group = self._queues.find(request_id)
         if group is None:
             raise NotFoundError(f"Request '{request_id}' is not running or waiting here.", field="request_id")
         block_size = self.config.block_size
-        return request_blocks(request_id, group=group, groups=self._roster.groups, block_size=block_size)
+        return request_blocks(request_id, group=group, groups=self._queues.groups, block_size=block_size)
 
     def check_integrity(self) -> None:
-        """Asserts that the engine's books are right: every block has exactly one state, every sequence one place."""
-        self._roster.check_integrity()
+        """Asserts that the engine's state is consistent: every block has exactly one state, every sequence one
+        place."""
+        self._queues.check_integrity()
         num_batches = Counter(id(group) for micro_batch in self._in_flight for group in micro_batch.groups)
-        for group in self._roster.groups:
+        for group in self._queues.groups:
             assert group.num_in_flight == num_batches[id(group)], "a group is in flight, or is not, unnoticed"
-        done_ahead = [share for micro_batch in self._in_flight for share in micro_batch.done_ahead]
-        num_pending = Counter(id(share.sequence) for share in done_ahead if share.samples)
-        for sequence in self._roster.sequences:
+        done_ahead = [scheduled for micro_batch in self._in_flight for scheduled in micro_batch.done_ahead]
+        num_pending = Counter(id(scheduled.sequence) for scheduled in done_ahead if scheduled.samples)
+        for sequence in self._queues.sequences:
             assert sequence.num_pending_tokens == num_pending[id(sequence)], "a token is pending, or is not, unnoticed"
 
     def _start_batches(self, started_s: float) -> None:
@@ -298,7 +304,7 @@ class Engine:
         others = []
         if self._owes_step:
             self._owes_step = False
-            others = [group for group in self._roster.running if not self._bisection.is_suspect(group)]
+            others = [group for group in self._queues.running if not self._bisection.is_suspect(group)]
         micro_batch = self._scheduler.schedule(num_in_flight=0, among=others or self._bisection.suspects)
         micro_batch.is_trial = not others and bool(micro_batch.groups)
         if not micro_batch.groups and not others:
@@ -311,16 +317,16 @@ class Engine:
         self._failing = micro_batch
         self._runner.start(micro_batch.batch)
         self._failing = None
-        micro_batch.depart()
+        micro_batch.mark_started()
         self._in_flight.append(micro_batch)
 
     def _finish_oldest(self) -> list[SequenceOutput]:
         self._failing = micro_batch = self._in_flight.popleft()
-        micro_batch.arrive()
+        micro_batch.mark_finished()
         result = self._runner.finish()
         self._failing = None
         if micro_batch.is_void:
-            return self._roster.take_ended()
+            return self._queues.take_ended()
         if micro_batch.groups:
             self.num_failures = 0
             if micro_batch.is_trial:
@@ -328,13 +334,13 @@ class Engine:
         return self._book(micro_batch, result)
 
     def _book(self, micro_batch: MicroBatch, result: StepResult) -> list[SequenceOutput]:
-        outputs = self._ledger.commit(micro_batch.batch, result)
+        outputs = self._output_processor.process(micro_batch.batch, result)
         self._num_steps += 1
         self._observe(micro_batch, result)
         return outputs
 
     def _observe(self, micro_batch: MicroBatch, result: StepResult) -> None:
-        """Takes the figures of a batch that has just been booked.
+        """Takes the figures of a batch that has just been processed.
 
         Its duration is what it held up the others: while it was behind another one in the pipeline, that one's counts.
         """
@@ -354,7 +360,7 @@ class Engine:
         self._observe_phases(now_s)
 
     def _observe_phases(self, now_s: float) -> None:
-        begun, ended, listener = self._ledger.begun, self._ledger.ended, self._listener
+        begun, ended, listener = self._output_processor.begun, self._output_processor.ended, self._listener
         for group in begun:
             assert group.scheduled_s is not None, "a token was sampled before its step"
             group.first_token_s = now_s

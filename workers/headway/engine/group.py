@@ -31,15 +31,15 @@ class SequenceGroup:
         place: in line, for good: the lowest is first. No two groups have the same.
         beams: the state of a beam search, or None: then the sequences are independent samples.
         status: of every sequence in it.
-        shares: what each sequence computes in a step. Until the fork there is only the leader's.
+        scheduled_sequences: what each sequence computes in a step. Until the fork there is only the leader's.
         num_common_tokens: leading tokens that the leader computes for all, or None if there are none, or the others
             have forked.
         num_preemptions: how often it gave way.
-        num_in_flight: batches under way that hold shares of it. Until the last of them is back, the group runs: it is
-            neither preempted nor split nor forked. Its sequences may end at any time.
+        num_in_flight: batches under way that hold scheduled sequences of it. Until the last of them is back, the group
+            runs: it is neither preempted nor split nor forked. Its sequences may end at any time.
         scheduled_s: when its first step began; None before.
         first_token_s: when its first token was known; None before.
-        is_prefilling: tokens were left to compute behind its latest shares.
+        is_prefilling: tokens were left to compute behind its latest scheduled sequences.
         needs_last_token: see `SamplingParams.needs_last_token`.
     """
 
@@ -47,7 +47,7 @@ class SequenceGroup:
     place: Place
     beams: BeamState | None = None
     status: SequenceStatus = SequenceStatus.WAITING
-    shares: list[ScheduledSequence] = field(default_factory=list)
+    scheduled_sequences: list[ScheduledSequence] = field(default_factory=list)
     num_common_tokens: int | None = None
     num_preemptions: int = 0
     num_in_flight: int = 0
@@ -82,7 +82,7 @@ class SequenceGroup:
     @property
     def can_run_ahead(self) -> bool:
         """Whether more can be started before the results of what is in flight are there: chunks of the same prompt."""
-        return self.is_prefilling and len(self.shares) == 1 and not self.shares[0].samples
+        return self.is_prefilling and len(self.scheduled_sequences) == 1 and not self.scheduled_sequences[0].samples
 
     @property
     def holds_up(self) -> bool:
@@ -98,9 +98,9 @@ class SequenceGroup:
 
     @property
     def has_prompt_in_flight(self) -> bool:
-        """Whether its latest shares compute more than last tokens and drafts, and are not back."""
+        """Whether its latest scheduled sequences compute more than last tokens and drafts, and are not back."""
         return self.num_in_flight > 0 and any(
-            share.num_new_tokens - len(share.draft_token_ids) > 1 for share in self.shares
+            scheduled.num_new_tokens - len(scheduled.draft_token_ids) > 1 for scheduled in self.scheduled_sequences
         )
 
     @property
@@ -130,7 +130,7 @@ class SequenceGroup:
     def start_over(self) -> None:
         """Prepares the computation of all tokens, the common ones first."""
         self.num_common_tokens = (_num_common_tokens(self.sequences) or None) if len(self.sequences) > 1 else None
-        self.renew_shares()
+        self.renew_scheduled()
         if self.beams is not None:
             self.beams.forget_candidates()
 
@@ -141,7 +141,7 @@ class SequenceGroup:
             follower.prompt_logprobs = list(self.leader.prompt_logprobs)
             follower.num_cached_tokens = self.leader.num_cached_tokens
         self.num_common_tokens = None
-        self.renew_shares()
+        self.renew_scheduled()
 
     def leave(self, sequence: Sequence, blocks: BlockManager) -> None:
         """Takes a sequence out and frees its blocks; a leader for whom others wait leaves them what it has computed."""
@@ -154,9 +154,11 @@ class SequenceGroup:
         if len(self.sequences) == 1:
             self.num_common_tokens = None
         if followers:
-            self.renew_shares()
+            self.renew_scheduled()
         else:
-            self.shares = [share for share in self.shares if share.sequence is not sequence]
+            self.scheduled_sequences = [
+                scheduled for scheduled in self.scheduled_sequences if scheduled.sequence is not sequence
+            ]
 
     def replace(self, survivors: list[tuple[int, int]], blocks: BlockManager) -> None:
         """Continues a beam search: each survivor is (index of its parent, its new token).
@@ -180,11 +182,11 @@ class SequenceGroup:
                 blocks.free(parent)
                 parent.status = SequenceStatus.FINISHED
         self.sequences = children
-        self.renew_shares()
+        self.renew_scheduled()
 
-    def renew_shares(self) -> None:
-        """Leaves the shares that are in flight alone, and plans the next ones anew."""
-        self.shares = [ScheduledSequence(sequence, 0, samples=False) for sequence in self.holders]
+    def renew_scheduled(self) -> None:
+        """Leaves the scheduled sequences that are in flight alone, and plans the next ones anew."""
+        self.scheduled_sequences = [ScheduledSequence(sequence, 0, samples=False) for sequence in self.holders]
 
     def _hand_over(self, heir: Sequence, blocks: BlockManager) -> None:
         if self.num_in_flight:

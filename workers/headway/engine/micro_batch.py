@@ -16,9 +16,9 @@ class MicroBatch:
     """A batch, whose it is, and what it adds to the figures.
 
     Attributes:
-        groups: that have shares in it.
-        done_ahead: shares behind which what follows can be started, without their results: those that sample nothing;
-            where an engine runs ahead, all.
+        groups: that have scheduled sequences in it.
+        done_ahead: scheduled sequences behind which what follows can be started, without their results: those that
+            sample nothing; where an engine runs ahead, all.
         num_prefill_tokens, num_decode_tokens: drafts are counted apart.
         started_s: when its step began.
         is_trial: it is of suspects, to find out who makes steps fail.
@@ -34,20 +34,20 @@ class MicroBatch:
     is_trial: bool = False
     is_void: bool = False
 
-    def depart(self) -> None:
-        """Notes that the batch is under way: for all that is started behind it, these shares are done."""
+    def mark_started(self) -> None:
+        """Notes that the batch is under way: for all that is started behind it, these scheduled sequences are done."""
         for group in self.groups:
             group.num_in_flight += 1
             if group.scheduled_s is None:
                 group.scheduled_s = self.started_s
-        for share in self.done_ahead:
-            share.sequence.num_computed_tokens += share.num_new_tokens
-            share.sequence.num_pending_tokens += share.samples
+        for scheduled in self.done_ahead:
+            scheduled.sequence.num_computed_tokens += scheduled.num_new_tokens
+            scheduled.sequence.num_pending_tokens += scheduled.samples
 
-    def arrive(self) -> None:
-        """Takes back what `depart` noted: from here on the batch's results count, if there are any."""
+    def mark_finished(self) -> None:
+        """Takes back what `mark_started` noted: from here on the batch's results count, if there are any."""
         for group in self.groups:
             group.num_in_flight -= 1
-        for share in self.done_ahead:
-            share.sequence.num_computed_tokens -= share.num_new_tokens
-            share.sequence.num_pending_tokens -= share.samples
+        for scheduled in self.done_ahead:
+            scheduled.sequence.num_computed_tokens -= scheduled.num_new_tokens
+            scheduled.sequence.num_pending_tokens -= scheduled.samples

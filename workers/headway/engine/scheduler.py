@@ -40,7 +40,7 @@ from headway.engine.group import SequenceGroup
 from headway.engine.micro_batch import MicroBatch
 from headway.engine.preemption import PreemptionPolicy
 from headway.engine.rebalancing import Rebalancer
-from headway.engine.roster import Roster
+from headway.engine.request_queues import RequestQueues
 from headway.engine.sequence import Sequence, SequenceStatus
 
 _NO_ROOM = "Pinned prefixes have taken the memory that this request needs; it has been given up."
@@ -55,11 +55,13 @@ class Scheduler:
         num_prefix_queries, num_prefix_hits: tokens looked up in the prefix cache, and found.
     """
 
-    def __init__(self, config: EngineConfig, *, roster: Roster, blocks: BlockManager, policy: PreemptionPolicy) -> None:
+    def __init__(
+        self, config: EngineConfig, *, queues: RequestQueues, blocks: BlockManager, policy: PreemptionPolicy
+    ) -> None:
         self._config = config
         self._max_tokens = config.max_num_batched_tokens
         self._max_prefill_tokens = config.max_num_prefill_tokens_per_batch
-        self._roster = roster
+        self._queues = queues
         self._blocks = blocks
         self._policy = policy
         self._drafter = Drafter(config, blocks=blocks) if config.num_draft_tokens else None
@@ -79,7 +81,7 @@ class Scheduler:
         """Whether another batch may be started behind so many."""
         if num_in_flight < self._config.num_micro_batches:
             return True
-        return self._runs_ahead and num_in_flight == 1 and not any(group.holds_up for group in self._roster.running)
+        return self._runs_ahead and num_in_flight == 1 and not any(group.holds_up for group in self._queues.running)
 
     def schedule(self, *, num_in_flight: int, among: Groups[SequenceGroup] | None = None) -> MicroBatch:
         """What is to be started next, of the groups that need not wait for what is in flight.
@@ -96,7 +98,7 @@ class Scheduler:
         self._must_wait = False
         self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
         self._schedule_running(among)
-        if planned.num_prefill_tokens and not self._roster.is_newest_last:
+        if planned.num_prefill_tokens and not self._queues.is_newest_last:
             batch.sequences.sort(key=_is_chunk)  # decodes first, as kernels want them
         if among is None:
             self._admit_waiting()
@@ -105,14 +107,14 @@ class Scheduler:
             self._drafter.attach(batch, max_sequence_len=self._max_sequence_len)
         if self._runs_ahead:
             planned.done_ahead = batch.sequences
-        self._rebalancer.advance(self._roster.sequences)
+        self._rebalancer.advance(self._queues.sequences)
         batch.swap_out, batch.swap_in, batch.block_copies = self._blocks.take_copies()
-        assert self._roster.running or not self._roster.waiting, "groups are left that cannot be scheduled"
+        assert self._queues.running or not self._queues.waiting, "groups are left that cannot be scheduled"
         return planned
 
     def _schedule_running(self, among: Groups[SequenceGroup] | None) -> None:
-        running, index = self._roster.running, 0
-        batched, max_shares = self._batch.sequences, self._max_shares()
+        running, index = self._queues.running, 0
+        batched, max_scheduled = self._batch.sequences, self._max_scheduled()
         while index < len(running):  # which preemption shortens from its end
             group = running[index]
             if among is not None and group not in among:
@@ -122,8 +124,8 @@ class Scheduler:
                 if not self._can_go_on(group):
                     index += 1
                     continue
-                group.renew_shares()
-            elif len(batched) >= max_shares and not group.is_prefilling:
+                group.renew_scheduled()
+            elif len(batched) >= max_scheduled and not group.is_prefilling:
                 index += 1
                 continue
             num_blocks = self._plan(group, index + 1)
@@ -139,18 +141,18 @@ class Scheduler:
             return True
         return self._runs_ahead and group.can_decode_ahead(max_sequence_len=self._max_sequence_len)
 
-    def _max_shares(self, *, num_waiting: int = 0) -> int:
-        """How many shares the batch takes, so that all batches are equal; its last group may bring more.
+    def _max_scheduled(self, *, num_waiting: int = 0) -> int:
+        """How many sequences the batch takes, so that all batches are equal; its last group may bring more.
 
         It leaves as many to each of those that can be started after it, but never more than an equal part of all: so
         what has become unequal becomes equal again.
         """
-        roster, num_batches = self._roster, self._config.num_micro_batches
+        queues, num_batches = self._queues, self._config.num_micro_batches
         if num_batches == 1:
             return self._config.max_num_seqs
-        num_shares = min(roster.num_shares + num_waiting, self._config.max_num_seqs)
-        num_free = num_shares - roster.num_shares_in_flight
-        return min(-(-num_shares // num_batches), -(-num_free // (num_batches - self._num_in_flight)))
+        num_scheduled = min(queues.num_scheduled + num_waiting, self._config.max_num_seqs)
+        num_free = num_scheduled - queues.num_scheduled_in_flight
+        return min(-(-num_scheduled // num_batches), -(-num_free // (num_batches - self._num_in_flight)))
 
     def _plan(self, group: SequenceGroup, behind: int | None = None) -> int:
         """Sets what each sequence of the group is to compute; returns how many blocks that takes at most.
@@ -163,8 +165,8 @@ class Scheduler:
         prefill_budget = self._max_prefill_tokens - planned.num_prefill_tokens
         num_common_tokens = group.num_common_tokens
         num_blocks = 0
-        for share in group.shares:
-            sequence = share.sequence
+        for scheduled in group.scheduled_sequences:
+            sequence = scheduled.sequence
             num_known = len(sequence.token_ids) + sequence.num_pending_tokens
             num_computed = sequence.num_computed_tokens
             num_new = (num_common_tokens or num_known) - num_computed
@@ -176,38 +178,38 @@ class Scheduler:
                 num_new = budget
             budget -= num_new
             end = num_computed + num_new
-            share.start = num_computed
-            share.num_new_tokens = num_new
-            share.draft_token_ids = ()
-            share.samples = num_new > 0 and end == num_known
+            scheduled.start = num_computed
+            scheduled.num_new_tokens = num_new
+            scheduled.draft_token_ids = ()
+            scheduled.samples = num_new > 0 and end == num_known
             if num_common_tokens is not None:
-                share.followers = group.followers if share.samples else ()
+                scheduled.followers = group.followers if scheduled.samples else ()
             if num_new:
                 num_blocks += blocks.num_blocks_to_grow(sequence, num_tokens=end)
         return num_blocks
 
     def _num_shares_from(self, index: int) -> int:
         """Of the running groups from this one on."""
-        return sum([len(group.shares) for group in self._roster.running[index:]])
+        return sum([len(group.scheduled_sequences) for group in self._queues.running[index:]])
 
     def _enter(self, group: SequenceGroup) -> None:
         """Adds what was planned to the batch."""
         planned, batch = self._planned, self._batch
-        has_shares = is_prefilling = False
-        for share in group.shares:
-            num_new = share.num_new_tokens
+        has_scheduled = is_prefilling = False
+        for scheduled in group.scheduled_sequences:
+            num_new = scheduled.num_new_tokens
             if num_new:
-                has_shares = True
-                batch.sequences.append(share)
+                has_scheduled = True
+                batch.sequences.append(scheduled)
                 batch.num_tokens += num_new
-            if not share.samples:
+            if not scheduled.samples:
                 is_prefilling = True
-                planned.done_ahead.append(share)
+                planned.done_ahead.append(scheduled)
                 planned.num_prefill_tokens += num_new
             elif num_new > 1:
                 planned.num_prefill_tokens += num_new
         group.is_prefilling = is_prefilling
-        if has_shares:
+        if has_scheduled:
             planned.groups.append(group)
 
     def _make_room(self, group: SequenceGroup, num_blocks: int) -> bool:
@@ -216,7 +218,7 @@ class Scheduler:
         False if the last is in flight, and this one must wait; if it is itself the last and has given way; or if
         it is alone and has given up a sequence: then the rest is to be planned anew.
         """
-        running = self._roster.running
+        running = self._queues.running
         while num_blocks > self._blocks.num_available_blocks:
             victim = running[-1]
             if victim.num_in_flight:
@@ -238,9 +240,11 @@ class Scheduler:
     def _grow(self, group: SequenceGroup) -> bool:
         """Gives a group the blocks of its plan. Beams can need fewer than planned: the last writer needs no copy."""
         return all(
-            self._blocks.grow(share.sequence, num_tokens=share.sequence.num_computed_tokens + share.num_new_tokens)
-            for share in group.shares
-            if share.num_new_tokens
+            self._blocks.grow(
+                scheduled.sequence, num_tokens=scheduled.sequence.num_computed_tokens + scheduled.num_new_tokens
+            )
+            for scheduled in group.scheduled_sequences
+            if scheduled.num_new_tokens
         )
 
     def _preempt(self, group: SequenceGroup) -> None:
@@ -257,7 +261,7 @@ class Scheduler:
             self._drop(group)
         group.num_preemptions += 1
         self.num_preemptions += 1
-        self._roster.stop_last()
+        self._queues.stop_last()
 
     def _drop(self, group: SequenceGroup) -> None:
         """Takes all blocks of a group, whose tokens will be computed again."""
@@ -268,29 +272,29 @@ class Scheduler:
 
     def _split(self, group: SequenceGroup) -> None:
         """Lets the last of several samples wait for the others: together they have outgrown the pool."""
-        self._roster.split(group)
+        self._queues.split(group)
         self.num_preemptions += 1
 
     def _give_up(self, group: SequenceGroup) -> None:
         """Ends a group that is alone and has no room: prefixes were pinned after it had been accepted."""
         for request_id in {sequence.request_id for sequence in group.sequences}:
-            self._roster.fail(request_id, _NO_ROOM)
+            self._queues.fail(request_id, _NO_ROOM)
 
     def _admit_waiting(self) -> None:
-        roster, batched = self._roster, self._batch.sequences
-        if self._must_wait or not roster.waiting:
+        queues, batched = self._queues, self._batch.sequences
+        if self._must_wait or not queues.waiting:
             return
-        max_shares = self._max_shares(num_waiting=len(roster.waiting))
-        while roster.waiting and not roster.is_prefilling and self._prefill_budget() > 0:
-            group = roster.waiting[0]
-            if len(batched) >= max_shares:
+        max_scheduled = self._max_scheduled(num_waiting=len(queues.waiting))
+        while queues.waiting and not queues.is_prefilling and self._prefill_budget() > 0:
+            group = queues.waiting[0]
+            if len(batched) >= max_scheduled:
                 return
-            if roster.num_places_taken + group.num_places > self._config.max_num_seqs:
+            if queues.num_places_taken + group.num_places > self._config.max_num_seqs:
                 return
             if self._take_in(group):
-                roster.start_next()
+                queues.start_next()
                 self._start(group)
-            elif roster.running:
+            elif queues.running:
                 return
             elif group.can_split:
                 self._split(group)
@@ -299,7 +303,7 @@ class Scheduler:
 
     def _take_in(self, group: SequenceGroup) -> bool:
         """Gives a waiting group its first blocks, or the ones it had back; False if it must wait on."""
-        num_reserved = self._config.num_watermark_blocks if self._roster.running else 0
+        num_reserved = self._config.num_watermark_blocks if self._queues.running else 0
         if group.status is not SequenceStatus.SWAPPED:
             return self._adopt_prefix(group, num_reserved)
         if not self._blocks.can_swap_in(group.holders, num_reserved=num_reserved):
@@ -356,6 +360,6 @@ class Scheduler:
             self.num_prefix_hits += num_cached_tokens
 
 
-def _is_chunk(share: ScheduledSequence) -> bool:
+def _is_chunk(scheduled: ScheduledSequence) -> bool:
     """Whether it computes more than the last token of its sequence."""
-    return share.num_new_tokens > 1 or not share.samples
+    return scheduled.num_new_tokens > 1 or not scheduled.samples

@@ -112,6 +112,7 @@ class Sequence:
         return self.sampling.num_prompt_logprobs is not None and len(self.prompt_logprobs) < self.num_prompt_tokens - 1
 
     def keep_prompt_logprobs(self, entries: tuple[TokenLogprobs, ...], *, start: int) -> None:
-        """Keeps those of a share that starts at token `start`; after a preemption some are known already."""
+        """Keeps those of a scheduled sequence that starts at token `start`; after a preemption some are known
+        already."""
         num_known = max(0, len(self.prompt_logprobs) - start)
         self.prompt_logprobs.extend(entries[num_known:])

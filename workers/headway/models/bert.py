@@ -9,7 +9,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from headway.core.encoder import EncoderSpec, Pooling
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.models.block import LayerNorm
 from headway.models.embedding import VocabEmbedding
 from headway.models.encoder import EncoderBatch, SequenceRun
@@ -153,7 +153,7 @@ class Bert:
         encoder, shard = spec.encoder, layout.shard
         assert encoder is not None, "a decoder's spec"
         dtype = DTYPES[spec.dtype]
-        self._names = _DISTILBERT_NAMES if spec.family is Family.DISTILBERT else _BERT_NAMES
+        self._names = _DISTILBERT_NAMES if spec.family is ModelFamily.DISTILBERT else _BERT_NAMES
         self._embedding: BertEmbedding | None = None
         if shard.is_first:
             self._embedding = BertEmbedding(spec, encoder, layout=layout, dtype=dtype, device=device)

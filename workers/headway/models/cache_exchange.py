@@ -9,8 +9,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from headway.core.mesh import ParallelConfig, Span, split
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig, Span, split
 from headway.core.shard import shard_of
 from headway.models.layout import CacheAxis, CacheExchange
 

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 
 from headway import kernels
-from headway.core.mesh import Span
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import Span
 from headway.models.layout import Layout
 from headway.models.weights import Part, Piece
 

@@ -8,15 +8,15 @@ from torch import Tensor
 from torch.nn import functional
 
 from headway.core.encoder import EncoderSpec, Pooling, ScoreFunction
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.models.linear import Linear
 from headway.models.weights import NamedPart
 
 # Names in a checkpoint: of the layer over the first token, and of the one that gives logits.
 _CLASSIFIER_NAMES = {
-    Family.BERT: ("pooler.dense", "classifier"),
-    Family.ROBERTA: ("classifier.dense", "classifier.out_proj"),
-    Family.DISTILBERT: ("pre_classifier", "classifier"),
+    ModelFamily.BERT: ("pooler.dense", "classifier"),
+    ModelFamily.ROBERTA: ("classifier.dense", "classifier.out_proj"),
+    ModelFamily.DISTILBERT: ("pre_classifier", "classifier"),
 }
 
 
@@ -66,7 +66,7 @@ class ClassifierHead:
         self._dense = Linear(spec.hidden_size, spec.hidden_size, bias=True, dtype=dtype, device=device)
         self._logits = Linear(spec.hidden_size, len(encoder.labels), bias=True, dtype=dtype, device=device)
         self._names = _CLASSIFIER_NAMES[spec.family]
-        self._activate = torch.relu if spec.family is Family.DISTILBERT else torch.tanh
+        self._activate = torch.relu if spec.family is ModelFamily.DISTILBERT else torch.tanh
         self._score_function = encoder.score_function
         self._dtype = dtype
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from headway import kernels
-from headway.core.mesh import Span
 from headway.core.model import ExpertsSpec, ModelSpec
+from headway.core.parallel_config import Span
 from headway.kernels import KernelSet, kernel_set
 
 # Of a row, as the device's products want it: 16 bytes of bfloat16.

@@ -4,8 +4,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from headway.core.mesh import split
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import split
 from headway.models.embedding import VocabEmbedding
 from headway.models.layout import Layout
 from headway.models.linear import Linear

@@ -5,13 +5,13 @@ from typing import Any
 
 import torch
 
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.models.encoder import Encoder
 from headway.models.layout import Layout
 from headway.models.model import Model
 
-_CLASSES = {Family.LLAMA: "llama:Llama", Family.OPT: "opt:Opt", Family.GPT2: "gpt2:Gpt2"}
-_ENCODERS = dict.fromkeys((Family.BERT, Family.ROBERTA, Family.DISTILBERT), "bert:Bert")
+_CLASSES = {ModelFamily.LLAMA: "llama:Llama", ModelFamily.OPT: "opt:Opt", ModelFamily.GPT2: "gpt2:Gpt2"}
+_ENCODERS = dict.fromkeys((ModelFamily.BERT, ModelFamily.ROBERTA, ModelFamily.DISTILBERT), "bert:Bert")
 
 
 def build_model(spec: ModelSpec, *, layout: Layout, device: torch.device) -> Model:

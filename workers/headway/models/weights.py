@@ -7,7 +7,7 @@ from typing import Self, TypeAlias
 
 from torch import Tensor
 
-from headway.core.mesh import Span
+from headway.core.parallel_config import Span
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,7 @@
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.core.mesh import Span
+from headway.core.parallel_config import Span
 
 
 class ShardView:

@@ -13,14 +13,14 @@ from torch import Tensor
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferSequence
-from headway.encoder.flight import Flight
+from headway.encoder.in_flight_batch import InFlightBatch
 from headway.models.loader import Progress
+from headway.runner.completion_thread import CompletionThread
 from headway.runner.encoder_shard import EncoderShard
-from headway.runner.landing import Landing
+from headway.runner.parallel.collective_counters import CollectiveCounters
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.leader import Leader, Step
-from headway.runner.parallel.traffic import Traffic
-from headway.runner.step_message import StepFacts, StepKind, StepMessage
+from headway.runner.step_message import ModelInput, StepKind, StepMessage
 from headway.store.checkpoint import Checkpoint
 
 _NEWEST = 0.2
@@ -63,7 +63,9 @@ class EncoderRunner:
         self._leader = leader
         self._number = number
         self._since_s = math.inf
-        self._landing = Landing(room=self._group.parallel.pp) if self._group.parallel.pp > 1 else None
+        self._completion_thread = (
+            CompletionThread(room=self._group.parallel.pp) if self._group.parallel.pp > 1 else None
+        )
 
     @property
     def weight_bytes(self) -> int:
@@ -71,20 +73,20 @@ class EncoderRunner:
         return self._shard.weight_bytes
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> CollectiveCounters:
         return self._group.traffic
 
     @property
     def free_s(self) -> float:
         """At once; in a pipeline not while there are as many batches as stages in it, whichever model's they are: what
-        has landed is told before there is room for more."""
-        if self._landing is None:
+        has completed is told before there is room for more."""
+        if self._completion_thread is None:
             return -math.inf
-        return -math.inf if self._landing.has_room and self._leader.has_room else math.inf
+        return -math.inf if self._completion_thread.has_room and self._leader.has_room else math.inf
 
     def notify(self, on_change: Callable[[], None]) -> None:
-        if self._landing is not None:
-            self._landing.on_landed = on_change
+        if self._completion_thread is not None:
+            self._completion_thread.on_completed = on_change
             self._leader.watch(self._number, on_change)
 
     def wait(self, since_s: float) -> None:
@@ -94,17 +96,17 @@ class EncoderRunner:
         """As the latest steps were, token by token."""
         return self._token_s * sum(len(sequence.token_ids) for sequence in sequences)
 
-    def foresee(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
+    def predict(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
         """Its time is an estimate, so a sequence alone misses only a deadline that has passed."""
         started_s = max(ready_s, time.perf_counter())
         return started_s if len(sequences) == 1 else started_s + self.duration_s(sequences)
 
-    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> Flight:  # noqa: ARG002 - the oldest counts
-        """See `headway.encoder.flight.EncoderRunner.start`."""
+    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> InFlightBatch:  # noqa: ARG002 - the oldest counts
+        """See `headway.encoder.in_flight_batch.EncoderRunner.start`."""
         order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].token_ids))
         finish = partial(self._finish, order, self._begin([sequences[index] for index in order]))
         timed = partial(self._timed, finish, num_tokens=sum(len(sequence.token_ids) for sequence in sequences))
-        return Flight(timed) if self._landing is None else self._landing.take(timed)
+        return InFlightBatch(timed) if self._completion_thread is None else self._completion_thread.take(timed)
 
     def execute(self, sequences: Sequence[InferSequence]) -> list[bytes]:
         """The vector of each sequence, float32, little-endian."""
@@ -124,21 +126,21 @@ class EncoderRunner:
             )
         sequence = InferSequence(token_ids=tuple(index % self.spec.vocab_size for index in range(prefill_tokens)))
         num_stages = self._group.parallel.pp
-        flights = deque(self.start([sequence], ready_s=-math.inf) for _ in range(num_stages))
-        flights.popleft().finish()
+        in_flight_batches = deque(self.start([sequence], ready_s=-math.inf) for _ in range(num_stages))
+        in_flight_batches.popleft().finish()
         started_s = time.perf_counter()
         for _ in range(num_stages):
-            flights.append(self.start([sequence], ready_s=-math.inf))
-            flights.popleft().finish()
+            in_flight_batches.append(self.start([sequence], ready_s=-math.inf))
+            in_flight_batches.popleft().finish()
         duration_s = time.perf_counter() - started_s
-        while flights:
-            flights.popleft().finish()
+        while in_flight_batches:
+            in_flight_batches.popleft().finish()
         return duration_s
 
     def close(self) -> None:
         """Waits for what is under way, and has the group's other ranks drop the model, or with its last one go."""
-        if self._landing is not None:
-            self._landing.close()
+        if self._completion_thread is not None:
+            self._completion_thread.close()
         self._leader.close(self._number)
 
     def _timed(self, finish: Callable[[], list[bytes]], *, num_tokens: int) -> list[bytes]:
@@ -150,17 +152,17 @@ class EncoderRunner:
         return vectors
 
     def _begin(self, sequences: Sequence[InferSequence]) -> Step[Tensor]:
-        facts = _flatten(sequences)
+        model_input = _flatten(sequences)
         return self._leader.start(
-            StepMessage(StepKind.STEP, facts=facts, model=self._number),
-            compute=lambda: self._compute(facts),
-            expect=lambda: self._shard.expect(facts),
+            StepMessage(StepKind.STEP, model_input=model_input, model=self._number),
+            compute=lambda: self._compute(model_input),
+            expect=lambda: self._shard.expect(model_input),
             since_s=self._since_s,
         )
 
     @torch.inference_mode()
-    def _compute(self, facts: StepFacts) -> Tensor:
-        return self._shard.compute(facts).cpu()
+    def _compute(self, model_input: ModelInput) -> Tensor:
+        return self._shard.compute(model_input).cpu()
 
     def _finish(self, order: Sequence[int], step: Step[Tensor]) -> list[bytes]:
         rows = np.ascontiguousarray(self._leader.finish(step).numpy(), dtype="<f4")
@@ -170,14 +172,14 @@ class EncoderRunner:
         return vectors
 
 
-def _flatten(sequences: Sequence[InferSequence]) -> StepFacts:
+def _flatten(sequences: Sequence[InferSequence]) -> ModelInput:
     """`sequences` by length."""
     nothing = np.zeros(0, np.int32)
     lengths = np.fromiter((len(sequence.token_ids) for sequence in sequences), np.int32, len(sequences))
     types: list[Sequence[int]] = []
     if any(sequence.token_type_ids for sequence in sequences):
         types = [sequence.token_type_ids or (0,) * len(sequence.token_ids) for sequence in sequences]
-    return StepFacts(
+    return ModelInput(
         token_ids=np.fromiter(itertools.chain.from_iterable(s.token_ids for s in sequences), np.int32),
         first_positions=np.zeros_like(lengths),
         counts=lengths,

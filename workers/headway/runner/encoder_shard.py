@@ -13,7 +13,7 @@ from headway.models.layout import Layout
 from headway.models.loader import Progress, load_encoder
 from headway.models.model import DTYPES
 from headway.runner.parallel.group import RankGroup
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import ModelInput
 from headway.store.checkpoint import Checkpoint
 
 
@@ -50,30 +50,30 @@ class EncoderShard:
         """Of this rank."""
         return shard_weight_bytes(self.spec, self._shard)
 
-    def expect(self, facts: StepFacts) -> None:
+    def expect(self, model_input: ModelInput) -> None:
         """Gets ready for what the stage before will send of a step."""
         if self._previous is not None:
-            shape = (len(facts.token_ids), self.spec.hidden_size)
+            shape = (len(model_input.token_ids), self.spec.hidden_size)
             self._previous.expect(shape, dtype=DTYPES[self.spec.dtype], device=self._device)
 
     @torch.inference_mode()
-    def compute(self, facts: StepFacts) -> Tensor:
+    def compute(self, model_input: ModelInput) -> Tensor:
         """Takes the step's tokens through this stage's layers and sends the next stage what it goes on with; the last
         stage gives the vector of each sequence, float32 [B, width]. Sequences of equal length stand together."""
         self._traffic.open()
         entering = None if self._previous is None else self._previous.receive()
-        out = self._encoder.forward(self._batch(facts), entering=entering)
+        out = self._encoder.forward(self._batch(model_input), entering=entering)
         if self._next is not None:
             self._next.send(out)
         return out
 
-    def _batch(self, facts: StepFacts) -> EncoderBatch:
-        lengths = facts.counts.astype(np.int64)
+    def _batch(self, model_input: ModelInput) -> EncoderBatch:
+        lengths = model_input.counts.astype(np.int64)
         first_rows = np.cumsum(lengths) - lengths
-        num_tokens = len(facts.token_ids)
-        types = facts.token_type_ids if len(facts.token_type_ids) else np.zeros(num_tokens, np.int32)
+        num_tokens = len(model_input.token_ids)
+        types = model_input.token_type_ids if len(model_input.token_type_ids) else np.zeros(num_tokens, np.int32)
         return EncoderBatch(
-            token_ids=self._tensor(facts.token_ids.astype(np.int64)),
+            token_ids=self._tensor(model_input.token_ids.astype(np.int64)),
             positions=self._tensor(np.arange(num_tokens) - np.repeat(first_rows, lengths)),
             token_type_ids=self._tensor(types.astype(np.int64)),
             first_rows=self._tensor(first_rows),

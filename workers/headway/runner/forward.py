@@ -8,19 +8,19 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headway.core.mesh import Span
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import Span
 from headway.core.shard import ModelShard
 from headway.kernels import KernelSet, kernel_set, to_device
 from headway.models.attention import AttentionContext, Decodes, LayerCache
 from headway.models.model import DTYPES, Model
-from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.decode_plans import DecodePlans
+from headway.runner.future_tokens import FutureTokens
 from headway.runner.inputs import StepInput, Windows
 from headway.runner.recorded_steps import RecordedSteps
 from headway.runner.replays import Replays
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_graphs import Capture, StepGraphs
+from headway.runner.step_graphs import CudaGraph, StepGraphs
 
 
 class Forward:
@@ -54,7 +54,7 @@ class Forward:
     def capture(
         self,
         layers: Sequence[LayerCache],
-        capture: Capture,
+        capture: CudaGraph,
         *,
         block_size: int,
         max_num_blocks: int,
@@ -102,17 +102,17 @@ class Forward:
         own: Span,
         entering: Tensor | None = None,
         rows: NDArray[np.int64] | None = None,
-        carried: CarriedTokens | None = None,
+        future: FutureTokens | None = None,
     ) -> Tensor:
         """See `Model.forward`.
 
         Args:
             own: rows that this rank computes outside attention; `rows` count from its start.
-            carried: of a step of which this rank computes all rows.
+            future: of a step of which this rank computes all rows.
         """
         token_ids = self._tensor(step.token_ids[own.as_slice()])
-        if carried is not None:
-            carried.fill(token_ids)
+        if future is not None:
+            future.fill(token_ids)
         return self._model.forward(
             token_ids,
             self._context(step, own),

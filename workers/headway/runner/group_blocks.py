@@ -10,7 +10,7 @@ from headway.core.shard import shard_of
 from headway.models.model import DTYPES
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.leader import Leader
-from headway.runner.parallel.parcels import Parcels
+from headway.runner.parallel.tensor_channel import TensorChannel
 from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_message import StepKind, StepMessage, Words
 
@@ -33,7 +33,7 @@ class GroupBlocks:
         self._group = group
         self._leader = leader
         self._model = model
-        self._parcels = None if group.control is None else Parcels(group)
+        self._channel = None if group.control is None else TensorChannel(group)
         self._parts = [shard_of(spec, group.parallel, rank=rank) for rank in range(group.parallel.num_ranks)]
 
     @property
@@ -67,14 +67,14 @@ class GroupBlocks:
         if rank == self._group.rank:
             self._shard.write_part(blocks, part)
             return
-        assert self._parcels is not None, "there are other ranks"
-        self._parcels.send(part, rank=rank)
+        assert self._channel is not None, "there are other ranks"
+        self._channel.send(part, rank=rank)
 
     def _fetch(self, rank: int, blocks: Words, room: Tensor) -> Tensor:
         if rank == self._group.rank:
             return self._shard.read_part(blocks)
-        assert self._parcels is not None, "there are other ranks"
-        return self._parcels.receive(room.contiguous(), rank=rank)
+        assert self._channel is not None, "there are other ranks"
+        return self._channel.receive(room.contiguous(), rank=rank)
 
     def _part(self, whole: Tensor, rank: int) -> Tensor:
         """A rank's layers and heads of whole blocks."""

@@ -1,4 +1,4 @@
-"""What the network needs to know about a step: small arrays, derived from the facts of the scheduler's batch."""
+"""What the network needs to know about a step: small arrays, derived from the model input of the scheduler's batch."""
 
 from array import array
 from collections.abc import Mapping
@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.core.mesh import Span
+from headway.core.parallel_config import Span
 from headway.engine.batch import ScheduledSequence, StepBatch
 from headway.runner.cache_shard import ShardView
-from headway.runner.step_message import PENDING, StepFacts
+from headway.runner.step_message import PENDING, ModelInput
 
 Windows = frozenset[int | None]
 """The attention windows of a model's layers; None: everything is seen."""
@@ -52,18 +52,18 @@ class StepInput:
 
     @classmethod
     def of(
-        cls, facts: StepFacts, *, block_size: int, blocks: Span | None = None, windows: Windows = frozenset()
+        cls, model_input: ModelInput, *, block_size: int, blocks: Span | None = None, windows: Windows = frozenset()
     ) -> "StepInput":
         """
         Args:
             blocks: of this shard of the cache; None where it is not split.
             windows: for which `key_spans` are wanted.
         """
-        first_positions, num_new = facts.first_positions.astype(np.int64), facts.counts.astype(np.int64)
+        first_positions, num_new = model_input.first_positions.astype(np.int64), model_input.counts.astype(np.int64)
         seq_lens = first_positions + num_new
         query_start = np.zeros(len(num_new) + 1, np.int64)
         np.cumsum(num_new, out=query_start[1:])
-        block_tables = _pad_rows(facts.blocks, -(-seq_lens // block_size))
+        block_tables = _pad_rows(model_input.blocks, -(-seq_lens // block_size))
         # Token t of the batch stands at t - query_start of its sequence, plus what was computed before.
         positions = np.arange(query_start[-1]) + np.repeat(first_positions - query_start[:-1], num_new)
         owners = np.repeat(np.arange(len(num_new)), num_new)
@@ -77,7 +77,7 @@ class StepInput:
             block_tables = view.block_tables()
             seq_lens = view.count_before(np.arange(len(seq_lens)), seq_lens)
         return cls(
-            token_ids=facts.token_ids.astype(np.int64),
+            token_ids=model_input.token_ids.astype(np.int64),
             positions=positions,
             slot_mapping=slot_mapping,
             block_tables=block_tables,
@@ -87,11 +87,11 @@ class StepInput:
         )
 
 
-def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, finds_best: bool = False) -> StepFacts:
+def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, finds_best: bool = False) -> ModelInput:
     """The batch as arrays; with `StepInput.of`, 64 decodes take about 0.1 ms.
 
     Args:
-        finds_best: of shares that want no more than best tokens, no logits are asked for.
+        finds_best: of scheduled sequences that want no more than best tokens, no logits are asked for.
     """
     token_ids, blocks, starts, counts = array("i"), array("i"), array("i"), array("i")
     sampled_rows, scored_rows, best_rows = array("i"), array("i"), array("i")
@@ -111,7 +111,7 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, find
         if scheduled.samples:
             rows = best_rows if finds_best and scheduled.wants_best else sampled_rows
             rows.extend(range(end - len(drafts) - 1, end))
-    return StepFacts(
+    return ModelInput(
         token_ids=np.frombuffer(token_ids, np.int32),
         first_positions=np.frombuffer(starts, np.int32),
         counts=np.frombuffer(counts, np.int32),
@@ -123,12 +123,13 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, find
     )
 
 
-def num_scored_tokens(share: ScheduledSequence) -> int:
-    """How many of the share's tokens, from the first, precede prompt tokens whose log probabilities are asked for."""
-    sequence = share.sequence
+def num_scored_tokens(scheduled: ScheduledSequence) -> int:
+    """How many of the scheduled sequence's tokens, from the first, precede prompt tokens whose log probabilities are
+    asked for."""
+    sequence = scheduled.sequence
     if sequence.sampling.num_prompt_logprobs is None:
         return 0
-    return max(0, min(share.num_new_tokens, sequence.num_prompt_tokens - 1 - share.start))
+    return max(0, min(scheduled.num_new_tokens, sequence.num_prompt_tokens - 1 - scheduled.start))
 
 
 def _key_spans(

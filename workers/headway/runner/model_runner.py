@@ -9,30 +9,30 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.core.sharding import ShardWork
+from headway.core.cache_sharding import ShardWork
 from headway.engine.batch import StepBatch, StepResult
 from headway.kernels import KernelSet, kernel_set
 from headway.models.loader import Progress
-from headway.runner.carried_tokens import CarriedTokens
-from headway.runner.drawing import Drawing
+from headway.runner.future_tokens import FutureTokens
 from headway.runner.group_blocks import GroupBlocks
 from headway.runner.guide import Guides
 from headway.runner.inputs import flatten
+from headway.runner.parallel.collective_counters import CollectiveCounters
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.leader import Leader, Step
-from headway.runner.parallel.traffic import Traffic
 from headway.runner.prompt_scores import score_prompts
 from headway.runner.sampler import Sampler
+from headway.runner.sampler_output import SamplerOutput
 from headway.runner.shard_runner import ShardRunner
-from headway.runner.step_graphs import Capture
-from headway.runner.step_message import PENDING, BlockCopies, StepFacts, StepKind, StepMessage
+from headway.runner.step_graphs import CudaGraph
+from headway.runner.step_message import PENDING, BlockCopies, ModelInput, StepKind, StepMessage
 from headway.runner.synthetic import synthetic_batch
 from headway.store.checkpoint import Checkpoint
 
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """What the head gives of a step, see `StepFacts`; None where it is not asked.
+    """What the head gives of a step, see `ModelInput`; None where it is not asked.
 
     Attributes:
         best: int64 [N], of the best rows.
@@ -44,7 +44,7 @@ class _Heads:
 
 
 @dataclass(slots=True)
-class _Flight:
+class _InFlightBatch:
     """A batch, and the step that brings its result and what to sample from.
 
     Attributes:
@@ -53,7 +53,7 @@ class _Flight:
 
     batch: StepBatch
     step: Step[tuple[StepResult, _Heads | None]]
-    launched: tuple[StepResult, Drawing | None] | None = None
+    launched: tuple[StepResult, SamplerOutput | None] | None = None
 
 
 class ModelRunner:
@@ -84,7 +84,7 @@ class ModelRunner:
         num_host_blocks: int = 0,
         max_num_seqs: int = 64,
         device: str = "cpu",
-        capture: Capture | None = None,
+        capture: CudaGraph | None = None,
         runs_ahead: bool = False,
         num_threads: int | None = None,
         progress: Progress | None = None,
@@ -114,7 +114,7 @@ class ModelRunner:
         self.blocks = GroupBlocks(self._shard, group=self.group, leader=leader, model=number)
         # Where tokens go on from step to step on a device, all of them are drawn there.
         self._finds_best = not runs_ahead and kernel_set(torch.device(device)) is KernelSet.CPU
-        self._in_flight: deque[_Flight] = deque()
+        self._in_flight: deque[_InFlightBatch] = deque()
         guides = Guides(
             checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
         )
@@ -135,7 +135,7 @@ class ModelRunner:
         return self._shard.kv_bytes_per_block
 
     @property
-    def traffic(self) -> Traffic:
+    def traffic(self) -> CollectiveCounters:
         return self.group.traffic
 
     @property
@@ -162,10 +162,10 @@ class ModelRunner:
         Raises:
             RunnerLostError: see `start`.
         """
-        flight = self._in_flight.popleft()
-        result, drawing = flight.launched or self._launch(flight)
-        if drawing is not None:
-            result.samples = drawing.finish()
+        in_flight = self._in_flight.popleft()
+        result, sampler_output = in_flight.launched or self._launch(in_flight)
+        if sampler_output is not None:
+            result.samples = sampler_output.finish()
         return result
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
@@ -205,32 +205,32 @@ class ModelRunner:
             self._shard.set_scratch(num_blocks, num_decodes=num_decodes)
 
     def _start(self, batch: StepBatch, *, on_scratch: bool) -> None:
-        facts = None
+        model_input = None
         if batch.sequences:
-            facts = flatten(
+            model_input = flatten(
                 batch, block_size=self._shard.block_size, on_scratch=on_scratch, finds_best=self._finds_best
             )
-        carried = self._carried(batch, facts) if self.runs_ahead and facts is not None else None
-        message = StepMessage(StepKind.STEP, BlockCopies.of(batch), facts, model=self._number)
+        future = self._future(batch, model_input) if self.runs_ahead and model_input is not None else None
+        message = StepMessage(StepKind.STEP, BlockCopies.of(batch), model_input, model=self._number)
         step = self._leader.start(
-            message, compute=lambda: self._compute(batch, message, carried), expect=lambda: self._expect(facts)
+            message, compute=lambda: self._compute(batch, message, future), expect=lambda: self._expect(model_input)
         )
-        flight = _Flight(batch, step)
+        in_flight = _InFlightBatch(batch, step)
         if self.runs_ahead:
-            flight.launched = self._launch(flight)
-        self._in_flight.append(flight)
+            in_flight.launched = self._launch(in_flight)
+        self._in_flight.append(in_flight)
 
-    def _launch(self, flight: _Flight) -> tuple[StepResult, Drawing | None]:
+    def _launch(self, in_flight: _InFlightBatch) -> tuple[StepResult, SamplerOutput | None]:
         """Starts what is left to compute of a batch, after all that was started before it."""
-        result, heads = self._leader.finish(flight.step)
+        result, heads = self._leader.finish(in_flight.step)
         if heads is None:
             return result, None
-        return result, self._sampler.start(heads.logits, flight.batch.sequences, best=heads.best)
+        return result, self._sampler.start(heads.logits, in_flight.batch.sequences, best=heads.best)
 
     @torch.inference_mode()
-    def _carried(self, batch: StepBatch, facts: StepFacts) -> CarriedTokens | None:
+    def _future(self, batch: StepBatch, model_input: ModelInput) -> FutureTokens | None:
         """The tokens that the batch in flight samples for this one."""
-        rows = np.flatnonzero(facts.token_ids == PENDING)
+        rows = np.flatnonzero(model_input.token_ids == PENDING)
         if len(rows) == 0:
             return None
         launched = self._in_flight[-1].launched
@@ -238,41 +238,41 @@ class ModelRunner:
         assert launched[1] is not None, "a token that is pending is being drawn"
         draws = launched[1].rows
         assert draws is not None, "a runner that runs ahead draws all tokens"
-        owners = [share.sequence for share in batch.sequences if share.start == len(share.sequence)]
-        return CarriedTokens.of(rows, sampled=draws.token_ids, sources=draws.sources(owners))
+        owners = [scheduled.sequence for scheduled in batch.sequences if scheduled.start == len(scheduled.sequence)]
+        return FutureTokens.of(rows, sampled=draws.token_ids, sources=draws.sources(owners))
 
-    def _expect(self, facts: StepFacts | None) -> None:
-        if facts is not None:
-            self._shard.expect(facts)
+    def _expect(self, model_input: ModelInput | None) -> None:
+        if model_input is not None:
+            self._shard.expect(model_input)
 
     def _compute(
-        self, batch: StepBatch, message: StepMessage, carried: CarriedTokens | None
+        self, batch: StepBatch, message: StepMessage, future: FutureTokens | None
     ) -> tuple[StepResult, _Heads | None]:
         """All of the step but for its samples."""
-        num_shares = len(batch.sequences)
-        result = StepResult([()] * num_shares, [()] * num_shares)
-        facts = message.facts
-        has_heads = self.group.parallel.pp > 1 and facts is not None and facts.wants_logits
+        num_scheduled = len(batch.sequences)
+        result = StepResult([()] * num_scheduled, [()] * num_scheduled)
+        model_input = message.model_input
+        has_heads = self.group.parallel.pp > 1 and model_input is not None and model_input.wants_logits
         is_early = self._leader.shows_heads_early
         if has_heads and is_early:
             # The other stages go on to the head as soon as they have done what was announced before.
             self._leader.tell(StepMessage(StepKind.HEAD))
         result.copy_s = self._shard.copy_blocks(message.copies)
         batch.has_copied = True
-        if facts is None:
+        if model_input is None:
             return result, None
-        best = self._shard.compute(facts, carried=carried)
+        best = self._shard.compute(model_input, future=future)
         if has_heads and not is_early:
             self._leader.tell(StepMessage(StepKind.HEAD))
-        return result, self._take_heads(batch, facts, result) if best is None else _Heads(best, None)
+        return result, self._take_heads(batch, model_input, result) if best is None else _Heads(best, None)
 
     @torch.inference_mode()
-    def _take_heads(self, batch: StepBatch, facts: StepFacts, result: StepResult) -> _Heads | None:
+    def _take_heads(self, batch: StepBatch, model_input: ModelInput, result: StepResult) -> _Heads | None:
         """Also puts the prompts' log probabilities into the result."""
         parts = _leaders(self._shard.logits())
-        best = next(parts) if len(facts.best_rows) else None
-        logits = next(parts) if len(facts.sampled_rows) else None
-        if len(facts.scored_rows):
+        best = next(parts) if len(model_input.best_rows) else None
+        logits = next(parts) if len(model_input.sampled_rows) else None
+        if len(model_input.scored_rows):
             result.prompt_logprobs = score_prompts(batch.sequences, parts)
         # What computes nothing more still has to be run to its end.
         assert next(parts, None) is None, "all logits were asked for"

@@ -12,19 +12,22 @@ from headway.runner.inputs import num_scored_tokens
 from headway.runner.logprobs import LogprobEntries
 
 
-def score_prompts(shares: list[ScheduledSequence], logits: Iterable[Tensor]) -> list[tuple[TokenLogprobs, ...]]:
-    """For each share, the entries of the prompt tokens that follow its own; () where they are not asked for.
+def score_prompts(
+    scheduled_sequences: list[ScheduledSequence], logits: Iterable[Tensor]
+) -> list[tuple[TokenLogprobs, ...]]:
+    """For each scheduled sequence, the entries of the prompt tokens that follow its own; () where they are not asked
+    for.
 
     Args:
         logits: behind the step's scored rows, float32 [n, V], some rows at a time.
     """
-    counts = [num_scored_tokens(share) for share in shares]
+    counts = [num_scored_tokens(scheduled) for scheduled in scheduled_sequences]
     targets: list[int] = []
     num_top: list[int] = []
-    for share, count in zip(shares, counts, strict=True):
-        first = share.start + 1
-        targets += share.sequence.token_ids[first : first + count]
-        num_top += [share.sequence.sampling.num_prompt_logprobs or 0] * count
+    for scheduled, count in zip(scheduled_sequences, counts, strict=True):
+        first = scheduled.start + 1
+        targets += scheduled.sequence.token_ids[first : first + count]
+        num_top += [scheduled.sequence.sampling.num_prompt_logprobs or 0] * count
     entries = _entries(targets, num_top, logits)
     scores = [tuple(islice(entries, count)) for count in counts]
     assert next(entries, None) is None, "as many rows were computed as are scored"

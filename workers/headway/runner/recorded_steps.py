@@ -10,10 +10,10 @@ from torch import Tensor
 from headway import kernels
 from headway.models.attention import AttentionContext
 from headway.runner.broken_rows import without_broken
-from headway.runner.carried_tokens import CarriedTokens
+from headway.runner.future_tokens import FutureTokens
 from headway.runner.replays import Replayed
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import ModelInput
 
 log = logging.getLogger(__name__)
 
@@ -47,18 +47,20 @@ class RecordedSteps:
         self._recordings: dict[tuple[int, int], kernels.Recording] = {}
         self._can_record = True
 
-    def replay(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Replayed | None:
+    def replay(self, model_input: ModelInput, *, future: FutureTokens | None = None) -> Replayed | None:
         """See `headway.runner.replays.Replays`; the best tokens are there if nothing else is wanted of any sequence."""
-        if not self._can_record or not facts.is_decode:
+        if not self._can_record or not model_input.is_decode:
             return None
-        if not self._inputs.load(facts.token_ids, facts.first_positions, facts.blocks, block_size=self._block_size):
+        if not self._inputs.load(
+            model_input.token_ids, model_input.first_positions, model_input.blocks, block_size=self._block_size
+        ):
             return None
-        recording = self._recording(len(facts.token_ids))
+        recording = self._recording(len(model_input.token_ids))
         if recording is None:
             return None
-        if carried is not None:
-            carried.fill(self._buffers.token_ids)
-        wants_best = len(facts.best_rows) == len(facts.token_ids)
+        if future is not None:
+            future.fill(self._buffers.token_ids)
+        wants_best = len(model_input.best_rows) == len(model_input.token_ids)
         recording.run(_BEST + wants_best)
         results = recording.results
         if not wants_best:

@@ -5,8 +5,8 @@ from typing import Protocol
 
 from torch import Tensor
 
-from headway.runner.carried_tokens import CarriedTokens
-from headway.runner.step_message import StepFacts
+from headway.runner.future_tokens import FutureTokens
+from headway.runner.step_message import ModelInput
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,5 +26,5 @@ class Replayed:
 class Replays(Protocol):
     """Of one model and cache."""
 
-    def replay(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Replayed | None:
+    def replay(self, model_input: ModelInput, *, future: FutureTokens | None = None) -> Replayed | None:
         """Computes a step; None if it is not prepared."""

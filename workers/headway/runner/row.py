@@ -37,13 +37,14 @@ class Row:
         return self.sequence.num_output_tokens + len(self.draft_token_ids) + self.num_pending_tokens
 
 
-def rows_of(share: ScheduledSequence) -> list[Row]:
-    """What the share samples: one row behind each of its drafts, or one for each follower; none if it is a chunk."""
-    if not share.samples:
+def rows_of(scheduled: ScheduledSequence) -> list[Row]:
+    """What the scheduled sequence samples: one row behind each of its drafts, or one for each follower; none if it is a
+    chunk."""
+    if not scheduled.samples:
         return []
-    drafts = share.draft_token_ids
+    drafts = scheduled.draft_token_ids
     if drafts:
-        return [Row(share.sequence, drafts[:count]) for count in range(len(drafts) + 1)]
-    sequence = share.sequence
-    row = Row(sequence, (), share.start + share.num_new_tokens - len(sequence.token_ids))
-    return [row, *map(Row, share.followers)] if share.followers else [row]
+        return [Row(scheduled.sequence, drafts[:count]) for count in range(len(drafts) + 1)]
+    sequence = scheduled.sequence
+    row = Row(sequence, (), scheduled.start + scheduled.num_new_tokens - len(sequence.token_ids))
+    return [row, *map(Row, scheduled.followers)] if scheduled.followers else [row]

@@ -1,6 +1,6 @@
 """Turns logits into what each sequence gets: sampled tokens, verified drafts, or a beam's candidates.
 
-It starts the work of a device; a `Drawing` waits for what came of it.
+It starts the work of a device; a `SamplerOutput` waits for what came of it.
 """
 
 from dataclasses import dataclass
@@ -13,11 +13,11 @@ from headway.kernels import KernelSet, kernel_set, to_device
 from headway.models.product import row_argmax
 from headway.runner.constraints import GuideMasks, forbid_bad_words, forbid_early_stops, forbid_unguided
 from headway.runner.draw import draw_tokens, token_weights, uniforms
-from headway.runner.drawing import Drawing, RowDraws
 from headway.runner.gpu_draw import choose_tokens
 from headway.runner.logprobs import LogprobEntries
 from headway.runner.penalties import apply_bias, apply_penalties
 from headway.runner.row import Row, rows_of
+from headway.runner.sampler_output import RowSamplerOutput, SamplerOutput
 from headway.runner.truncation import truncate
 
 
@@ -33,22 +33,30 @@ class Sampler:
     eos_token_ids: tuple[int, ...] = ()
     guides: GuideMasks | None = None
 
-    def start(self, logits: Tensor | None, shares: list[ScheduledSequence], *, best: Tensor | None = None) -> Drawing:
-        """Starts to draw what each share's sequence, and each of its followers, gets; nothing where nothing is sampled.
+    def start(
+        self, logits: Tensor | None, scheduled_sequences: list[ScheduledSequence], *, best: Tensor | None = None
+    ) -> SamplerOutput:
+        """Starts to draw what each scheduled sequence, and each of its followers, gets; nothing where nothing is
+        sampled.
 
         Args:
-            logits: float32 [S, V], behind the last known token and each draft of every share that samples; changed
-                in place. None where there are no such shares.
-            best: int64 [N], the tokens of the shares that want the best ones only, if those have no logits.
+            logits: float32 [S, V], behind the last known token and each draft of every scheduled sequence that samples;
+                changed in place. None where there are no such scheduled sequences.
+            best: int64 [N], the tokens of the scheduled sequences that want the best ones only, if those have no
+                logits.
         """
         if logits is None:
-            return Drawing(shares, None, best=best)
-        drawn = shares if best is None else [share for share in shares if not share.wants_best]
-        rows = [row for share in drawn for row in rows_of(share)]
-        return Drawing(shares, self.start_rows(_spread(logits, drawn), rows), best=best)
+            return SamplerOutput(scheduled_sequences, None, best=best)
+        drawn = (
+            scheduled_sequences
+            if best is None
+            else [scheduled for scheduled in scheduled_sequences if not scheduled.wants_best]
+        )
+        rows = [row for scheduled in drawn for row in rows_of(scheduled)]
+        return SamplerOutput(scheduled_sequences, self.start_rows(_spread(logits, drawn), rows), best=best)
 
     @torch.inference_mode()
-    def start_rows(self, logits: Tensor, rows: list[Row]) -> RowDraws:
+    def start_rows(self, logits: Tensor, rows: list[Row]) -> RowSamplerOutput:
         """Starts to draw a token for each row; beams have candidates.
 
         Args:
@@ -70,7 +78,7 @@ class Sampler:
         if scored_rows is not None:
             num_top = [rows[index].sampling.num_logprobs or 0 for index in scored]
             entries = LogprobEntries(raw, token_ids[scored_rows], num_top=num_top)
-        return RowDraws(
+        return RowSamplerOutput(
             rows,
             token_ids,
             largest=largest,
@@ -91,14 +99,14 @@ class Sampler:
             forbid_unguided(logits, rows, guides=self.guides)
 
 
-def _spread(logits: Tensor, shares: list[ScheduledSequence]) -> Tensor:
+def _spread(logits: Tensor, scheduled_sequences: list[ScheduledSequence]) -> Tensor:
     """One row of logits for each row of the batch: followers sample from their leader's."""
-    if not any(share.followers for share in shares):
+    if not any(scheduled.followers for scheduled in scheduled_sequences):
         return logits
     num_uses: list[int] = []
-    for share in shares:
-        if share.samples:
-            num_uses += [1] * len(share.draft_token_ids) + [1 + len(share.followers)]
+    for scheduled in scheduled_sequences:
+        if scheduled.samples:
+            num_uses += [1] * len(scheduled.draft_token_ids) + [1 + len(scheduled.followers)]
     owners = torch.arange(len(num_uses)).repeat_interleave(torch.tensor(num_uses))
     return logits.index_select(0, to_device(owners, logits.device))
 

@@ -4,7 +4,7 @@ import time
 
 from torch import Tensor
 
-from headway.core.sharding import ShardWork
+from headway.core.cache_sharding import ShardWork
 from headway.models.layout import CacheExchange
 
 

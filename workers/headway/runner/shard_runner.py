@@ -10,26 +10,26 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from headway.core.mesh import Span
+from headway.core.cache_sharding import ShardWork
+from headway.core.parallel_config import Span
 from headway.core.shard import shard_kv_bytes_per_token, shard_of, shard_weight_bytes
-from headway.core.sharding import ShardWork
 from headway.kernels import KernelSet, kernel_set, to_device
 from headway.models.cache_exchange import exchange_of
 from headway.models.layout import Alone, Layout
 from headway.models.loader import Progress, load_model
 from headway.models.model import DTYPES
 from headway.runner.broken_rows import without_broken
-from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.forward import Forward
+from headway.runner.future_tokens import FutureTokens
 from headway.runner.inputs import StepInput
 from headway.runner.kv_pool import KvPool
 from headway.runner.parallel.group import RankGroup
 from headway.runner.replays import Replayed, Replays
-from headway.runner.row_share import RowShare
+from headway.runner.row_partition import RowPartition
 from headway.runner.shard_copies import LocalCopy, copy_between
 from headway.runner.shard_meter import ShardMeter
-from headway.runner.step_graphs import Capture
-from headway.runner.step_message import BlockCopies, StepFacts, Words
+from headway.runner.step_graphs import CudaGraph
+from headway.runner.step_message import BlockCopies, ModelInput, Words
 from headway.store.checkpoint import Checkpoint
 
 
@@ -44,7 +44,7 @@ class _Wanted:
         hidden: [sum of num_own, width], of the last stage; None elsewhere.
     """
 
-    share: RowShare
+    partition: RowPartition
     rows: tuple[Words, ...]
     is_best_first: bool
     num_own: list[int]
@@ -81,7 +81,7 @@ class ShardRunner:
         num_host_blocks: int = 0,
         max_num_seqs: int = 64,
         device: str = "cpu",
-        capture: Capture | None = None,
+        capture: CudaGraph | None = None,
         num_threads: int | None = None,
         progress: Progress | None = None,
     ) -> None:
@@ -192,58 +192,60 @@ class ShardRunner:
             # Untouched pages are all one page of zeros, and too quick to read.
             self._scratch.memory.zero_()
 
-    def expect(self, facts: StepFacts) -> None:
+    def expect(self, model_input: ModelInput) -> None:
         """Gets ready for what the stage before will send of a step, before an earlier one is computed if need be."""
         if self._previous is not None:
-            shape = (len(RowShare(len(facts.token_ids), self._row_axis).own), self.spec.hidden_size)
+            shape = (len(RowPartition(len(model_input.token_ids), self._row_axis).own), self.spec.hidden_size)
             self._previous.expect(shape, dtype=self._dtype, device=self._device)
 
-    def compute(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Tensor | None:
+    def compute(self, model_input: ModelInput, *, future: FutureTokens | None = None) -> Tensor | None:
         """Takes the step's tokens through this stage's layers, writes their keys and values, and sends the next stage
         what it goes on with. Steps come in the order in which they were expected.
 
         Args:
-            carried: the tokens that are pending, of a process that is alone.
+            future: the tokens that are pending, of a process that is alone.
 
         Returns:
             What `logits` would give, where it is known already: the best tokens behind all rows, int64 [T], until the
             next step. `NO_TOKEN` where a row is broken. Else None, and it is to be asked.
         """
-        replays = self._scratch_replays if facts.on_scratch else self._replays
-        replayed = None if replays is None else replays.replay(facts, carried=carried)
+        replays = self._scratch_replays if model_input.on_scratch else self._replays
+        replayed = None if replays is None else replays.replay(model_input, future=future)
         if replayed is None:
-            self._compute(facts, carried)
+            self._compute(model_input, future)
             return None
-        if replayed.best is None and facts.wants_logits:
-            self._wanted.append(self._wanted_of(replayed, facts))
+        if replayed.best is None and model_input.wants_logits:
+            self._wanted.append(self._wanted_of(replayed, model_input))
         return replayed.best
 
-    def _wanted_of(self, replayed: Replayed, facts: StepFacts) -> _Wanted:
+    def _wanted_of(self, replayed: Replayed, model_input: ModelInput) -> _Wanted:
         """Of a process that is alone."""
-        parts, num_rows = self._parts(facts), len(facts.token_ids)
+        parts, num_rows = self._parts(model_input), len(model_input.token_ids)
         hidden = replayed.hidden
         if [len(part) for part in parts] != [num_rows]:  # all in their order
             hidden = hidden[to_device(torch.from_numpy(np.concatenate(parts)), self._device)]
         return _Wanted(
-            share=RowShare(num_rows, self._row_axis),
+            partition=RowPartition(num_rows, self._row_axis),
             rows=parts,
-            is_best_first=len(facts.best_rows) > 0,
+            is_best_first=len(model_input.best_rows) > 0,
             num_own=[len(part) for part in parts],
             hidden=hidden,
         )
 
     @torch.inference_mode()
-    def _compute(self, facts: StepFacts, carried: CarriedTokens | None) -> None:
+    def _compute(self, model_input: ModelInput, future: FutureTokens | None) -> None:
         self._traffic.open()
-        pool = self._scratch if facts.on_scratch else self._pool
+        pool = self._scratch if model_input.on_scratch else self._pool
         assert pool is not None, "there is a scratch pool"
-        step = StepInput.of(facts, block_size=pool.block_size, blocks=self._blocks_of(pool), windows=self._windows)
+        step = StepInput.of(
+            model_input, block_size=pool.block_size, blocks=self._blocks_of(pool), windows=self._windows
+        )
         if self._meter is not None:
             self._meter.num_keys = step.num_keys
-        share = RowShare(len(step.token_ids), self._row_axis)
-        wanted = self._parts(facts)
-        own_rows = [share.pick(part) for part in wanted]
-        hidden = self._forward(step, pool, share.own, own_rows, carried=carried)
+        partition = RowPartition(len(step.token_ids), self._row_axis)
+        wanted = self._parts(model_input)
+        own_rows = [partition.pick(part) for part in wanted]
+        hidden = self._forward(step, pool, partition.own, own_rows, future=future)
         if self._next is not None:
             self._next.send(hidden)
         if wanted:
@@ -251,9 +253,9 @@ class ShardRunner:
             final = hidden if self._next is None else None
             self._wanted.append(
                 _Wanted(
-                    share=share,
+                    partition=partition,
                     rows=wanted,
-                    is_best_first=len(facts.best_rows) > 0,
+                    is_best_first=len(model_input.best_rows) > 0,
                     num_own=num_own,
                     hidden=final,
                 )
@@ -272,7 +274,7 @@ class ShardRunner:
         self._traffic.open()
         wanted = self._wanted.popleft()
         hidden = self._show(wanted.hidden, num_rows=sum(wanted.num_own))
-        share, is_best = wanted.share, wanted.is_best_first
+        partition, is_best = wanted.partition, wanted.is_best_first
         start = 0
         for rows, num_own in zip(wanted.rows, wanted.num_own, strict=True):
             own_hidden = hidden[start : start + num_own]
@@ -280,17 +282,17 @@ class ShardRunner:
             if is_best:
                 largest = self._model.largest_logits(own_hidden)
                 best = None if largest is None else without_broken(largest[1], largest[0])
-                yield share.collect(best, rows, site="best")
+                yield partition.collect(best, rows, site="best")
             else:
-                yield share.collect(self._model.compute_logits(own_hidden), rows, site="logits")
+                yield partition.collect(self._model.compute_logits(own_hidden), rows, site="logits")
             is_best = False
 
-    def _parts(self, facts: StepFacts) -> tuple[Words, ...]:
+    def _parts(self, model_input: ModelInput) -> tuple[Words, ...]:
         """Rows whose logits are wanted at once."""
         num_at_once = max(1, _MAX_LOGITS // self.spec.vocab_size)
-        starts = range(0, len(facts.scored_rows), num_at_once)
-        chosen = [rows for rows in (facts.best_rows, facts.sampled_rows) if len(rows)]
-        return (*chosen, *(facts.scored_rows[start : start + num_at_once] for start in starts))
+        starts = range(0, len(model_input.scored_rows), num_at_once)
+        chosen = [rows for rows in (model_input.best_rows, model_input.sampled_rows) if len(rows)]
+        return (*chosen, *(model_input.scored_rows[start : start + num_at_once] for start in starts))
 
     def _show(self, hidden: Tensor | None, *, num_rows: int) -> Tensor:
         """The last stage's hidden states, [num_rows, width], at every rank that shares the head with it."""
@@ -309,7 +311,7 @@ class ShardRunner:
         own: Span,
         rows: list[Words],
         *,
-        carried: CarriedTokens | None,
+        future: FutureTokens | None,
     ) -> Tensor:
         """Hidden states of the given rows, one part behind the other, [S, hidden]; of all where another stage follows.
 
@@ -324,7 +326,7 @@ class ShardRunner:
             own=own,
             entering=None if self._previous is None else self._previous.receive(),
             rows=wanted,
-            carried=carried,
+            future=future,
         )
 
     def _blocks_of(self, pool: KvPool) -> Span | None:

@@ -11,12 +11,12 @@ import torch
 from torch import Tensor
 
 from headway.models.attention import AttentionContext
-from headway.runner.carried_tokens import CarriedTokens
 from headway.runner.decode_plans import DecodePlans
+from headway.runner.future_tokens import FutureTokens
 from headway.runner.inputs import StepInput
 from headway.runner.replays import Replayed
 from headway.runner.step_buffers import StepBuffers
-from headway.runner.step_message import StepFacts
+from headway.runner.step_message import ModelInput
 
 log = logging.getLogger(__name__)
 
@@ -30,7 +30,7 @@ def graph_sizes(max_num_rows: int) -> list[int]:
     return sorted(size for size in sizes if size <= max_num_rows)
 
 
-class Capture(Protocol):
+class CudaGraph(Protocol):
     """Records what a function starts on a device. It reads and writes tensors that stay where they are."""
 
     def __call__(self, compute: Callable[[], None]) -> Callable[[], None]:
@@ -59,7 +59,7 @@ class StepGraphs:
         plans: DecodePlans,
         hidden: Tensor,
         compute: Callable[[Tensor, AttentionContext], Tensor],
-        capture: Capture,
+        capture: CudaGraph,
         block_size: int,
         num_rows: int | None = None,
     ) -> None:
@@ -82,11 +82,11 @@ class StepGraphs:
         )
 
     @torch.inference_mode()
-    def replay(self, facts: StepFacts, *, carried: CarriedTokens | None = None) -> Replayed | None:
+    def replay(self, model_input: ModelInput, *, future: FutureTokens | None = None) -> Replayed | None:
         """See `headway.runner.replays.Replays`."""
-        if not facts.is_decode:
+        if not model_input.is_decode:
             return None
-        step = StepInput.of(facts, block_size=self._block_size)
+        step = StepInput.of(model_input, block_size=self._block_size)
         if not self._buffers.has_room(step):
             return None
         num_rows = len(step.token_ids)
@@ -95,8 +95,8 @@ class StepGraphs:
             return None
         size = self._sizes[place]
         self._buffers.load(step, num_rows=size)
-        if carried is not None:
-            carried.fill(self._buffers.token_ids)
+        if future is not None:
+            future.fill(self._buffers.token_ids)
         self._plans[size].load(step, num_decodes=num_rows)
         self._replays[size]()
         return Replayed(self._hidden[:num_rows])

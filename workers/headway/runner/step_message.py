@@ -67,7 +67,7 @@ _NOTHING: Final = np.zeros(0, np.int32)
 
 
 @dataclass(frozen=True, slots=True)
-class StepFacts:
+class ModelInput:
     """T tokens of B sequences; everything else that the network wants to know follows from this.
 
     Attributes:
@@ -104,7 +104,7 @@ class StepFacts:
         return len(self.best_rows) + len(self.sampled_rows) + len(self.scored_rows) > 0
 
 
-_NO_FACTS: Final = StepFacts(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
+_NO_INPUT: Final = ModelInput(_NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING, _NOTHING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +118,7 @@ class StepMessage:
 
     kind: StepKind
     copies: BlockCopies = NO_COPIES
-    facts: StepFacts | None = None
+    model_input: ModelInput | None = None
     num_scratch_blocks: int = 0
     blocks: Words = field(default_factory=lambda: NO_COPIES.within)
     model: int = 0
@@ -126,24 +126,24 @@ class StepMessage:
 
 def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] | None:
     """Fills the frame, [FRAME_BYTES]; returns what did not fit in."""
-    facts, copies = message.facts or _NO_FACTS, message.copies
+    model_input, copies = message.model_input or _NO_INPUT, message.copies
     arrays = (
-        facts.token_ids,
-        facts.first_positions,
-        facts.counts,
-        facts.blocks,
-        facts.sampled_rows,
-        facts.scored_rows,
+        model_input.token_ids,
+        model_input.first_positions,
+        model_input.counts,
+        model_input.blocks,
+        model_input.sampled_rows,
+        model_input.scored_rows,
         copies.out.reshape(-1),
         copies.into.reshape(-1),
         copies.within.reshape(-1),
         message.blocks.reshape(-1),
-        facts.token_type_ids,
-        facts.best_rows,
+        model_input.token_type_ids,
+        model_input.best_rows,
     )
     words = np.concatenate((np.zeros(_HEADER_SIZE, np.int32), *arrays))
     sizes = [len(array) for array in arrays]
-    header = [len(words), message.kind, message.model, facts.on_scratch, message.num_scratch_blocks, *sizes]
+    header = [len(words), message.kind, message.model, model_input.on_scratch, message.num_scratch_blocks, *sizes]
     words[: len(header)] = header
     frame.view(np.int32)[: len(words)] = words[:_FRAME_SIZE]
     return words[_FRAME_SIZE:].view(np.uint8) if len(words) > _FRAME_SIZE else None
@@ -166,7 +166,7 @@ def decode(frame: NDArray[np.uint8], rest: NDArray[np.uint8] | None) -> StepMess
     token_ids, first_positions, counts, blocks, sampled_rows, scored_rows, *pairs, token_type_ids, best_rows = (
         words[start:end] for start, end in pairwise(ends)
     )
-    facts = StepFacts(
+    model_input = ModelInput(
         token_ids,
         first_positions,
         counts,
@@ -179,5 +179,5 @@ def decode(frame: NDArray[np.uint8], rest: NDArray[np.uint8] | None) -> StepMess
     )
     *copies, blocks = (array.reshape(-1, 2) for array in pairs)
     return StepMessage(
-        StepKind(kind), BlockCopies(*copies), facts if len(counts) else None, num_scratch_blocks, blocks, model
+        StepKind(kind), BlockCopies(*copies), model_input if len(counts) else None, num_scratch_blocks, blocks, model
     )

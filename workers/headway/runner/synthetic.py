@@ -26,13 +26,13 @@ def synthetic_batch(
         bytes_per_block: of keys and values, on one processor.
         num_shards: processors that share the cache; each has as many blocks, and sequences lie on all of them in turns.
     """
-    shares = [(context_tokens, 1)] * num_decodes + [(context_tokens, prefill_tokens)] * (prefill_tokens > 0)
-    lengths = [-(-(num_computed + num_new) // block_size) for num_computed, num_new in shares]
+    parts = [(context_tokens, 1)] * num_decodes + [(context_tokens, prefill_tokens)] * (prefill_tokens > 0)
+    lengths = [-(-(num_computed + num_new) // block_size) for num_computed, num_new in parts]
     num_scratch = max(1, _MAX_SCRATCH_BYTES // bytes_per_block)
     num_blocks = min(-(-sum(lengths) // num_shards), num_scratch)
     blocks = [shard * num_blocks + block for block in range(num_blocks) for shard in range(num_shards)]
     scheduled, next_block = [], 0
-    for (num_computed, num_new), length in zip(shares, lengths, strict=True):
+    for (num_computed, num_new), length in zip(parts, lengths, strict=True):
         sequence = Sequence(
             request_id="synthetic",
             token_ids=[token % vocab_size for token in range(num_computed + num_new)],
@@ -44,4 +44,4 @@ def synthetic_batch(
         )
         scheduled.append(ScheduledSequence(sequence, num_new, samples=True))
         next_block += length
-    return StepBatch(scheduled, num_tokens=sum(num_new for _, num_new in shares)), num_blocks
+    return StepBatch(scheduled, num_tokens=sum(num_new for _, num_new in parts)), num_blocks

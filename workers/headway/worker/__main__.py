@@ -17,7 +17,7 @@ from headway.worker.hardware import detect_hardware, emulated_hardware
 from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
 from headway.worker.state import WorkerState
-from headway.worker.transfer.client import WorkerClient
+from headway.worker.transfer.client import PeerWorkerClient
 
 log = logging.getLogger(__name__)
 
@@ -49,7 +49,7 @@ async def main(config: WorkerConfig) -> None:
             host.member_id,
             hardware=hardware,
             address=config.advertise_host or config.bind_host,
-            workers=WorkerClient(host.peers, own_endpoint=lambda: host.member.endpoint),
+            workers=PeerWorkerClient(host.peers, own_endpoint=lambda: host.member.endpoint),
             on_state=states.put_nowait,
             on_crashed=host.stopping.set,
             tracing=host.tracing,

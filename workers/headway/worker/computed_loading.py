@@ -14,19 +14,19 @@ from headway.core.shard import check_parallel
 from headway.encoder.engine import EncoderEngine
 from headway.engine.engine import Engine
 from headway.observe.tracing import Tracing
+from headway.runner.cuda_graph import TorchCudaGraph, launches_whole_steps
+from headway.runner.device_lock import FairDeviceLock, NullDeviceLock
 from headway.runner.encoder_runner import EncoderRunner
 from headway.runner.encoder_shard import EncoderShard
-from headway.runner.graph_capture import GraphCapture, launches_whole_steps
 from headway.runner.model_runner import ModelRunner
 from headway.runner.parallel.follower import Follower
 from headway.runner.parallel.leader import Leader
 from headway.runner.parallel.rank_loop import Shard
 from headway.runner.parallel.rank_runner import RankRunner
 from headway.runner.shard_runner import ShardRunner
-from headway.runner.step_graphs import Capture
-from headway.runner.turn import AnyTurn, FairTurn
+from headway.runner.step_graphs import CudaGraph
 from headway.store.checkpoint import Checkpoint, read_checkpoint
-from headway.worker.group_loading import GroupLoading, GroupSeat
+from headway.worker.group_loading import GroupLoading, GroupMembership
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded_encoder import LoadedEncoder
@@ -48,7 +48,7 @@ class ComputedLoader:
         self._hardware = hardware
         self._has_graphs = has_graphs
         self._overlaps_steps = overlaps_steps
-        self._turn = FairTurn()
+        self._device_lock = FairDeviceLock()
         self._groups = GroupLoading(device=hardware.device, address=address)
 
     def prepare(self, order: LoadOrder, *, call: LoadCall) -> Start:
@@ -57,7 +57,7 @@ class ComputedLoader:
             return self._groups.load(order, call=call, load=partial(self._load, call=call))
         return self._load(order, None, call=call)
 
-    def _load(self, order: LoadOrder, seat: GroupSeat | None, *, call: LoadCall) -> Start:
+    def _load(self, order: LoadOrder, membership: GroupMembership | None, *, call: LoadCall) -> Start:
         checkpoint = read_checkpoint(
             order.directory,
             dtype=order.dtype or None,
@@ -68,23 +68,23 @@ class ComputedLoader:
 
         def note(done_bytes: int, total_bytes: int) -> None:
             call.tell(done_bytes / max(total_bytes, 1), f"loading {order.model}")
-            if seat is not None:
+            if membership is not None:
                 call.check()  # others wait for this rank, and the caller may have given up on one of them
 
-        if seat is not None and isinstance(seat.role, Follower):
-            return self._load_rank(order, checkpoint, note, seat, seat.role)
-        return self._load_model(order, checkpoint, note, seat)
+        if membership is not None and isinstance(membership.role, Follower):
+            return self._load_rank(order, checkpoint, note, membership, membership.role)
+        return self._load_model(order, checkpoint, note, membership)
 
     def _load_model(
-        self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, seat: GroupSeat | None
+        self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, membership: GroupMembership | None
     ) -> Start:
         """At the leader of a group, or alone."""
         group, leader, number = None, None, 0
-        if seat is not None and isinstance(seat.role, Leader):
-            leader, number = seat.role, seat.rendezvous.number
+        if membership is not None and isinstance(membership.role, Leader):
+            leader, number = membership.role, membership.rendezvous.number
             group = leader.open(number, parallel=order.parallel)
         device, num_threads = self._hardware.device, self._hardware.num_threads
-        turn = self._turn if leader is None else AnyTurn()
+        device_lock = self._device_lock if leader is None else NullDeviceLock()
         if checkpoint.spec.encoder is not None:
             encoder = EncoderRunner(
                 checkpoint,
@@ -99,7 +99,9 @@ class ComputedLoader:
 
             def start(owner: Owner, tracing: Tracing) -> LoadedEncoder:
                 engine = EncoderEngine(limits, runner=encoder, clock=time.perf_counter, queue_policy=owner.queue_policy)
-                return LoadedEncoder(order, engine=engine, runner=encoder, turn=turn, owner=owner, tracing=tracing)
+                return LoadedEncoder(
+                    order, engine=engine, runner=encoder, device_lock=device_lock, owner=owner, tracing=tracing
+                )
 
             return start
         runs_ahead = self._overlaps_steps and self._is_asynchronous(order, checkpoint.spec)
@@ -124,14 +126,16 @@ class ComputedLoader:
         def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
             own = replace(config, queue_policy=owner.queue_policy)
             engine = Engine(own, runner=runner, clock=time.perf_counter)
-            return LoadedModel(order, engine=engine, runner=runner, turn=turn, owner=owner, tracing=tracing)
+            return LoadedModel(
+                order, engine=engine, runner=runner, device_lock=device_lock, owner=owner, tracing=tracing
+            )
 
         return start_model
 
-    def _capture(self, order: LoadOrder, spec: ModelSpec) -> Capture | None:
+    def _capture(self, order: LoadOrder, spec: ModelSpec) -> CudaGraph | None:
         """None where steps cannot be recorded."""
         is_wanted = self._has_graphs and self._is_asynchronous(order, spec)
-        return GraphCapture(torch.device(self._hardware.device)) if is_wanted else None
+        return TorchCudaGraph(torch.device(self._hardware.device)) if is_wanted else None
 
     def _is_asynchronous(self, order: LoadOrder, spec: ModelSpec) -> bool:
         """Whether the host launches a whole step without waiting for any of it: not in a group, whose ranks meet within
@@ -139,9 +143,14 @@ class ComputedLoader:
         return not order.is_in_group and launches_whole_steps(spec, torch.device(self._hardware.device))
 
     def _load_rank(
-        self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, seat: GroupSeat, follower: Follower
+        self,
+        order: LoadOrder,
+        checkpoint: Checkpoint,
+        note: ByteProgress,
+        membership: GroupMembership,
+        follower: Follower,
     ) -> Start:
-        group, number = seat.group.seen_by_model(order.parallel), seat.rendezvous.number
+        group, number = membership.group.seen_by_model(order.parallel), membership.rendezvous.number
         device, num_threads = self._hardware.device, self._hardware.num_threads
         shard: Shard
         if checkpoint.spec.encoder is not None:

@@ -9,13 +9,13 @@ from headway.core.model import ModelSpec
 from headway.encoder.engine import EncoderEngine
 from headway.engine.engine import Engine
 from headway.observe.tracing import Tracing
+from headway.runner.device_lock import NullDeviceLock
 from headway.runner.emulated.clock import WallClock
 from headway.runner.emulated.encoder_runner import EmulatedEncoderRunner
 from headway.runner.emulated.line import Line
 from headway.runner.emulated.memory import release_unused
 from headway.runner.emulated.model_runner import EmulatedModelRunner
 from headway.runner.emulated.rank_runner import EmulatedRankRunner
-from headway.runner.turn import AnyTurn
 from headway.store.checkpoint import read_spec
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
@@ -89,11 +89,13 @@ def _start_encoder(order: LoadOrder, spec: ModelSpec, line: Line, owner: Owner, 
     engine = EncoderEngine(
         encoder_limits(order, spec), runner=runner, clock=line.clock.now_s, queue_policy=owner.queue_policy
     )
-    return LoadedEncoder(order, engine=engine, runner=runner, turn=AnyTurn(), owner=owner, tracing=tracing)
+    return LoadedEncoder(
+        order, engine=engine, runner=runner, device_lock=NullDeviceLock(), owner=owner, tracing=tracing
+    )
 
 
 def _start_model(order: LoadOrder, spec: ModelSpec, line: Line, owner: Owner, tracing: Tracing) -> LoadedModel:
     runner = EmulatedModelRunner(spec, stage_latencies=order.stage_latencies, line=line)
     config = replace(engine_config(order, spec), num_logged_events=_NUM_LOGGED_EVENTS, queue_policy=owner.queue_policy)
     engine = Engine(config, runner=runner, clock=line.clock.now_s)
-    return LoadedModel(order, engine=engine, runner=runner, turn=AnyTurn(), owner=owner, tracing=tracing)
+    return LoadedModel(order, engine=engine, runner=runner, device_lock=NullDeviceLock(), owner=owner, tracing=tracing)

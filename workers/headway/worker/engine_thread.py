@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from headway.core.errors import FailedPreconditionError, UnavailableError
 from headway.engine.batch import RunnerLostError
-from headway.runner.turn import Turn
+from headway.runner.device_lock import DeviceLock
 
 log = logging.getLogger(__name__)
 
@@ -64,17 +64,19 @@ class StepListener(Protocol):
 
 
 class EngineThread(Generic[E]):
-    """Runs an engine while there is work and sleeps when there is none. Each step waits for its turn on the device.
+    """Runs an engine while there is work and sleeps when there is none. Each step holds the device's lock.
 
     A request for which steps fail ends with an error. When `_MAX_FAILURES` have, and no step succeeded in between, the
     thread gives up, and at once where the runner is gone. It leaves the requests as they are then: they can go on
     elsewhere.
     """
 
-    def __init__(self, engine: E, *, listener: StepListener, turn: Turn, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, engine: E, *, listener: StepListener, device_lock: DeviceLock, loop: asyncio.AbstractEventLoop
+    ) -> None:
         self._engine = engine
         self._listener = listener
-        self._turn = turn
+        self._device_lock = device_lock
         self._loop = loop
         self._inbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
@@ -101,7 +103,7 @@ class EngineThread(Generic[E]):
         """Runs `action` in the engine's thread and returns or raises what it did; cancelled before, it does not run.
 
         Args:
-            on_device: it has the runner do something, and waits for its turn as a step does.
+            on_device: it has the runner do something, and holds the device's lock as a step does.
         """
         future: Future[R] = Future()
 
@@ -109,7 +111,7 @@ class EngineThread(Generic[E]):
             if not future.set_running_or_notify_cancel():
                 return
             try:
-                with self._turn.take() if on_device else nullcontext():
+                with self._device_lock.hold() if on_device else nullcontext():
                     future.set_result(action(self._engine))
             except RunnerLostError:
                 future.set_exception(UnavailableError("Ranks of the worker's group are gone.", hint="Try again."))
@@ -140,7 +142,7 @@ class EngineThread(Generic[E]):
     def _work(self) -> None:
         while self._take_calls():
             try:
-                with self._turn.take(self._engine.waiting_since_s):
+                with self._device_lock.hold(self._engine.waiting_since_s):
                     outputs = self._engine.step()
             except RunnerLostError:
                 raise

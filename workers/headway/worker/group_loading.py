@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 @dataclass(slots=True)
-class GroupSeat:
+class GroupMembership:
     """This worker's place in a group, while it has models there.
 
     Attributes:
@@ -42,9 +42,9 @@ class GroupLoading:
     def __init__(self, *, device: str, address: str) -> None:
         self._device = torch.device(device)
         self._address = address
-        self._seat: GroupSeat | None = None
+        self._membership: GroupMembership | None = None
 
-    def load(self, order: LoadOrder, *, call: LoadCall, load: Callable[[LoadOrder, GroupSeat], T]) -> T:
+    def load(self, order: LoadOrder, *, call: LoadCall, load: Callable[[LoadOrder, GroupMembership], T]) -> T:
         """Joins the group, unless it is in it, then calls `load`, which must not talk to the other ranks. Returns once
         all ranks have loaded.
 
@@ -52,40 +52,40 @@ class GroupLoading:
         left.
 
         Args:
-            load: called with the order, its rendezvous filled in, and the seat; it takes its model up there, with the
-                rendezvous' number.
+            load: called with the order, its rendezvous filled in, and the membership; it takes its model up there, with
+                the rendezvous' number.
 
         Raises:
             HeadwayError: a rank could not load, here or elsewhere, or did not join, or the caller has gone away.
         """
-        if self._seat is not None and not self._seat.role.has_models:
-            self._seat = None  # the leader has let all go
-        rendezvous = self._meet(order, self._seat)
+        if self._membership is not None and not self._membership.role.has_models:
+            self._membership = None  # the leader has let all go
+        rendezvous = self._meet(order, self._membership)
         if not order.rendezvous:
             order = replace(order, rendezvous=str(rendezvous))
             call.tell(0.0, "waiting for the group's other ranks", rendezvous=order.rendezvous)
-        if self._seat is None:
-            self._seat = self._join(order, rendezvous)
-        seat = self._seat
-        seat.rendezvous = rendezvous
+        if self._membership is None:
+            self._membership = self._join(order, rendezvous)
+        membership = self._membership
+        membership.rendezvous = rendezvous
         with ExitStack() as undo:
-            undo.callback(self._abandon, seat)
-            loaded = _load(order, seat, load)
+            undo.callback(self._abandon, membership)
+            loaded = _load(order, membership, load)
             rendezvous.wait_all_loaded(order.parallel.num_ranks, is_cancelled=call.is_cancelled)
             undo.pop_all()
         return loaded
 
-    def _meet(self, order: LoadOrder, seat: GroupSeat | None) -> Rendezvous:
+    def _meet(self, order: LoadOrder, membership: GroupMembership | None) -> Rendezvous:
         """Where the model's ranks tell each other how they fare."""
         if not order.rendezvous:
-            return Rendezvous.host(self._address) if seat is None else seat.rendezvous.for_next()
-        if seat is not None and seat.group.epoch != order.group_epoch:
+            return Rendezvous.host(self._address) if membership is None else membership.rendezvous.for_next()
+        if membership is not None and membership.group.epoch != order.group_epoch:
             raise FailedPreconditionError(
                 "The group's leader has begun anew, and this rank has not.", hint="Restart the group's workers."
             )
         return Rendezvous.at(order.rendezvous)
 
-    def _join(self, order: LoadOrder, rendezvous: Rendezvous) -> GroupSeat:
+    def _join(self, order: LoadOrder, rendezvous: Rendezvous) -> GroupMembership:
         group = RankGroup.join(
             rendezvous.store,
             epoch=order.group_epoch,
@@ -94,21 +94,21 @@ class GroupLoading:
             device=self._device,
             timeout_s=order.collective_timeout_s,
         )
-        return GroupSeat(rendezvous, group, Leader(group) if order.rank == 0 else Follower(group))
+        return GroupMembership(rendezvous, group, Leader(group) if order.rank == 0 else Follower(group))
 
-    def _abandon(self, seat: GroupSeat) -> None:
-        seat.role.abandon(seat.rendezvous.number)
-        if not seat.role.has_models:
-            seat.group.leave()
-            self._seat = None
+    def _abandon(self, membership: GroupMembership) -> None:
+        membership.role.abandon(membership.rendezvous.number)
+        if not membership.role.has_models:
+            membership.group.leave()
+            self._membership = None
 
 
-def _load(order: LoadOrder, seat: GroupSeat, load: Callable[[LoadOrder, GroupSeat], T]) -> T:
+def _load(order: LoadOrder, membership: GroupMembership, load: Callable[[LoadOrder, GroupMembership], T]) -> T:
     """Loads, and tells the other ranks how that went."""
     try:
-        loaded = load(order, seat)
+        loaded = load(order, membership)
     except Exception as error:
-        seat.rendezvous.report_failed(order.rank, str(error))
+        membership.rendezvous.report_failed(order.rank, str(error))
         raise
-    seat.rendezvous.report_loaded(order.rank)
+    membership.rendezvous.report_loaded(order.rank)
     return loaded

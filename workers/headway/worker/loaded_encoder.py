@@ -11,10 +11,10 @@ from headway.encoder.stats import EncoderStats
 from headway.engine.batch import RunnerLostError
 from headway.engine.events import BlockEventLog
 from headway.observe.tracing import Tracing
-from headway.runner.turn import Turn
+from headway.runner.device_lock import DeviceLock
 from headway.worker.engine_thread import EngineThread
 from headway.worker.infer_calls import InferCalls
-from headway.worker.metrics import EncoderMetrics, TrafficMetrics
+from headway.worker.metrics import CollectiveMetrics, EncoderMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.runners import OnePassRunner
@@ -31,7 +31,7 @@ class LoadedEncoder:
         *,
         engine: EncoderEngine,
         runner: OnePassRunner,
-        turn: Turn,
+        device_lock: DeviceLock,
         owner: Owner,
         tracing: Tracing,
     ) -> None:
@@ -42,11 +42,11 @@ class LoadedEncoder:
         self.events = BlockEventLog(num_events=1)
         self.stats = engine.stats()
         self._engine = engine
-        self.thread = EngineThread(engine, listener=self, turn=turn, loop=loop)
+        self.thread = EngineThread(engine, listener=self, device_lock=device_lock, loop=loop)
         engine.join(owner.line, wake=self.thread.wake)
         self.sessions = InferCalls(self.thread, loop=loop, tracing=tracing)
         self._metrics = EncoderMetrics(order.model)
-        self._traffic = TrafficMetrics(order.model, runner.traffic, loop=loop)
+        self._traffic = CollectiveMetrics(order.model, runner.traffic, loop=loop)
         self._owner = owner
         self._has_crashed = False
         runner.notify(self.thread.wake)

@@ -12,9 +12,9 @@ from headway.engine.engine import Engine
 from headway.engine.events import BlockEventLog
 from headway.engine.stats import StepStats
 from headway.observe.tracing import Tracing
-from headway.runner.turn import Turn
+from headway.runner.device_lock import DeviceLock
 from headway.worker.engine_thread import EngineThread
-from headway.worker.metrics import CacheInfo, PhaseMetrics, StepMetrics, TrafficMetrics, TransferMetrics
+from headway.worker.metrics import CacheInfo, CollectiveMetrics, PhaseMetrics, StepMetrics, TransferMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.runners import GeneratorRunner
@@ -39,7 +39,7 @@ class LoadedModel:
         *,
         engine: Engine,
         runner: GeneratorRunner,
-        turn: Turn,
+        device_lock: DeviceLock,
         owner: Owner,
         tracing: Tracing,
     ) -> None:
@@ -48,7 +48,7 @@ class LoadedModel:
         self.epoch = uuid.uuid4().hex
         self.runner = runner
         self.events: BlockEventLog = engine.events
-        self.thread = EngineThread(engine, listener=self, turn=turn, loop=loop)
+        self.thread = EngineThread(engine, listener=self, device_lock=device_lock, loop=loop)
         self.sessions = Sessions(self.thread, loop=loop, tracing=tracing)
         self._metrics = StepMetrics(
             order.model,
@@ -60,8 +60,8 @@ class LoadedModel:
         self._cache_info = CacheInfo(order)
         self.transfers = TransferMetrics(order.model)
         self.fetch_rate = FetchRate(time.monotonic)
-        self._traffic = TrafficMetrics(order.model, runner.traffic, loop=loop)
-        self._turn = turn
+        self._traffic = CollectiveMetrics(order.model, runner.traffic, loop=loop)
+        self._device_lock = device_lock
         self._owner = owner
         self._has_crashed = False
         self.thread.start()
@@ -128,7 +128,7 @@ class LoadedModel:
             self._owner.on_crash()
 
     def _close_runner(self) -> None:
-        with self._turn.take():
+        with self._device_lock.hold():
             self.runner.close()
 
 

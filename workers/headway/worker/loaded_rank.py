@@ -9,7 +9,7 @@ from collections.abc import Callable
 from headway.core.errors import FailedPreconditionError
 from headway.core.load import LoadReport
 from headway.engine.batch import RunnerLostError
-from headway.worker.metrics import TrafficMetrics
+from headway.worker.metrics import CollectiveMetrics
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.runners import RankRunner
@@ -31,7 +31,7 @@ class LoadedRank:
         self._is_over = asyncio.Event()
         self._num_calls = 0
         self._active_at_s = time.monotonic()
-        self._traffic = TrafficMetrics(order.model, runner.traffic, loop=self._loop)
+        self._traffic = CollectiveMetrics(order.model, runner.traffic, loop=self._loop)
         threading.Thread(target=self._run, name="release", daemon=True).start()
 
     def refusal(self, worker_id: str) -> FailedPreconditionError:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from headway.encoder.stats import EncoderStats
 from headway.engine.stats import StepStats
 from headway.observe import metrics
-from headway.runner.parallel.traffic import Traffic, TrafficCount, TrafficKey
+from headway.runner.parallel.collective_counters import CollectiveCount, CollectiveCounters, CollectiveKey
 from headway.worker.order import LoadOrder
 
 _TRAFFIC_EVERY_S = 1.0
@@ -120,20 +120,20 @@ class EncoderMetrics:
         self._step_tokens.observe(stats.num_tokens)
 
 
-class TrafficMetrics:
+class CollectiveMetrics:
     """What this rank sends to others of its group; nothing where it is alone. Kept off the steps' way."""
 
-    def __init__(self, model: str, traffic: Traffic, *, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, model: str, traffic: CollectiveCounters, *, loop: asyncio.AbstractEventLoop) -> None:
         self._model = model
         self._traffic = traffic
         self._loop = loop
-        self._told: dict[TrafficKey, TrafficCount] = {}
+        self._told: dict[CollectiveKey, CollectiveCount] = {}
         self._timer = loop.call_later(_TRAFFIC_EVERY_S, self._tick)
 
     def update(self) -> None:
         """Counters advance by what has been sent since the last call."""
         for key, count in self._traffic.totals().items():
-            now, before = replace(count), self._told.get(key, TrafficCount())
+            now, before = replace(count), self._told.get(key, CollectiveCount())
             labels = (self._model, key.axis, key.operation, key.site)
             metrics.COLLECTIVE_BYTES.labels(*labels).inc(now.num_bytes - before.num_bytes)
             metrics.COLLECTIVE_CALLS.labels(*labels).inc(now.num_calls - before.num_calls)

@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from headway.core.latency import LatencyModel
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.engine.config import PreemptionMode
 
 DEFAULT_COLLECTIVE_TIMEOUT_S = 15.0

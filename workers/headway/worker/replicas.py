@@ -13,7 +13,7 @@ from headway.worker.usage import ids_of
 
 
 @dataclass(slots=True)
-class Replica:
+class LoadedReplica:
     """A loaded model; `state` is 'ready', 'draining' or, on a rank that does not lead, 'rank'."""
 
     loaded: Loaded
@@ -37,22 +37,22 @@ class Replicas:
 
     def __init__(self, worker_id: str) -> None:
         self._worker_id = worker_id
-        self._replicas: dict[str, Replica] = {}
+        self._replicas: dict[str, LoadedReplica] = {}
 
-    def __iter__(self) -> Iterator[Replica]:
+    def __iter__(self) -> Iterator[LoadedReplica]:
         return iter(tuple(self._replicas.values()))
 
     def __len__(self) -> int:
         return len(self._replicas)
 
-    def add(self, replica: Replica) -> None:
+    def add(self, replica: LoadedReplica) -> None:
         self._replicas[replica.model] = replica
 
-    def remove(self, model: str) -> Replica | None:
+    def remove(self, model: str) -> LoadedReplica | None:
         """What was removed; None where there is none of that name."""
         return self._replicas.pop(model, None)
 
-    def get(self, model: str) -> Replica | None:
+    def get(self, model: str) -> LoadedReplica | None:
         """The one of a model, or the only one for ''; None where there is none.
 
         Raises:
@@ -66,7 +66,7 @@ class Replicas:
             )
         return next(iter(self), None)
 
-    def require(self, model: str = "") -> Replica:
+    def require(self, model: str = "") -> LoadedReplica:
         """The same. UnavailableError where nothing is loaded, NotFoundError where that model is not;
         FailedPreconditionError where another worker leads the group."""
         replica = self.get(model)

@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from headway.core.cache_sharding import ShardWork
 from headway.core.model import ModelSpec
-from headway.core.sharding import ShardWork
-from headway.encoder.flight import EncoderRunner
+from headway.encoder.in_flight_batch import EncoderRunner
 from headway.engine.batch import Runner
-from headway.runner.parallel.traffic import Traffic
+from headway.runner.parallel.collective_counters import CollectiveCounters
 
 
 class BlockStore(Protocol):
@@ -44,7 +44,7 @@ class Shared(Part, Protocol):
     def shard_work(self) -> ShardWork: ...
 
     @property
-    def traffic(self) -> Traffic: ...
+    def traffic(self) -> CollectiveCounters: ...
 
 
 class GeneratorRunner(Measurable, Shared, Runner, Protocol):
@@ -63,7 +63,7 @@ class OnePassRunner(Measurable, EncoderRunner, Protocol):
     """Of a model that does not generate."""
 
     @property
-    def traffic(self) -> Traffic: ...
+    def traffic(self) -> CollectiveCounters: ...
 
     def notify(self, on_change: Callable[[], None]) -> None:
         """Has it call `on_change`, in any thread, whenever a batch is due earlier than it was."""

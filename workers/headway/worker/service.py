@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
+from headway.core.cache_sharding import CacheSharding
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.infer import InferRequest
@@ -15,7 +16,6 @@ from headway.core.load import LoadReport
 from headway.core.move import MoveTarget, RequestMove
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest
-from headway.core.sharding import Sharding
 from headway.encoder.group_line import GroupLine
 from headway.observe.tracing import Tracing
 from headway.worker.heap import Heap
@@ -27,15 +27,15 @@ from headway.worker.loading import Loader, Start, loader_of
 from headway.worker.measuring import Measuring
 from headway.worker.order import LoadOrder
 from headway.worker.pins import PinState, set_pins
-from headway.worker.replicas import Replica, Replicas
+from headway.worker.replicas import LoadedReplica, Replicas
 from headway.worker.sessions import Session
 from headway.worker.state import WorkerState, state_of
-from headway.worker.transfer.clearance import Clearance
-from headway.worker.transfer.client import WorkerClient
+from headway.worker.transfer.client import PeerWorkerClient
+from headway.worker.transfer.drain import Drain
 from headway.worker.transfer.fetch import Fetched, fetch
 from headway.worker.transfer.handoff import Handoff
 from headway.worker.transfer.local import LocalBlocks
-from headway.worker.transfer.move import Mover
+from headway.worker.transfer.migrator import Migrator
 from headway.worker.transfer.prefix import PrefixFetches
 from headway.worker.usage import sequences_of, shards_of, usage_of
 
@@ -74,7 +74,7 @@ class WorkerService:
         *,
         hardware: Hardware,
         address: str,
-        workers: WorkerClient,
+        workers: PeerWorkerClient,
         on_state: Callable[[WorkerState], None],
         on_crashed: Callable[[], None],
         tracing: Tracing,
@@ -196,30 +196,30 @@ class WorkerService:
         loaded, _ = await self.replicas.running(request_id)
         return loaded.order, await loaded.thread.call(lambda engine: sequences_of(engine, request_id))
 
-    async def sharding(self) -> Sharding:
+    async def sharding(self) -> CacheSharding:
         """How the cache lies on the group, and what attention over this worker's shard has taken.
 
         Where the worker has several models, each has its cache whole.
         """
         loaded = next((replica.loaded for replica in self.replicas), None)
         if loaded is None or isinstance(loaded, LoadedEncoder):
-            return Sharding()
+            return CacheSharding()
         work = loaded.runner.shard_work
         if isinstance(loaded, LoadedRank):
-            return Sharding(work=work)
+            return CacheSharding(work=work)
         owners = loaded.order.shard_owners
         shards = await loaded.thread.call(lambda engine: shards_of(engine, owners))
-        return Sharding(epoch=loaded.epoch, shards=shards, work=work)
+        return CacheSharding(epoch=loaded.epoch, shards=shards, work=work)
 
     async def set_sharding(self, weights: Sequence[float], *, epoch: str) -> None:
-        """Decides how the shards of the cache with that epoch share blocks from now on; see `Engine.set_placement`.
+        """Decides how the shards of the cache with that epoch share blocks from now on; see `Engine.set_shard_weights`.
 
         Raises:
             FailedPreconditionError: there is no such cache (any more).
             InvalidArgumentError: these are no weights for its shards.
         """
         self._check_alive()
-        await self.replicas.by_epoch(epoch).thread.call(lambda engine: engine.set_placement(weights))
+        await self.replicas.by_epoch(epoch).thread.call(lambda engine: engine.set_shard_weights(weights))
 
     async def set_pins(self, model: str, pins: Mapping[str, tuple[int, ...]]) -> list[PinState]:
         """Keeps exactly these prefixes of the model resident; see `headway.worker.pins`."""
@@ -261,7 +261,7 @@ class WorkerService:
         return fetched
 
     async def move(self, request_id: str, *, target: MoveTarget) -> RequestMove:
-        """Has a request's sequences go on at another worker; see `Mover.move`."""
+        """Has a request's sequences go on at another worker; see `Migrator.move`."""
         if target.worker_id == self.worker_id:
             raise InvalidArgumentError(f"The request runs on {self.worker_id} already.", field="target")
         self._check_alive()
@@ -326,7 +326,7 @@ class WorkerService:
         self._tell_state()
         started_s = time.perf_counter()
         start = await asyncio.to_thread(self._prepare, order, call)
-        self.replicas.add(Replica(start(self, self._tracing), "rank" if order.rank else "ready"))
+        self.replicas.add(LoadedReplica(start(self, self._tracing), "rank" if order.rank else "ready"))
         self._heap.keep()
         log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
 
@@ -346,7 +346,7 @@ class WorkerService:
         del replica
         self._heap.free()
 
-    async def _usage_of(self, replica: Replica) -> KvUsage:
+    async def _usage_of(self, replica: LoadedReplica) -> KvUsage:
         loaded, worker_id, model = replica.loaded, self.worker_id, replica.model
         if not isinstance(loaded, LoadedModel):
             return KvUsage(worker_id=worker_id, model=model)
@@ -355,18 +355,18 @@ class WorkerService:
             lambda engine: usage_of(engine, worker_id=worker_id, model=model, owners=owners)
         )
 
-    async def _empty(self, replica: Replica, deadline_s: float, targets: Sequence[MoveTarget]) -> Drained:
+    async def _empty(self, replica: LoadedReplica, deadline_s: float, targets: Sequence[MoveTarget]) -> Drained:
         loaded = replica.loaded
         assert not isinstance(loaded, LoadedRank), "its leader is emptied"
-        clearance = None
+        drain = None
         if targets and isinstance(loaded, LoadedModel):
-            clearance = Clearance(loaded, self._mover(loaded), targets=targets)
+            drain = Drain(loaded, self._mover(loaded), targets=targets)
         num_cancelled = 0
         try:
-            await asyncio.wait_for(clearance.run() if clearance else loaded.sessions.wait_until_idle(), deadline_s)
+            await asyncio.wait_for(drain.run() if drain else loaded.sessions.wait_until_idle(), deadline_s)
         except TimeoutError:
             num_cancelled = loaded.sessions.cancel_all()
-        return Drained(num_cancelled=num_cancelled, num_moved=clearance.num_moved if clearance else 0)
+        return Drained(num_cancelled=num_cancelled, num_moved=drain.num_moved if drain else 0)
 
     def _idle_s(self) -> float | None:
         """Seconds since the last request, or at a rank that does not lead, since its group's last step; None where
@@ -375,8 +375,8 @@ class WorkerService:
             return 0.0
         return min((replica.idle_s for replica in self.replicas), default=None)
 
-    def _mover(self, loaded: LoadedModel) -> Mover:
-        return Mover(self.worker_id, loaded, client=self._workers)
+    def _mover(self, loaded: LoadedModel) -> Migrator:
+        return Migrator(self.worker_id, loaded, client=self._workers)
 
     def _end_streams(self) -> None:
         for session in tuple(self._sessions):

@@ -13,8 +13,8 @@ from headway.core.errors import HeadwayError
 from headway.core.hardware.calibration import RankPlace
 from headway.core.hardware.cell import Cell
 from headway.core.latency import LatencyModel
-from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.move import MoveTarget
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.prefix_source import PrefixSource
 from headway.core.program import Program
 from headway.core.request import SequenceOutput

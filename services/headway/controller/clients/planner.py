@@ -39,7 +39,7 @@ class PlannerClient:
             response = await stub.MakePlan(request, timeout=_TIMEOUT_S, metadata=self._peers.metadata)
         return from_pb(response.plan, ServingPlan)
 
-    async def seat(
+    async def assign_workers(
         self,
         placement: PlacementPlan,
         models: Sequence[ModelDeployment],

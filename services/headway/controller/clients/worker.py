@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass
 
 from headway.controller.clients.call import calling
-from headway.controller.reconcile import Work
+from headway.controller.reconcile import LoadSpec
 from headway.core.cluster import Hardware
 from headway.core.errors import NotFoundError, UnavailableError
 from headway.core.move import MoveTarget
@@ -54,7 +54,7 @@ class LoadProgress:
     rendezvous: str
 
 
-class WorkerClient:
+class WorkerControlClient:
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
 
@@ -73,7 +73,7 @@ class WorkerClient:
     async def load(
         self,
         endpoint: str,
-        work: Work,
+        work: LoadSpec,
         *,
         plan_id: str,
         rank: int,

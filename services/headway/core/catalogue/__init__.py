@@ -4,7 +4,7 @@ from headway.core.catalogue.catalogue import Catalogue
 from headway.core.catalogue.device import Device, Link, Node, Practice
 from headway.core.catalogue.figure import Curve, Figure, Provenance
 from headway.core.catalogue.reader import built_in_catalogue, parse_catalogues, read_catalogue
-from headway.core.catalogue.roofline import OperatorTime, Work, operator_time, share_at
+from headway.core.catalogue.roofline import OperatorTime, OperatorWork, operator_time, share_at
 
 __all__ = [
     "Catalogue",
@@ -14,9 +14,9 @@ __all__ = [
     "Link",
     "Node",
     "OperatorTime",
+    "OperatorWork",
     "Practice",
     "Provenance",
-    "Work",
     "built_in_catalogue",
     "operator_time",
     "parse_catalogues",

@@ -11,7 +11,7 @@ from headway.core.errors import InvalidArgumentError
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class OperatorWork:
     """What an operator does.
 
     Attributes:
@@ -37,7 +37,7 @@ class OperatorTime:
     provenance: Provenance
 
 
-def operator_time(work: Work, device: Device, *, num_threads: int = 1) -> OperatorTime:
+def operator_time(work: OperatorWork, device: Device, *, num_threads: int = 1) -> OperatorTime:
     """InvalidArgumentError where the device has no rate for the dtype, or the work cannot be.
 
     Args:
@@ -81,7 +81,7 @@ def share_at(curve: Curve, size: float) -> float:
     return low_share * math.pow(high_share / low_share, math.log(size / low) / math.log(high / low))
 
 
-def _compute_s(work: Work, device: Device, num_threads: int) -> float:
+def _compute_s(work: OperatorWork, device: Device, num_threads: int) -> float:
     """A product whose smallest extent does not fill a tile takes as long as a larger one that does."""
     flops_per_s = device.flops(_dtype(work), num_threads=num_threads)
     if not work.extents:
@@ -90,11 +90,11 @@ def _compute_s(work: Work, device: Device, num_threads: int) -> float:
     return padded_flops / (flops_per_s * share_at(device.practice.compute, padded_flops))
 
 
-def _dtype(work: Work) -> str:
+def _dtype(work: OperatorWork) -> str:
     return work.dtype if work.extents else "float32"
 
 
-def _rate(work: Work, device: Device) -> Figure:
+def _rate(work: OperatorWork, device: Device) -> Figure:
     if _dtype(work) not in device.peak:
         raise InvalidArgumentError(
             f"{device.name} has no rate for {_dtype(work)}.", hint=f"It has {', '.join(device.peak)}.", field="dtype"

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from headway.core.catalogue.catalogue import Catalogue, is_named
 from headway.core.catalogue.device import Device
-from headway.core.catalogue.roofline import OperatorTime, Work, operator_time
+from headway.core.catalogue.roofline import OperatorTime, OperatorWork, operator_time
 from headway.core.cost.workload import workload_of
 from headway.core.errors import NotFoundError
 from headway.core.graph import Graph, Operator, TensorSpec
@@ -32,7 +32,7 @@ class CatalogueCosts:
 
     def _time(self, operator: Operator, tensors: dict[str, TensorSpec]) -> OperatorTime:
         dtype = tensors[operator.outputs[0]].dtype if operator.outputs else "float32"
-        work = Work(
+        work = OperatorWork(
             flops=operator.flops,
             bytes_moved=operator.bytes_read + operator.bytes_written,
             dtype=dtype,

@@ -9,7 +9,7 @@ from headway.core.hardware.cell import Cell
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Family:
+class CellFamily:
     """Cells that differ in their extents only.
 
     Attributes:
@@ -35,18 +35,18 @@ _ROWS = (1, 32, 512, 4096)
 _BYTES = (1 << 12, 1 << 15, 1 << 18, 1 << 20, 1 << 22, 1 << 24, 1 << 26, 1 << 28)
 
 STREAMS = tuple(
-    Family(name=name, axes=(("bytes", _BYTES),), about=about)
+    CellFamily(name=name, axes=(("bytes", _BYTES),), about=about)
     for name, about in (
         ("stream_read", "sums an array"),
         ("stream_copy", "copies an array to another"),
         ("stream_triad", "a = b + s c, of arrays; the bytes are those of all three"),
     )
 )
-DISPATCH = Family(
+DISPATCH = CellFamily(
     name="dispatch", axes=(("calls", (1,)),), about="a module's call and two views, as around most operators of a model"
 )
 ELEMENTWISE = tuple(
-    Family(name=name, axes=(("elements", _ELEMENTS),), about=f"{name} of that many elements into new memory")
+    CellFamily(name=name, axes=(("elements", _ELEMENTS),), about=f"{name} of that many elements into new memory")
     for name in (
         "add",
         "relu",
@@ -65,7 +65,7 @@ ELEMENTWISE = tuple(
     )
 )
 ROWS = tuple(
-    Family(name=name, axes=(("rows", _ROWS), ("columns", (64, 256, 1024, 4096))), about=about)
+    CellFamily(name=name, axes=(("rows", _ROWS), ("columns", (64, 256, 1024, 4096))), about=about)
     for name, about in (
         ("softmax", "softmax over each row"),
         ("layer_norm", "normalises each row"),
@@ -76,28 +76,28 @@ ROWS = tuple(
     )
 )
 PRODUCTS = (
-    Family(
+    CellFamily(
         name="matmul",
         axes=(("m", (1, 2, 4, 8, 16, 32, 64, 128, 256, 1024)), ("n", _WIDTHS), ("k", _WIDTHS)),
         about="linear layer of m rows, k to n features; the weight comes from memory",
     ),
-    Family(
+    CellFamily(
         name="matmul",
         axes=(("m", (1, 8, 64, 512)), ("n", (64, 512, 4096)), ("k", (64, 512, 4096))),
         about="the same in 16 bits",
         dtypes=("bfloat16",),
     ),
-    Family(
+    CellFamily(
         name="matmul_cached",
         axes=(("m", (1, 2, 4, 8, 16, 32, 64, 256)), ("n", (16, 64, 256, 1024)), ("k", (16, 64, 256, 1024))),
         about="the same with the weight in the caches",
     ),
-    Family(
+    CellFamily(
         name="batched_matmul",
         axes=(("batch", (1, 8, 64)), ("m", (1, 16, 128, 512)), ("n", (16, 64, 256)), ("k", (16, 64, 256))),
         about="a product for each of a batch",
     ),
-    Family(
+    CellFamily(
         name="convolution",
         axes=(
             ("taps", (1, 9)),
@@ -107,12 +107,12 @@ PRODUCTS = (
         ),
         about="2-D, taps of a square kernel, channels in and out, pixels out",
     ),
-    Family(
+    CellFamily(
         name="grouped_convolution",
         axes=(("pixels", (196, 784, 3136)), ("channels", (64, 256, 1024)), ("group", (1, 4, 16, 64))),
         about="3 x 3, with so many channels in each group",
     ),
-    Family(
+    CellFamily(
         name="attention",
         axes=(
             ("heads", (4, 32)),
@@ -122,18 +122,18 @@ PRODUCTS = (
         ),
         about="softmax(q k^T) v in one operator",
     ),
-    Family(
+    CellFamily(
         name="causal_attention",
         axes=(("heads", (4, 32)), ("queries", (16, 64, 256, 1024)), ("dim", (32, 64, 128))),
         about="the same where each position sees those before it",
     ),
 )
-WEIGHTS = Family(
+WEIGHTS = CellFamily(
     name="weights",
     axes=(("bytes", tuple(size << 20 for size in (1, 4, 8, 12, 16, 24, 32, 48, 64, 128))),),
     about="linear layer of 16 rows, 512 to 512 features, whose weights take turns through that many bytes",
 )
-COMPUTE: tuple[Family, ...] = (DISPATCH, *STREAMS, *ELEMENTWISE, *ROWS, *PRODUCTS, WEIGHTS)
+COMPUTE: tuple[CellFamily, ...] = (DISPATCH, *STREAMS, *ELEMENTWISE, *ROWS, *PRODUCTS, WEIGHTS)
 _MESSAGES = (1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 
 
@@ -168,11 +168,11 @@ COLLECTIVES: dict[str, Collective] = {
 all of them use NCCL."""
 
 
-def collective_families(num_ranks: Iterable[int], transport: Transport) -> tuple[Family, ...]:
+def collective_families(num_ranks: Iterable[int], transport: Transport) -> tuple[CellFamily, ...]:
     """Extents are ranks and the bytes of the whole tensor: that is summed, gathered, scattered, exchanged or sent."""
     sizes = tuple(sorted(set(num_ranks)))
     return tuple(
-        Family(
+        CellFamily(
             name=name,
             axes=(("ranks", (2,) if collective.operation == "send" else sizes), ("bytes", _MESSAGES)),
             about=f"{collective.operation} between processes, over {transport}",

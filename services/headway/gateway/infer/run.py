@@ -10,9 +10,9 @@ from numpy.typing import NDArray
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError
 from headway.core.infer import InferRequest
 from headway.gateway.infer.job import InferAnswer, InferJob
-from headway.gateway.lease import Lease, Outcome, PlaceRequest, Release, Router
+from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release, Router
 from headway.gateway.measure import ModelMetrics, Stopwatch
-from headway.gateway.patience import Patience
+from headway.gateway.retry_deadline import RetryDeadline
 
 # Faults of one worker that another does not share: it ends, was given another model, or still clears up after us.
 _ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXISTS}
@@ -70,33 +70,33 @@ class Inferrer:
         return answer
 
     async def _run(self, job: InferJob, watch: Stopwatch) -> InferAnswer:
-        """Asks for places until a worker answers, or patience ends."""
-        patience = Patience(time.monotonic)
+        """Asks for places until a worker answers, or the retry deadline passes."""
+        retry = RetryDeadline(time.monotonic)
         excluded: tuple[str, ...] = ()
         while True:
             lease = await self._router.route(_place_request(job, excluded))
-            outcome = Outcome.ERROR
+            outcome = LeaseOutcome.ERROR
             try:
                 request = job.request(now_s=time.monotonic(), answer_overhead_s=self._answer_overhead_s)
                 vectors = await self._workers.infer(lease.endpoint, request, traceparent=job.traceparent)
                 watch.note(0, now_s=time.monotonic())
-                outcome = Outcome.COMPLETE
+                outcome = LeaseOutcome.COMPLETE
             except asyncio.CancelledError:
-                outcome = Outcome.CANCELLED
+                outcome = LeaseOutcome.CANCELLED
                 raise
             except HeadwayError as error:
                 if error.code not in _ELSEWHERE:
                     raise
-                outcome = Outcome.MOVED
+                outcome = LeaseOutcome.MOVED
                 fault = error
             else:
                 return InferAnswer(vectors=np.stack(vectors), num_tokens=job.num_tokens)
             finally:
                 self._release(lease, job, watch, outcome)
             excluded = tuple(dict.fromkeys((*excluded, lease.worker_id)))
-            await patience.wait(fault, timeout_s=self._resume_timeout_s)
+            await retry.wait(fault, timeout_s=self._resume_timeout_s)
 
-    def _release(self, lease: Lease, job: InferJob, watch: Stopwatch, outcome: Outcome) -> None:
+    def _release(self, lease: Lease, job: InferJob, watch: Stopwatch, outcome: LeaseOutcome) -> None:
         self._router.release(
             Release(
                 lease_id=lease.lease_id,

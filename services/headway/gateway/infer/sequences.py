@@ -4,9 +4,9 @@ from collections.abc import Sequence
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.infer import InferInput, InferSequence, TextInput
-from headway.gateway.encoder import MAX_INLINE_CHARS
 from headway.gateway.errors import ContextLengthError
 from headway.gateway.model import ServedModel
+from headway.gateway.prompt_tokenizer import MAX_INLINE_CHARS
 from headway.gateway.text.tokenizer import TypedTokens
 from headway.gateway.threads import Threads
 

@@ -10,8 +10,8 @@ from headway.gateway.job import Arrival, Job
 from headway.gateway.openai.answer import Events, send_document, send_events
 from headway.gateway.openai.chat import ChatFormat
 from headway.gateway.openai.completion import CompletionFormat
-from headway.gateway.openai.exchange import Exchange
 from headway.gateway.openai.format import Format
+from headway.gateway.openai.handler import RequestHandler
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
 from headway.gateway.openai.tool_chat import ToolChatFormat
 from headway.gateway.service import GatewayService
@@ -25,7 +25,7 @@ _MAX_INLINE = 256
 Prepare: TypeAlias = Callable[[GatewayService, R, Arrival], Awaitable[tuple[Job, Format]]]
 
 
-class Answer(Exchange[R]):
+class GenerationHandler(RequestHandler[R]):
     """Streams tokens, or sends one document.
 
     Args:
@@ -43,7 +43,7 @@ class Answer(Exchange[R]):
                 self.ignored.add(name, why=f"The chat template of '{job.model.name}' takes no {name}.")
         if request.stream:
             events = Events(job, form, write=self.write_chunk)
-            deltas = self.service.generate(job, sink=None if request.parts.tells_tokens else events.writer)
+            deltas = self.service.generate(job, text_sink=None if request.parts.tells_tokens else events.writer)
             await send_events(
                 send, events, deltas, form=form, with_usage=request.parts.usage, headers=self.ignored.headers
             )
@@ -54,16 +54,16 @@ class Answer(Exchange[R]):
 async def prepare_completion(
     service: GatewayService, request: CompletionRequest, arrival: Arrival
 ) -> tuple[Job, Format]:
-    model = generating(await service.catalogue.get(request.model))
+    model = generating(await service.served_models.get(request.model))
     options = request.options(model.sampling_defaults)
     service.check_options(model, options, num_prompts=len(request.prompt))
-    prompts = await service.encoder.prompts(model, request.prompt, field="prompt")
+    prompts = await service.prompt_tokenizer.prompts(model, request.prompt, field="prompt")
     job = await service.make_job(model, prompts, options=options, arrival=arrival)
     return job, CompletionFormat(job, echo=request.echo, parts=request.parts)
 
 
 async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: Arrival) -> tuple[Job, Format]:
-    model = generating(await service.catalogue.get(request.model))
+    model = generating(await service.served_models.get(request.model))
     options, toolbox = request.options(model.sampling_defaults), request.toolbox
     service.check_options(model, options, num_prompts=1)
     messages = await service.threads.run(lambda: _documents(request), is_long=len(request.messages) > _MAX_INLINE)
@@ -71,7 +71,7 @@ async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: A
     if use is not None:
         options = use.constrain(options)
         service.check_options(model, options, num_prompts=1)
-    prompt = await service.encoder.chat(
+    prompt = await service.prompt_tokenizer.chat(
         model,
         messages,
         tools=None if use is None else use.documents,

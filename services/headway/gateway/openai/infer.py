@@ -14,7 +14,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.gateway.infer.shorten import check_dimensions, shorten
 from headway.gateway.infer.task import classifying, embedding, reranking
 from headway.gateway.job import Arrival
-from headway.gateway.openai.exchange import Exchange
+from headway.gateway.openai.handler import RequestHandler
 from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.service import GatewayService
@@ -26,7 +26,7 @@ Document: TypeAlias = dict[str, Any]
 Infer: TypeAlias = Callable[[GatewayService, R, Arrival], Awaitable[Document]]
 
 
-class InferAnswer(Exchange[R]):
+class InferHandler(RequestHandler[R]):
     """Sends one document.
 
     Args:
@@ -48,7 +48,7 @@ class InferAnswer(Exchange[R]):
 
 async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arrival) -> Document:
     """In the OpenAI API's shape."""
-    model = embedding(await service.catalogue.get(request.model))
+    model = embedding(await service.served_models.get(request.model))
     check_dimensions(request.dimensions, width=model.spec.hidden_size)
     answer = await service.infer(
         model, request.inputs, field="input", truncate_to=request.truncate_prompt_tokens, arrival=arrival
@@ -65,7 +65,7 @@ async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arr
 
 async def classify(service: GatewayService, request: ClassifyRequest, arrival: Arrival) -> Document:
     """In vLLM's shape: the best label of each input, and the score of every label."""
-    model = classifying(await service.catalogue.get(request.model))
+    model = classifying(await service.served_models.get(request.model))
     answer = await service.infer(
         model, request.inputs, field="input", truncate_to=request.truncate_prompt_tokens, arrival=arrival
     )
@@ -85,7 +85,7 @@ async def classify(service: GatewayService, request: ClassifyRequest, arrival: A
 
 async def rerank(service: GatewayService, request: RerankRequest, arrival: Arrival) -> Document:
     """In the shape that Jina and Cohere share: documents by their relevance, the best first."""
-    model = reranking(await service.catalogue.get(request.model))
+    model = reranking(await service.served_models.get(request.model))
     num_documents = len(request.documents)
     if request.top_n is not None and request.top_n < 1:
         raise InvalidArgumentError(f"top_n is {request.top_n}; it must be at least 1.", field="top_n")

@@ -9,12 +9,12 @@ from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
 from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.planner.certify.co_location import co_location_violations
 from headway.planner.certify.emulation import emulation_violations, profiled_violations
 from headway.planner.certify.encoder import encoder_violations
 from headway.planner.certify.group import group_violations
 from headway.planner.certify.memory import memory_violations, part_of
 from headway.planner.certify.roles import role_violations
-from headway.planner.certify.tenancy import tenancy_violations
 
 
 def find_violations(plan: ServingPlan) -> list[str]:
@@ -23,7 +23,7 @@ def find_violations(plan: ServingPlan) -> list[str]:
         *_identity_violations(plan),
         *_coverage_violations(plan),
         *role_violations(plan),
-        *tenancy_violations(plan),
+        *co_location_violations(plan),
         *_assignment_violations(plan),
     ]
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headway.core.mesh import SINGLE
+from headway.core.parallel_config import SINGLE
 from headway.core.plan import Alternative, ServingPlan, Verdict
 from headway.core.units import format_duration
 

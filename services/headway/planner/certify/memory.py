@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from headway.core.cluster import Hardware
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan import Assignment, RankShare
 
 _BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
@@ -129,5 +129,5 @@ def _num_mlp_weights(spec: ModelSpec, part: RankPart, layer: int) -> int:
     if experts is not None and (not experts.sparse_layers or experts.sparse_layers[layer]):
         shared_width = part.of(experts.shared_intermediate_size)
         width = part.of(experts.num_experts) * experts.intermediate_size + shared_width
-    num_matrices = 3 if spec.family is Family.LLAMA else 2  # its MLP is gated
+    num_matrices = 3 if spec.family is ModelFamily.LLAMA else 2  # its MLP is gated
     return num_matrices * spec.hidden_size * width

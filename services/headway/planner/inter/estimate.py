@@ -21,7 +21,7 @@ T = TypeVar("T")
 _SOURCE = "estimated by operators from the catalogue's figures of {device}; stages by dynamic programming"
 
 
-def estimate_stages(
+def estimate_stage_profiles(
     graph: Graph,
     *,
     model: str,

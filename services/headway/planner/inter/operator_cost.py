@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import prod
 
-from headway.core.catalogue import Device, Work, operator_time
+from headway.core.catalogue import Device, OperatorWork, operator_time
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec, dtype_bytes
 from headway.core.links import Links
 
@@ -87,10 +87,10 @@ def _parameter_bytes(
     }
 
 
-def _work(operator: Operator, tensors: dict[str, TensorSpec], device: Device, *, num_parts: int) -> Work:
+def _work(operator: Operator, tensors: dict[str, TensorSpec], device: Device, *, num_parts: int) -> OperatorWork:
     extents = _extents(operator) if operator.flops else ()
     dtype = _dtype(operator, tensors, device)
-    return Work(
+    return OperatorWork(
         flops=operator.flops / num_parts,
         bytes_moved=(operator.bytes_read + operator.bytes_written) / num_parts,
         dtype=dtype,

@@ -25,22 +25,22 @@ def allocate(rates: Rates, *, keep: Mapping[int, int]) -> dict[int, int] | None:
     kept = {group: model for group, model in keep.items() if rates[model][group] > 0}
     if kept.keys() == keep.keys() and set(kept.values()) == set(models):
         return _give_spares(rates, kept)
-    seats = _seat_each(rates)
-    return None if seats is None else _improve(rates, _give_spares(rates, seats))
+    assignment = _assign_each(rates)
+    return None if assignment is None else _improve(rates, _give_spares(rates, assignment))
 
 
 def unseated(rates: Rates) -> list[int]:
     """Models that stay without a group when as many as possible get one."""
-    seated = set(_match(rates, least_rate=0.0).values())
-    return [model for model in range(len(rates)) if model not in seated]
+    assigned = set(_match(rates, least_rate=0.0).values())
+    return [model for model in range(len(rates)) if model not in assigned]
 
 
-def _seat_each(rates: Rates) -> dict[int, int] | None:
+def _assign_each(rates: Rates) -> dict[int, int] | None:
     """One group for each model, the slowest of these replicas as fast as possible."""
     for least_rate in sorted({rate for row in rates for rate in row if rate > 0}, reverse=True):
-        seats = _match(rates, least_rate=least_rate)
-        if len(seats) == len(rates):
-            return seats
+        assignment = _match(rates, least_rate=least_rate)
+        if len(assignment) == len(rates):
+            return assignment
     return None
 
 
@@ -48,17 +48,17 @@ def _match(rates: Rates, *, least_rate: float) -> dict[int, int]:
     """A largest matching of models to groups over replicas of at least `least_rate`, by augmenting paths."""
     model_of: dict[int, int] = {}
 
-    def seat(model: int, tried: set[int]) -> bool:
+    def assign_workers(model: int, tried: set[int]) -> bool:
         for group, rate in enumerate(rates[model]):
             if rate > 0 and rate >= least_rate and group not in tried:
                 tried.add(group)
-                if group not in model_of or seat(model_of[group], tried):
+                if group not in model_of or assign_workers(model_of[group], tried):
                     model_of[group] = model
                     return True
         return False
 
     for model in range(len(rates)):
-        seat(model, set())
+        assign_workers(model, set())
     return model_of
 
 

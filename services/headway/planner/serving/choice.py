@@ -7,11 +7,11 @@ from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.hardware.profile import LinkProfile
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
-from headway.planner.serving.layouts import Candidate, choose, judge, layouts_of, weigh, worth
+from headway.planner.serving.layouts import CandidateLayout, choose, evaluator, layouts_of, weigh, worth
 from headway.planner.serving.plan import make_plan
 
 
@@ -72,7 +72,7 @@ def choose_plan(
     others = sorted((each for each in candidates if each is not chosen), key=worth, reverse=True)
     alternatives = (
         _alternative(chosen, verdict),
-        *(_alternative(other, judge(other, chosen, candidates)) for other in others),
+        *(_alternative(other, evaluator(other, chosen, candidates)) for other in others),
         *(Alternative(parallel=layout, verdict=Verdict.UNFIT) for layout in unfit),
     )
     plan = plan_with(limits_with(limits, chosen.parallel), profiles)
@@ -103,7 +103,7 @@ def _longest_len(plan: ServingPlan, assignment: Assignment) -> int:
     return min(model.spec.max_position, assignment.num_blocks * assignment.block_size)
 
 
-def _alternative(candidate: Candidate, verdict: Verdict) -> Alternative:
+def _alternative(candidate: CandidateLayout, verdict: Verdict) -> Alternative:
     assignments = candidate.plan.assignments
     return Alternative(
         parallel=candidate.parallel,

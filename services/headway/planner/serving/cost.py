@@ -11,11 +11,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 
 from headway.core.links import Links
-from headway.core.mesh import ParallelConfig, Place
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig, Place
 from headway.core.shard import head_weight_bytes, shard_kv_bytes_per_token, shard_of, shard_weight_bytes
-from headway.planner.serving.catalogue import Roofline
-from headway.planner.serving.exchange import Exchange, exchanges_of, head_exchanges_of
+from headway.planner.serving.collectives import StepCollective, collectives_of, head_collectives_of
+from headway.planner.serving.device_roofline import Roofline
 
 _FLOAT32_BYTES = 4
 _LAUNCH_SHARE = 0.5
@@ -148,7 +148,7 @@ def cost_of_group(
         stages=tuple(
             StageCost(
                 compute=_compute(spec, parallel, stage, roofline),
-                communication=_communicate(exchanges_of(spec, parallel, stage=stage), links),
+                communication=_communicate(collectives_of(spec, parallel, stage=stage), links),
                 overhead=_manage(spec, parallel, stage, roofline, block_size),
             )
             for stage in range(parallel.pp)
@@ -167,7 +167,7 @@ def _head(spec: ModelSpec, parallel: ParallelConfig, roofline: Roofline, links: 
         compute=Terms(
             base_s=weight_bytes / roofline.bytes_per_s, decode_s=_head_flops(spec) / num_parts / _flops(spec, roofline)
         ),
-        communication=_communicate(head_exchanges_of(spec, parallel), links),
+        communication=_communicate(head_collectives_of(spec, parallel), links),
         overhead=Terms(decode_s=roofline.sequence_overhead_s),
     )
 
@@ -207,11 +207,11 @@ def _compute(spec: ModelSpec, parallel: ParallelConfig, stage: int, roofline: Ro
     )
 
 
-def _communicate(exchanges: Sequence[Exchange], links: Links) -> Terms:
-    token_s = sum(exchange.wire_s(exchange.token_bytes, links) for exchange in exchanges)
-    wanted_s = sum(exchange.wire_s(exchange.wanted_bytes, links) for exchange in exchanges)
+def _communicate(collectives: Sequence[StepCollective], links: Links) -> Terms:
+    token_s = sum(collective.wire_s(collective.token_bytes, links) for collective in collectives)
+    wanted_s = sum(collective.wire_s(collective.wanted_bytes, links) for collective in collectives)
     return Terms(
-        base_s=sum(exchange.base_s(links) for exchange in exchanges), token_s=token_s, decode_s=token_s + wanted_s
+        base_s=sum(collective.base_s(links) for collective in collectives), token_s=token_s, decode_s=token_s + wanted_s
     )
 
 

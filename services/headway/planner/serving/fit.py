@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 
 from headway.core.cluster import Fabric
 from headway.core.links import UsualLinks
-from headway.core.mesh import SINGLE
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import SINGLE
 from headway.core.profile import StepMeasurement
-from headway.planner.serving.catalogue import Roofline
 from headway.planner.serving.cost import StepLoad, cost_of_group
+from headway.planner.serving.device_roofline import Roofline
 
 Array = NDArray[np.float64]
 

@@ -13,7 +13,7 @@ from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.generation import CacheMemory, generation_profile_of
 from headway.core.held_memory import RUNTIME_BYTES
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import CP_FFN, SINGLE, ParallelConfig
+from headway.core.parallel_config import CP_FFN, SINGLE, ParallelConfig
 from headway.core.plan import Assignment, ModelDeployment, ServingPlan, Verdict
 from headway.core.shard import check_parallel
 from headway.planner.serving.prediction import REFERENCE_TOKENS
@@ -30,7 +30,7 @@ _NEAR = 0.95
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CandidateLayout:
     """A layout with its plan.
 
     Attributes:
@@ -58,7 +58,7 @@ def layouts_of(models: Sequence[ModelDeployment], *, num_workers: int) -> Iterat
                 yield layout
 
 
-def weigh(plan: ServingPlan) -> Candidate:
+def weigh(plan: ServingPlan) -> CandidateLayout:
     """What a plan with estimates is worth; models that share a group have an equal part of its time each."""
     rates = {model.name: 0.0 for model in plan.models}
     rates_at_slo = dict(rates)
@@ -69,7 +69,7 @@ def weigh(plan: ServingPlan) -> Candidate:
         share = 1 / num_sharing[assignment.worker_id]
         rates[model.name] += share * rate_of(assignment, model, num_seqs=_num_seqs(assignment, model))
         rates_at_slo[model.name] += share * rate_of(assignment, model, num_seqs=_num_seqs_at_slo(assignment, model))
-    return Candidate(
+    return CandidateLayout(
         parallel=plan.assignments[0].parallel,
         plan=plan,
         rate=min(rates.values()),
@@ -94,7 +94,7 @@ def context_of(assignment: Assignment, model: ModelDeployment) -> int:
     return min(REFERENCE_TOKENS, assignment.max_model_len - 1)
 
 
-def choose(candidates: Sequence[Candidate], *, in_use: ParallelConfig | None) -> tuple[Candidate, Verdict]:
+def choose(candidates: Sequence[CandidateLayout], *, in_use: ParallelConfig | None) -> tuple[CandidateLayout, Verdict]:
     """The layout to take, and why.
 
     Args:
@@ -111,7 +111,7 @@ def choose(candidates: Sequence[Candidate], *, in_use: ParallelConfig | None) ->
     return best, verdict
 
 
-def judge(candidate: Candidate, chosen: Candidate, candidates: Sequence[Candidate]) -> Verdict:
+def evaluator(candidate: CandidateLayout, chosen: CandidateLayout, candidates: Sequence[CandidateLayout]) -> Verdict:
     """What became of one that was not chosen."""
     if chosen.rate_at_slo and not candidate.rate_at_slo:
         return Verdict.MISSES
@@ -119,12 +119,12 @@ def judge(candidate: Candidate, chosen: Candidate, candidates: Sequence[Candidat
     return Verdict.BETTER if is_better else Verdict.WORSE
 
 
-def worth(candidate: Candidate) -> float:
+def worth(candidate: CandidateLayout) -> float:
     """Tokens/s within the objectives, or at any latency where these cannot be kept."""
     return candidate.rate_at_slo or candidate.rate
 
 
-def _choose_best(candidates: Sequence[Candidate]) -> tuple[Candidate, Verdict]:
+def _choose_best(candidates: Sequence[CandidateLayout]) -> tuple[CandidateLayout, Verdict]:
     alone = next((candidate for candidate in candidates if candidate.parallel == SINGLE), None)
     has_slo = any(model.slo for model in candidates[0].plan.models)
     can_keep_slo = any(candidate.rate_at_slo for candidate in candidates)
@@ -135,7 +135,7 @@ def _choose_best(candidates: Sequence[Candidate]) -> tuple[Candidate, Verdict]:
     return min(near, key=lambda candidate: (candidate.tpot_s, candidate.parallel.num_ranks)), Verdict.BEST
 
 
-def _worth(candidate: Candidate, candidates: Sequence[Candidate]) -> float:
+def _worth(candidate: CandidateLayout, candidates: Sequence[CandidateLayout]) -> float:
     """By the objectives if any layout keeps them."""
     can_keep_slo = any(other.rate_at_slo for other in candidates)
     return candidate.rate_at_slo if can_keep_slo else candidate.rate

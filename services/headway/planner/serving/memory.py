@@ -18,8 +18,8 @@ from dataclasses import dataclass, replace
 
 from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
-from headway.core.mesh import ParallelConfig, Place, Span
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig, Place, Span
 from headway.core.plan import EngineLimits, ModelDeployment, RankShare
 from headway.core.shard import ModelShard, shard_of, shard_weight_bytes
 from headway.core.units import format_bytes

@@ -16,11 +16,11 @@ from headway.core.plan import Assignment, EngineLimits, ModelDeployment, Serving
 from headway.core.profile import Profile
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id
+from headway.planner.serving.co_location import fill_group, without_runtime
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.replica import size_replica
-from headway.planner.serving.seating import held_groups, seat
-from headway.planner.serving.tenancy import fill_group, without_runtime
+from headway.planner.serving.worker_assignment import assign_workers, held_groups
 
 
 def make_placed_plan(
@@ -54,7 +54,7 @@ def make_placed_plan(
     """
     groups = [group for group in placement.placement.groups if group.models]
     served = _served(groups, models, placement.problem)
-    seats = _seats(groups, workers, placement.problem, current, catalogue or built_in_catalogue())
+    worker_groups = _assign_groups(groups, workers, placement.problem, current, catalogue or built_in_catalogue())
     own = {
         stage_profile_id(profile.model, profile.hardware, pp=profile.pp, op=profile.op): profile
         for profile in placement.problem.profiles
@@ -69,7 +69,7 @@ def make_placed_plan(
     assignments = [
         assignment
         for number, group in enumerate(groups)
-        for assignment in _fill(group, seats[number], served, limits=limits, size=size, current=current)
+        for assignment in _fill(group, worker_groups[number], served, limits=limits, size=size, current=current)
     ]
     return ServingPlan(
         plan_id=plan_id,
@@ -160,7 +160,7 @@ def _with_slo(model: ModelDeployment, asked: ProblemModel, problem: PlacementPro
     return replace(model, slo=problem.slo(asked)) if asked.generates or is_one_pass else model
 
 
-def _seats(
+def _assign_groups(
     groups: Sequence[PlacedGroup],
     workers: Sequence[PlanWorker],
     problem: PlacementProblem,
@@ -168,7 +168,7 @@ def _seats(
     catalogue: Catalogue,
 ) -> dict[int, Group]:
     """Of each group, on workers with the kind of device that it is placed on."""
-    seats: dict[int, Group] = {}
+    worker_groups: dict[int, Group] = {}
     devices = [group.shape.device or problem.cluster.device for group in groups]
     if unknown := sorted(set(devices) - {cluster.device for cluster in problem.clusters}):
         raise InvalidArgumentError(
@@ -180,11 +180,11 @@ def _seats(
         numbers = [number for number, device in enumerate(devices) if device == cluster.device]
         wanted = [replace(groups[number], shape=replace(groups[number].shape, device="")) for number in numbers]
         fitting = _of_kind(workers, cluster.device, wanted, catalogue)
-        found = seat(wanted, fitting, held=held_groups(current))
+        found = assign_workers(wanted, fitting, held=held_groups(current))
         if found is None:
-            raise _no_seats(cluster, wanted, fitting)
-        seats |= zip(numbers, found, strict=True)
-    return seats
+            raise _no_workers(cluster, wanted, fitting)
+        worker_groups |= zip(numbers, found, strict=True)
+    return worker_groups
 
 
 def _of_kind(
@@ -205,7 +205,7 @@ def _of_kind(
     return sorted(fitting, key=lambda worker: (worker.machine, len(worker.worker_id), worker.worker_id))
 
 
-def _no_seats(
+def _no_workers(
     cluster: ServingCluster, groups: Sequence[PlacedGroup], workers: Sequence[PlanWorker]
 ) -> FailedPreconditionError:
     shapes = ", ".join(f"{count} of {shape}" for shape, count in Counter(group.shape for group in groups).items())

@@ -9,7 +9,7 @@ from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
 from headway.core.hardware.profile import LinkProfile
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.core.roles import check_roles
@@ -21,7 +21,7 @@ from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_common_allocation, no_group_fits, too_few_workers
 from headway.planner.serving.replica import size_replica
 from headway.planner.serving.roles import with_roles
-from headway.planner.serving.sharing import Tenants, share_groups
+from headway.planner.serving.sharing import CoLocation, share_groups
 
 _LARGEST_GROUP = 8
 """That a refusal proposes: as many as GPUs in one machine usually are."""
@@ -71,9 +71,9 @@ def make_plan(
     )
     sizings = [[size(model, group) for group in groups] for model in models]
     _check_fits(models, sizings, limits=limits)
-    tenants = _tenants(models, groups, current)
-    if tenants is not None or len(groups) < len(models):
-        shared = share_groups(models, groups, size=size, keep=tenants)
+    co_location = _co_location(models, groups, current)
+    if co_location is not None or len(groups) < len(models):
+        shared = share_groups(models, groups, size=size, keep=co_location)
         return _plan(models, workers, shared, plan_id=plan_id, created_at_s=created_at_s)
     rates = [[_rate(sizing) for sizing in row] for row in sizings]
     model_of = allocate(rates, keep=_kept(models, groups, current))
@@ -183,7 +183,9 @@ def _kept(models: Sequence[ModelDeployment], groups: Sequence[Group], current: S
     }
 
 
-def _tenants(models: Sequence[ModelDeployment], groups: Sequence[Group], current: ServingPlan | None) -> Tenants | None:
+def _co_location(
+    models: Sequence[ModelDeployment], groups: Sequence[Group], current: ServingPlan | None
+) -> CoLocation | None:
     """Who is where in a plan that has models share groups; None where it does not, or has others."""
     if current is None:
         return None
@@ -194,8 +196,8 @@ def _tenants(models: Sequence[ModelDeployment], groups: Sequence[Group], current
             return None
         there[assignment.worker_ids].add(model_at[assignment.model])
     is_complete = set[int]().union(*there.values()) == set(model_at.values())
-    is_shared = any(len(tenants) > 1 for tenants in there.values())
-    return tuple(tuple(sorted(tenants)) for tenants in there.values()) if is_complete and is_shared else None
+    is_shared = any(len(co_location) > 1 for co_location in there.values())
+    return tuple(tuple(sorted(co_location)) for co_location in there.values()) if is_complete and is_shared else None
 
 
 def _natural(worker_id: str) -> tuple[str, int, str]:

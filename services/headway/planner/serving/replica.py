@@ -8,20 +8,20 @@ from headway.core.cluster import Hardware
 from headway.core.hardware.profile import LinkProfile
 from headway.core.latency import LatencyModel
 from headway.core.links import Links
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.plan import Assignment, EngineLimits, ModelDeployment, Prediction
 from headway.core.profile import Profile, profile_id
 from headway.core.stage_profile import StageProfile
 from headway.planner.serving.batching import Batching, choose_batching
-from headway.planner.serving.catalogue import links_among
+from headway.planner.serving.collectives import figures_of
+from headway.planner.serving.device_roofline import links_among
 from headway.planner.serving.encoder import size_encoder
-from headway.planner.serving.exchange import figures_of
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import MemorySplit, Shortfall, split_memory
 from headway.planner.serving.prediction import predict
 from headway.planner.serving.profiled import size_profiled
-from headway.planner.serving.roofline import estimate_latency, estimate_stages
+from headway.planner.serving.roofline import estimate_latency, estimate_stage_latencies
 
 
 def size_replica(
@@ -90,7 +90,7 @@ def _finish(
     if assignment.parallel.pp == 1:
         return replace(assignment, stage_latencies=(assignment.prediction.latency,))
     return replace(
-        assignment, stage_latencies=estimate_stages(spec, hardware, assignment.parallel, catalogue=catalogue)
+        assignment, stage_latencies=estimate_stage_latencies(spec, hardware, assignment.parallel, catalogue=catalogue)
     )
 
 

@@ -10,10 +10,10 @@ from headway.core.catalogue import Catalogue
 from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
 from headway.core.links import Links, UsualLinks
-from headway.core.mesh import SINGLE, ParallelConfig
 from headway.core.model import ModelSpec
-from headway.planner.serving.catalogue import fabric_of, roofline_of
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.planner.serving.cost import GroupCost, cost_of_group
+from headway.planner.serving.device_roofline import fabric_of, roofline_of
 
 ESTIMATE_ERROR = 0.5
 """Relative error that an estimate states for itself."""
@@ -50,7 +50,7 @@ def estimate_latency(
     )
 
 
-def estimate_stages(
+def estimate_stage_latencies(
     spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig, *, catalogue: Catalogue | None = None
 ) -> tuple[LatencyModel, ...]:
     """What one batch takes in each stage of the pipeline, the first stage first; see `estimate_latency`.

@@ -19,12 +19,12 @@ from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_room_together
 
 Size: TypeAlias = Callable[[ModelDeployment, Group], Assignment | Shortfall]
-Tenants: TypeAlias = tuple[tuple[int, ...], ...]
+CoLocation: TypeAlias = tuple[tuple[int, ...], ...]
 """For each group the models on it, by their place in the plan's order."""
 
 
 def share_groups(
-    models: Sequence[ModelDeployment], groups: Sequence[Group], *, size: Size, keep: Tenants | None = None
+    models: Sequence[ModelDeployment], groups: Sequence[Group], *, size: Size, keep: CoLocation | None = None
 ) -> list[Assignment]:
     """One assignment for each model on each of its groups, those of a group one after the other.
 
@@ -37,34 +37,34 @@ def share_groups(
     """
     needs = [[_need(size, model, group) for group in groups] for model in models]
     rooms = [_room(group) for group in groups]
-    tenants = keep or pack(needs, rooms)
-    if tenants is None or any(
+    co_location = keep or pack(needs, rooms)
+    if co_location is None or any(
         room < sum(needs[model][index] for model in there)
-        for index, (room, there) in enumerate(zip(rooms, tenants, strict=True))
+        for index, (room, there) in enumerate(zip(rooms, co_location, strict=True))
     ):
         raise no_room_together(models, [min(row) for row in needs], groups, runtime_bytes=_runtime(groups[0]))
     return [
         assignment
-        for index, (group, there) in enumerate(zip(groups, tenants, strict=True))
+        for index, (group, there) in enumerate(zip(groups, co_location, strict=True))
         for assignment in _share(
             [models[model] for model in there], group, size=size, needs=[needs[model][index] for model in there]
         )
     ]
 
 
-def pack(needs: Sequence[Sequence[int]], rooms: Sequence[int]) -> Tenants | None:
+def pack(needs: Sequence[Sequence[int]], rooms: Sequence[int]) -> CoLocation | None:
     """The largest model first, each where most room is left; None where one then finds no room.
 
     Args:
         needs: `needs[model][group]`, bytes of each worker.
         rooms: bytes of each worker, by group.
     """
-    left, tenants = list(rooms), [list[int]() for _ in rooms]
+    left, co_location = list(rooms), [list[int]() for _ in rooms]
     for model in sorted(range(len(needs)), key=lambda model: (-min(needs[model]), model)):
         group = max(range(len(rooms)), key=lambda group: (left[group] - needs[model][group], -group))
         left[group] -= needs[model][group]
-        tenants[group].append(model)
-    return tuple(tuple(sorted(there)) for there in tenants) if min(left) >= 0 else None
+        co_location[group].append(model)
+    return tuple(tuple(sorted(there)) for there in co_location) if min(left) >= 0 else None
 
 
 def _share(models: Sequence[ModelDeployment], group: Group, *, size: Size, needs: Sequence[int]) -> list[Assignment]:

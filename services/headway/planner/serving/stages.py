@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from headway.core.mesh import ParallelConfig, Place, Span
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig, Place, Span
 from headway.core.shard import shard_of, shard_weight_bytes
 
 

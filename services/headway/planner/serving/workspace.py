@@ -1,8 +1,8 @@
 """What a worker needs beside weights and KV blocks."""
 
 from headway.core.held_memory import RUNTIME_BYTES
-from headway.core.mesh import ParallelConfig
 from headway.core.model import ModelSpec
+from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import ModelShard
 from headway.planner.serving.batching import Batching
 

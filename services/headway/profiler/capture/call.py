@@ -39,7 +39,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class OperatorCost:
     """What a call costs; `read_elements` overrides how many elements of an argument's tensor are read, by its name."""
 
     kind: OperatorKind
@@ -48,7 +48,7 @@ class Work:
     read_elements: dict[str, int] | None = None
 
 
-Rule = Callable[[Call], Work]
+Rule = Callable[[Call], OperatorCost]
 
 
 def axes(view: View) -> Labels:

@@ -4,7 +4,7 @@ from math import prod
 
 from headway.core.graph import OperatorKind
 from headway.core.iteration import Access, IterationSpace
-from headway.profiler.capture.call import Call, Rule, Work
+from headway.profiler.capture.call import Call, OperatorCost, Rule
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
 
@@ -14,7 +14,7 @@ def _product(kind: OperatorKind, left: str, right: str, *, first: int, bias: str
     free = [label for label in dict.fromkeys(left + right) if not (label in left and label in right)]
     out = [label for label in dict.fromkeys(left + right) if label in free or (label in left[:1] and left[:1] == "b")]
 
-    def rule(call: Call) -> Work:
+    def rule(call: Call) -> OperatorCost:
         a, b, output = call.view(first), call.view(first + 1), call.output
         reads = [Operand(a, tuple(left)), Operand(b, tuple(right))]
         if bias is not None:
@@ -23,18 +23,18 @@ def _product(kind: OperatorKind, left: str, right: str, *, first: int, bias: str
             labels = tuple(label if size != 1 else "" for label, size in zip(labels, added.shape, strict=True))
             reads.insert(0, Operand(added, labels))
         space = iteration_space(reads, [Operand(output, tuple(out))], reduced=("k",))
-        return Work(kind=kind, flops=2 * prod(output.shape) * a.shape[left.index("k")], space=space)
+        return OperatorCost(kind=kind, flops=2 * prod(output.shape) * a.shape[left.index("k")], space=space)
 
     return rule
 
 
-def _convolution(call: Call) -> Work:
+def _convolution(call: Call) -> OperatorCost:
     transposed, groups = bool(call.arguments[6]), int(call.arguments[8])
     x, weight, bias = call.view(0), call.view(1), call.arguments[2]
     return _convolve(x, weight, call.output, bias=bias, transposed=transposed, groups=groups)
 
 
-def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: bool, groups: int) -> Work:
+def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: bool, groups: int) -> OperatorCost:
     rank = len(weight.shape) - 2
     sliding = x if transposed else output
     windows, taps = [f"y{i}" for i in range(rank)], [f"r{i}" for i in range(rank)]
@@ -55,10 +55,10 @@ def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: 
     writes = [Operand(out_view, ("n", *group, "o", *(both if transposed else windows)))]
     space = iteration_space(reads, writes, reduced=("i", *taps))
     flops = 2 * prod(weight.shape) * x.shape[0] * prod(sliding.shape[2:])
-    return Work(kind=OperatorKind.CONVOLUTION, flops=flops, space=space)
+    return OperatorCost(kind=OperatorKind.CONVOLUTION, flops=flops, space=space)
 
 
-def _convolution_backward(call: Call) -> Work:
+def _convolution_backward(call: Call) -> OperatorCost:
     """As many FLOPs as the forward pass for each of the gradients of input and weight."""
     gradient, x, weight = call.view(0), call.view(1), call.view(2)
     transposed, groups = bool(call.arguments[7]), int(call.arguments[9])
@@ -77,23 +77,25 @@ def _convolution_backward(call: Call) -> Work:
         writes=writes,
         reduced=tuple(dim.name for dim in forward.space.dims if not all(dim.name in loops for loops in kept)),
     )
-    return Work(kind=OperatorKind.CONVOLUTION, flops=len(writes) * forward.flops, space=space)
+    return OperatorCost(kind=OperatorKind.CONVOLUTION, flops=len(writes) * forward.flops, space=space)
 
 
 def _loops(dims: tuple[str, ...]) -> frozenset[str]:
     return frozenset(loop for dim in dims for part in dim.split("*") for loop in part.split("+"))
 
 
-def _attention(call: Call) -> Work:
+def _attention(call: Call) -> OperatorCost:
     """Softmax(q k) v over [batch, heads, tokens, width]; keys and values may have fewer heads. Masks are left out."""
     query, key, value = (call.view(i) for i in range(3))
     heads = _Heads(query, key)
     reads = [heads.operand(query, "qd"), heads.operand(key, "kd"), heads.operand(value, "ke")]
     space = iteration_space(reads, [heads.operand(call.output, "qe")], reduced=("k", "d"))
-    return Work(kind=OperatorKind.ATTENTION, flops=_scores(query, key) * (key.shape[3] + value.shape[3]), space=space)
+    return OperatorCost(
+        kind=OperatorKind.ATTENTION, flops=_scores(query, key) * (key.shape[3] + value.shape[3]), space=space
+    )
 
 
-def _attention_backward(call: Call) -> Work:
+def _attention_backward(call: Call) -> OperatorCost:
     """Five products: the scores again, and the gradients of probabilities, query, key and value."""
     gradient, query, key, value, output = (call.view(i) for i in range(5))
     heads = _Heads(query, key)
@@ -103,7 +105,7 @@ def _attention_backward(call: Call) -> Work:
     writes = [heads.operand(view, labels) for view, labels in pairs if view is not None]
     space = iteration_space(reads, writes, reduced=("q", "k", "d", "e"))
     flops = _scores(query, key) * (3 * key.shape[3] + 2 * value.shape[3])
-    return Work(kind=OperatorKind.ATTENTION, flops=flops, space=space)
+    return OperatorCost(kind=OperatorKind.ATTENTION, flops=flops, space=space)
 
 
 def _scores(query: View, key: View) -> int:

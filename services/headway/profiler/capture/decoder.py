@@ -5,7 +5,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.model import Family, ModelSpec
+from headway.core.model import ModelFamily, ModelSpec
 from headway.profiler.zoo.families.llama import ExpertsConfig
 from headway.profiler.zoo.networks.attention import Attention, rotary_table
 from headway.profiler.zoo.networks.experts import GatheredExperts
@@ -57,7 +57,7 @@ class Decoder(nn.Module):
 
 
 def _num_positions(spec: ModelSpec) -> int:
-    return spec.max_position + (_OPT_POSITION_OFFSET if spec.family is Family.OPT else 0)
+    return spec.max_position + (_OPT_POSITION_OFFSET if spec.family is ModelFamily.OPT else 0)
 
 
 def _projection(width: int, hidden: int) -> nn.Module:
@@ -65,7 +65,7 @@ def _projection(width: int, hidden: int) -> nn.Module:
 
 
 def _norm(spec: ModelSpec) -> nn.Module:
-    norm = nn.RMSNorm if spec.family is Family.LLAMA else nn.LayerNorm
+    norm = nn.RMSNorm if spec.family is ModelFamily.LLAMA else nn.LayerNorm
     return norm(spec.hidden_size, eps=spec.norm_eps)
 
 
@@ -88,7 +88,7 @@ def _feed_forward(spec: ModelSpec, index: int) -> nn.Module:
     if spec.is_sparse(index):
         return _experts(spec)
     hidden, inner = spec.hidden_size, spec.intermediate_size
-    if spec.family is Family.LLAMA:
+    if spec.family is ModelFamily.LLAMA:
         return GatedMlp(hidden, inner, activation="silu", has_bias=spec.mlp_bias)
     return nn.Sequential(
         nn.Linear(hidden, inner, bias=spec.mlp_bias),

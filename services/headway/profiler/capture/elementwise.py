@@ -4,14 +4,14 @@ from math import prod
 
 from headway.core.graph import OperatorKind
 from headway.core.iteration import Dim
-from headway.profiler.capture.call import Call, Rule, Work, axes, leading, pointwise_space
+from headway.profiler.capture.call import Call, OperatorCost, Rule, axes, leading, pointwise_space
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
 
 
 def pointwise(kind: OperatorKind) -> Rule:
-    def rule(call: Call) -> Work:
-        return Work(kind=kind, space=pointwise_space(call.tensors, call.outputs))
+    def rule(call: Call) -> OperatorCost:
+        return OperatorCost(kind=kind, space=pointwise_space(call.tensors, call.outputs))
 
     return rule
 
@@ -19,16 +19,16 @@ def pointwise(kind: OperatorKind) -> Rule:
 def along(kind: OperatorKind, *, dim_argument: int) -> Rule:
     """Operators in which elements along one dim meet; the first tensor has the shape of the loops."""
 
-    def rule(call: Call) -> Work:
+    def rule(call: Call) -> OperatorCost:
         largest = call.tensors[0]
         dim = call.arguments[dim_argument] if dim_argument < len(call.arguments) else -1
         reduced = f"d{int(dim) % max(len(largest.shape), 1)}" if isinstance(dim, int) else ""
-        return Work(kind=kind, space=pointwise_space(call.tensors, call.outputs, reduced=(reduced,)))
+        return OperatorCost(kind=kind, space=pointwise_space(call.tensors, call.outputs, reduced=(reduced,)))
 
     return rule
 
 
-def reduction(call: Call) -> Work:
+def reduction(call: Call) -> OperatorCost:
     """A loop for each dim of the input; those that the output lacks are reduced."""
     source, output = call.tensors[0], call.outputs[0]
     assert output is not None
@@ -39,7 +39,7 @@ def reduction(call: Call) -> Work:
         kept = tuple("" if dim in dims else label for dim, label in enumerate(labels))
     writes = [Operand(view, kept) for view in call.outputs if view is not None and len(view.shape) == len(kept)]
     space = iteration_space([Operand(source, labels)], writes, reduced=[labels[dim] for dim in sorted(dims)])
-    return Work(kind=OperatorKind.REDUCTION, space=space)
+    return OperatorCost(kind=OperatorKind.REDUCTION, space=space)
 
 
 def _reduced_dims(call: Call, source: View, output: View) -> frozenset[int]:
@@ -53,7 +53,7 @@ def _reduced_dims(call: Call, source: View, output: View) -> frozenset[int]:
     return frozenset(range(rank)) if prod(output.shape) == 1 else frozenset()
 
 
-def pooling(call: Call) -> Work:
+def pooling(call: Call) -> OperatorCost:
     """Windows that slide over the trailing dims."""
     small, large = sorted((call.tensors[0], call.output), key=lambda view: prod(view.shape))
     kernel = next((a for a in call.arguments[1:] if isinstance(a, list | tuple) and a and isinstance(a[0], int)), ())
@@ -73,19 +73,19 @@ def pooling(call: Call) -> Work:
         reduced=tuple(taps.values()),
         extra=[Dim(f"r{i}", int(size)) for i, size in enumerate(kernel)],
     )
-    return Work(kind=OperatorKind.POOLING, space=space)
+    return OperatorCost(kind=OperatorKind.POOLING, space=space)
 
 
 def opaque(kind: OperatorKind) -> Rule:
     """Loops over the output; how inputs are indexed is left open where their shape differs."""
 
-    def rule(call: Call) -> Work:
+    def rule(call: Call) -> OperatorCost:
         output = call.output
         space = iteration_space(
             [Operand(v, axes(v) if v.shape == output.shape else _partly(v, output)) for v in call.tensors],
             [Operand(v, axes(v) if v.shape == output.shape else ("",) * len(v.shape)) for v in call.outputs if v],
         )
-        return Work(kind=kind, space=space)
+        return OperatorCost(kind=kind, space=space)
 
     return rule
 

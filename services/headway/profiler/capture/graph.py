@@ -10,7 +10,7 @@ from torch import fx
 from torch._ops import OpOverload
 
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec, dtype_bytes
-from headway.profiler.capture.call import Call, Work
+from headway.profiler.capture.call import Call, OperatorCost
 from headway.profiler.capture.rules import base_name, rule_of
 from headway.profiler.capture.trace import Trace
 from headway.profiler.capture.view import View
@@ -120,7 +120,7 @@ class _Builder:
     def _add(self, node: fx.Node, op: OpOverload, arguments: list[Any], outputs: tuple[View | None, ...]) -> None:
         call = Call(name=base_name(op) or str(op), arguments=tuple(arguments), outputs=outputs)
         rule = rule_of(op)
-        work = Work(kind=OperatorKind.UNKNOWN) if rule is None else rule(call)
+        work = OperatorCost(kind=OperatorKind.UNKNOWN) if rule is None else rule(call)
         written = [view for view in outputs if view is not None]
         inputs, results = _bases(call.tensors), _bases(written)
         is_backward = bool(node.meta.get("autograd_backward"))
@@ -162,7 +162,7 @@ def _bases(views: Iterable[View]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(view.base for view in views))
 
 
-def _read_bytes(call: Call, work: Work) -> int:
+def _read_bytes(call: Call, work: OperatorCost) -> int:
     """Bytes of distinct elements: of a tensor that is read through several views, no more than it has."""
     elements: dict[str, int] = {}
     limits: dict[str, tuple[int, int]] = {}

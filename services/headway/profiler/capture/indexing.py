@@ -3,11 +3,11 @@
 from math import prod
 
 from headway.core.graph import OperatorKind
-from headway.profiler.capture.call import Call, Work, aligned, axes, leading
+from headway.profiler.capture.call import Call, OperatorCost, aligned, axes, leading
 from headway.profiler.capture.space import Operand, iteration_space
 
 
-def embedding(call: Call) -> Work:
+def embedding(call: Call) -> OperatorCost:
     """The product of one-hot rows with the table: `v` is reduced, though only the rows found are read."""
     table, indices, output = call.view(0), call.view(1), call.output
     tokens = axes(indices)
@@ -22,10 +22,12 @@ def embedding(call: Call) -> Work:
             [Operand(table, ("v", "d")), Operand(indices, tokens)], [Operand(output, (*tokens, "d"))], reduced=("v",)
         )
     rows = prod(indices.shape) * table.shape[1]
-    return Work(kind=OperatorKind.EMBEDDING, space=space, read_elements={table.base: min(rows, table.num_distinct)})
+    return OperatorCost(
+        kind=OperatorKind.EMBEDDING, space=space, read_elements={table.base: min(rows, table.num_distinct)}
+    )
 
 
-def embedding_backward(call: Call) -> Work:
+def embedding_backward(call: Call) -> OperatorCost:
     """Adds the gradient of each token to the row that it was read from."""
     gradient, indices, output = call.view(0), call.view(1), call.output
     tokens = axes(indices) if len(gradient.shape) == len(indices.shape) + 1 else ("n",)
@@ -35,10 +37,10 @@ def embedding_backward(call: Call) -> Work:
         for v in call.tensors[1:]
     ]
     space = iteration_space(reads, [Operand(output, ("v", "d"))], reduced=tokens)
-    return Work(kind=OperatorKind.EMBEDDING, space=space)
+    return OperatorCost(kind=OperatorKind.EMBEDDING, space=space)
 
 
-def gather(call: Call) -> Work:
+def gather(call: Call) -> OperatorCost:
     """Reads what an index says: as many elements as it writes."""
     source, output = call.tensors[0], call.output
     same = len(source.shape) == len(output.shape)
@@ -53,10 +55,10 @@ def gather(call: Call) -> Work:
     ]
     space = iteration_space([Operand(source, labels), *others], [Operand(output, axes(output))])
     read = min(prod(output.shape), source.num_distinct)
-    return Work(kind=OperatorKind.GATHER, space=space, read_elements={source.base: read})
+    return OperatorCost(kind=OperatorKind.GATHER, space=space, read_elements={source.base: read})
 
 
-def scatter(call: Call) -> Work:
+def scatter(call: Call) -> OperatorCost:
     """Writes where an index says, on top of what is there."""
     output = call.output
     values = max(call.tensors[1:], key=lambda view: view.num_distinct, default=output)
@@ -69,4 +71,4 @@ def scatter(call: Call) -> Work:
             )
         ],
     )
-    return Work(kind=OperatorKind.SCATTER, space=space)
+    return OperatorCost(kind=OperatorKind.SCATTER, space=space)

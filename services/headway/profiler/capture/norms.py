@@ -1,12 +1,12 @@
 """Normalisations: elements of a row, a channel or a group meet in its statistics."""
 
 from headway.core.graph import OperatorKind
-from headway.profiler.capture.call import Call, Work, aligned, axes, leading
+from headway.profiler.capture.call import Call, OperatorCost, aligned, axes, leading
 from headway.profiler.capture.space import Operand, iteration_space
 from headway.profiler.capture.view import View
 
 
-def layer_norm(call: Call) -> Work:
+def layer_norm(call: Call) -> OperatorCost:
     """Normalises over the last dims, as many as the shape among the arguments has."""
     x = call.tensors[0]
     shape = next(
@@ -22,10 +22,10 @@ def layer_norm(call: Call) -> Work:
     writes = [Operand(view, labels(view)) for view in call.outputs if view is not None]
     summed = [label for label in axes(x) if label in reduced or not all(label in write.labels for write in writes)]
     space = iteration_space([Operand(view, labels(view)) for view in call.tensors], writes, reduced=summed)
-    return Work(kind=OperatorKind.NORMALIZATION, space=space)
+    return OperatorCost(kind=OperatorKind.NORMALIZATION, space=space)
 
 
-def channel_norm(call: Call) -> Work:
+def channel_norm(call: Call) -> OperatorCost:
     """Batch and group norms of [batch, channels, ...]: all statistics and weights are per channel or group."""
     x = call.tensors[0]
 
@@ -39,4 +39,4 @@ def channel_norm(call: Call) -> Work:
         [Operand(view, labels(view)) for view in call.outputs if view is not None],
         reduced=[label for label in axes(x) if label != "d1"],
     )
-    return Work(kind=OperatorKind.NORMALIZATION, space=space)
+    return OperatorCost(kind=OperatorKind.NORMALIZATION, space=space)

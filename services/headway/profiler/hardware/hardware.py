@@ -8,7 +8,7 @@ from typing import Protocol
 from headway.core.errors import InvalidArgumentError
 from headway.core.hardware.calibration import HardwareProgress, HardwareWanted
 from headway.core.hardware.cell import Cell, CellTiming
-from headway.core.hardware.family import COLLECTIVES, COMPUTE, Family, Transport, collective_families
+from headway.core.hardware.family import COLLECTIVES, COMPUTE, CellFamily, Transport, collective_families
 from headway.core.hardware.profile import HardwareProfile, Machine
 from headway.profiler.hardware.links import fit_links
 from headway.store.hardware import HardwareTimings
@@ -90,7 +90,7 @@ def _refusal(name: str, known: Iterable[str], wanted: int, possible: Mapping[Tra
     )
 
 
-def _collectives(wanted: int, possible: Mapping[Transport, int]) -> list[Family]:
+def _collectives(wanted: int, possible: Mapping[Transport, int]) -> list[CellFamily]:
     return [
         family
         for transport, limit in possible.items()

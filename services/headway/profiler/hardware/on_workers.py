@@ -12,7 +12,7 @@ from headway.core.hardware.family import COLLECTIVES, Transport
 from headway.core.hardware.profile import Machine
 from headway.profiler.hardware.own import ranks_of_one
 from headway.profiler.hardware.together import time_together
-from headway.profiler.jobs.fleet import BenchWorker, Fleet
+from headway.profiler.jobs.bench_workers import BenchWorker, BenchWorkers
 from headway.profiler.machines import Machines
 
 _BATCH = 256
@@ -30,8 +30,8 @@ class WorkersCalibrator:
         share: of the time of a worker that has a model loaded.
     """
 
-    def __init__(self, fleet: Fleet, machines: Machines, *, hardware: Hardware, share: float) -> None:
-        self._fleet = fleet
+    def __init__(self, bench_workers: BenchWorkers, machines: Machines, *, hardware: Hardware, share: float) -> None:
+        self._bench_workers = bench_workers
         self._machines = machines
         self._hardware = hardware
         self._share = share
@@ -41,7 +41,7 @@ class WorkersCalibrator:
     async def machine(self) -> Machine:
         """FailedPreconditionError while the worker is busy; UnavailableError where none answers."""
         for worker in await self._workers():
-            async with aclosing(self._fleet.calibrate(worker, [], share=1.0)) as answers:
+            async with aclosing(self._bench_workers.calibrate(worker, [], share=1.0)) as answers:
                 async for answer in answers:
                     if answer.machine is not None:
                         return answer.machine
@@ -87,7 +87,7 @@ class WorkersCalibrator:
                     reason = f"waiting for a worker: {error.message}"
                 self._turn += 1
                 yield reason
-                await self._fleet.wait(_RETRY_S)
+                await self._bench_workers.wait(_RETRY_S)
 
     async def _time_some(self, cells: Sequence[Cell]) -> AsyncGenerator[CellTiming, None]:
         workers = await self._choose(cells[0])
@@ -95,12 +95,12 @@ class WorkersCalibrator:
             for machine in sorted({worker.machine for worker in workers}):
                 await held.enter_async_context(self._machines.lock(machine))
             if len(workers) > 1:
-                timings = time_together(self._fleet, workers, cells, share=self._share)
+                timings = time_together(self._bench_workers, workers, cells, share=self._share)
                 await held.enter_async_context(aclosing(timings))
                 async for timing in timings:
                     yield timing
                 return
-            answers = self._fleet.calibrate(workers[0], cells, share=self._share)
+            answers = self._bench_workers.calibrate(workers[0], cells, share=self._share)
             await held.enter_async_context(aclosing(answers))
             async for answer in answers:
                 if answer.timing is not None:
@@ -122,7 +122,7 @@ class WorkersCalibrator:
         return chosen[:num_ranks]
 
     async def _workers(self) -> list[BenchWorker]:
-        workers = await self._fleet.workers()
+        workers = await self._bench_workers.workers()
         return [worker for worker in workers if worker.hardware.content_hash == self._hardware.content_hash]
 
 

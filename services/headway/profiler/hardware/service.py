@@ -11,7 +11,7 @@ from headway.core.hardware.profile import HardwareProfile, HardwareSummary
 from headway.core.timing import check_share
 from headway.profiler.hardware.hardware import build_profile, profile_hardware
 from headway.profiler.hardware.on_workers import WorkersCalibrator
-from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.bench_workers import BenchWorkers
 from headway.profiler.machines import Machines
 from headway.store.hardware import HardwareTimings
 
@@ -21,8 +21,8 @@ _AGAIN_AFTER_S = 1.0
 class HardwareService:
     """UnavailableError from every method while Redis is away."""
 
-    def __init__(self, fleet: Fleet, machines: Machines, timings: HardwareTimings) -> None:
-        self._fleet = fleet
+    def __init__(self, bench_workers: BenchWorkers, machines: Machines, timings: HardwareTimings) -> None:
+        self._bench_workers = bench_workers
         self._machines = machines
         self._timings = timings
         self._measuring: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -40,14 +40,14 @@ class HardwareService:
             InternalError: a cell was lost several times; what was timed is kept.
         """
         check_share(share)
-        hardware = await self._fleet.hardware(worker_id)
+        hardware = await self._bench_workers.hardware(worker_id)
         if hardware.is_emulated:
             raise FailedPreconditionError(
                 f"{hardware.name} is emulated: there is nothing to measure.",
                 hint="`headway profile catalogue` shows its figures.",
                 field="worker_id",
             )
-        calibrator = WorkersCalibrator(self._fleet, self._machines, hardware=hardware, share=share)
+        calibrator = WorkersCalibrator(self._bench_workers, self._machines, hardware=hardware, share=share)
         lock = self._measuring[hardware.content_hash]
         if lock.locked():
             yield HardwareProgress(num_done=0, num_total=0, waits_for="waiting for another command that measures it")
@@ -69,7 +69,7 @@ class HardwareService:
 
     async def list(self) -> list[HardwareSummary]:
         """By id."""
-        running = [worker.hardware for worker in await self._fleet.workers()]
+        running = [worker.hardware for worker in await self._bench_workers.workers()]
         machines = sorted(await self._timings.machines(), key=lambda machine: machine.profile_id)
         return [
             HardwareSummary(

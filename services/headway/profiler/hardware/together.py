@@ -6,23 +6,24 @@ from contextlib import aclosing
 
 from headway.core.hardware.calibration import CalibrationAnswer, RankPlace
 from headway.core.hardware.cell import Cell, CellTiming
-from headway.profiler.jobs.fleet import BenchWorker, Fleet
+from headway.profiler.jobs.bench_workers import BenchWorker, BenchWorkers
 from headway.rpc.tasks import end_tasks
 
 
 async def time_together(
-    fleet: Fleet, workers: Sequence[BenchWorker], cells: Sequence[Cell], *, share: float
+    bench_workers: BenchWorkers, workers: Sequence[BenchWorker], cells: Sequence[Cell], *, share: float
 ) -> AsyncGenerator[CellTiming, None]:
-    """The first worker's rank leads, and tells the others where to meet. Raises what `Fleet.calibrate` does, of any."""
+    """The first worker's rank leads, and tells the others where to meet. Raises what `BenchWorkers.calibrate` does, of
+    any."""
     others: list[asyncio.Task[None]] = []
-    lead = fleet.calibrate(workers[0], cells, share=share, place=RankPlace(rank=0, num_ranks=len(workers)))
+    lead = bench_workers.calibrate(workers[0], cells, share=share, place=RankPlace(rank=0, num_ranks=len(workers)))
     try:
         async with aclosing(lead):
             while (answer := await _next(lead, others)) is not None:
                 if answer.rendezvous:
                     for rank, worker in enumerate(workers[1:], start=1):
                         place = RankPlace(rank=rank, num_ranks=len(workers), rendezvous=answer.rendezvous)
-                        others.append(asyncio.create_task(_follow(fleet, worker, cells, share, place)))
+                        others.append(asyncio.create_task(_follow(bench_workers, worker, cells, share, place)))
                 elif answer.timing is not None:
                     yield answer.timing
         await asyncio.gather(*others)
@@ -30,8 +31,10 @@ async def time_together(
         await end_tasks(others)
 
 
-async def _follow(fleet: Fleet, worker: BenchWorker, cells: Sequence[Cell], share: float, place: RankPlace) -> None:
-    async with aclosing(fleet.calibrate(worker, cells, share=share, place=place)) as answers:
+async def _follow(
+    bench_workers: BenchWorkers, worker: BenchWorker, cells: Sequence[Cell], share: float, place: RankPlace
+) -> None:
+    async with aclosing(bench_workers.calibrate(worker, cells, share=share, place=place)) as answers:
         async for _ in answers:
             pass
 

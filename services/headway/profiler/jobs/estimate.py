@@ -2,13 +2,13 @@
 
 from headway.core.catalogue.device import Device
 from headway.core.catalogue.figure import Provenance
-from headway.core.catalogue.roofline import OperatorTime, Work, operator_time
+from headway.core.catalogue.roofline import OperatorTime, OperatorWork, operator_time
 from headway.core.errors import InvalidArgumentError
 from headway.core.model_profile import Cost
-from headway.core.subject import OperatorGroup, Subject
+from headway.core.profiling_units import OperatorGroup, ProfilingUnits
 
 
-def estimate(subject: Subject, device: Device, *, num_threads: int) -> dict[str, Cost]:
+def estimate(subject: ProfilingUnits, device: Device, *, num_threads: int) -> dict[str, Cost]:
     """By the roofline of each operator; of layers and the whole the sum. Left out where the device has no rate."""
     times: dict[str, OperatorTime] = {}
     for group in subject.operators:
@@ -29,5 +29,5 @@ def _cost(seconds: float, relative_error: float) -> Cost:
     return Cost(seconds=seconds, provenance=Provenance.ESTIMATED, relative_error=relative_error)
 
 
-def _work(group: OperatorGroup) -> Work:
-    return Work(flops=group.flops, bytes_moved=group.bytes_moved, dtype=group.dtype, extents=group.extents)
+def _work(group: OperatorGroup) -> OperatorWork:
+    return OperatorWork(flops=group.flops, bytes_moved=group.bytes_moved, dtype=group.dtype, extents=group.extents)

@@ -10,9 +10,9 @@ from headway.core.catalogue import Catalogue
 from headway.core.errors import HeadwayError, NotFoundError, UnavailableError
 from headway.core.measuring_job import JobState, MeasuringJob, MeasuringWork
 from headway.core.model_profile import ModelProfile, model_profile_id
+from headway.core.profiling_units import ProfilingUnits
 from headway.core.program import Program
-from headway.core.subject import Subject
-from headway.profiler.jobs.fleet import Fleet
+from headway.profiler.jobs.bench_workers import BenchWorkers
 from headway.profiler.jobs.run import JobRun
 from headway.profiler.jobs.store import JobStore
 from headway.profiler.machines import Machines
@@ -26,8 +26,10 @@ _AGAIN_AFTER_S = 1.0
 class MeasuringJobs:
     """One job for each model and kind of hardware: who asks for what is being measured joins."""
 
-    def __init__(self, fleet: Fleet, machines: Machines, store: JobStore, *, catalogue: Catalogue) -> None:
-        self._fleet = fleet
+    def __init__(
+        self, bench_workers: BenchWorkers, machines: Machines, store: JobStore, *, catalogue: Catalogue
+    ) -> None:
+        self._bench_workers = bench_workers
         self._machines = machines
         self._store = store
         self._catalogue = catalogue
@@ -49,7 +51,7 @@ class MeasuringJobs:
                 return
 
     async def start(
-        self, subject: Subject, programs: Sequence[Program], *, worker_id: str, share: float, longest_s: float
+        self, subject: ProfilingUnits, programs: Sequence[Program], *, worker_id: str, share: float, longest_s: float
     ) -> MeasuringJob:
         """Returns when it is stored.
 
@@ -61,7 +63,7 @@ class MeasuringJobs:
             UnavailableError: there is none at all.
             InvalidArgumentError: a program is missing, or a number cannot be.
         """
-        hardware = await self._fleet.hardware(worker_id)
+        hardware = await self._bench_workers.hardware(worker_id)
         work = MeasuringWork(
             subject=subject, programs=tuple(programs), hardware=hardware, share=share, longest_s=longest_s
         )
@@ -155,7 +157,7 @@ class MeasuringJobs:
         run = JobRun(
             job,
             work,
-            fleet=self._fleet,
+            bench_workers=self._bench_workers,
             machines=self._machines,
             store=self._store,
             catalogue=self._catalogue,

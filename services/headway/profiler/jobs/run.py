@@ -9,8 +9,8 @@ from headway.core.errors import NotFoundError
 from headway.core.measuring_job import MeasuringJob, MeasuringWork
 from headway.core.model_profile import Cost, Measurement, ModelProfile, measurement_id
 from headway.core.timing import Timing
+from headway.profiler.jobs.bench_workers import BenchWorkers
 from headway.profiler.jobs.estimate import estimate
-from headway.profiler.jobs.fleet import Fleet
 from headway.profiler.jobs.spread import Spread
 from headway.profiler.jobs.store import JobStore
 from headway.profiler.machines import Machines
@@ -27,7 +27,7 @@ class JobRun:
         job: MeasuringJob,
         work: MeasuringWork,
         *,
-        fleet: Fleet,
+        bench_workers: BenchWorkers,
         machines: Machines,
         store: JobStore,
         catalogue: Catalogue,
@@ -35,7 +35,7 @@ class JobRun:
     ) -> None:
         self._job = job
         self._work = work
-        self._fleet = fleet
+        self._bench_workers = bench_workers
         self._machines = machines
         self._store = store
         self._estimates = _estimates(work, catalogue)
@@ -54,7 +54,7 @@ class JobRun:
         }
         await self._say("")
         spread = Spread(
-            self._fleet,
+            self._bench_workers,
             self._machines,
             hardware=self._work.hardware,
             share=self._work.share,

@@ -12,7 +12,7 @@ from headway.core.cluster import Hardware
 from headway.core.errors import DeadlineExceededError, FailedPreconditionError, InternalError, UnavailableError
 from headway.core.program import Program
 from headway.core.timing import Timing
-from headway.profiler.jobs.fleet import BenchWorker
+from headway.profiler.jobs.bench_workers import BenchWorker
 from headway.profiler.machines import Machines
 from headway.rpc.tasks import end_tasks
 

@@ -1,6 +1,6 @@
 """Load and prefix affinity together."""
 
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.policies.least_load import LeastLoad
 from headway.router.policies.prefix_affinity import PrefixAffinity
 from headway.router.request import RoutingRequest
@@ -12,5 +12,5 @@ class Balanced:
     def __init__(self) -> None:
         self._parts = (LeastLoad(), PrefixAffinity())
 
-    def score(self, request: RoutingRequest, candidate: Candidate) -> float:
+    def score(self, request: RoutingRequest, candidate: CandidateGroup) -> float:
         return sum(part.score(request, candidate) for part in self._parts)

@@ -1,11 +1,11 @@
 """To the group that is least busy."""
 
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.request import RoutingRequest
 
 
 class LeastLoad:
     """Seconds that others cost the request: the wait for their work, and decoding beside them."""
 
-    def score(self, request: RoutingRequest, candidate: Candidate) -> float:
+    def score(self, request: RoutingRequest, candidate: CandidateGroup) -> float:
         return candidate.wait_s(request) + candidate.decode_s(request)

@@ -2,13 +2,13 @@
 
 from typing import Protocol
 
-from headway.router.candidate import Candidate
+from headway.router.candidate_group import CandidateGroup
 from headway.router.request import RoutingRequest
 
 
 class Policy(Protocol):
     """Scores candidates, each on its own; the lowest score wins, ties go to whoever was chosen longest ago."""
 
-    def score(self, request: RoutingRequest, candidate: Candidate) -> float:
+    def score(self, request: RoutingRequest, candidate: CandidateGroup) -> float:
         """How bad a choice the candidate is, in seconds where the policy is about time."""
         ...

@@ -5,11 +5,11 @@ from collections.abc import Callable, Sequence
 from headway.core.infer import InferSequence
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
-from headway.encoder.flight import Flight
+from headway.encoder.in_flight_batch import InFlightBatch
 from headway.runner.emulated.line import Line
 from headway.runner.emulated.model_runner import nothing_to_measure
 from headway.runner.emulated.tokens import vector
-from headway.runner.parallel.traffic import Traffic
+from headway.runner.parallel.collective_counters import CollectiveCounters
 
 
 class EmulatedEncoderRunner:
@@ -25,7 +25,7 @@ class EmulatedEncoderRunner:
 
     def __init__(self, spec: ModelSpec, *, stage_latencies: Sequence[LatencyModel], line: Line) -> None:
         self.spec = spec
-        self.traffic = Traffic()
+        self.traffic = CollectiveCounters()
         self._latencies = stage_latencies
         self._line = line
 
@@ -42,12 +42,12 @@ class EmulatedEncoderRunner:
     def duration_s(self, sequences: Sequence[InferSequence]) -> float:
         return sum(self._stage_s(sequences))
 
-    def foresee(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
-        return self._line.foresee(ready_s, self._stage_s(sequences))
+    def predict(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
+        return self._line.predict(ready_s, self._stage_s(sequences))
 
-    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> Flight:
+    def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> InFlightBatch:
         due_s = self._line.start(ready_s, self._stage_s(sequences))
-        return Flight(finish=lambda: self._vectors(sequences), due_s=due_s)
+        return InFlightBatch(finish=lambda: self._vectors(sequences), due_s=due_s)
 
     def measure(self, **_load: int) -> float:
         """FailedPreconditionError: there is nothing to measure."""

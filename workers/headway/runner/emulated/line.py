@@ -65,10 +65,10 @@ class Line:
             self._since_s[model] = since_s
             self._admit()
 
-    def foresee(self, ready_s: float, stage_s: Sequence[float]) -> float:
+    def predict(self, ready_s: float, stage_s: Sequence[float]) -> float:
         """When a batch would leave the last stage, if it entered now."""
         with self._guard:
-            return self._pipeline.foresee(ready_s, stage_s)
+            return self._pipeline.predict(ready_s, stage_s)
 
     def start(self, ready_s: float, stage_s: Sequence[float]) -> float:
         """The batch of a one-pass engine enters the first stage as soon as that is free; see `Pipeline.enter`. The

@@ -4,20 +4,20 @@ from collections import deque
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from headway.core.cache_sharding import ShardWork
 from headway.core.errors import FailedPreconditionError
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
 from headway.core.request import TokenLogprobs
-from headway.core.sharding import ShardWork
 from headway.engine.batch import ScheduledSequence, StepBatch, StepResult
 from headway.runner.emulated.blocks import EmulatedBlocks
 from headway.runner.emulated.line import Line, Queued
 from headway.runner.emulated.sampler import EmulatedSampler, certain
-from headway.runner.parallel.traffic import Traffic
+from headway.runner.parallel.collective_counters import CollectiveCounters
 
 
 @dataclass(frozen=True, slots=True)
-class _Flight:
+class _InFlightBatch:
     batch: StepBatch
     queued: Queued
 
@@ -38,28 +38,30 @@ class EmulatedModelRunner:
     def __init__(self, spec: ModelSpec, *, stage_latencies: Sequence[LatencyModel], line: Line) -> None:
         self.spec = spec
         self.blocks = EmulatedBlocks()
-        self.traffic = Traffic()
+        self.traffic = CollectiveCounters()
         self.shard_work = ShardWork()
         self._latencies = stage_latencies
         self._line = line
         self._sampler = EmulatedSampler(vocab_size=spec.vocab_size, eos_token_ids=spec.eos_token_ids)
         self._clock = line.clock
-        self._in_flight: deque[_Flight] = deque()
+        self._in_flight: deque[_InFlightBatch] = deque()
         self._last_due_s = 0.0
         self._last_request_ids: Collection[str] = ()
 
     def start(self, batch: StepBatch) -> None:
-        goes_on = any(share.sequence.request_id in self._last_request_ids for share in batch.sequences)
+        goes_on = any(scheduled.sequence.request_id in self._last_request_ids for scheduled in batch.sequences)
         ready_s = self._last_due_s if goes_on else self._clock.now_s()
         stage_s = [step_s(latency, batch) if batch.sequences else 0.0 for latency in self._latencies]
-        self._in_flight.append(_Flight(batch, self._line.queue(ready_s, stage_s)))
+        self._in_flight.append(_InFlightBatch(batch, self._line.queue(ready_s, stage_s)))
 
     def finish(self) -> StepResult:
-        flight = self._in_flight.popleft()
-        self._last_due_s = self._line.sleep_until_due(flight.queued)
-        shares = flight.batch.sequences
-        self._last_request_ids = {share.sequence.request_id for share in shares}
-        return StepResult(self._sampler.sample(shares), [_score_prompt(share) for share in shares])
+        in_flight = self._in_flight.popleft()
+        self._last_due_s = self._line.sleep_until_due(in_flight.queued)
+        scheduled_sequences = in_flight.batch.sequences
+        self._last_request_ids = {scheduled.sequence.request_id for scheduled in scheduled_sequences}
+        return StepResult(
+            self._sampler.sample(scheduled_sequences), [_score_prompt(scheduled) for scheduled in scheduled_sequences]
+        )
 
     def measure(self, **_load: int) -> float:
         """FailedPreconditionError: there is nothing to measure."""
@@ -71,15 +73,15 @@ class EmulatedModelRunner:
 
 
 def step_s(latency: LatencyModel, batch: StepBatch) -> float:
-    """Seconds of a batch: a share of one token that gives a token is a decode, every other one prefill."""
+    """Seconds of a batch: a scheduled sequence of one token that gives a token is a decode, every other one prefill."""
     prefill_tokens, prefill_pairs, num_decodes, context_tokens = 0, 0.0, 0, 0
-    for share in batch.sequences:
-        if share.samples and share.num_new_tokens == 1:
+    for scheduled in batch.sequences:
+        if scheduled.samples and scheduled.num_new_tokens == 1:
             num_decodes += 1
-            context_tokens += share.start
+            context_tokens += scheduled.start
         else:
-            prefill_tokens += share.num_new_tokens
-            prefill_pairs += share.num_new_tokens * (share.start + share.num_new_tokens / 2)
+            prefill_tokens += scheduled.num_new_tokens
+            prefill_pairs += scheduled.num_new_tokens * (scheduled.start + scheduled.num_new_tokens / 2)
     decode_s = latency.decode_s(num_decodes=num_decodes, context_tokens=context_tokens)
     return decode_s + latency.per_prefill_token_s * prefill_tokens + latency.per_prefill_pair_s * prefill_pairs
 
@@ -91,12 +93,12 @@ def nothing_to_measure() -> FailedPreconditionError:
     )
 
 
-def _score_prompt(share: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
-    """Of the prompt's tokens that follow the share's own, where they are asked for."""
-    sequence = share.sequence
+def _score_prompt(scheduled: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
+    """Of the prompt's tokens that follow the scheduled sequence's own, where they are asked for."""
+    sequence = scheduled.sequence
     if (num_top := sequence.sampling.num_prompt_logprobs) is None:
         return ()
-    first, end = share.start + 1, share.start + share.num_new_tokens + 1
+    first, end = scheduled.start + 1, scheduled.start + scheduled.num_new_tokens + 1
     return tuple(
         certain(token, num_top=num_top) for token in sequence.token_ids[first : min(end, sequence.num_prompt_tokens)]
     )

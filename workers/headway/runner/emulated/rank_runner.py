@@ -2,8 +2,8 @@
 
 import threading
 
-from headway.core.sharding import ShardWork
-from headway.runner.parallel.traffic import Traffic
+from headway.core.cache_sharding import ShardWork
+from headway.runner.parallel.collective_counters import CollectiveCounters
 
 
 class EmulatedRankRunner:
@@ -14,7 +14,7 @@ class EmulatedRankRunner:
 
     def __init__(self) -> None:
         self.shard_work = ShardWork()
-        self.traffic = Traffic()
+        self.traffic = CollectiveCounters()
         self._is_over = threading.Event()
 
     def follow(self) -> None:

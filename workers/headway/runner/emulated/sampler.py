@@ -1,4 +1,4 @@
-"""What each share of an emulated batch gets."""
+"""What each scheduled sequence of an emulated batch gets."""
 
 import math
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from headway.core.request import TokenLogprobs
 from headway.engine.batch import Sample, ScheduledSequence
 from headway.runner.emulated.tokens import next_token
 from headway.runner.row import Row, rows_of
-from headway.runner.share_samples import take
+from headway.runner.scheduled_samples import take
 
 _NO_GUIDE = "An emulated device makes its tokens up: it cannot follow a schema, a grammar or choices."
 
@@ -19,9 +19,9 @@ class EmulatedSampler:
     vocab_size: int
     eos_token_ids: tuple[int, ...]
 
-    def sample(self, shares: list[ScheduledSequence]) -> list[tuple[Sample, ...]]:
-        samples = iter([self._sample(row) for share in shares for row in rows_of(share)])
-        return [take(share, samples) for share in shares]
+    def sample(self, scheduled_sequences: list[ScheduledSequence]) -> list[tuple[Sample, ...]]:
+        samples = iter([self._sample(row) for scheduled in scheduled_sequences for row in rows_of(scheduled)])
+        return [take(scheduled, samples) for scheduled in scheduled_sequences]
 
     def _sample(self, row: Row) -> Sample:
         if row.sampling.guide is not None:

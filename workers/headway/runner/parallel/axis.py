@@ -8,10 +8,10 @@ import torch
 import torch.distributed as dist
 
 from headway.models.layout import Alone
+from headway.runner.parallel.collective_counters import CollectiveCounters
 from headway.runner.parallel.communicator import Communicator
 from headway.runner.parallel.process_group import ProcessGroup
 from headway.runner.parallel.shared_memory import SharedMemory
-from headway.runner.parallel.traffic import Traffic
 from headway.runner.parallel.transport import Transport
 
 
@@ -25,7 +25,7 @@ def join_axis(
     timeout_s: float,
     join_s: float,
     may_share_memory: bool,
-    traffic: Traffic,
+    traffic: CollectiveCounters,
     lines: ExitStack,
 ) -> Communicator | Alone:
     """This rank's place on the axis: through shared memory on one host's CPUs, else over torch's collectives.

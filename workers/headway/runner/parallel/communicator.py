@@ -7,9 +7,9 @@ from typing import ParamSpec
 from torch import Tensor
 
 from headway.engine.batch import RunnerLostError
+from headway.runner.parallel.collective_counters import CollectiveCounters, CollectiveKey
 from headway.runner.parallel.fault import reason
 from headway.runner.parallel.shared_memory import SharedMemory
-from headway.runner.parallel.traffic import Traffic, TrafficKey
 from headway.runner.parallel.transport import Transport
 
 P = ParamSpec("P")
@@ -27,7 +27,7 @@ class Communicator:
         rank, size: this rank's place on it.
     """
 
-    def __init__(self, name: str, *, rank: int, size: int, transport: Transport, traffic: Traffic) -> None:
+    def __init__(self, name: str, *, rank: int, size: int, transport: Transport, traffic: CollectiveCounters) -> None:
         self.rank = rank
         self.size = size
         self._name = name
@@ -87,5 +87,5 @@ class Communicator:
             call(*args, **kwargs)
         except RuntimeError as error:
             raise RunnerLostError(f"{self._name} rank {self.rank}, {operation} at {site}: {reason(error)}") from error
-        key = TrafficKey(self._name, operation, site)
+        key = CollectiveKey(self._name, operation, site)
         self._traffic.add(key, num_bytes=num_bytes, seconds=time.perf_counter() - started_s)

@@ -9,13 +9,13 @@ import torch
 import torch.distributed as dist
 
 from headway.core.errors import UnavailableError
-from headway.core.mesh import SINGLE, ParallelConfig
+from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.models.layout import Alone, CacheAxis, HeadAxis, TensorAxis
 from headway.runner.parallel.axis import join_axis
+from headway.runner.parallel.collective_counters import CollectiveCounters
 from headway.runner.parallel.communicator import Communicator
 from headway.runner.parallel.fault import reason
-from headway.runner.parallel.link import Link, join_links
-from headway.runner.parallel.traffic import Traffic
+from headway.runner.parallel.stage_link import StageLink, join_links
 
 _JOIN_S = 30.0
 # Ranks wait for the next step's message as long as nobody wants anything.
@@ -46,9 +46,9 @@ class RankGroup:
     head: HeadAxis
     control: dist.ProcessGroup | None
     timeout_s: float
-    previous: Link | None = None
-    next: Link | None = None
-    traffic: Traffic = field(default_factory=Traffic)
+    previous: StageLink | None = None
+    next: StageLink | None = None
+    traffic: CollectiveCounters = field(default_factory=CollectiveCounters)
     lines: ExitStack = field(default_factory=ExitStack)
 
     @classmethod
@@ -79,7 +79,7 @@ class RankGroup:
             UnavailableError: not all came within 30 s.
         """
         store = dist.PrefixStore(epoch, store)
-        traffic = Traffic()
+        traffic = CollectiveCounters()
         try:
             with ExitStack() as lines:
                 lines.callback(_end_process_groups)
@@ -133,7 +133,7 @@ class RankGroup:
 
     def seen_by_model(self, parallel: ParallelConfig) -> "RankGroup":
         """The same group for one of several models, with its own layers of stages and its own count of what is sent."""
-        return replace(self, parallel=parallel, traffic=Traffic(self.traffic))
+        return replace(self, parallel=parallel, traffic=CollectiveCounters(self.traffic))
 
     def leave(self) -> None:
         """Ends all lines; the process may join another group."""

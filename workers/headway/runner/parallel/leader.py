@@ -6,12 +6,12 @@ from contextlib import contextmanager
 from threading import Lock
 from typing import Any, Generic, TypeVar
 
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.engine.batch import RunnerLostError
+from headway.runner.device_lock import FairDeviceLock
 from headway.runner.parallel.announcer import Announcer
 from headway.runner.parallel.group import RankGroup
 from headway.runner.step_message import StepKind, StepMessage
-from headway.runner.turn import FairTurn
 
 R = TypeVar("R")
 
@@ -49,7 +49,7 @@ class Leader:
         self._announcer: Announcer | None = None
         if group.control is not None:
             self._announcer = Announcer(group.control, num_in_flight=self._num_stages, timeout_s=group.timeout_s)
-        self._starts, self._computes, self._telling = FairTurn(), FairTurn(), Lock()
+        self._starts, self._computes, self._telling = FairDeviceLock(), FairDeviceLock(), Lock()
         self._in_flight: deque[Step[Any]] = deque()
         self._fault = ""
         self._models: set[int] = set()
@@ -112,12 +112,12 @@ class Leader:
         Args:
             compute: this rank's part, which any thread may call.
             expect: called right after the announcement, in the order of announcements.
-            since_s: see `FairTurn.take`.
+            since_s: see `FairDeviceLock.take`.
 
         Raises:
             RunnerLostError: other ranks are gone, or something failed here that they have not noticed.
         """
-        with self._starts.take(since_s):
+        with self._starts.hold(since_s):
             self._make_room()
             with self._in_step():
                 self.tell(message)
@@ -130,7 +130,7 @@ class Leader:
         """What the step's `compute` returned or raised; computes what was started before, and lets those go whose step
         that was. Errors as `start`'s."""
         while not step.is_done:
-            with self._computes.take():
+            with self._computes.hold():
                 if not step.is_done:
                     self._compute_oldest()
         return step.result
@@ -138,7 +138,7 @@ class Leader:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """While nothing is in flight, and nothing starts."""
-        with self._starts.take(), self._computes.take():
+        with self._starts.hold(), self._computes.hold():
             while self._in_flight:
                 self._compute_oldest()
             yield
@@ -152,7 +152,7 @@ class Leader:
     def _make_room(self) -> None:
         if len(self._in_flight) < self._num_stages:
             return
-        with self._computes.take():
+        with self._computes.hold():
             while len(self._in_flight) >= self._num_stages:
                 self._compute_oldest()
 

@@ -8,7 +8,7 @@ import torch
 
 from headway.runner.encoder_shard import EncoderShard
 from headway.runner.parallel.listener import Listener
-from headway.runner.parallel.parcels import Parcels
+from headway.runner.parallel.tensor_channel import TensorChannel
 from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_message import StepKind, StepMessage
 
@@ -35,7 +35,7 @@ def run_rank(
     Raises:
         RunnerLostError: the leader or another rank is gone.
     """
-    group, parcels = listener.group, Parcels(listener.group)
+    group, channel = listener.group, TensorChannel(listener.group)
     num_later_stages = group.parallel.pp - 1 - group.parallel.place(group.rank).stage
     steps: deque[StepMessage] = deque()
     wanted: deque[ShardRunner] = deque()  # whose heads are to come
@@ -43,8 +43,8 @@ def run_rank(
         match message.kind:
             case StepKind.STEP:
                 steps.append(message)
-                if message.facts is not None:
-                    shards[message.model].expect(message.facts)
+                if message.model_input is not None:
+                    shards[message.model].expect(message.model_input)
             case StepKind.HEAD:
                 if wanted:  # the last stage has given them by itself
                     _give_logits(wanted.popleft())
@@ -53,33 +53,33 @@ def run_rank(
                 if on_drop is not None:
                     on_drop(message.model)
             case _:
-                _serve(message, shards[message.model], parcels)
+                _serve(message, shards[message.model], channel)
         # The leader has its turn for a head when each later stage has computed one step more.
         while steps and len(wanted) <= num_later_stages:
             step = steps.popleft()
             _compute(step, shards[step.model], wanted)
 
 
-def _serve(message: StepMessage, shard: Shard, parcels: Parcels) -> None:
+def _serve(message: StepMessage, shard: Shard, channel: TensorChannel) -> None:
     assert isinstance(shard, ShardRunner), "an encoder has no blocks"
     match message.kind:
         case StepKind.SCRATCH:
             shard.set_scratch(message.num_scratch_blocks)
         case StepKind.READ:
-            parcels.send(shard.read_part(message.blocks), rank=0)
+            channel.send(shard.read_part(message.blocks), rank=0)
         case _:
-            shard.write_part(message.blocks, parcels.receive(shard.part_room(message.blocks), rank=0))
+            shard.write_part(message.blocks, channel.receive(shard.part_room(message.blocks), rank=0))
 
 
 def _compute(message: StepMessage, shard: Shard, wanted: deque[ShardRunner]) -> None:
     if isinstance(shard, EncoderShard):
-        assert message.facts is not None, "an encoder has nothing else to do"
-        shard.compute(message.facts)
+        assert message.model_input is not None, "an encoder has nothing else to do"
+        shard.compute(message.model_input)
         return
     shard.copy_blocks(message.copies)
-    if message.facts is not None:
-        shard.compute(message.facts)
-        if message.facts.wants_logits and not shard.shard.is_last:
+    if message.model_input is not None:
+        shard.compute(message.model_input)
+        if message.model_input.wants_logits and not shard.shard.is_last:
             wanted.append(shard)
     if shard.shard.is_last:
         _give_logits(shard)

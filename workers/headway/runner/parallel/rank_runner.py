@@ -1,10 +1,10 @@
 """A model's part on a rank that does not lead."""
 
-from headway.core.sharding import ShardWork
+from headway.core.cache_sharding import ShardWork
+from headway.runner.parallel.collective_counters import CollectiveCounters
 from headway.runner.parallel.follower import Follower
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.rank_loop import Shard
-from headway.runner.parallel.traffic import Traffic
 from headway.runner.shard_runner import ShardRunner
 
 
@@ -17,7 +17,7 @@ class RankRunner:
 
     def __init__(self, shard: Shard, *, group: RankGroup, follower: Follower, number: int) -> None:
         self.weight_bytes = shard.weight_bytes
-        self.traffic: Traffic = group.traffic
+        self.traffic: CollectiveCounters = group.traffic
         self._shard = shard
         self._follower = follower
         self._number = number

@@ -11,7 +11,7 @@ import torch.distributed as dist
 from headway.core.errors import InvalidArgumentError, UnavailableError
 from headway.core.hardware.cell import Cell, CellTiming
 from headway.core.hardware.family import COLLECTIVES, Transport
-from headway.core.mesh import ParallelConfig
+from headway.core.parallel_config import ParallelConfig
 from headway.engine.batch import RunnerLostError
 from headway.runner.parallel.communicator import Communicator
 from headway.runner.parallel.fault import reason

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from headway.engine.handover import NamedBlock
+from headway.engine.kv_transfer import NamedBlock
 from headway.worker.transfer.layout import BlockLayout
 
 
@@ -35,7 +35,7 @@ class BlockSink(Protocol):
     def layout(self) -> BlockLayout: ...
 
     async def missing(self, chains: Sequence[Sequence[bytes]], *, num_sequences: int) -> list[NamedBlock]:
-        """What is not there of the chains; see `Handover.missing`."""
+        """What is not there of the chains; see `KvTransfer.missing`."""
 
     async def write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]]) -> int:
         """Returns how many of the blocks it took; those that it had, or has no room for, it did not."""

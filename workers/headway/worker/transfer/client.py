@@ -17,7 +17,7 @@ from headway.worker.transfer.parts import BlockPart, Joiner
 _TIMEOUT_S = 30.0
 
 
-class WorkerClient:
+class PeerWorkerClient:
     """Other workers.
 
     Args:

@@ -15,9 +15,9 @@ from contextlib import suppress
 
 from headway.core.errors import HeadwayError, ResourceExhaustedError
 from headway.core.move import MoveTarget
-from headway.engine.handover import Progress
+from headway.engine.kv_transfer import SequenceProgress
 from headway.worker.loaded_model import LoadedModel
-from headway.worker.transfer.client import WorkerClient
+from headway.worker.transfer.client import PeerWorkerClient
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ class Handoff:
     """Of the sequences of one prompt."""
 
     def __init__(
-        self, loaded: LoadedModel, request_ids: Sequence[str], *, target: MoveTarget, client: WorkerClient
+        self, loaded: LoadedModel, request_ids: Sequence[str], *, target: MoveTarget, client: PeerWorkerClient
     ) -> None:
         self._loaded = loaded
         self._request_ids = request_ids
@@ -48,7 +48,7 @@ class Handoff:
 
     async def _advance(self) -> None:
         """What can be done between two steps."""
-        progress = await self._loaded.thread.call(lambda engine: engine.handover.progress(self._request_ids))
+        progress = await self._loaded.thread.call(lambda engine: engine.kv_transfer.progress(self._request_ids))
         if progress is None or not progress.has_begun:
             await asyncio.sleep(_WAIT_S)
         elif progress.is_decoding:
@@ -58,7 +58,7 @@ class Handoff:
                 await self._fetch(progress, num_sequences=0)
             self._brought.update(*progress.chains)
 
-    async def _finish(self, progress: Progress) -> None:
+    async def _finish(self, progress: SequenceProgress) -> None:
         """What they compute meanwhile is less than a block each, and computed again there."""
         try:
             await self._fetch(progress, num_sequences=len(progress.chains))
@@ -69,7 +69,7 @@ class Handoff:
         num_sequences = await self._loaded.sessions.hand_over(self._request_ids, worker_id=self._target.worker_id)
         self._loaded.transfers.observe_move("moved", num_sequences=num_sequences)
 
-    async def _fetch(self, progress: Progress, *, num_sequences: int) -> None:
+    async def _fetch(self, progress: SequenceProgress, *, num_sequences: int) -> None:
         await self._client.fetch_from_here(
             self._target.endpoint,
             model=self._loaded.order.model,

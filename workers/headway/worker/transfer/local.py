@@ -5,7 +5,7 @@ from functools import partial
 from typing import TypeVar
 
 from headway.engine.engine import Engine
-from headway.engine.handover import NamedBlock
+from headway.engine.kv_transfer import NamedBlock
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.transfer.block import BlockContent
 from headway.worker.transfer.layout import BlockLayout
@@ -53,8 +53,8 @@ class LocalBlocks:
             yield blocks
 
     async def missing(self, chains: Sequence[Sequence[bytes]], *, num_sequences: int) -> list[NamedBlock]:
-        """See `Handover.missing`."""
-        return await self._thread.call(lambda engine: engine.handover.missing(chains, num_sequences=num_sequences))
+        """See `KvTransfer.missing`."""
+        return await self._thread.call(lambda engine: engine.kv_transfer.missing(chains, num_sequences=num_sequences))
 
     async def write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]]) -> int:
         """See `BlockSink.write`."""
@@ -70,7 +70,7 @@ class LocalBlocks:
 
     def _read(self, names: Sequence[bytes], engine: Engine) -> list[BlockContent]:
         engine.settle()
-        places = engine.handover.locate(names)
+        places = engine.kv_transfer.locate(names)
         if not places:
             return []
         contents = self._blocks.read([(place.block, place.is_on_host) for place in places])
@@ -78,7 +78,7 @@ class LocalBlocks:
 
     def _write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]], engine: Engine) -> int:
         engine.settle()
-        admitted = [(engine.handover.admit(named), arrived.content) for named, arrived in blocks]
+        admitted = [(engine.kv_transfer.admit(named), arrived.content) for named, arrived in blocks]
         taken = [(block, content) for block, content in admitted if block is not None]
         if taken:
             places, contents = zip(*taken, strict=True)

@@ -14,7 +14,7 @@ from headway.planner.placement.workload import Workload
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Replacement:
+class WindowedPlacement:
     """Attributes:
     placements: one for each window that had requests.
     """
@@ -31,7 +31,7 @@ def replace_by_window(
     rules: Rules,
     window_s: float = 60.0,
     options: SearchOptions = SearchOptions.QUICK,
-) -> Replacement:
+) -> WindowedPlacement:
     """Each window is placed on its own requests and begins with empty queues: more than any real system could do."""
     placements, met = [], 0.0
     for window in windows(workload, window_s):
@@ -44,7 +44,7 @@ def replace_by_window(
         )
         placements.append(placement)
         met += attainment(models, placement, window, rules) * len(window)
-    return Replacement(attainment=met / len(workload), placements=tuple(placements))
+    return WindowedPlacement(attainment=met / len(workload), placements=tuple(placements))
 
 
 def windows(workload: Workload, window_s: float) -> Iterator[Workload]:

@@ -14,7 +14,7 @@ from headway.planner.placement.baselines import (
     selective_replication,
     uniform_on_kinds,
 )
-from headway.planner.placement.planning.candidate import Candidate
+from headway.planner.placement.planning.candidate import CandidatePlacement
 from headway.planner.placement.planning.prediction import predict, rules_of
 from headway.planner.placement.simulator import attainment
 from headway.planner.placement.workload import Workload
@@ -37,11 +37,11 @@ class Baseline:
     """
 
     name: str
-    weigh: Callable[[PlacementProblem, Workloads], Candidate]
+    weigh: Callable[[PlacementProblem, Workloads], CandidatePlacement]
     is_quick: bool
 
 
-def _replicate(problem: PlacementProblem, workloads: Workloads) -> Candidate:
+def _replicate(problem: PlacementProblem, workloads: Workloads) -> CandidatePlacement:
     try:
         placement = selective_replication(
             problem.placed_models,
@@ -54,11 +54,11 @@ def _replicate(problem: PlacementProblem, workloads: Workloads) -> Candidate:
     return _candidate("selective replication", placement, problem, workloads)
 
 
-def _deal_out(problem: PlacementProblem, workloads: Workloads) -> Candidate:
+def _deal_out(problem: PlacementProblem, workloads: Workloads) -> CandidatePlacement:
     return _candidate("round robin", uniform_on_kinds(problem.placed_models, problem.kinds), problem, workloads)
 
 
-def _fix_groups(problem: PlacementProblem, workloads: Workloads) -> Candidate:
+def _fix_groups(problem: PlacementProblem, workloads: Workloads) -> CandidatePlacement:
     """Pipelines of one length: the best of all lengths."""
     shapes = sorted({GroupShape(pp=profile.pp, op=1) for profile in problem.profiles if profile.op == 1 < profile.pp})
     placements = [_fixed(shape, problem, workloads.searched) for shape in shapes]
@@ -83,8 +83,8 @@ def _fixed(shape: GroupShape, problem: PlacementProblem, workload: Workload) -> 
         return _NOTHING
 
 
-def _replace(problem: PlacementProblem, workloads: Workloads) -> Candidate:
-    return Candidate(
+def _replace(problem: PlacementProblem, workloads: Workloads) -> CandidatePlacement:
+    return CandidatePlacement(
         name="Clockwork-style re-placement",
         placement=None,
         predictions=Predictions(
@@ -108,7 +108,9 @@ def _by_window(problem: PlacementProblem, workload: Workload) -> PredictedAttain
     return PredictedAttainment(attainment=replaced.attainment, models=(), utilisation=())
 
 
-def other_policy(chosen: Candidate, problem: PlacementProblem, workloads: Workloads) -> Candidate | None:
+def other_policy(
+    chosen: CandidatePlacement, problem: PlacementProblem, workloads: Workloads
+) -> CandidatePlacement | None:
     """The same groups where somebody else is next in line; None where only one policy is simulated."""
     assert chosen.placement is not None
     if problem.rules != "serving" or any(model.generates for model in problem.models):
@@ -116,7 +118,7 @@ def other_policy(chosen: Candidate, problem: PlacementProblem, workloads: Worklo
     policy, name = QueuePolicy.LEAST_SLACK, "the same groups, least slack first"
     if problem.queue_policy is policy:
         policy, name = QueuePolicy.FCFS, "the same groups, first come, first served"
-    return Candidate(
+    return CandidatePlacement(
         name=name,
         placement=chosen.placement,
         predictions=predict(replace(problem, queue_policy=policy), chosen.placement, workloads),
@@ -124,8 +126,8 @@ def other_policy(chosen: Candidate, problem: PlacementProblem, workloads: Worklo
     )
 
 
-def _candidate(name: str, placement: Placement, problem: PlacementProblem, workloads: Workloads) -> Candidate:
-    return Candidate(name=name, placement=placement, predictions=predict(problem, placement, workloads))
+def _candidate(name: str, placement: Placement, problem: PlacementProblem, workloads: Workloads) -> CandidatePlacement:
+    return CandidatePlacement(name=name, placement=placement, predictions=predict(problem, placement, workloads))
 
 
 REPLICATION = Baseline(name="selective replication", weigh=_replicate, is_quick=True)

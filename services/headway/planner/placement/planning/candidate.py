@@ -7,7 +7,7 @@ from headway.core.placement_plan import Predictions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Candidate:
+class CandidatePlacement:
     """Attributes:
     placement: None where it is another one in every window of time.
     remarks: what else there is to say of it, in sentences.

@@ -9,8 +9,8 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import PlacementProblem
 from headway.planner.placement.planning.prediction import rules_of
+from headway.planner.placement.search.evaluator import Evaluator
 from headway.planner.placement.search.greedy import select_unserved
-from headway.planner.placement.search.judge import Judge
 from headway.planner.placement.search.problem import make_problem
 from headway.planner.placement.workload import Workload
 
@@ -109,7 +109,7 @@ def _select(shapes: tuple[GroupShape, ...], problem: PlacementProblem, workload:
                 field="instead",
             )
     numbers = sorted(searched.shapes.index(shape) for shape in shapes)
-    return searched.placement(select_unserved(Judge(searched), numbers, searched.everything))
+    return searched.placement(select_unserved(Evaluator(searched), numbers, searched.everything))
 
 
 def _move(placement: Placement, text: str, problem: PlacementProblem) -> Placement:

@@ -15,13 +15,13 @@ from headway.core.placement_plan import (
 from headway.core.placement_problem import PlacementProblem
 from headway.planner.placement.planning.baselines import BASELINES, other_policy
 from headway.planner.placement.planning.buckets import buckets_of
-from headway.planner.placement.planning.candidate import Candidate
+from headway.planner.placement.planning.candidate import CandidatePlacement
 from headway.planner.placement.planning.counterfactual import instead
 from headway.planner.placement.planning.findings import findings_of
 from headway.planner.placement.planning.prediction import predict, rules_of
 from headway.planner.placement.planning.reasons import why_not
-from headway.planner.placement.search import Progress, SearchOptions, search_kinds
-from headway.planner.placement.search.parallel import Climbers
+from headway.planner.placement.search import SearchOptions, SearchProgress, search_kinds
+from headway.planner.placement.search.parallel import SearchExecutor
 from headway.planner.placement.simulator import compile_kernels
 from headway.planner.placement.workload import Workload
 from headway.planner.placement.workloads.source import make_workloads
@@ -38,7 +38,7 @@ def make_placement_plan(
     created_at_s: float,
     report: Report,
     should_stop: ShouldStop,
-    climbers: Climbers | None = None,
+    executor: SearchExecutor | None = None,
 ) -> PlacementPlan:
     """Searches until it is done or `should_stop`; then the plan has the best so far.
 
@@ -47,7 +47,7 @@ def make_placement_plan(
     Args:
         files: content of those that the problem's workload names.
         report: hears of every phase, and of every better placement.
-        climbers: see `search_kinds`.
+        executor: see `search_kinds`.
 
     Raises:
         InvalidArgumentError: as `make_workloads` and `search_kinds`.
@@ -60,12 +60,12 @@ def make_placement_plan(
     compile_kernels(rules_of(problem), generation=any(model.generates for model in problem.models))
     began_s = time.perf_counter()
     placement, is_complete = search_placement(
-        problem, workloads.searched, report=report, should_stop=should_stop, climbers=climbers
+        problem, workloads.searched, report=report, should_stop=should_stop, executor=executor
     )
     search_s = time.perf_counter() - began_s
     if not placement.groups and not is_complete:
         raise CancelledError("The search was stopped before it found a placement.", hint="Give it more time.")
-    found = Candidate(name="search", placement=placement, predictions=predict(problem, placement, workloads))
+    found = CandidatePlacement(name="search", placement=placement, predictions=predict(problem, placement, workloads))
     others = []
     for baseline in BASELINES:
         if baseline.is_quick or not should_stop():
@@ -98,11 +98,11 @@ def search_placement(
     report: Report,
     should_stop: ShouldStop,
     options: SearchOptions | None = None,
-    climbers: Climbers | None = None,
+    executor: SearchExecutor | None = None,
 ) -> tuple[Placement, bool]:
     """The best placement, and whether the search came to its end. Models that nothing serves are left out."""
 
-    def hear(progress: Progress) -> None:
+    def hear(progress: SearchProgress) -> None:
         report(
             PlacementProgress(
                 phase="searching",
@@ -120,7 +120,7 @@ def search_placement(
         options=options or SearchOptions(partial=True, seed=problem.workload.seed),
         report=hear,
         should_stop=should_stop,
-        climbers=climbers,
+        executor=executor,
     )
     return found.placement, found.complete
 
@@ -134,11 +134,11 @@ def try_instead(plan: PlacementPlan, text: str, files: Mapping[str, bytes]) -> P
     """
     workloads = make_workloads(plan.problem, files)
     other = instead(text, problem=plan.problem, placement=plan.placement, workload=workloads.searched)
-    candidate = Candidate(name=text, placement=other, predictions=predict(plan.problem, other, workloads))
+    candidate = CandidatePlacement(name=text, placement=other, predictions=predict(plan.problem, other, workloads))
     return _alternative(candidate, plan.problem, plan.predictions)
 
 
-def _alternative(candidate: Candidate, problem: PlacementProblem, chosen: Predictions) -> PlacementAlternative:
+def _alternative(candidate: CandidatePlacement, problem: PlacementProblem, chosen: Predictions) -> PlacementAlternative:
     reasons = why_not(problem, chosen, other=candidate.predictions, placement=candidate.placement)
     return PlacementAlternative(
         name=candidate.name,
@@ -148,11 +148,11 @@ def _alternative(candidate: Candidate, problem: PlacementProblem, chosen: Predic
     )
 
 
-def _searched(candidate: Candidate) -> float:
+def _searched(candidate: CandidatePlacement) -> float:
     return candidate.predictions.searched.attainment
 
 
-def _progress(phase: str, found: Candidate, began_s: float) -> PlacementProgress:
+def _progress(phase: str, found: CandidatePlacement, began_s: float) -> PlacementProgress:
     assert found.placement is not None
     return PlacementProgress(
         phase=f"comparing with {phase}",

@@ -2,16 +2,16 @@
 
 from collections.abc import Sequence
 
-from headway.planner.placement.search.judge import Judge
+from headway.planner.placement.search.evaluator import Evaluator
 from headway.planner.placement.search.problem import Group, Groups, bits
-from headway.planner.placement.search.standing import Standing, stand
+from headway.planner.placement.search.search_state import SearchState, evaluate
 
 
-def select_by_beam(judge: Judge, shapes: Sequence[int], models: int, *, beam_size: int) -> Groups:
+def select_by_beam(evaluator: Evaluator, shapes: Sequence[int], models: int, *, beam_size: int) -> Groups:
     """Every model in every group is simulated; the best `beam_size` selections go on, until nothing more fits."""
-    problem = judge.problem
+    problem = evaluator.problem
     empty = tuple(sorted((shape, 0) for shape in shapes))
-    best = stand(judge, empty)
+    best = evaluate(evaluator, empty)
     beam = [empty]
     while True:
         grown = {
@@ -23,33 +23,33 @@ def select_by_beam(judge: Judge, shapes: Sequence[int], models: int, *, beam_siz
         }
         if not grown:
             return best.groups
-        ranked = sorted((stand(judge, groups) for groups in sorted(grown)), key=lambda standing: standing.cost)
-        beam = [standing.groups for standing in ranked[:beam_size]]
-        best = min(best, ranked[0], key=lambda standing: standing.cost)
+        ranked = sorted((evaluate(evaluator, groups) for groups in sorted(grown)), key=lambda state: state.cost)
+        beam = [state.groups for state in ranked[:beam_size]]
+        best = min(best, ranked[0], key=lambda state: state.cost)
 
 
-def select_unserved(judge: Judge, shapes: Sequence[int], models: int) -> Groups:
+def select_unserved(evaluator: Evaluator, shapes: Sequence[int], models: int) -> Groups:
     """One simulation a step: the model with most unserved requests goes to the least utilised group that takes it."""
-    problem = judge.problem
-    best = standing = stand(judge, tuple((shape, 0) for shape in shapes))
+    problem = evaluator.problem
+    best = state = evaluate(evaluator, tuple((shape, 0) for shape in shapes))
     while True:
-        grown = _grow(standing, models)
+        grown = _grow(state, models)
         if grown is None:
             return best.groups
-        standing = stand(judge, with_group(standing.groups, *grown))
-        best = min(best, standing, key=lambda each: each.cost)
-        if standing.misses[-1] == judge.missing(problem.everything & ~models)[-1]:
+        state = evaluate(evaluator, with_group(state.groups, *grown))
+        best = min(best, state, key=lambda each: each.cost)
+        if state.misses[-1] == evaluator.missing(problem.everything & ~models)[-1]:
             return best.groups  # nobody is unserved
 
 
-def _grow(standing: Standing, models: int) -> tuple[Group, Group] | None:
+def _grow(state: SearchState, models: int) -> tuple[Group, Group] | None:
     """The group that changes, and what it becomes."""
-    problem = standing.judge.problem
-    for model in sorted(bits(models), key=lambda each: -standing.unserved[each]):
+    problem = state.evaluator.problem
+    for model in sorted(bits(models), key=lambda each: -state.unserved[each]):
         bit = 1 << model
-        able = [group for group in standing.groups if not group[1] & bit and problem.fits((group[0], group[1] | bit))]
+        able = [group for group in state.groups if not group[1] & bit and problem.fits((group[0], group[1] | bit))]
         if able:
-            group = min(able, key=lambda each: (standing.busy[each], each))
+            group = min(able, key=lambda each: (state.busy[each], each))
             return group, (group[0], group[1] | bit)
     return None
 

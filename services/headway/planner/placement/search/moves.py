@@ -5,31 +5,31 @@ from random import Random
 
 from headway.planner.placement.search.fill import fill
 from headway.planner.placement.search.problem import Group, Problem, bits
-from headway.planner.placement.search.standing import Change, Standing, union
+from headway.planner.placement.search.search_state import Change, SearchState, union
 
-Move = Callable[[Standing, Random], Change | None]
+Move = Callable[[SearchState, Random], Change | None]
 MOST_GROUPS_RECUT = 3
 
 
-def add_replica(standing: Standing, rng: Random) -> Change | None:
+def add_replica(state: SearchState, rng: Random) -> Change | None:
     """A model that misses much, into a group with room; less busy groups are likelier."""
-    problem = standing.judge.problem
-    model = _needy(standing, rng)
+    problem = state.evaluator.problem
+    model = _needy(state, rng)
     bit = 1 << model
-    roomy = [group for group in set(standing.groups) if not group[1] & bit and problem.fits((group[0], group[1] | bit))]
+    roomy = [group for group in set(state.groups) if not group[1] & bit and problem.fits((group[0], group[1] | bit))]
     if not roomy:
         return None
-    roomy.sort(key=lambda group: (standing.busy[group], group))
+    roomy.sort(key=lambda group: (state.busy[group], group))
     group = roomy[int(len(roomy) * rng.random() ** 2)]
     return Change(removed=(group,), added=((group[0], group[1] | bit),))
 
 
-def exchange_replica(standing: Standing, rng: Random) -> Change | None:
+def exchange_replica(state: SearchState, rng: Random) -> Change | None:
     """A model that misses much, into a group in the place of others."""
-    problem = standing.judge.problem
-    model = _needy(standing, rng)
+    problem = state.evaluator.problem
+    model = _needy(state, rng)
     bit = 1 << model
-    shape, mask = rng.choice(standing.groups)
+    shape, mask = rng.choice(state.groups)
     if mask & bit or not problem.able[shape] & bit:
         return None
     victims = list(bits(mask))
@@ -42,18 +42,18 @@ def exchange_replica(standing: Standing, rng: Random) -> Change | None:
     return Change(removed=((shape, mask),), added=((shape, after),))
 
 
-def drop_replica(standing: Standing, rng: Random) -> Change | None:
+def drop_replica(state: SearchState, rng: Random) -> Change | None:
     """A model that has others, out of a group."""
-    shape, mask = rng.choice(standing.groups)
+    shape, mask = rng.choice(state.groups)
     if not mask:
         return None
     after = mask ^ (1 << rng.choice(list(bits(mask))))
     return Change(removed=((shape, mask),), added=((shape, after),))
 
 
-def swap_replicas(standing: Standing, rng: Random) -> Change | None:
+def swap_replicas(state: SearchState, rng: Random) -> Change | None:
     """A model of one group for a model of another, or for nothing."""
-    problem, groups = standing.judge.problem, standing.groups
+    problem, groups = state.evaluator.problem, state.groups
     if len(groups) < 2:
         return None
     (shape, mask), (other_shape, other) = rng.sample(groups, 2)
@@ -68,9 +68,9 @@ def swap_replicas(standing: Standing, rng: Random) -> Change | None:
     return Change(removed=((shape, mask), (other_shape, other)), added=(first, second))
 
 
-def recut(standing: Standing, rng: Random) -> Change | None:
+def recut(state: SearchState, rng: Random) -> Change | None:
     """The devices of a few groups, cut into others of any shape, with the same models; merges, splits, reshapes."""
-    problem, groups = standing.judge.problem, standing.groups
+    problem, groups = state.evaluator.problem, state.groups
     chosen = rng.sample(groups, min(len(groups), rng.randint(1, MOST_GROUPS_RECUT)))
     shapes = []
     kinds = list(range(len(problem.kinds)))
@@ -81,7 +81,7 @@ def recut(standing: Standing, rng: Random) -> Change | None:
         shapes += _cut(problem, kind, spare + problem.devices_on(kind, chosen), rng)
     models = union(chosen)
     if rng.random() < 0.3:
-        models |= 1 << _needy(standing, rng)
+        models |= 1 << _needy(state, rng)
     after = _keep(problem, chosen, shapes, models, rng)
     rest = list(groups)
     for group in chosen:
@@ -100,10 +100,10 @@ MOVES: tuple[tuple[Move, float], ...] = (
 )
 
 
-def _needy(standing: Standing, rng: Random) -> int:
+def _needy(state: SearchState, rng: Random) -> int:
     """A model, likelier the more of its requests miss."""
-    unserved = standing.unserved
-    able = list(bits(standing.judge.problem.everything))
+    unserved = state.unserved
+    able = list(bits(state.evaluator.problem.everything))
     return rng.choices(able, weights=[unserved[model] + 1.0 for model in able])[0]
 
 

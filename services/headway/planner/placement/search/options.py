@@ -53,7 +53,7 @@ SearchOptions.PAPER = SearchOptions(selection=Selection.UNSERVED, moves=0, resam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class SearchProgress:
     """The best so far.
 
     Attributes:

@@ -5,16 +5,16 @@ from dataclasses import dataclass
 from random import Random
 from typing import Protocol
 
-from headway.planner.placement.search.climb import climb
-from headway.planner.placement.search.judge import Judge
+from headway.planner.placement.search.evaluator import Evaluator
+from headway.planner.placement.search.local_search import local_search
 from headway.planner.placement.search.problem import Groups, Problem
-from headway.planner.placement.search.standing import Standing, stand
+from headway.planner.placement.search.search_state import SearchState, evaluate
 
 ROUNDS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Climb:
+class LocalSearch:
     """One way: so many changes of some groups. What is found depends on nothing else."""
 
     groups: Groups
@@ -22,7 +22,7 @@ class Climb:
     seed: str
 
 
-class Climbers(Protocol):
+class SearchExecutor(Protocol):
     """Processes that search at once, here or on other machines.
 
     Attributes:
@@ -31,18 +31,20 @@ class Climbers(Protocol):
 
     size: int
 
-    def run(self, problem: Problem, climbs: Sequence[Climb], should_stop: Callable[[], bool]) -> list[Groups] | None:
+    def run(
+        self, problem: Problem, searches: Sequence[LocalSearch], should_stop: Callable[[], bool]
+    ) -> list[Groups] | None:
         """What each found, in their order; None where it was stopped before."""
 
 
-def climb_apart(
-    judge: Judge,
+def search_in_parallel(
+    evaluator: Evaluator,
     starts: Sequence[Groups],
     *,
     moves: int,
-    climbers: Climbers,
+    executor: SearchExecutor,
     seed: int,
-    better: Callable[[Standing], None],
+    better: Callable[[SearchState], None],
     should_stop: Callable[[], bool],
 ) -> None:
     """Try so many changes in all. `better` hears of the best of each round; a round that is stopped is lost.
@@ -50,23 +52,23 @@ def climb_apart(
     Args:
         starts: taken in turns in the first round.
     """
-    share = -(-moves // (ROUNDS * climbers.size))
+    share = -(-moves // (ROUNDS * executor.size))
     for number in range(ROUNDS):
-        climbs = [
-            Climb(groups=starts[each % len(starts)], moves=share, seed=f"{seed}:{number}:{each}")
-            for each in range(climbers.size)
+        searches = [
+            LocalSearch(groups=starts[each % len(starts)], moves=share, seed=f"{seed}:{number}:{each}")
+            for each in range(executor.size)
         ]
-        found = None if should_stop() else climbers.run(judge.problem, climbs, should_stop)
+        found = None if should_stop() else executor.run(evaluator.problem, searches, should_stop)
         if found is None:
             return
-        best = min((stand(judge, groups) for groups in found), key=lambda standing: standing.cost)
+        best = min((evaluate(evaluator, groups) for groups in found), key=lambda state: state.cost)
         better(best)
         starts = [best.groups]
 
 
-def climb_once(problem: Problem, task: Climb) -> Groups:
+def search_once(problem: Problem, task: LocalSearch) -> Groups:
     """In a process of its own."""
-    start = stand(Judge(problem), task.groups)
-    return climb(
+    start = evaluate(Evaluator(problem), task.groups)
+    return local_search(
         start, moves=task.moves, rng=Random(task.seed), better=lambda _: None, should_stop=lambda: False
     ).groups

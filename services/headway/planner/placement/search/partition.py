@@ -1,6 +1,6 @@
 """Algorithm 4: which models are kept apart, how many devices each bucket of them gets, and how these are grouped.
 
-Buckets share no group, so each is judged alone and only once for each number of devices; which buckets together are
+Buckets share no group, so each is evaluated alone and only once for each number of devices; which buckets together are
 best is then a sum, found by dynamic programming over the models in the order of their size.
 """
 
@@ -11,11 +11,11 @@ from itertools import chain, pairwise, product
 import numpy as np
 
 from headway.core.device_kind import first_fit, most_groups
-from headway.planner.placement.search.judge import Judge
+from headway.planner.placement.search.evaluator import Evaluator
 from headway.planner.placement.search.problem import Groups, Problem, mask_of
-from headway.planner.placement.search.standing import union
+from headway.planner.placement.search.search_state import union
 
-Select = Callable[[Judge, tuple[int, ...], int], Groups]
+Select = Callable[[Evaluator, tuple[int, ...], int], Groups]
 """Models (a set) for groups of these shapes."""
 
 Used = tuple[int, ...]
@@ -38,11 +38,13 @@ class Partition:
     cost: float
 
 
-def partitions(judge: Judge, select: Select, should_stop: Callable[[], bool], *, buckets: bool) -> Iterator[Partition]:
+def partitions(
+    evaluator: Evaluator, select: Select, should_stop: Callable[[], bool], *, buckets: bool
+) -> Iterator[Partition]:
     """First all models together, in groups of one shape on each kind of device; then buckets of like sizes apart, each
     on devices of one kind."""
-    problem = judge.problem
-    yield from _together(judge, select, should_stop)
+    problem = evaluator.problem
+    yield from _together(evaluator, select, should_stop)
     if should_stop():
         return
     sizes = model_sizes(problem) if buckets else []
@@ -52,7 +54,7 @@ def partitions(judge: Judge, select: Select, should_stop: Callable[[], bool], *,
         for begin in range(end):
             if end - begin == len(sizes):
                 continue
-            for bucket in _bucket(judge, select, mask_of_all(sizes[begin:end])):
+            for bucket in _bucket(evaluator, select, mask_of_all(sizes[begin:end])):
                 if should_stop():
                     return
                 for before in best[begin].values():
@@ -61,12 +63,12 @@ def partitions(judge: Judge, select: Select, should_stop: Callable[[], bool], *,
     yield from best[-1].values() if len(sizes) > 1 else ()
 
 
-def _together(judge: Judge, select: Select, should_stop: Callable[[], bool]) -> Iterator[Partition]:
+def _together(evaluator: Evaluator, select: Select, should_stop: Callable[[], bool]) -> Iterator[Partition]:
     """Groups of one shape on one kind of device, and of the best shapes of all kinds side by side."""
-    problem = judge.problem
+    problem = evaluator.problem
     alone: dict[int, Partition] = {}
     for shape in range(len(problem.shapes)):
-        alone[shape] = _judge(judge, select, uniform(problem, shape), problem.everything)
+        alone[shape] = _evaluator(evaluator, select, uniform(problem, shape), problem.everything)
         yield alone[shape]
         if should_stop():
             return
@@ -76,7 +78,7 @@ def _together(judge: Judge, select: Select, should_stop: Callable[[], bool]) -> 
     best = [sorted(shapes, key=lambda shape: alone[shape].cost)[:NUM_SHAPES] for shapes in of_kinds if shapes]
     for chosen in product(*best):
         shapes = tuple(chain.from_iterable(uniform(problem, shape) for shape in chosen))
-        yield _judge(judge, select, shapes, problem.everything)
+        yield _evaluator(evaluator, select, shapes, problem.everything)
         if should_stop():
             return
 
@@ -134,9 +136,9 @@ def mask_of_all(masks: list[int]) -> int:
     return union_of
 
 
-def _bucket(judge: Judge, select: Select, models: int) -> Iterator[Partition]:
+def _bucket(evaluator: Evaluator, select: Select, models: int) -> Iterator[Partition]:
     """A bucket on numbers of devices around its share of each kind, in the shapes that suit it best."""
-    problem = judge.problem
+    problem = evaluator.problem
     for kind, there in enumerate(problem.kinds):
         shapes = problem.shapes_on(kind)
         if not shapes:
@@ -144,7 +146,7 @@ def _bucket(judge: Judge, select: Select, models: int) -> Iterator[Partition]:
         most = there.num_devices - (len(problem.kinds) == 1)  # other buckets need some too
         share = _share(problem, models, shapes, there.num_devices, most)
         found = {
-            shape: _judge(judge, select, uniform(problem, shape, share), models)
+            shape: _evaluator(evaluator, select, uniform(problem, shape, share), models)
             for shape in shapes
             if problem.shapes[shape].num_devices <= share
         }
@@ -155,7 +157,7 @@ def _bucket(judge: Judge, select: Select, models: int) -> Iterator[Partition]:
         for devices in around:
             if 0 < devices <= most and devices != share:
                 for shape in suited:
-                    yield _judge(judge, select, uniform(problem, shape, devices), models)
+                    yield _evaluator(evaluator, select, uniform(problem, shape, devices), models)
 
 
 def _share(problem: Problem, models: int, shapes: list[int], num_devices: int, most: int) -> int:
@@ -166,10 +168,10 @@ def _share(problem: Problem, models: int, shapes: list[int], num_devices: int, m
     return min(max(round(share * num_devices), 1), max(most, 1))
 
 
-def _judge(judge: Judge, select: Select, shapes: tuple[int, ...], models: int) -> Partition:
-    groups = select(judge, shapes, models)
-    components = [judge.weigh(each) for each in judge.split(groups)]
-    absent = judge.missing(models & ~union(groups))[-1]
+def _evaluator(evaluator: Evaluator, select: Select, shapes: tuple[int, ...], models: int) -> Partition:
+    groups = select(evaluator, shapes, models)
+    components = [evaluator.weigh(each) for each in evaluator.split(groups)]
+    absent = evaluator.missing(models & ~union(groups))[-1]
     return Partition(groups=groups, cost=float(absent) + sum(each.cost for each in components if each is not None))
 
 

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from headway.core.device_kind import DeviceKind, first_fit
 from headway.core.placement import GroupShape, PlacedGroup, PlacedModel, Placement
 from headway.planner.placement.search.generating import can_keep, full_stage_s
-from headway.planner.placement.simulator.generation import Tenants, tenants_of
+from headway.planner.placement.simulator.generation import CoLocatedModels, co_located_models
 from headway.planner.placement.simulator.latencies import Latencies, latencies_of
 from headway.planner.placement.simulator.rules import Rules
 from headway.planner.placement.simulator.simulation import rounded
@@ -88,17 +88,17 @@ class Problem:
             anywhere |= able
         return anywhere & mask_of(np.flatnonzero(self.counts))
 
-    def tenants(self, group: Group) -> Tenants:
+    def co_located(self, group: Group) -> CoLocatedModels:
         """Its models as they are beside each other."""
-        known = self._tenants.get(group)
+        known = self._co_located.get(group)
         if known is None:
             shape, mask = group
-            known = tenants_of(self.shapes[shape], [self.models[model] for model in bits(mask)], self.latencies)
-            self._tenants[group] = known
+            known = co_located_models(self.shapes[shape], [self.models[model] for model in bits(mask)], self.latencies)
+            self._co_located[group] = known
         return known
 
     @cached_property
-    def _tenants(self) -> dict[Group, Tenants]:
+    def _co_located(self) -> dict[Group, CoLocatedModels]:
         return {}
 
     def used_bytes(self, group: Group) -> int:

@@ -10,16 +10,16 @@ from random import Random
 from headway.core.device_kind import DeviceKind, check_devices, even_nodes
 from headway.core.placement import PlacedModel, Placement
 from headway.planner.placement.check import check_placement, check_workload
-from headway.planner.placement.search.climb import climb
+from headway.planner.placement.search.evaluator import Evaluator
 from headway.planner.placement.search.feasible import check_feasible
 from headway.planner.placement.search.fill import fill
 from headway.planner.placement.search.greedy import select_by_beam, select_unserved
-from headway.planner.placement.search.judge import Judge
-from headway.planner.placement.search.options import Found, Progress, SearchOptions, Selection
-from headway.planner.placement.search.parallel import Climbers, climb_apart
+from headway.planner.placement.search.local_search import local_search
+from headway.planner.placement.search.options import Found, SearchOptions, SearchProgress, Selection
+from headway.planner.placement.search.parallel import SearchExecutor, search_in_parallel
 from headway.planner.placement.search.partition import Partition, Select, mask_of_all, partitions
 from headway.planner.placement.search.problem import Groups, make_problem
-from headway.planner.placement.search.standing import Standing, stand
+from headway.planner.placement.search.search_state import SearchState, evaluate
 from headway.planner.placement.search.traces import resample, thin
 from headway.planner.placement.simulator import Rules, attainment
 from headway.planner.placement.workload import Workload
@@ -41,9 +41,9 @@ def search(
     rules: Rules,
     devices_per_node: int | None = None,
     options: SearchOptions = SearchOptions.DEFAULT,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[SearchProgress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    climbers: Climbers | None = None,
+    executor: SearchExecutor | None = None,
 ) -> Found:
     """Place models on alike devices; see `search_kinds`.
 
@@ -61,7 +61,7 @@ def search(
         options=options,
         report=report,
         should_stop=should_stop,
-        climbers=climbers,
+        executor=executor,
     )
 
 
@@ -72,9 +72,9 @@ def search_kinds(
     workload: Workload,
     rules: Rules,
     options: SearchOptions = SearchOptions.DEFAULT,
-    report: Callable[[Progress], None] | None = None,
+    report: Callable[[SearchProgress], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
-    climbers: Climbers | None = None,
+    executor: SearchExecutor | None = None,
 ) -> Found:
     """Place models on devices, each group on those of one kind.
 
@@ -84,7 +84,7 @@ def search_kinds(
     Args:
         report: hears of each placement that is better than those before.
         should_stop: asked between simulations; what is best so far is returned then.
-        climbers: for the local moves; None for the caller's process.
+        executor: for the local moves; None for the caller's process.
 
     Raises:
         InvalidArgumentError: as `simulate`, and for a cluster without devices or memory.
@@ -95,8 +95,8 @@ def search_kinds(
     check_placement(Placement(groups=()), models)
     problem = make_problem(models, _traffic(models, workload, options), rules, kinds)
     check_feasible(problem, partial=options.partial)
-    judge = Judge(problem)
-    run = _Run(judge, options, report, should_stop or (lambda: False), climbers, began_s)
+    evaluator = Evaluator(problem)
+    run = _Run(evaluator, options, report, should_stop or (lambda: False), executor, began_s)
     alone = [
         search_kinds(
             models,
@@ -105,7 +105,7 @@ def search_kinds(
             rules=rules,
             options=replace(options, partial=True),
             should_stop=should_stop,
-            climbers=climbers,
+            executor=executor,
         )
         for number, kind in enumerate(kinds)
         if len(kinds) > 1 and problem.everything & mask_of_all([problem.able[s] for s in problem.shapes_on(number)])
@@ -118,7 +118,7 @@ def search_kinds(
     return Found(
         placement=placements[best],
         attainment=attained[best],
-        evaluations=judge.evaluations + sum(found.evaluations for found in alone),
+        evaluations=evaluator.evaluations + sum(found.evaluations for found in alone),
         seconds=time.perf_counter() - began_s,
         complete=not run.stopped and all(found.complete for found in alone),
     )
@@ -129,76 +129,76 @@ class _Run:
 
     def __init__(
         self,
-        judge: Judge,
+        evaluator: Evaluator,
         options: SearchOptions,
-        report: Callable[[Progress], None] | None,
+        report: Callable[[SearchProgress], None] | None,
         should_stop: Callable[[], bool],
-        climbers: Climbers | None,
+        executor: SearchExecutor | None,
         began_s: float,
     ) -> None:
-        self._judge = judge
+        self._evaluator = evaluator
         self._options = options
         self._report = report
         self._should_stop = should_stop
-        self._climbers = climbers
+        self._executor = executor
         self._began_s = began_s
-        self.best = stand(judge, ())
+        self.best = evaluate(evaluator, ())
         self.stopped = False
-        self._given: list[Standing] = []
+        self._given: list[SearchState] = []
 
     def begin_with(self, known: Sequence[Groups]) -> None:
         """Placements to go on from, beside the partitions."""
-        self._given = [stand(self._judge, groups) for groups in known]
-        for standing in self._given:
-            self._keep(standing)
+        self._given = [evaluate(self._evaluator, groups) for groups in known]
+        for state in self._given:
+            self._keep(state)
 
-    def search(self) -> Standing:
+    def search(self) -> SearchState:
         starts, moves = self._starts(), self._options.moves
-        if self._climbers is not None and moves and starts:
-            self._climb_apart(starts, self._climbers)
+        if self._executor is not None and moves and starts:
+            self._search_in_parallel(starts, self._executor)
             return self.best
         rng = Random(self._options.seed)
         first = int(moves * FIRST_SHARE)
-        climbed = [self._climb(start, first, rng) for start in starts]
-        if climbed:
-            self._climb(min(climbed, key=lambda each: each.cost), moves - first * len(starts), rng)
+        searched = [self._local_search(start, first, rng) for start in starts]
+        if searched:
+            self._local_search(min(searched, key=lambda each: each.cost), moves - first * len(starts), rng)
         return self.best
 
-    def _starts(self) -> list[Standing]:
+    def _starts(self) -> list[SearchState]:
         """The best of the partitions, and of what was given."""
         found: list[Partition] = []
-        for each in partitions(self._judge, _selection(self._options), self._stop, buckets=self._options.buckets):
+        for each in partitions(self._evaluator, _selection(self._options), self._stop, buckets=self._options.buckets):
             found.append(each)
             if each.cost < self.best.cost:
-                self._keep(stand(self._judge, each.groups))
+                self._keep(evaluate(self._evaluator, each.groups))
         found.sort(key=lambda each: each.cost)
-        best = [stand(self._judge, each.groups) for each in found[:NUM_STARTS]]
+        best = [evaluate(self._evaluator, each.groups) for each in found[:NUM_STARTS]]
         return best + sorted(self._given, key=lambda each: each.cost)[:NUM_GIVEN]
 
-    def _climb(self, start: Standing, moves: int, rng: Random) -> Standing:
-        return climb(start, moves=moves, rng=rng, better=self._keep, should_stop=self._stop)
+    def _local_search(self, start: SearchState, moves: int, rng: Random) -> SearchState:
+        return local_search(start, moves=moves, rng=rng, better=self._keep, should_stop=self._stop)
 
-    def _climb_apart(self, starts: Sequence[Standing], climbers: Climbers) -> None:
-        climb_apart(
-            self._judge,
+    def _search_in_parallel(self, starts: Sequence[SearchState], executor: SearchExecutor) -> None:
+        search_in_parallel(
+            self._evaluator,
             [each.groups for each in starts],
             moves=self._options.moves,
-            climbers=climbers,
+            executor=executor,
             seed=self._options.seed,
             better=self._keep,
             should_stop=self._stop,
         )
 
-    def _keep(self, standing: Standing) -> None:
-        if standing.cost >= self.best.cost:
+    def _keep(self, state: SearchState) -> None:
+        if state.cost >= self.best.cost:
             return
-        self.best = standing
+        self.best = state
         if self._report:
             self._report(
-                Progress(
-                    placement=self._judge.problem.placement(standing.groups),
-                    attainment=standing.attainment,
-                    evaluations=self._judge.evaluations,
+                SearchProgress(
+                    placement=self._evaluator.problem.placement(state.groups),
+                    attainment=state.attainment,
+                    evaluations=self._evaluator.evaluations,
                     seconds=time.perf_counter() - self._began_s,
                 )
             )
@@ -227,5 +227,5 @@ def _selection(options: SearchOptions) -> Select:
     return select_unserved if options.selection is Selection.UNSERVED else _balance
 
 
-def _balance(judge: Judge, shapes: tuple[int, ...], models: int) -> Groups:
-    return fill(judge.problem, shapes, models)
+def _balance(evaluator: Evaluator, shapes: tuple[int, ...], models: int) -> Groups:
+    return fill(evaluator.problem, shapes, models)

@@ -1,8 +1,8 @@
 """Groups that have a model that generates, compiled: the router's choice for each request, and what the groups do.
 
-It follows `router/candidate.py`, `admission.py` and the balanced policy for requests of one sequence whose prompts no
-group has cached, with a worker's report whenever one of its models has done something. A place may be given any number
-of leases. Of models that answer in one pass no two requests are batched.
+It follows `router/candidate_group.py`, `admission.py` and the balanced policy for requests of one sequence whose
+prompts no group has cached, with a worker's report whenever one of its models has done something. A place may be given
+any number of leases. Of models that answer in one pass no two requests are batched.
 """
 
 from typing import NamedTuple
@@ -27,9 +27,9 @@ from headway.planner.placement.simulator.engine_state import (
     Lines,
     Requests,
 )
-from headway.planner.placement.simulator.horizon_kernel import Horizons, enter, foresee_answer, leave, look
 from headway.planner.placement.simulator.kernel import Flags, Floats, Ints
 from headway.planner.placement.simulator.line_kernel import answer_s, land, stand, start, start_s
+from headway.planner.placement.simulator.predictor_kernel import LatencyPredictors, enter, leave, look, predict_answer
 
 _SUBMIT_S = 0.02
 _INITIAL_TOKENS = 128.0
@@ -58,8 +58,8 @@ class Demand(NamedTuple):
 
     `slo_s` of the whole answers, [num_requests]; of first tokens and between them, [num_models]. `longest` are prompt
     and output tokens together, [num_models]; the gateway refuses what has more. `overhead_s` is what the router adds to
-    what it foretells of a first token and of a whole answer; one pass has so much less time on its group. `admission`:
-    refuse at once what is foretold to miss a bound, and give up what can only be late.
+    what it predicts of a first token and of a whole answer; one pass has so much less time on its group. `admission`:
+    refuse at once what is predicted to miss a bound, and give up what can only be late.
     """
 
     model: Ints
@@ -73,7 +73,7 @@ class Demand(NamedTuple):
 
 class Commitments(NamedTuple):
     """What the router has promised, [num_requests] each, as `router/interference.py` has it: by when there is a first
-    token, how long the rest of the output may take, its gaps, the longest step foreseen since, prompts borne since."""
+    token, how long the rest of the output may take, its gaps, the longest step predicted since, prompts borne since."""
 
     first_token_by_s: Floats
     decode_budget_s: Floats
@@ -150,7 +150,7 @@ def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts
     lines: Lines,
     requests: Requests,
     router: Router,
-    horizons: Horizons,
+    predictors: LatencyPredictors,
     demand: Demand,
     record: Record,
     bounds: Counts,
@@ -174,14 +174,14 @@ def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts
                 return False
             part += 1
         now_s, m = requests.arrival_s[i], demand.model[i]
-        _advance(now_s, places, engines, lines, requests, router, horizons, demand, record)
+        _advance(now_s, places, engines, lines, requests, router, predictors, demand, record)
         best, best_score, best_ttft_s, best_step_s = NONE, np.inf, 0.0, 0.0
         for index in range(places.model_start[m], places.model_start[m + 1]):
             p = places.of_model[index]
             if places.generates[p]:
                 if requests.prompt[i] + requests.output[i] > demand.longest[m]:
                     continue
-                ttft_s, tpot_s, e2e_s, score = _foresee(p, i, places, engines, requests, router, demand)
+                ttft_s, tpot_s, e2e_s, score = _predict(p, i, places, engines, requests, router, demand)
                 keeps = ttft_s <= demand.ttft_s[m] and e2e_s <= demand.slo_s[i]
                 keeps &= requests.output[i] <= 1 or tpot_s <= demand.tpot_s[m]
                 if demand.admission and keeps:
@@ -189,7 +189,7 @@ def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts
                 is_turn = best != NONE and router.last_chosen[p] < router.last_chosen[best]
             else:
                 ttft_s = tpot_s = 0.0
-                soonest_s, score = _foresee_pass(p, i, places, engines, lines, requests, router, horizons, demand)
+                soonest_s, score = _predict_pass(p, i, places, engines, lines, requests, router, predictors, demand)
                 keeps, is_turn = soonest_s <= demand.slo_s[i], False
             if demand.admission and not keeps:
                 continue
@@ -201,8 +201,8 @@ def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts
         else:
             if places.generates[best]:
                 _commit(best, i, best_ttft_s, best_step_s, requests, router, demand)
-            _lease(best, i, places, engines, lines, requests, router, horizons, record)
-    _advance(np.inf, places, engines, lines, requests, router, horizons, demand, record)
+            _lease(best, i, places, engines, lines, requests, router, predictors, record)
+    _advance(np.inf, places, engines, lines, requests, router, predictors, demand, record)
     missed[part:] = record.missed[0]
     return True
 
@@ -216,7 +216,7 @@ def _lease(
     lines: Lines,
     requests: Requests,
     router: Router,
-    horizons: Horizons,
+    predictors: LatencyPredictors,
     record: Record,
 ) -> None:
     """Request i goes to a place."""
@@ -232,7 +232,7 @@ def _lease(
         submit(p, i, engines, requests)
     else:
         now_s = requests.arrival_s[i]
-        enter(g, i, now_s, places.stage_s[p], lines.num_stages[g], horizons)
+        enter(g, i, now_s, places.stage_s[p], lines.num_stages[g], predictors)
         stand(g, i, lines, requests)
         record.next_s[g] = min(record.next_s[g], start_s(g, lines, requests.arrival_s))
 
@@ -246,7 +246,7 @@ def _release(
     places: Places,
     requests: Requests,
     router: Router,
-    horizons: Horizons,
+    predictors: LatencyPredictors,
 ) -> None:
     g = places.group[p]
     before, behind = router.before[i], router.behind[i]
@@ -258,11 +258,11 @@ def _release(
         router.newest[p] = before
     router.num_leases[p] -= 1
     if places.generates[p]:
-        look(g, now_s, horizons)
+        look(g, now_s, predictors)
         mean_tokens = router.mean_tokens[places.model[p]]
         router.mean_tokens[places.model[p]] = mean_tokens + _WEIGHT * (requests.output[i] - mean_tokens)
     else:
-        leave(g, i, now_s, is_complete, horizons)
+        leave(g, i, now_s, is_complete, predictors)
 
 
 @borrowing
@@ -273,7 +273,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
     lines: Lines,
     requests: Requests,
     router: Router,
-    horizons: Horizons,
+    predictors: LatencyPredictors,
     demand: Demand,
     record: Record,
 ) -> None:
@@ -291,7 +291,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
         if now_s > until_s or now_s == np.inf:
             return
         has_passes = lines.first[g] != NONE or lines.first_away[g] != NONE
-        if not (has_passes and _pass(g, now_s, places, engines, lines, requests, router, horizons, demand, record)):
+        if not (has_passes and _pass(g, now_s, places, engines, lines, requests, router, predictors, demand, record)):
             p = places.start[g]
             while engines.end_s[p] > now_s:
                 p += 1
@@ -301,7 +301,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
                     i = engines.members[p, slot, index]
                     if requests.finish_s[i] == now_s:
                         _note(i, requests, demand, record)
-                        _release(p, i, now_s, True, places, requests, router, horizons)  # noqa: FBT003
+                        _release(p, i, now_s, True, places, requests, router, predictors)  # noqa: FBT003
             _report(p, engines, requests, router)
             if has_work(p, engines):
                 begin_step(p, now_s, engines, lines, requests)
@@ -327,7 +327,7 @@ def _pass(
     lines: Lines,
     requests: Requests,
     router: Router,
-    horizons: Horizons,
+    predictors: LatencyPredictors,
     demand: Demand,
     record: Record,
 ) -> bool:
@@ -340,13 +340,13 @@ def _pass(
         if not start(g, places.stage_s[p], deadline_s, engines, lines, requests):
             record.served_by[i] = NONE
             record.missed[0] += 1
-            _release(p, i, now_s, False, places, requests, router, horizons)  # noqa: FBT003
+            _release(p, i, now_s, False, places, requests, router, predictors)  # noqa: FBT003
         return True
     if answer_s(g, lines, requests.finish_s) <= now_s:
         i = land(g, lines, requests)
         requests.first_s[i] = now_s
         _note(i, requests, demand, record)
-        _release(record.served_by[i], i, now_s, True, places, requests, router, horizons)  # noqa: FBT003
+        _release(record.served_by[i], i, now_s, True, places, requests, router, predictors)  # noqa: FBT003
         return True
     return False
 
@@ -419,7 +419,7 @@ def _others_s(p: int, places: Places, engines: Engines, requests: Requests, rout
 
 
 @borrowing
-def _foresee_pass(
+def _predict_pass(
     p: int,
     i: int,
     places: Places,
@@ -427,18 +427,18 @@ def _foresee_pass(
     lines: Lines,
     requests: Requests,
     router: Router,
-    horizons: Horizons,
+    predictors: LatencyPredictors,
     demand: Demand,
 ) -> tuple[float, float]:
     """When a request is answered in one pass, and the policy's score."""
     g, now_s = places.group[p], requests.arrival_s[i]
-    done_s = foresee_answer(g, now_s, places.stage_s[p], lines.num_stages[g], horizons)
+    done_s = predict_answer(g, now_s, places.stage_s[p], lines.num_stages[g], predictors)
     others_s = _others_s(p, places, engines, requests, router, False)  # noqa: FBT003
     return done_s + demand.overhead_s - now_s + others_s, done_s - now_s + others_s
 
 
 @borrowing
-def _foresee(
+def _predict(
     p: int, i: int, places: Places, engines: Engines, requests: Requests, router: Router, demand: Demand
 ) -> tuple[float, float, float, float]:
     """Times to the first token, between tokens and to the last one, and the policy's score."""

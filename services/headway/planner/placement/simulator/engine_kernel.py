@@ -70,7 +70,7 @@ def begin_step(p: int, now_s: float, engines: Engines, lines: Lines, requests: R
 
 @borrowing
 def end_step(p: int, engines: Engines, requests: Requests) -> int:
-    """Book what the oldest batch brought; the number of requests that have ended, whose `finish_s` is now set."""
+    """Process what the oldest batch brought; the number of requests that have ended, whose `finish_s` is now set."""
     now_s, slot = engines.end_s[p], engines.oldest[p]
     num_ended = 0
     for index in range(engines.size[p, slot]):
@@ -103,20 +103,20 @@ def end_step(p: int, engines: Engines, requests: Requests) -> int:
 
 
 @borrowing
-def _max_shares(p: int, num_waiting: int, engines: Engines, requests: Requests) -> int:
+def _max_scheduled(p: int, num_waiting: int, engines: Engines, requests: Requests) -> int:
     """Shares of a batch, so that all batches are equal."""
     num_batches, max_seqs = engines.num_stages[p], engines.limits[p, SEQS]
     if num_batches == 1:
         return int(max_seqs)
-    num_shares = num_busy = 0
+    num_scheduled = num_busy = 0
     for index in range(engines.num_running[p]):
         i = engines.running[p, index]
         if not requests.is_prefilling[i]:
-            num_shares += 1
+            num_scheduled += 1
             num_busy += requests.num_in_flight[i] > 0
-    num_shares = min(num_shares + num_waiting, max_seqs)
-    num_free, num_left = num_shares - num_busy, num_batches - engines.num_batches[p]
-    return int(min(-(-num_shares // num_batches), -(-num_free // num_left)))
+    num_scheduled = min(num_scheduled + num_waiting, max_seqs)
+    num_free, num_left = num_scheduled - num_busy, num_batches - engines.num_batches[p]
+    return int(min(-(-num_scheduled // num_batches), -(-num_free // num_left)))
 
 
 @borrowing
@@ -129,7 +129,7 @@ def _make_batch(p: int, engines: Engines, requests: Requests) -> bool:  # noqa: 
     tokens = prefill = decodes = context = size = 0
     pairs = 0.0
     must_wait = False
-    max_shares = _max_shares(p, 0, engines, requests)
+    max_scheduled = _max_scheduled(p, 0, engines, requests)
     index = 0
     while index < engines.num_running[p] and not must_wait:
         i = running[index]
@@ -137,7 +137,7 @@ def _make_batch(p: int, engines: Engines, requests: Requests) -> bool:  # noqa: 
             if not requests.is_prefilling[i] or requests.is_sampling[i]:
                 index += 1
                 continue
-        elif size >= max_shares and not requests.is_prefilling[i]:
+        elif size >= max_scheduled and not requests.is_prefilling[i]:
             index += 1
             continue
         new = requests.known[i] - requests.computed[i]
@@ -180,13 +180,13 @@ def _make_batch(p: int, engines: Engines, requests: Requests) -> bool:  # noqa: 
         index += 1
     num_waiting = engines.num_back[p] + engines.num_waiting[p]
     if num_waiting and not must_wait:
-        max_shares = _max_shares(p, num_waiting, engines, requests)
+        max_scheduled = _max_scheduled(p, num_waiting, engines, requests)
         while engines.num_back[p] + engines.num_waiting[p]:
             num_running = engines.num_running[p]
             budget = min(max_tokens - tokens, max_prefill - prefill)
             if num_running and requests.is_prefilling[running[num_running - 1]]:
                 break
-            if budget <= 0 or size >= max_shares or num_running >= limits[SEQS]:
+            if budget <= 0 or size >= max_scheduled or num_running >= limits[SEQS]:
                 break
             i = engines.back[p, engines.num_back[p] - 1] if engines.num_back[p] else engines.first_waiting[p]
             reserve = limits[WATERMARK] if num_running else 0

@@ -35,15 +35,15 @@ from headway.planner.placement.simulator.engine_state import (
     make_lines,
     make_requests,
 )
-from headway.planner.placement.simulator.horizon_kernel import Horizons, make_horizons
 from headway.planner.placement.simulator.kernel import Floats, Ints, index_replicas
 from headway.planner.placement.simulator.latencies import Latencies
+from headway.planner.placement.simulator.predictor_kernel import LatencyPredictors, make_predictors
 from headway.planner.placement.workload import Workload
 
 OnePass: TypeAlias = tuple[float, ...]
 """Seconds of a request in each stage."""
 
-Tenants: TypeAlias = Mapping[int, GenerationProfile | OnePass]
+CoLocatedModels: TypeAlias = Mapping[int, GenerationProfile | OnePass]
 """Models of a group, by their numbers; in the order in which its worker reports them."""
 
 
@@ -92,7 +92,7 @@ class GenerationOutcome:
 
 def simulate_generation(
     workload: GenerationWorkload,
-    groups: Sequence[Tenants],
+    groups: Sequence[CoLocatedModels],
     *,
     admission: bool = True,
     overhead_s: float = 0.0,
@@ -105,7 +105,7 @@ def simulate_generation(
 
 def simulate_as_far(
     workload: GenerationWorkload,
-    groups: Sequence[Tenants],
+    groups: Sequence[CoLocatedModels],
     *,
     admission: bool = True,
     overhead_s: float = 0.0,
@@ -118,7 +118,7 @@ def simulate_as_far(
 
     Args:
         groups: one at least, each with a model or more, whose stages are as many.
-        admission: refuse at once what is foretold to miss a bound, and give up what can only be late; else serve it.
+        admission: refuse at once what is predicted to miss a bound, and give up what can only be late; else serve it.
         overhead_s: added to each first token and each whole answer; holds no device.
         bounds: requests by which each part of the trace ends, int64 [num_parts]; the last is their number.
         limits: misses up to the end of each part beyond which it is given up: None is returned then.
@@ -128,10 +128,10 @@ def simulate_as_far(
     Raises:
         InvalidArgumentError: the workload is empty, out of order or has a request without tokens.
     """
-    tenants = [(g, model, tenant) for g, group in enumerate(groups) for model, tenant in group.items()]
-    _check(workload, tenants)
+    co_located = [(g, model, profile) for g, group in enumerate(groups) for model, profile in group.items()]
+    _check(workload, co_located)
     count = len(workload.arrival_s)
-    plane = _plane(workload, groups, tenants, admission=admission, overhead_s=overhead_s)
+    plane = _plane(workload, groups, co_located, admission=admission, overhead_s=overhead_s)
     if bounds is None or limits is None:
         bounds, limits = np.array([count]), np.array([count])
     if not serve_together(*plane, bounds, limits, np.zeros_like(bounds) if missed is None else missed):
@@ -165,42 +165,42 @@ class _Plane(NamedTuple):
     lines: Lines
     requests: Requests
     router: Router
-    horizons: Horizons
+    predictors: LatencyPredictors
     demand: Demand
     record: Record
 
 
 def _plane(
     workload: GenerationWorkload,
-    groups: Sequence[Tenants],
-    tenants: Sequence[tuple[int, int, GenerationProfile | OnePass]],
+    groups: Sequence[CoLocatedModels],
+    co_located: Sequence[tuple[int, int, GenerationProfile | OnePass]],
     *,
     admission: bool,
     overhead_s: float,
 ) -> _Plane:
     count, num_models = len(workload.arrival_s), len(workload.slos)
-    group = np.array([g for g, _, _ in tenants], np.int64)
+    group = np.array([g for g, _, _ in co_located], np.int64)
     num_stages = np.ones(len(groups), np.int64)
-    for g, _, tenant in tenants:
-        num_stages[g] = _num_stages(tenant)
+    for g, _, profile in co_located:
+        num_stages[g] = _num_stages(profile)
     max_stages = int(num_stages.max())
-    generates = np.array([isinstance(tenant, GenerationProfile) for _, _, tenant in tenants])
-    members = np.zeros((len(tenants), num_models), np.bool_)
-    stages = np.zeros((len(tenants), max_stages, NUM_COEFFICIENTS))
-    latency = np.zeros((len(tenants), NUM_COEFFICIENTS))
-    limits = np.ones((len(tenants), NUM_LIMITS), np.int64)
-    stage_s = np.zeros((len(tenants), max_stages))
+    generates = np.array([isinstance(profile, GenerationProfile) for _, _, profile in co_located])
+    members = np.zeros((len(co_located), num_models), np.bool_)
+    stages = np.zeros((len(co_located), max_stages, NUM_COEFFICIENTS))
+    latency = np.zeros((len(co_located), NUM_COEFFICIENTS))
+    limits = np.ones((len(co_located), NUM_LIMITS), np.int64)
+    stage_s = np.zeros((len(co_located), max_stages))
     longest = np.full(num_models, np.iinfo(np.int64).max)
-    for p, (_, model, tenant) in enumerate(tenants):
+    for p, (_, model, profile) in enumerate(co_located):
         members[p, model] = True
-        if isinstance(tenant, GenerationProfile):
-            stages[p, : len(tenant.stage_latencies)] = [_coefficients(each) for each in tenant.stage_latencies]
-            latency[p] = _coefficients(tenant.latency)
-            limits[p] = _limits(tenant)
-            longest[model] = min(longest[model], tenant.longest)
+        if isinstance(profile, GenerationProfile):
+            stages[p, : len(profile.stage_latencies)] = [_coefficients(each) for each in profile.stage_latencies]
+            latency[p] = _coefficients(profile.latency)
+            limits[p] = _limits(profile)
+            longest[model] = min(longest[model], profile.longest)
         else:
-            stage_s[p, : len(tenant)] = tenant
-            latency[p, 0] = sum(tenant)
+            stage_s[p, : len(profile)] = profile
+            latency[p, 0] = sum(profile)
     model_start, of_model = index_replicas(members)
     slos = [(slo.ttft_s, slo.tpot_s) for slo in workload.slos]
     bounds_s = np.array([[np.inf if bound_s is None else bound_s for bound_s in slo] for slo in slos])
@@ -210,7 +210,7 @@ def _plane(
             of_model=of_model.astype(np.int64),
             model_start=model_start.astype(np.int64),
             group=group,
-            model=np.array([model for _, model, _ in tenants], np.int64),
+            model=np.array([model for _, model, _ in co_located], np.int64),
             generates=generates,
             stage_s=stage_s,
         ),
@@ -218,7 +218,7 @@ def _plane(
         lines=make_lines(num_stages, max(map(len, groups))),
         requests=make_requests(workload.arrival_s, workload.num_prompt_tokens, workload.num_output_tokens),
         router=make_router(latency, num_groups=len(groups), num_models=num_models, num_requests=count),
-        horizons=make_horizons(len(groups), max_stages, count),
+        predictors=make_predictors(len(groups), max_stages, count),
         demand=Demand(
             model=workload.model,
             slo_s=workload.slo_s,
@@ -254,7 +254,7 @@ def generation_workload(workload: Workload, models: Sequence[PlacedModel]) -> Ge
     )
 
 
-def tenants_of(shape: GroupShape, models: Sequence[PlacedModel], latencies: Latencies) -> Tenants:
+def co_located_models(shape: GroupShape, models: Sequence[PlacedModel], latencies: Latencies) -> CoLocatedModels:
     """Models of one group, whose memory they share; by their numbers in `latencies`, which may lack some.
 
     Args:
@@ -263,16 +263,16 @@ def tenants_of(shape: GroupShape, models: Sequence[PlacedModel], latencies: Late
     row, number = latencies.shapes.index(shape), {name: index for index, name in enumerate(latencies.models)}
     profiles = [profile for model in models if (profile := model.on(shape)) is not None]
     generations = side_by_side(profiles, models[0].memory_rule)
-    tenants: dict[int, GenerationProfile | OnePass] = {}
+    co_located: dict[int, GenerationProfile | OnePass] = {}
     for model, generation in zip(models, generations, strict=True):
         if model.name in number:
             one_pass = latencies.stage_s[row, number[model.name], 0, : shape.pp]
-            tenants[number[model.name]] = tuple(one_pass.tolist()) if generation is None else generation
-    return tenants
+            co_located[number[model.name]] = tuple(one_pass.tolist()) if generation is None else generation
+    return co_located
 
 
-def _num_stages(tenant: GenerationProfile | OnePass) -> int:
-    return len(tenant.stage_latencies) if isinstance(tenant, GenerationProfile) else len(tenant)
+def _num_stages(profile: GenerationProfile | OnePass) -> int:
+    return len(profile.stage_latencies) if isinstance(profile, GenerationProfile) else len(profile)
 
 
 def _coefficients(latency: LatencyModel) -> tuple[float, ...]:
@@ -297,7 +297,7 @@ def _limits(group: GenerationProfile) -> tuple[int, ...]:
     )
 
 
-def _check(workload: GenerationWorkload, tenants: Sequence[tuple[int, int, GenerationProfile | OnePass]]) -> None:
+def _check(workload: GenerationWorkload, co_located: Sequence[tuple[int, int, GenerationProfile | OnePass]]) -> None:
     arrival_s, prompt, output = workload.arrival_s, workload.num_prompt_tokens, workload.num_output_tokens
     if not len(arrival_s) == len(prompt) == len(output) == len(workload.slo_s) == len(workload.model) > 0:
         raise InvalidArgumentError(
@@ -305,11 +305,11 @@ def _check(workload: GenerationWorkload, tenants: Sequence[tuple[int, int, Gener
             hint="Give one of each for every request, and one request at least.",
             field="workload",
         )
-    generating = [(model, tenant) for _, model, tenant in tenants if isinstance(tenant, GenerationProfile)]
-    for _, tenant in generating:
-        if tenant.max_num_batched_tokens < tenant.max_num_seqs:
+    generating = [(model, profile) for _, model, profile in co_located if isinstance(profile, GenerationProfile)]
+    for _, profile in generating:
+        if profile.max_num_batched_tokens < profile.max_num_seqs:
             raise InvalidArgumentError(
-                f"max_num_batched_tokens is {tenant.max_num_batched_tokens}, below max_num_seqs.",
+                f"max_num_batched_tokens is {profile.max_num_batched_tokens}, below max_num_seqs.",
                 hint="Every running sequence decodes in every step.",
                 field="max_num_batched_tokens",
             )

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Outcome:
+class SimulationOutcome:
     """All requests count, from the first on.
 
     Attributes:

@@ -17,13 +17,13 @@ from headway.planner.placement.check import check_placement, check_workload
 from headway.planner.placement.simulator.batch_kernel import serve_batches
 from headway.planner.placement.simulator.generation import (
     GenerationWorkload,
+    co_located_models,
     generation_workload,
     simulate_generation,
-    tenants_of,
 )
 from headway.planner.placement.simulator.kernel import Flags, Floats, Ints, serve
 from headway.planner.placement.simulator.latencies import Latencies, latencies_of
-from headway.planner.placement.simulator.outcome import Outcome
+from headway.planner.placement.simulator.outcome import SimulationOutcome
 from headway.planner.placement.simulator.rules import Dispatch, Rules
 from headway.planner.placement.simulator.slack_kernel import serve_by_slack
 from headway.planner.placement.workload import Workload
@@ -35,7 +35,9 @@ NO_FLOATS: Floats = np.empty(0)
 NO_INTS: Ints = np.empty(0, np.int32)
 
 
-def simulate(models: Sequence[PlacedModel], placement: Placement, workload: Workload, rules: Rules) -> Outcome:
+def simulate(
+    models: Sequence[PlacedModel], placement: Placement, workload: Workload, rules: Rules
+) -> SimulationOutcome:
     """When each request is finished, and by whom.
 
     Raises:
@@ -63,7 +65,7 @@ def simulate(models: Sequence[PlacedModel], placement: Placement, workload: Work
     served = group >= 0
     span_s = float(finish_s[served].max() - workload.arrival_s[0]) if served.any() else 0.0
     devices_s = [placed.shape.num_devices * span_s for placed in placement.groups]
-    return Outcome(
+    return SimulationOutcome(
         attainment=1 - (len(workload) - int(met.sum())) / len(workload),
         attainment_by_model={
             name: float(met[index] / counts[index]) for index, name in enumerate(workload.models) if counts[index]
@@ -181,7 +183,7 @@ def _generate(
     latencies = latencies_of(known, sorted({group.shape for group in groups}), rules)
     outcome = simulate_generation(
         generation_workload(own, known),
-        [tenants_of(group.shape, [by_name[name] for name in group.models], latencies) for group in groups],
+        [co_located_models(group.shape, [by_name[name] for name in group.models], latencies) for group in groups],
         admission=rules.admission,
         overhead_s=rules.request_overhead_s,
     )

@@ -77,7 +77,7 @@ def advance(
 
 
 @borrowing
-def foresee(
+def predict(
     i: int,
     g: int,
     rank_s: float,
@@ -155,7 +155,7 @@ def serve_by_slack(
                     alone_s += own_s[m, stage]
                 rank_s = arrival_s[i] + (slo_s[i] - overhead_s) - alone_s
                 played[:] = clocks[g]
-                done_s = foresee(i, g, rank_s, played, own_s, overhead_s, requests, lines)
+                done_s = predict(i, g, rank_s, played, own_s, overhead_s, requests, lines)
                 if done_s < best_s:
                     best, best_s, best_rank_s = g, done_s, rank_s
             if best != NONE:

@@ -1,0 +1,88 @@
+"""Prompts to token ids, once per request."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from headway.core.errors import InvalidArgumentError
+from headway.gateway.job import Prompt
+from headway.gateway.model import ServedModel
+from headway.gateway.text.template import Message
+from headway.gateway.threads import Threads
+
+# About a millisecond's work; more of it goes to another thread.
+MAX_INLINE_CHARS = 4096
+
+
+class PromptTokenizer:
+    """Tokenises short texts at once and long ones in threads.
+
+    How many prompts there are is checked before they come here.
+    """
+
+    def __init__(self, threads: Threads) -> None:
+        self._threads = threads
+
+    async def prompts(self, model: ServedModel, inputs: Sequence[str | Sequence[int]], *, field: str) -> list[Prompt]:
+        """Texts with the special tokens that the model's tokenizer puts around one, and token ids as they are.
+
+        Args:
+            field: the inputs' name in the client's request.
+
+        Raises:
+            InvalidArgumentError: one is empty, or holds an unknown token.
+        """
+
+        def encode() -> list[Prompt]:
+            if len(inputs) == 1:
+                return [_encode(model, inputs[0], field=field)]
+            return [_encode(model, item, field=f"{field}[{i}]") for i, item in enumerate(inputs)]
+
+        return await self._threads.run(encode, is_long=sum(map(len, inputs)) > MAX_INLINE_CHARS)
+
+    async def chat(
+        self,
+        model: ServedModel,
+        messages: Sequence[Message],
+        *,
+        tools: Sequence[Mapping[str, Any]] | None = None,
+        options: Mapping[str, Any] | None = None,
+        continue_final_message: bool = False,
+    ) -> Prompt:
+        """Messages by the model's template, which writes the special tokens itself; see `ChatTemplate.render`."""
+        if not messages:
+            raise InvalidArgumentError("There are no messages.", hint="Send at least one.", field="messages")
+        template = model.template
+        if template is None:
+            raise InvalidArgumentError(
+                f"The model '{model.name}' has no chat template.",
+                hint="Use the completions API, or add a chat_template.jinja to the checkpoint.",
+                field="messages",
+            )
+
+        def encode() -> Prompt:
+            text = template.render(
+                messages, tools=tools, options=options, continue_final_message=continue_final_message
+            )
+            token_ids = model.tokenizer.encode(text, add_special_tokens=False)
+            return _prompt(token_ids, field="messages", text=text)
+
+        return await self._threads.run(encode, is_long=len(str(messages)) + len(str(tools)) > MAX_INLINE_CHARS)
+
+
+def _encode(model: ServedModel, item: str | Sequence[int], *, field: str) -> Prompt:
+    if isinstance(item, str):
+        return _prompt(model.tokenizer.encode(item, add_special_tokens=True), field=field, text=item)
+    vocab_size = model.spec.vocab_size
+    if item and not 0 <= min(item) <= max(item) < vocab_size:
+        position = next(i for i, token_id in enumerate(item) if not 0 <= token_id < vocab_size)
+        raise InvalidArgumentError(
+            f"{field}[{position}] is {item[position]}; token ids of this model are below {vocab_size}.",
+            field=f"{field}[{position}]",
+        )
+    return _prompt(item, field=field, text=None)
+
+
+def _prompt(token_ids: Sequence[int], *, field: str, text: str | None) -> Prompt:
+    if not token_ids:
+        raise InvalidArgumentError("The prompt is empty.", hint="Send at least one token.", field=field)
+    return Prompt(token_ids=tuple(token_ids), field=field, text=text)

@@ -1,0 +1,129 @@
+"""The models that the current plan serves."""
+
+import asyncio
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
+from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.sampling_defaults import SamplingDefaults
+from headway.gateway.model import ServedModel
+from headway.gateway.text.template import ChatTemplate
+from headway.gateway.text.tokenizer import Tokenizer
+from headway.store.checkpoint import Checkpoint, read_checkpoint
+from headway.store.plan_follower import PlanFollower
+from headway.store.plans import PlanStore
+
+log = logging.getLogger(__name__)
+
+_RETRY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class _CheckpointText:
+    """What the gateway needs of a checkpoint besides its shape."""
+
+    tokenizer: Tokenizer
+    template: ChatTemplate | None
+    sampling_defaults: SamplingDefaults
+
+
+class ServedModels:
+    """Changes with the plan.
+
+    Attributes:
+        follower: tells of new plans.
+        plan: the current one; None before the first.
+        models: those that can be asked for, by name.
+        faults: why the others cannot, by name.
+    """
+
+    def __init__(self, plans: PlanStore) -> None:
+        self.plan: ServingPlan | None = None
+        self.models: Mapping[str, ServedModel] = {}
+        self.faults: Mapping[str, HeadwayError] = {}
+        self.follower = PlanFollower(plans, take=self._apply)
+        self._texts: dict[tuple[str, str], _CheckpointText] = {}
+
+    async def get(self, name: str) -> ServedModel:
+        """A model by its name; NotFoundError if not even the newest plan has one of that name."""
+        if name not in self.models:
+            await self.follower.catch_up()
+        if (model := self.models.get(name)) is not None:
+            return model
+        if self.plan is None:
+            raise UnavailableError(
+                "No model is served yet.", hint="Headway is starting; try again in a moment.", retry_after_s=_RETRY_S
+            )
+        if name in self.faults:
+            raise UnavailableError(
+                f"The checkpoint of the model '{name}' cannot be read.", hint="The gateway's log and /ready say why."
+            )
+        names = ", ".join(model.name for model in self.plan.models)
+        raise NotFoundError(f"The model '{name}' does not exist.", hint=f"Ask for one of: {names}.", field="model")
+
+    async def _apply(self, plan: ServingPlan) -> None:
+        models: dict[str, ServedModel] = {}
+        faults: dict[str, HeadwayError] = {}
+        for deployment in plan.models:
+            try:
+                text = await self._text_of(deployment)
+            except HeadwayError as error:
+                log.warning("model %s cannot be served: %s", deployment.name, error)
+                faults[deployment.name] = error
+            else:
+                models[deployment.name] = _serve(deployment, plan, text=text)
+        self.plan, self.models, self.faults = plan, models, faults
+        sources = {_source_of(deployment) for deployment in plan.models}
+        self._texts = {source: text for source, text in self._texts.items() if source in sources}
+        log.info("plan %s serves %s", plan.plan_id, ", ".join(models) or "nothing")
+
+    async def _text_of(self, deployment: ModelDeployment) -> _CheckpointText:
+        """Of a checkpoint, read once."""
+        source = _source_of(deployment)
+        if source not in self._texts:
+            self._texts[source] = await asyncio.to_thread(_read_text, *source)
+        return self._texts[source]
+
+
+def _source_of(deployment: ModelDeployment) -> tuple[str, str]:
+    return deployment.directory, deployment.generation_config
+
+
+def _read_text(directory: str, generation_config: str) -> _CheckpointText:
+    checkpoint = read_checkpoint(Path(directory), has_weights=False, generation_config=generation_config)
+    tokenizer = Tokenizer.load(checkpoint.tokenizer_file)
+    return _CheckpointText(tokenizer, _template_of(checkpoint), checkpoint.sampling_defaults)
+
+
+def _template_of(checkpoint: Checkpoint) -> ChatTemplate | None:
+    if checkpoint.chat_template is None:
+        return None
+    try:
+        return ChatTemplate(checkpoint.chat_template, bos_token=checkpoint.bos_token, eos_token=checkpoint.eos_token)
+    except FailedPreconditionError as error:
+        log.warning("%s: chat is not available: %s", checkpoint.directory, error)
+        return None
+
+
+def _serve(deployment: ModelDeployment, plan: ServingPlan, *, text: _CheckpointText) -> ServedModel:
+    """The longest sequence and the blocks are those that every replica can do with."""
+    replicas = [assignment for assignment in plan.assignments if assignment.model == deployment.name]
+    lengths = [assignment.max_model_len for assignment in replicas]
+    block_sizes = {assignment.block_size if assignment.enable_prefix_cache else 0 for assignment in replicas}
+    return ServedModel(
+        name=deployment.name,
+        spec=deployment.spec,
+        tokenizer=text.tokenizer,
+        template=text.template,
+        sampling_defaults=text.sampling_defaults,
+        max_model_len=min(lengths, default=deployment.max_model_len or deployment.spec.max_position),
+        num_replicas=len(replicas),
+        block_size=block_sizes.pop() if len(block_sizes) == 1 else 0,
+        slo=deployment.slo,
+        created_at_s=plan.created_at_s,
+        fingerprint=f"fp_{'emulated_' if plan.is_emulated else ''}{deployment.spec.content_hash[:12]}",
+        is_emulated=plan.is_emulated,
+    )

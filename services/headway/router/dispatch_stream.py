@@ -1,0 +1,94 @@
+"""Where one gateway asks for places: its requests wait beside each other, and each hears its own answer."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import dataclass
+
+from headway.core.errors import HeadwayError
+from headway.observe.logging import request_id_var
+from headway.observe.tracing import Tracing
+from headway.router.lease import Lease, Release
+from headway.router.request import RoutingRequest
+from headway.router.service import RouterService
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came of a request."""
+
+    request_id: str
+    outcome: Lease | HeadwayError
+
+
+class DispatchStream:
+    """One gateway's stream. What waits when it closes is withdrawn; leases that were told stay."""
+
+    def __init__(self, service: RouterService, *, tracing: Tracing) -> None:
+        self._service = service
+        self._tracing = tracing
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._answers: asyncio.Queue[Answer | BaseException | None] = asyncio.Queue()
+        self._is_finished = False
+
+    def route(self, request: RoutingRequest) -> None:
+        """Looks for a place in the background; of two requests with one id the later counts."""
+        self._withdraw(request.request_id)
+        task = asyncio.create_task(self._route(request))
+        self._tasks[request.request_id] = task
+        task.add_done_callback(lambda task: self._on_ended(request.request_id, task))
+
+    def release(self, release: Release) -> None:
+        """Ends a lease; one that its request still waits for is never given."""
+        self._withdraw(release.request_id)
+        self._service.release(release)
+
+    def refuse(self, request_id: str, error: HeadwayError) -> None:
+        self._answers.put_nowait(Answer(request_id, error))
+
+    def finish(self) -> None:
+        """The gateway asks for nothing more: `answers` ends with the last answer."""
+        self._is_finished = True
+        self._end_if_done()
+
+    async def answers(self) -> AsyncGenerator[Answer, None]:
+        """As they are decided; raises what a decision failed with, which is a bug."""
+        while (answer := await self._answers.get()) is not None:
+            if isinstance(answer, BaseException):
+                raise answer
+            yield answer
+
+    async def close(self) -> None:
+        """Withdraws what waits, and takes back the leases that could not be told any more."""
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+        while not self._answers.empty():
+            answer = self._answers.get_nowait()
+            if isinstance(answer, Answer) and isinstance(answer.outcome, Lease):
+                self._service.abandon(answer.outcome)
+
+    async def _route(self, request: RoutingRequest) -> None:
+        request_id_var.set(request.request_id)
+        outcome: Lease | HeadwayError
+        try:
+            with self._tracing.span("router.route", traceparent=request.traceparent, model=request.model):
+                outcome = await self._service.route(request)
+        except HeadwayError as error:
+            outcome = error
+        self._answers.put_nowait(Answer(request.request_id, outcome))
+
+    def _withdraw(self, request_id: str) -> None:
+        task = self._tasks.pop(request_id, None)
+        if task is not None:
+            task.cancel()
+
+    def _on_ended(self, request_id: str, task: asyncio.Task[None]) -> None:
+        if self._tasks.get(request_id) is task:
+            del self._tasks[request_id]
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._answers.put_nowait(error)
+        self._end_if_done()
+
+    def _end_if_done(self) -> None:
+        if self._is_finished and not self._tasks:
+            self._answers.put_nowait(None)
