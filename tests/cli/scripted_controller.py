@@ -1,11 +1,13 @@
 """A controller process that launches one long sleep and does as its SCRIPT says: what the supervisor is tested with.
 
-Scripts: 'serve' is ready at once; 'faulty' reports a checkpoint that does not load; 'stuck' ignores Shutdown.
+Scripts: 'serve' is ready at once; 'faulty' reports a checkpoint that does not load; 'stuck' ignores Shutdown, but makes
+the file SHUTDOWN_ASKED.
 """
 
 import asyncio
 import json
 import os
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -41,6 +43,7 @@ class Servicer(controller_pb2_grpc.ControllerServiceServicer):
 
     async def Shutdown(self, request: Any, context: Any) -> controller_pb2.ShutdownResponse:  # noqa: N802
         if self._script == "stuck":
+            Path(os.environ["SHUTDOWN_ASKED"]).touch()  # noqa: ASYNC240
             await asyncio.sleep(60)
         self._sleep.terminate()
         return controller_pb2.ShutdownResponse()

@@ -15,6 +15,7 @@ import httpx
 import psutil
 import pytest
 
+from headway.cli.process import is_alive
 from headway.client import Client
 from headway.client.stack import find_stack, read_stack
 from tests.checkpoints import make_checkpoint
@@ -168,8 +169,10 @@ def test_a_second_stack_runs_beside_it_in_the_foreground_until_ctrl_c(
 
 def test_down_ends_what_a_killed_supervisor_left(checkpoint: Path, tmp_path: Path) -> None:
     assert run("up", "--model", str(checkpoint), "--port", "0", "--detach", state_dir=tmp_path).returncode == 0
-    os.kill(find_stack(tmp_path).supervisor.pid, signal.SIGKILL)
-    time.sleep(0.5)
+    supervisor = find_stack(tmp_path).supervisor
+    os.kill(supervisor.pid, signal.SIGKILL)
+    while is_alive(supervisor):
+        time.sleep(0.02)
     assert run("generate", "The", "--max-tokens", "2", state_dir=tmp_path).returncode == 0
     refused = run("up", "--model", str(checkpoint), "--port", "0", "--detach", state_dir=tmp_path)
     assert "lost its supervisor" in refused.stderr

@@ -49,6 +49,21 @@ async def served_stack(state_dir: Path) -> Stack:
     return await stack_where(state_dir, lambda stack: stack.controller_endpoint != "")
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - another process makes it true
+            await asyncio.sleep(0.02)
+
+
+async def written(stack: Stack) -> None:
+    """Until nothing that Redis was told waits to be written to its file; what has been written outlives it."""
+    database = Database.connect(stack.redis_url, namespace=NAMESPACE)
+    async with asyncio.timeout(20):
+        while (await database.redis.info("persistence"))["aof_buffer_length"]:  # noqa: ASYNC110 - as above
+            await asyncio.sleep(0.02)
+    await database.close()
+
+
 async def launched(stack: Stack) -> ProcessId:
     (process,) = await recorded_processes(stack.redis_url, namespace=NAMESPACE)
     return process
@@ -84,10 +99,11 @@ async def test_a_second_stop_does_not_wait_for_running_requests(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SCRIPT", "stuck")
+    monkeypatch.setenv("SHUTDOWN_ASKED", str(tmp_path / "shutdown-asked"))
     async with supervising(tmp_path) as (supervisor, running):
         sleep = await launched(await served_stack(tmp_path))
         supervisor.stop()
-        await asyncio.sleep(0.5)
+        await until((tmp_path / "shutdown-asked").exists)
         assert not running.done()
         assert is_alive(sleep)
         supervisor.stop()
@@ -116,7 +132,7 @@ async def test_a_killed_redis_comes_back_with_its_data(tmp_path: Path) -> None:
         stack = await served_stack(tmp_path)
         sleep = await launched(stack)
         assert stack.redis is not None
-        await asyncio.sleep(1.1)  # Redis writes its file to disk once a second
+        await written(stack)
         os.kill(stack.redis.pid, signal.SIGKILL)
         after = await stack_where(tmp_path, lambda now: now.redis not in (None, stack.redis))
         assert after.redis_url == stack.redis_url
@@ -139,7 +155,7 @@ async def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path, is_redis_g
     if is_redis_gone:
         assert stack.redis is not None
         assert stack.controller is not None
-        await asyncio.sleep(1.1)  # Redis writes its file to disk once a second
+        await written(stack)
         await asyncio.to_thread(end_all, [stack.controller, stack.redis], grace_s=5)
     assert is_alive(sleep)
     await end_crashed(tmp_path, stack)

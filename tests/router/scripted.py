@@ -108,12 +108,12 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
 
 
 class ScriptedKvCache(kvcache_pb2_grpc.KvCacheServiceServicer):
-    """Registers like the KV-cache service and answers `matches`, after `delay_s`."""
+    """Registers like the KV-cache service and answers `matches`, after `delay_s`, which may change."""
 
     def __init__(self, matches: dict[str, int], *, delay_s: float = 0.0) -> None:
         self.num_lookups = 0
         self._matches = matches
-        self._delay_s = delay_s
+        self.delay_s = delay_s
 
     @classmethod
     @asynccontextmanager
@@ -130,6 +130,6 @@ class ScriptedKvCache(kvcache_pb2_grpc.KvCacheServiceServicer):
         self, request: kvcache_pb2.LookupPrefixRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> kvcache_pb2.LookupPrefixResponse:
         self.num_lookups += 1
-        await asyncio.sleep(self._delay_s)
+        await asyncio.sleep(self.delay_s)
         matches = [kvcache_pb2.PrefixMatch(worker_id=key, num_blocks=num) for key, num in self._matches.items()]
         return kvcache_pb2.LookupPrefixResponse(matches=matches)

@@ -2,14 +2,16 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator
+import math
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
 
 from headway.core.errors import UnavailableError
+from headway.rpc import followers as module
 from headway.rpc.followers import Followers
 from headway.rpc.peers import Peers
 from headway.store.embedded import EmbeddedRedis
@@ -42,16 +44,44 @@ class Follower:
         self.lost.append(f"{member.member_id}@{member.endpoint}")
 
 
+@dataclass(frozen=True, slots=True)
+class Following:
+    """Followers that run, and what they have seen by now."""
+
+    follower: Follower
+    followers: Followers
+    peers: Peers
+    task: "asyncio.Task[None]"
+
+    async def until_missing(self, member_id: str) -> None:
+        """Until the followers have noticed that its lease is gone."""
+        await eventually(lambda: self.followers._following[member_id].missing_since_s is not None)
+
+    async def until_found(self, member_id: str) -> None:
+        await eventually(lambda: self.followers._following[member_id].missing_since_s is None)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not condition():  # noqa: ASYNC110 - what changes it is the code under test
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture(autouse=True)
+def lasting_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow machine takes none for lost whose stream lives."""
+    monkeypatch.setattr(module, "_LEASE_GRACE_S", math.inf)
+
+
 @asynccontextmanager
-async def following(database: Database) -> AsyncIterator[tuple[Follower, "asyncio.Task[None]"]]:
+async def following(database: Database) -> AsyncIterator[Following]:
     follower = Follower()
     async with Peers(Membership(database)).watching() as peers:
         followers = Followers(
             peers, "worker", follow=follower.follow, lose=follower.lose, accepts=lambda member: member.is_leader
         )
         task = asyncio.create_task(followers.run())
-        await asyncio.sleep(0.01)
-        yield follower, task
+        yield Following(follower, followers, peers, task)
         task.cancel()
         with contextlib.suppress(asyncio.CancelledError, ValueError):
             await task
@@ -59,63 +89,77 @@ async def following(database: Database) -> AsyncIterator[tuple[Follower, "asynci
 
 async def test_members_are_followed_when_they_come_and_lost_when_stream_and_lease_are_gone(database: Database) -> None:
     membership, member = Membership(database), make_member("worker-0")
-    async with following(database) as (follower, _):
+    async with following(database) as running:
+        follower = running.follower
         await membership.enter(member)
-        await asyncio.sleep(0.6)
-        assert follower.followed == ["worker-0@host:1"]
+        await eventually(lambda: follower.followed == ["worker-0@host:1"])
         await membership.withdraw(member)
-        await asyncio.sleep(0.6)
+        await running.until_missing("worker-0")
         assert follower.lost == []
         follower.cut.set()
-        await asyncio.sleep(0.6)
-        assert follower.lost == ["worker-0@host:1"]
+        await eventually(lambda: follower.lost == ["worker-0@host:1"])
+
+
+async def test_one_whose_lease_has_lapsed_is_lost_after_a_while_though_its_stream_lives(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    membership, member = Membership(database), make_member("worker-0")
+    async with following(database) as running:
+        await membership.enter(member)
+        await eventually(lambda: running.follower.followed == ["worker-0@host:1"])
+        await membership.withdraw(member)
+        await running.until_missing("worker-0")
+        monkeypatch.setattr(module, "_LEASE_GRACE_S", 0.0)
+        await eventually(lambda: running.follower.lost == ["worker-0@host:1"])
 
 
 async def test_a_broken_stream_is_followed_again_while_the_lease_holds(database: Database) -> None:
     await Membership(database).enter(make_member("worker-0"))
-    async with following(database) as (follower, _):
-        follower.cut.set()
-        await asyncio.sleep(0.3)
-        assert follower.followed == ["worker-0@host:1"] * 2
-        assert follower.lost == []
+    async with following(database) as running:
+        running.follower.cut.set()
+        await eventually(lambda: running.follower.followed == ["worker-0@host:1"] * 2)
+        assert running.follower.lost == []
 
 
 async def test_a_member_at_a_new_endpoint_replaces_the_old_one(database: Database) -> None:
     membership = Membership(database)
     await membership.enter(make_member("worker-0"))
-    async with following(database) as (follower, _):
+    async with following(database) as running:
+        await eventually(lambda: running.follower.followed == ["worker-0@host:1"])
         await membership.enter(make_member("worker-0", endpoint="host:2"))
-        await asyncio.sleep(0.6)
-        assert follower.lost == ["worker-0@host:1"]
-        assert follower.followed == ["worker-0@host:1", "worker-0@host:2"]
+        await eventually(lambda: running.follower.followed == ["worker-0@host:1", "worker-0@host:2"])
+        assert running.follower.lost == ["worker-0@host:1"]
 
 
 async def test_a_bug_in_following_is_not_hidden(database: Database) -> None:
     await Membership(database).enter(make_member("worker-0"))
-    async with following(database) as (follower, task):
-        follower.crash = ValueError("bug")
-        follower.cut.set()
+    async with following(database) as running:
+        running.follower.crash = ValueError("bug")
+        running.follower.cut.set()
         with pytest.raises(ValueError, match="bug"):
-            await asyncio.wait_for(task, 2.0)
+            await asyncio.wait_for(running.task, 20)
 
 
-async def test_streams_outlive_a_restart_of_redis_in_which_all_leases_lapsed(tmp_path: Path) -> None:
+async def test_streams_outlive_a_restart_of_redis_in_which_all_leases_lapsed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     server = EmbeddedRedis(tmp_path)
     server.start()
     database = Database.connect(server.url, namespace="test")
     membership, member = Membership(database), make_member("worker-0")
     await membership.enter(member)
     try:
-        async with following(database) as (follower, _):
+        async with following(database) as running:
+            await eventually(lambda: running.follower.followed == ["worker-0@host:1"])
             server.stop()
-            await asyncio.sleep(0.6)
+            await eventually(lambda: "keeping the last known members" in caplog.text)
             server.start()
             await membership.withdraw(member)  # as if the outage had been longer than the lease
-            await asyncio.sleep(0.8)
+            await running.until_missing("worker-0")
             await membership.enter(member)
-            await asyncio.sleep(0.6)
-            assert follower.followed == ["worker-0@host:1"]
-            assert follower.lost == []
+            await running.until_found("worker-0")
+            assert running.follower.followed == ["worker-0@host:1"]
+            assert running.follower.lost == []
     finally:
         server.stop()
         await database.close()
@@ -123,12 +167,12 @@ async def test_streams_outlive_a_restart_of_redis_in_which_all_leases_lapsed(tmp
 
 async def test_a_member_that_is_accepted_no_more_is_lost_at_once(database: Database) -> None:
     membership, member = Membership(database), make_member("worker-1")
-    async with following(database) as (follower, _):
+    async with following(database) as running:
+        follower = running.follower
         await membership.enter(member)
-        await asyncio.sleep(0.6)
-        assert follower.followed == ["worker-1@host:1"]
+        await eventually(lambda: follower.followed == ["worker-1@host:1"])
         await membership.enter(replace(member, rank=1))
-        await asyncio.sleep(0.6)
-        assert follower.lost == ["worker-1@host:1"]
-        await asyncio.sleep(0.6)
-        assert follower.followed == ["worker-1@host:1"]
+        await eventually(lambda: follower.lost == ["worker-1@host:1"])
+        await membership.enter(make_member("worker-2"))
+        await eventually(lambda: len(follower.followed) == 2)
+        assert follower.followed == ["worker-1@host:1", "worker-2@host:1"]

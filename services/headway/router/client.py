@@ -2,7 +2,7 @@
 
 import logging
 import time
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping
 
 import grpc
 
@@ -40,9 +40,11 @@ class LoadReportClient:
 class PrefixClient:
     """Who holds how much of a prompt, as far as the KV-cache service says so in time; routing goes on without it."""
 
-    def __init__(self, peers: Peers, *, timeout_s: float) -> None:
+    def __init__(self, peers: Peers, *, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
+        """`clock` gives monotonic seconds."""
         self._peers = peers
         self._timeout_s = timeout_s
+        self._clock = clock
         self._skip_until_s = 0.0
 
     async def lookup(self, request: RoutingRequest) -> Mapping[str, int]:
@@ -50,7 +52,7 @@ class PrefixClient:
 
         After a fault it is left alone for a second, lest every request wait for it in vain.
         """
-        if time.monotonic() < self._skip_until_s:
+        if self._clock() < self._skip_until_s:
             return {}
         try:
             stub: kvcache_pb2_grpc.KvCacheServiceAsyncStub = self._peers.stub(
@@ -64,6 +66,6 @@ class PrefixClient:
                 )
         except (grpc.aio.AioRpcError, HeadwayError) as error:
             log.info("routing without prefixes for a second: %s", error)
-            self._skip_until_s = time.monotonic() + _SKIP_AFTER_FAULT_S
+            self._skip_until_s = self._clock() + _SKIP_AFTER_FAULT_S
             return {}
         return {match.worker_id: match.num_blocks for match in response.matches}
