@@ -22,7 +22,8 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
 .PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
-  bench-alpaserve-generated bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve bench-kernels bench-planner
+  bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
+  bench-kernels bench-planner
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -180,6 +181,9 @@ bench-alpaserve-figures: install ## When sharing devices pays: the figures of se
 
 bench-alpaserve-generated: install ## The same for mixed models, 256 models on 128 devices, and a day's trace
 	@$(PY) -m benchmarks.alpaserve --generated --day --out benchmarks/results/alpaserve-generated.json
+
+bench-alpaserve-mixed: install ## 20 random cases of 40 to 80 mixed models: the default search, quick, the paper's algorithm
+	@$(PY) -m benchmarks.alpaserve.mixed --profiles $(dir $(CASES))v100_profiles.json
 
 bench-alpaserve-fidelity: install ## The live serving plane's attainment beside the simulator's, as table 4.2
 	@$(PY) -m benchmarks.alpaserve.fidelity

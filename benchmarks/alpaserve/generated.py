@@ -72,12 +72,12 @@ def make_case(recipe: Recipe, profiles: Mapping[str, tuple[StageProfile, ...]]) 
         num_devices=recipe.num_devices,
         memory_bytes=MEMORY_BYTES,
         devices_per_node=DEVICES_PER_NODE,
-        train=_trace(recipe, models, seed=1000),
-        test=_trace(recipe, models, seed=0),
+        train=make_trace(recipe, models, seed=1000),
+        test=make_trace(recipe, models, seed=0),
     )
 
 
-def _trace(recipe: Recipe, models: Sequence[PlacedModel], *, seed: int) -> Workload:
+def make_trace(recipe: Recipe, models: Sequence[PlacedModel], *, seed: int) -> Workload:
     share = np.arange(1, len(models) + 1, dtype=np.float64) ** -recipe.skew
     rates = recipe.rate * share / share.sum()
     arrivals = [_gamma(rate, recipe, seed=seed + index) for index, rate in enumerate(rates)]

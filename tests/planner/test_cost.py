@@ -10,11 +10,10 @@ from benchmarks.parallel.thesis import derived_cp, derived_tp, sent_elements, te
 from headway.core.cluster import Fabric
 from headway.core.links import UsualLinks
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.core.profile import StepMeasurement
 from headway.planner.serving.collectives import collectives_of, head_collectives_of
 from headway.planner.serving.cost import GroupCost, StepLoad, cost_of_group
 from headway.planner.serving.device_roofline import NVLINK, Roofline, roofline_of
-from headway.planner.serving.fit import fit_fabric, fit_roofline
+from headway.planner.serving.fit import fit_fabric
 from headway.planner.serving.roofline import estimate_latency
 
 GPU = Roofline(flops=1e14, bytes_per_s=1e12, step_overhead_s=2e-3, sequence_overhead_s=1e-5, table_entry_s=5e-8)
@@ -164,29 +163,3 @@ def test_a_fabric_is_fitted_to_what_was_measured() -> None:
     assert 0.1 < noisy.relative_error < 0.3
     with pytest.raises(ValueError, match="do not determine"):
         fit_fabric(samples[:1])
-
-
-def test_a_device_is_fitted_to_steps_of_several_models(make_spec: Any) -> None:
-    specs = [make_spec(), make_spec(num_layers=16), make_spec(hidden_size=1024, num_layers=4)]
-    loads = [(0, 1, 64), (0, 32, 64), (0, 8, 1500), (256, 0, 0), (512, 0, 1000), (128, 16, 256)]
-    steps = [
-        (spec, StepMeasurement(prefill_tokens=n, num_decodes=b, context_tokens=c, step_s=_step_s(spec, n, b, c)))
-        for spec in specs
-        for n, b, c in loads
-    ]
-    fit = fit_roofline(steps, table_entry_s=GPU.table_entry_s)
-    for field in ("flops", "bytes_per_s", "step_overhead_s", "sequence_overhead_s"):
-        assert getattr(fit.roofline, field) == pytest.approx(getattr(GPU, field), rel=1e-6)
-    assert fit.relative_error < 1e-6
-    with pytest.raises(ValueError, match="do not determine"):
-        fit_roofline(steps[:2], table_entry_s=GPU.table_entry_s)
-
-
-def _step_s(spec: Any, prefill_tokens: int, num_decodes: int, context: int) -> float:
-    load = StepLoad(
-        prefill_tokens=prefill_tokens,
-        prefill_context=context,
-        num_decodes=num_decodes,
-        context_tokens=num_decodes * context,
-    )
-    return cost(spec, SINGLE).step(load).total_s

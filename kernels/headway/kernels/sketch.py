@@ -22,11 +22,6 @@ class Sketch:
     codes: Tensor
     tally: Tensor
 
-    @property
-    def is_useless(self) -> bool:
-        """Whether it left more than half of many rows undecided, and is not looked at any more."""
-        return bool(self.tally[2])
-
 
 def sketch_linear(weight: Tensor, *, scales: Tensor | None = None) -> Sketch | None:
     """What `find_largest` looks at first.

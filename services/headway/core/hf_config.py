@@ -218,8 +218,6 @@ _READERS: dict[str, _Reader] = {
     **_with_heads("DistilBert", read_distilbert),
 }
 
-SUPPORTED_ARCHITECTURES = tuple(_READERS)
-
 
 def _sliding(config: Config, architecture: str, num_layers: int) -> tuple[int | None, tuple[bool, ...]]:
     """The attention window and which layers have it; an empty tuple stands for all of them."""

@@ -24,7 +24,6 @@ class ModelShard:
         vocab: rows of the token embedding (first stage).
         head: rows of the output head, which all stages share.
         is_first, is_last: stage of the pipeline.
-        tensor_index: part 0 adds biases and residuals of products whose inputs are split.
     """
 
     layers: Span
@@ -39,7 +38,6 @@ class ModelShard:
     head: Span
     is_first: bool
     is_last: bool
-    tensor_index: int
 
 
 def whole(spec: ModelSpec) -> ModelShard:
@@ -71,7 +69,6 @@ def shard_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int) -> ModelSh
         head=split(spec.vocab_size, parts=head_parts, index=head_index),
         is_first=place.stage == 0,
         is_last=place.stage == parallel.pp - 1,
-        tensor_index=index,
     )
 
 

@@ -85,10 +85,6 @@ class ImportedProfiles:
         return await asyncio.to_thread(_write, stages, slices)
 
 
-def _order(summary: ProfileSummary) -> tuple[str, str, str, int, int]:
-    return summary.kind, summary.model, summary.hardware, summary.pp * summary.op, summary.pp
-
-
 def read_profiles(content: bytes, *, hardware: str, created_at_s: float) -> Sequence[StageProfile | SliceProfile]:
     """Of a file in AlpaServe's or TeraPipe's form; InvalidArgumentError names the path of the field."""
     document = read_document(content)

@@ -75,31 +75,3 @@ TRAFFIC = KeyFamily(
     "traffic:{}", "list", 7 * 86_400.0, "router", "requests that arrived in an hour since 1970, some in each entry"
 )
 TRAFFIC_COUNTS = KeyFamily("traffic-counts", "hash", None, "router", "requests that are recorded, by hour since 1970")
-
-FAMILIES = (
-    MEMBER,
-    MEMBERS_CHANGED,
-    DEPLOYMENT,
-    PLAN,
-    PLAN_CURRENT,
-    PLAN_HISTORY,
-    PLACEMENT,
-    REPLANNING,
-    REPLANNING_DECISIONS,
-    PROFILE,
-    STAGE_PROFILE,
-    SLICE_PROFILE,
-    IMPORTED,
-    HARDWARE,
-    HARDWARE_TIMINGS,
-    HARDWARE_LINKS,
-    MEASUREMENT,
-    MODEL_PROFILE,
-    MEASURING_JOB,
-    MEASURING_WORK,
-    PROCESS,
-    PREFIX,
-    ATTAINMENT,
-    TRAFFIC,
-    TRAFFIC_COUNTS,
-)

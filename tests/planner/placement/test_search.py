@@ -14,9 +14,10 @@ from headway.core.placement import PlacedGroup, PlacedModel, Placement
 from headway.planner.executors.processes import process_executor
 from headway.planner.placement.search import Found, SearchOptions, SearchProgress, Selection, search, search_kinds
 from headway.planner.placement.search.evaluator import Evaluator
-from headway.planner.placement.search.moves import MOVES
+from headway.planner.placement.search.local_search import local_search
+from headway.planner.placement.search.moves import MOVES, swap_replicas
 from headway.planner.placement.search.problem import Problem, make_problem
-from headway.planner.placement.search.search_state import evaluate
+from headway.planner.placement.search.search_state import Change, evaluate
 from headway.planner.placement.search.traces import alike, resample, thin
 from headway.planner.placement.simulator import Rules, attainment
 from headway.planner.placement.workload import Workload
@@ -198,6 +199,74 @@ def test_what_is_simulated_in_parts_adds_up_to_the_whole(rules: Rules) -> None:
         assert state.attainment == pytest.approx(attainment(MODELS, placement, workload, rules), abs=1e-12)
         assert evaluate(Evaluator(problem), state.groups).cost == pytest.approx(state.cost)
     assert changed > 3
+
+
+def test_a_large_model_is_swapped_for_several_small_ones_where_memory_is_full() -> None:
+    weights = (10, 2, 2, 5, 5, 4)
+    models = [model(f"{n}-of-{weight}", 0.3, weight) for n, weight in enumerate(weights)]
+    models = [PlacedModel(name=each.name, profiles=each.profiles[:1]) for each in models]
+    names = [each.name for each in models]
+    workload = gamma_trace(names, rate=0.5, cv=2.0, duration_s=100, slo_s=5.0, seed=0)
+    problem = make_problem(models, workload, Rules.SERVING, [DeviceKind(nodes=(2,), memory_bytes=14)])
+    state, rng = evaluate(Evaluator(problem), [(0, 0b000111), (0, 0b111000)]), Random(0)
+    changes = [change for change in (swap_replicas(state, rng) for _ in range(100)) if change]
+    # No model fits in the place of one other; 10 and 4 may go beside each other, and the rest does.
+    assert ((0, 0b011110), (0, 0b100001)) in {tuple(sorted(change.added)) for change in changes}
+
+
+def test_a_change_for_the_worse_is_kept_up_to_the_tolerance() -> None:
+    evaluator = Evaluator(make(traffic(rate=1.5), Rules.SERVING))
+    state = evaluate(evaluator, [(0, 0b001), (0, 0b001), (0, 0b010), (0, 0b100)])
+    worse = Change(removed=((0, 0b001),), added=((0, 0),))
+    cost = evaluate(evaluator, [(0, 0), (0, 0b001), (0, 0b010), (0, 0b100)]).cost
+    assert cost > state.cost
+    assert state.after(worse) is None
+    assert state.after(worse, tolerance=cost - state.cost - 1) is None
+    after = state.after(worse, tolerance=cost - state.cost + 1)
+    assert after is not None
+    assert after.cost == pytest.approx(cost)
+
+
+def test_a_climb_returns_the_best_that_it_came_by() -> None:
+    evaluator = Evaluator(make(traffic(rate=1.5), Rules.SERVING))
+    heard = list[float]()
+    start = evaluate(evaluator, [(0, 0b001), (0, 0b010), (0, 0b100), (0, 0), (0, 0), (0, 0)])
+    found = local_search(
+        start,
+        moves=300,
+        temperature=0.05,
+        rng=Random(2),
+        better=lambda state: heard.append(state.cost),
+        should_stop=lambda: False,
+    )
+    assert found.cost == heard[-1] < start.cost
+    assert all(after < before for before, after in pairwise(heard))
+
+
+def test_a_longer_search_of_mixed_sizes_is_better_on_traffic_that_it_has_not_seen() -> None:
+    """24 models of three sizes fill 16 devices to 77 %, and their rates follow a power law."""
+    sizes = {"small": (0.2, 3), "medium": (0.4, 5), "large": (0.8, 9)}
+    models = [model(f"{size}-{n}", *numbers) for n in range(8) for size, numbers in sizes.items()]
+    slos_s = [5 * sizes[each.name.split("-")[0]][0] for each in models]
+
+    def workload(seed: int) -> Workload:
+        fields = {"cv": 3.0, "duration_s": 300, "slo_s": 1.0}
+        rates = [1.6 * (n + 1) ** -0.6 for n in range(len(models))]
+        arrivals = [
+            gamma_trace(["a"], rate=rate, seed=100 * seed + n, **fields).arrival_s for n, rate in enumerate(rates)
+        ]
+        return trace([each.name for each in models], arrivals, slos_s)
+
+    held_out = [workload(seed) for seed in range(1000, 1004)]
+
+    def attained(options: SearchOptions) -> float:
+        cluster = {"num_devices": 16, "devices_per_node": 4, "memory_bytes": 11}
+        found = search(models, workload=workload(3), rules=Rules.SERVING, options=options, **cluster)
+        return sum(attainment(models, found.placement, each, Rules.SERVING) for each in held_out) / len(held_out)
+
+    default = attained(SearchOptions.DEFAULT)
+    assert default > attained(SearchOptions.QUICK) + 0.01
+    assert default > attained(SearchOptions.PAPER) + 0.01
 
 
 def test_what_was_given_up_is_simulated_again_only_where_it_might_be_kept() -> None:

@@ -13,9 +13,6 @@ _MOST = 10**30
 _WRITTEN = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:nan|inf))\s*(\S*)\s*", re.IGNORECASE)
 
 
-_RATES = {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()}
-
-
 class Kind(Enum):
     """What a quantity measures; the value is (what it is, an example, factor of each unit to the base unit)."""
 

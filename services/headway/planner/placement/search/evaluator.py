@@ -120,10 +120,12 @@ class Evaluator:
         missing: NDArray[np.int64] = self.absent[list(bits(models))].sum(axis=0)
         return missing
 
-    def race(self, misses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Limits for who wants to be at least as good as one that misses so many up to the end of each part."""
-        limits: NDArray[np.int64] = misses + (RACE_SIGMAS * np.sqrt(misses + 4.0)).astype(np.int64)
-        limits[-1] = misses[-1]
+    def race(self, misses: NDArray[np.int64], tolerance: float) -> NDArray[np.int64]:
+        """Limits for who wants to be as good as one that misses so many up to the end of each part, or to miss no more
+        than `tolerance` more in all."""
+        more = np.linspace(tolerance / NUM_PARTS, tolerance, NUM_PARTS)
+        limits: NDArray[np.int64] = misses + (more + RACE_SIGMAS * np.sqrt(misses + 4.0)).astype(np.int64)
+        limits[-1] = misses[-1] + int(tolerance)
         return limits
 
     def _simulate(self, groups: Groups, limits: NDArray[np.int64]) -> Component | NDArray[np.int64]:

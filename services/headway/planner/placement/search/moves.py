@@ -9,63 +9,79 @@ from headway.planner.placement.search.search_state import Change, SearchState, u
 
 Move = Callable[[SearchState, Random], Change | None]
 MOST_GROUPS_RECUT = 3
+MOST_SWAPPED = 6
+"""Models that change sides in a swap."""
+ONE_WAY = 0.4
+"""Share of swaps in which nothing need come back."""
 
 
 def add_replica(state: SearchState, rng: Random) -> Change | None:
-    """A model that misses much, into a group with room; less busy groups are likelier."""
-    problem = state.evaluator.problem
-    model = _needy(state, rng)
-    bit = 1 << model
-    roomy = [group for group in set(state.groups) if not group[1] & bit and problem.fits((group[0], group[1] | bit))]
-    if not roomy:
+    """A model into a group with room; less busy groups, and models that miss more, are likelier."""
+    problem, unserved = state.evaluator.problem, state.unserved
+    groups = sorted(set(state.groups), key=lambda group: (state.busy[group], group))
+    shape, mask = group = groups[int(len(groups) * rng.random() ** 2)]
+    free_bytes, weights = problem.free_bytes(group), problem.weights[shape]
+    absent = bits(problem.able[shape] & problem.everything & ~mask)
+    fitting = [model for model in absent if weights[model] <= free_bytes]
+    if not fitting:
         return None
-    roomy.sort(key=lambda group: (state.busy[group], group))
-    group = roomy[int(len(roomy) * rng.random() ** 2)]
-    return Change(removed=(group,), added=((group[0], group[1] | bit),))
+    model = rng.choices(fitting, weights=[unserved[model] + 1.0 for model in fitting])[0]
+    return Change(removed=(group,), added=((shape, mask | 1 << model),))
 
 
 def exchange_replica(state: SearchState, rng: Random) -> Change | None:
-    """A model that misses much, into a group in the place of others."""
+    """A model that misses much, into a group in the place of models that other groups have too."""
     problem = state.evaluator.problem
-    model = _needy(state, rng)
-    bit = 1 << model
-    shape, mask = rng.choice(state.groups)
+    bit = 1 << _needy(state, rng)
+    shape, mask = group = rng.choice(state.groups)
     if mask & bit or not problem.able[shape] & bit:
         return None
-    victims = list(bits(mask))
+    victims = list(bits(mask & _beside(state, group)))
     rng.shuffle(victims)
     after = mask | bit
     if victims:
         after ^= 1 << victims.pop()
     while not problem.fits((shape, after)):
+        if not victims:
+            return None
         after ^= 1 << victims.pop()
-    return Change(removed=((shape, mask),), added=((shape, after),))
+    return Change(removed=(group,), added=((shape, after),))
 
 
 def drop_replica(state: SearchState, rng: Random) -> Change | None:
-    """A model that has others, out of a group."""
-    shape, mask = rng.choice(state.groups)
-    if not mask:
+    """A model that other groups have too, out of a group."""
+    shape, mask = group = rng.choice(state.groups)
+    spare = list(bits(mask & _beside(state, group)))
+    if not spare:
         return None
-    after = mask ^ (1 << rng.choice(list(bits(mask))))
-    return Change(removed=((shape, mask),), added=((shape, after),))
+    return Change(removed=(group,), added=((shape, mask ^ (1 << rng.choice(spare))),))
 
 
 def swap_replicas(state: SearchState, rng: Random) -> Change | None:
-    """A model of one group for a model of another, or for nothing."""
+    """A model of one group into another, and models of the two after it, to and fro, until both have room.
+
+    Where memory is scarce a swap one for one seldom fits: a large model has to go for several small ones.
+    """
     problem, groups = state.evaluator.problem, state.groups
     if len(groups) < 2:
         return None
-    (shape, mask), (other_shape, other) = rng.sample(groups, 2)
-    only, other_only = list(bits(mask & ~other)), list(bits(other & ~mask))
-    if not only:
-        return None
-    moved = 1 << rng.choice(only)
-    back = 1 << rng.choice(other_only) if other_only and rng.random() < 0.7 else 0
-    first, second = (shape, mask ^ moved ^ back), (other_shape, other ^ moved ^ back)
-    if not problem.fits(first) or not problem.fits(second):
-        return None
-    return Change(removed=((shape, mask), (other_shape, other)), added=(first, second))
+    before = tuple(rng.sample(groups, 2))
+    movable = [_movable(problem, before[side], before[1 - side], rng) for side in (0, 1)]
+    after, source = list(before), 0
+    is_one_way = rng.random() < ONE_WAY
+    for number in range(MOST_SWAPPED):
+        if not movable[source]:
+            return None
+        bit, target = 1 << movable[source].pop(), 1 - source
+        after[source] = (after[source][0], after[source][1] ^ bit)
+        after[target] = (after[target][0], after[target][1] | bit)
+        is_full = [not problem.fits(group) for group in after]
+        if all(is_full):
+            return None
+        if not any(is_full) and (number > 0 or is_one_way):
+            return Change(removed=before, added=tuple(after))
+        source = is_full.index(True) if any(is_full) else target
+    return None
 
 
 def recut(state: SearchState, rng: Random) -> Change | None:
@@ -95,7 +111,7 @@ MOVES: tuple[tuple[Move, float], ...] = (
     (add_replica, 2.0),
     (exchange_replica, 2.0),
     (drop_replica, 1.0),
-    (swap_replicas, 2.0),
+    (swap_replicas, 4.0),
     (recut, 4.0),
 )
 
@@ -105,6 +121,20 @@ def _needy(state: SearchState, rng: Random) -> int:
     unserved = state.unserved
     able = list(bits(state.evaluator.problem.everything))
     return rng.choices(able, weights=[unserved[model] + 1.0 for model in able])[0]
+
+
+def _beside(state: SearchState, group: Group) -> int:
+    """Models of all groups but one."""
+    rest = list(state.groups)
+    rest.remove(group)
+    return union(rest)
+
+
+def _movable(problem: Problem, group: Group, other: Group, rng: Random) -> list[int]:
+    """Models of a group that the other lacks and can serve, in random order."""
+    models = list(bits(group[1] & ~other[1] & problem.able[other[0]]))
+    rng.shuffle(models)
+    return models
 
 
 def _cut(problem: Problem, kind: int, devices: int, rng: Random) -> list[int]:

@@ -26,6 +26,8 @@ class SearchOptions:
     beam_size: of algorithm 3.
     buckets: also keep models of unlike size apart, as algorithm 4 does.
     moves: local changes tried after the partitions; 0 for the paper's algorithms alone.
+    temperature: of the local changes, as a share of the requests: so many more may miss after a change at first, on
+        average, where the threshold falls to none. 0 keeps only what is better.
     resamples: further traces the placement must also serve, each with every model's arrivals moved in time.
     requests_per_model: of a trace with more, and more than `fewest_requests`, evenly spread windows are searched; a
         shorter one is resampled no further than up to them.
@@ -35,7 +37,8 @@ class SearchOptions:
     selection: Selection = Selection.BALANCE
     beam_size: int = 1
     buckets: bool = True
-    moves: int = 2500
+    moves: int = 4000
+    temperature: float = 0.001
     resamples: int = 7
     requests_per_model: int = 1500
     fewest_requests: int = 160_000
@@ -48,7 +51,7 @@ class SearchOptions:
 
 
 SearchOptions.DEFAULT = SearchOptions()
-SearchOptions.QUICK = SearchOptions(moves=150, resamples=0, fewest_requests=40_000)
+SearchOptions.QUICK = SearchOptions(moves=250, temperature=0.0, resamples=0, fewest_requests=40_000)
 SearchOptions.PAPER = SearchOptions(selection=Selection.UNSERVED, moves=0, resamples=0)
 
 

@@ -19,6 +19,7 @@ class LocalSearch:
 
     groups: Groups
     moves: int
+    temperature: float
     seed: str
 
 
@@ -42,6 +43,7 @@ def search_in_parallel(
     starts: Sequence[Groups],
     *,
     moves: int,
+    temperature: float,
     executor: SearchExecutor,
     seed: int,
     better: Callable[[SearchState], None],
@@ -55,7 +57,12 @@ def search_in_parallel(
     share = -(-moves // (ROUNDS * executor.size))
     for number in range(ROUNDS):
         searches = [
-            LocalSearch(groups=starts[each % len(starts)], moves=share, seed=f"{seed}:{number}:{each}")
+            LocalSearch(
+                groups=starts[each % len(starts)],
+                moves=share,
+                temperature=temperature / (number + 1) ** 2,
+                seed=f"{seed}:{number}:{each}",
+            )
             for each in range(executor.size)
         ]
         found = None if should_stop() else executor.run(evaluator.problem, searches, should_stop)
@@ -70,5 +77,10 @@ def search_once(problem: Problem, task: LocalSearch) -> Groups:
     """In a process of its own."""
     start = evaluate(Evaluator(problem), task.groups)
     return local_search(
-        start, moves=task.moves, rng=Random(task.seed), better=lambda _: None, should_stop=lambda: False
+        start,
+        moves=task.moves,
+        temperature=task.temperature,
+        rng=Random(task.seed),
+        better=lambda _: None,
+        should_stop=lambda: False,
     ).groups

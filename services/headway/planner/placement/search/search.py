@@ -176,13 +176,21 @@ class _Run:
         return best + sorted(self._given, key=lambda each: each.cost)[:NUM_GIVEN]
 
     def _local_search(self, start: SearchState, moves: int, rng: Random) -> SearchState:
-        return local_search(start, moves=moves, rng=rng, better=self._keep, should_stop=self._stop)
+        return local_search(
+            start,
+            moves=moves,
+            temperature=self._options.temperature,
+            rng=rng,
+            better=self._keep,
+            should_stop=self._stop,
+        )
 
     def _search_in_parallel(self, starts: Sequence[SearchState], executor: SearchExecutor) -> None:
         search_in_parallel(
             self._evaluator,
             [each.groups for each in starts],
             moves=self._options.moves,
+            temperature=self._options.temperature,
             executor=executor,
             seed=self._options.seed,
             better=self._keep,

@@ -68,8 +68,8 @@ class SearchState:
                 busy[group] = float(component.served[row] @ per_request[group[0]])
         return busy
 
-    def after(self, change: Change) -> "SearchState | None":
-        """The placement after a change if it is better; None if not."""
+    def after(self, change: Change, *, tolerance: float = 0.0) -> "SearchState | None":
+        """The placement after a change if it costs less, or no more than so many requests more; None if not."""
         evaluator = self.evaluator
         touched = 0
         for _, models in (*change.removed, *change.added):
@@ -86,14 +86,14 @@ class SearchState:
             (groups if group[1] else idle).append(group)
         absent = evaluator.problem.everything & ~union([*groups, *(group for each in far for group in each.groups)])
         before = evaluator.missing(self.absent) + np.sum([each.misses for each in near], axis=0, dtype=np.int64)
-        budget = evaluator.race(before) - evaluator.missing(absent)
+        budget = evaluator.race(before, tolerance) - evaluator.missing(absent)
         if (budget < 0).any():
             return None
         fresh = _weigh_all(evaluator, evaluator.split(groups), budget)
         if fresh is None:
             return None
         after = SearchState(evaluator=evaluator, components=(*far, *fresh), idle=tuple(sorted(idle)), absent=absent)
-        return after if after.cost < self.cost - 1e-9 else None
+        return after if after.cost < self.cost + tolerance - 1e-9 else None
 
 
 def evaluate(evaluator: Evaluator, groups: Sequence[Group]) -> SearchState:
