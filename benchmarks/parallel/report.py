@@ -1,4 +1,4 @@
-"""What the second worker gives, as rows of the tables in docs/benchmarks.md."""
+"""What the second worker gives, as rows of the tables in docs/benchmarks/parallel.md."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

@@ -2,7 +2,7 @@
 
 A sum over N ranks is a ring, or for N = 2 a swap: either way 2 (N - 1) / N of the tensor leaves each rank. In an
 all-gather each sends what it has N - 1 times; in an all-to-all what is for others, once; in a gather what it has, once,
-but for the first rank. `docs/benchmarks.md` has the derivation beside section 4.4 of the thesis.
+but for the first rank. `docs/benchmarks/parallel.md` has the derivation beside section 4.4 of the thesis.
 """
 
 from collections.abc import Iterator
