@@ -27,7 +27,8 @@ class Trace:
     """A traced call of a module, and what its placeholders and outputs are.
 
     Attributes:
-        graph: placeholders are the tensors of `names`, in order; outputs are `num_outputs` of the model, then gradients.
+        graph: placeholders are the tensors of `names`, in order; outputs are `num_outputs` of the model, then
+            gradients.
         names: paths of parameters and buffers, then names of inputs.
         parameters: which of the names are parameters.
         inputs: which of them are inputs.
