@@ -1,4 +1,4 @@
-"""Figures of fabrics and devices from measurements. Pure."""
+"""Fits speeds of fabrics and devices to measurements. Pure."""
 
 import math
 from collections.abc import Sequence
@@ -31,7 +31,7 @@ _NO_LINKS = UsualLinks(fabric=Fabric(latency_s=0.0, bytes_per_s=math.inf))
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FabricFit:
-    """`relative_error` is the median over the samples."""
+    """A fitted fabric; `relative_error` is the median over the samples."""
 
     fabric: Fabric
     relative_error: float
@@ -46,7 +46,7 @@ class RooflineFit:
 
 
 def fit_fabric(samples: Sequence[tuple[int, float]]) -> FabricFit:
-    """The latency and the bandwidth with the least squares of relative errors.
+    """Fits the latency and the bandwidth by least squares of relative errors.
 
     Args:
         samples: (bytes that leave a rank, seconds) of collectives of two ranks.
@@ -106,7 +106,7 @@ def _seconds(spec: ModelSpec, measurement: StepMeasurement, roofline: Roofline) 
 
 
 def _solve(features: Array, seconds: Array, *, weights: Array) -> Array:
-    """Raises ValueError where a coefficient comes out at nothing or below."""
+    """Solves for the coefficients; raises ValueError where one is not above 0."""
     scale = np.linalg.norm(features, axis=0)
     matrix = features / scale * weights[:, None]
     solution: Array = np.linalg.lstsq(matrix, seconds * weights, rcond=None)[0] / scale

@@ -1,4 +1,4 @@
-"""What groups of models are worth, by simulation: only what changed is simulated, and no further than it matters.
+"""Evaluates groups of models by simulation: only what changed is simulated, and no further than it matters.
 
 A model's requests meet others only in groups that share models, so the connected components of models and groups are
 simulated apart, and remembered.
@@ -32,12 +32,12 @@ CACHE_REQUESTS = 10_000_000
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Component:
-    """Groups that share models, directly or over others.
+    """A connected component: groups that share models, directly or over others, and how they fared.
 
     Attributes:
-        misses: up to the end of each part of the trace; int64 [num_parts].
-        met: requests by model, int64 [num_models].
-        served: requests by (group, model), int64 [num_groups, num_models].
+        misses: requests missed up to the end of each part of the trace; int64 [num_parts].
+        met: requests met by model; int64 [num_models].
+        served: requests served by (group, model); int64 [num_groups, num_models].
     """
 
     groups: Groups
@@ -87,7 +87,7 @@ class Evaluator:
         self.absent = self._count_requests()
 
     def split(self, groups: Iterable[Group]) -> list[Groups]:
-        """Components of groups; groups without a model are left out."""
+        """Splits groups into components; groups without a model are left out."""
         components: list[tuple[int, list[Group]]] = []
         for group in groups:
             if not group[1]:
@@ -103,7 +103,7 @@ class Evaluator:
         return [tuple(sorted(members)) for _, members in components]
 
     def weigh(self, groups: Groups, limits: NDArray[np.int64] | None = None) -> Component | None:
-        """Simulate one component; None where it misses more than `limits` allows by the end of a part of the trace."""
+        """Simulates one component; None where it misses more than `limits` allows by the end of a part of the trace."""
         known = self._known.get(groups)
         if known is None:
             if limits is not None and groups in self._least and (self._least[groups] > limits).any():
@@ -116,18 +116,18 @@ class Evaluator:
         return None if limits is not None and known.misses[-1] > limits[-1] else known
 
     def missing(self, models: int) -> NDArray[np.int64]:
-        """Requests of models that no group has, up to the end of each part."""
+        """Counts requests of models that no group has, up to the end of each part."""
         missing: NDArray[np.int64] = self.absent[list(bits(models))].sum(axis=0)
         return missing
 
     def race(self, misses: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Limits for who wants to be at least as good as one that misses so many up to the end of each part."""
+        """The limits for a candidate to be at least as good as one that misses so many up to the end of each part."""
         limits: NDArray[np.int64] = misses + (RACE_SIGMAS * np.sqrt(misses + 4.0)).astype(np.int64)
         limits[-1] = misses[-1]
         return limits
 
     def _simulate(self, groups: Groups, limits: NDArray[np.int64]) -> Component | NDArray[np.int64]:
-        """What they are worth; where they were given up, what they miss at least up to the end of each part."""
+        """Simulates groups; where they are given up, returns the least misses up to the end of each part."""
         problem, rules, latencies = self.problem, self.problem.rules, self.problem.latencies
         mask = 0
         for _, models in groups:
@@ -184,7 +184,7 @@ class Evaluator:
         bounds: NDArray[np.int64],
         limits: NDArray[np.int64],
     ) -> Component | NDArray[np.int64]:
-        """Where a model generates."""
+        """Simulates groups of which one has a model that generates."""
         problem, num_models = self.problem, self.problem.num_models
         least = np.zeros(NUM_PARTS, np.int64)
         outcome = simulate_as_far(
@@ -230,8 +230,8 @@ class Evaluator:
         return part
 
     def _typical_slo_s(self) -> Floats:
-        """By model; of those without SLO a hundred times the fastest latency, so that latency breaks their ties. Of
-        models that generate it is that of the first token."""
+        """Typical SLO by model, for models that generate that of the first token; without SLO a hundred times the
+        fastest latency, so that latency breaks ties."""
         workload, latencies = self.problem.workload, self.problem.latencies
         typical: Floats = np.min(latencies.total_s, axis=0, initial=np.inf) * 100
         finite = np.isfinite(workload.slo_s)
@@ -245,7 +245,7 @@ class Evaluator:
         return typical
 
     def _count_requests(self) -> NDArray[np.int64]:
-        """Up to the end of each part, by model: [num_models, num_parts]."""
+        """Counts requests up to the end of each part, by model: [num_models, num_parts]."""
         workload = self.problem.workload
         ends = np.searchsorted(workload.arrival_s, self._cut_s, side="right")
         ends = np.concatenate([ends, np.full(NUM_PARTS - len(ends), len(workload))])
@@ -254,7 +254,7 @@ class Evaluator:
 
 
 def unpack(masks: list[int], num_models: int) -> NDArray[np.bool_]:
-    """Sets as rows: bool [len(masks), num_models]."""
+    """Unpacks sets of models into rows: bool [len(masks), num_models]."""
     width = num_models // 8 + 1
     packed = np.frombuffer(b"".join(mask.to_bytes(width, "little") for mask in masks), np.uint8)
     rows: NDArray[np.bool_] = np.unpackbits(packed.reshape(len(masks), width), axis=1, bitorder="little").astype(

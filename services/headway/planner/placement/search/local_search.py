@@ -18,7 +18,7 @@ def local_search(
     better: Callable[[SearchState], None],
     should_stop: Callable[[], bool],
 ) -> SearchState:
-    """Try so many changes; `better` hears of each that was kept."""
+    """Tries so many changes; `better` is called with each that was kept."""
     state, in_vain = start, 0
     kinds = [move for move, _ in MOVES]
     shares = [share for _, share in MOVES]

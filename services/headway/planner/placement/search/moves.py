@@ -12,7 +12,7 @@ MOST_GROUPS_RECUT = 3
 
 
 def add_replica(state: SearchState, rng: Random) -> Change | None:
-    """A model that misses much, into a group with room; less busy groups are likelier."""
+    """Adds a model that misses much to a group with room; less busy groups are likelier."""
     problem = state.evaluator.problem
     model = _needy(state, rng)
     bit = 1 << model
@@ -25,7 +25,7 @@ def add_replica(state: SearchState, rng: Random) -> Change | None:
 
 
 def exchange_replica(state: SearchState, rng: Random) -> Change | None:
-    """A model that misses much, into a group in the place of others."""
+    """Puts a model that misses much into a group in the place of others."""
     problem = state.evaluator.problem
     model = _needy(state, rng)
     bit = 1 << model
@@ -43,7 +43,7 @@ def exchange_replica(state: SearchState, rng: Random) -> Change | None:
 
 
 def drop_replica(state: SearchState, rng: Random) -> Change | None:
-    """A model that has others, out of a group."""
+    """Drops a model that has other replicas from a group."""
     shape, mask = rng.choice(state.groups)
     if not mask:
         return None
@@ -52,7 +52,7 @@ def drop_replica(state: SearchState, rng: Random) -> Change | None:
 
 
 def swap_replicas(state: SearchState, rng: Random) -> Change | None:
-    """A model of one group for a model of another, or for nothing."""
+    """Swaps a model of one group for a model of another, or for nothing."""
     problem, groups = state.evaluator.problem, state.groups
     if len(groups) < 2:
         return None
@@ -69,7 +69,8 @@ def swap_replicas(state: SearchState, rng: Random) -> Change | None:
 
 
 def recut(state: SearchState, rng: Random) -> Change | None:
-    """The devices of a few groups, cut into others of any shape, with the same models; merges, splits, reshapes."""
+    """Cuts the devices of a few groups into others of any shape, with the same models; it merges, splits and
+    reshapes."""
     problem, groups = state.evaluator.problem, state.groups
     chosen = rng.sample(groups, min(len(groups), rng.randint(1, MOST_GROUPS_RECUT)))
     shapes = []
@@ -101,14 +102,14 @@ MOVES: tuple[tuple[Move, float], ...] = (
 
 
 def _needy(state: SearchState, rng: Random) -> int:
-    """A model, likelier the more of its requests miss."""
+    """Draws a model, likelier the more of its requests miss."""
     unserved = state.unserved
     able = list(bits(state.evaluator.problem.everything))
     return rng.choices(able, weights=[unserved[model] + 1.0 for model in able])[0]
 
 
 def _cut(problem: Problem, kind: int, devices: int, rng: Random) -> list[int]:
-    """Shapes that use up devices of a kind as far as they go; often alike."""
+    """Draws shapes that use up devices of a kind as far as they go; often equal ones."""
     sizes = {shape: problem.shapes[shape].num_devices for shape in problem.shapes_on(kind)}
     shapes: list[int] = []
     while True:
@@ -121,7 +122,7 @@ def _cut(problem: Problem, kind: int, devices: int, rng: Random) -> list[int]:
 
 
 def _keep(problem: Problem, chosen: list[Group], shapes: list[int], models: int, rng: Random) -> list[Group]:
-    """Groups of new shapes: one for one with their models where they still fit, else filled anew."""
+    """Fills groups of new shapes: one for one with their models where they still fit, else anew."""
     if len(shapes) == len(chosen) and rng.random() < 0.5:
         kept = [(shape, mask) for shape, (_, mask) in zip(shapes, chosen, strict=True)]
         if all(problem.fits(group) for group in kept):

@@ -1,4 +1,4 @@
-"""How hard a search tries, and what it tells."""
+"""Options of a search, its progress, and its result."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -22,14 +22,16 @@ class Selection(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchOptions:
-    """Attributes:
-    beam_size: of algorithm 3.
-    buckets: also keep models of unlike size apart, as algorithm 4 does.
-    moves: local changes tried after the partitions; 0 for the paper's algorithms alone.
-    resamples: further traces the placement must also serve, each with every model's arrivals moved in time.
-    requests_per_model: of a trace with more, and more than `fewest_requests`, evenly spread windows are searched; a
-        shorter one is resampled no further than up to them.
-    partial: leave out models that fit nowhere or can't keep their SLO, instead of refusing.
+    """Options of a search: the higher the numbers, the longer it looks.
+
+    Attributes:
+        beam_size: selections that algorithm 3 keeps at each step.
+        buckets: also keep models of unlike size apart, as algorithm 4 does.
+        moves: local changes tried after the partitions; 0 for the paper's algorithms alone.
+        resamples: further traces the placement must also serve, each with every model's arrivals moved in time.
+        requests_per_model: of a trace with more, and more than `fewest_requests`, evenly spread windows are searched; a
+            shorter one is resampled no further than up to them.
+        partial: leave out models that fit nowhere or can't keep their SLO, instead of refusing.
     """
 
     selection: Selection = Selection.BALANCE
@@ -54,7 +56,7 @@ SearchOptions.PAPER = SearchOptions(selection=Selection.UNSERVED, moves=0, resam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchProgress:
-    """The best so far.
+    """The best placement so far.
 
     Attributes:
         attainment: on what is searched: windows of the trace, and resamples of it.
@@ -69,10 +71,12 @@ class SearchProgress:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """Attributes:
-    attainment: on the whole trace.
-    evaluations: simulations, of parts of the placement mostly.
-    complete: False where it was stopped.
+    """The result of a search.
+
+    Attributes:
+        attainment: on the whole trace.
+        evaluations: simulations, of parts of the placement mostly.
+        complete: False where it was stopped.
     """
 
     placement: Placement

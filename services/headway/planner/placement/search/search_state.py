@@ -13,7 +13,7 @@ from headway.planner.placement.search.problem import Group, Groups
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Change:
-    """Groups that go and groups that come instead."""
+    """A change: groups that are removed and groups that are added."""
 
     removed: tuple[Group, ...]
     added: tuple[Group, ...]
@@ -21,9 +21,11 @@ class Change:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SearchState:
-    """Attributes:
-    idle: groups without a model.
-    absent: models with requests that no group has.
+    """A placement under search, by its components.
+
+    Attributes:
+        idle: groups without a model.
+        absent: models with requests that no group has.
     """
 
     evaluator: Evaluator
@@ -43,7 +45,7 @@ class SearchState:
 
     @cached_property
     def cost(self) -> float:
-        """Requests that missed, and a little for those that were late but in time."""
+        """Number of requests that missed, plus a little for those that were in time but close to it."""
         return float(self.misses[-1]) + sum(each.slack_cost for each in self.components)
 
     @cached_property
@@ -52,7 +54,7 @@ class SearchState:
 
     @cached_property
     def unserved(self) -> list[float]:
-        """Requests that missed, by model."""
+        """Number of requests that missed, by model."""
         met = np.sum([each.met for each in self.components], axis=0, dtype=np.int64)
         missed: list[float] = (self.evaluator.problem.counts - met).tolist()
         return missed
@@ -69,7 +71,7 @@ class SearchState:
         return busy
 
     def after(self, change: Change) -> "SearchState | None":
-        """The placement after a change if it is better; None if not."""
+        """Returns the placement after a change if it is better; None if not."""
         evaluator = self.evaluator
         touched = 0
         for _, models in (*change.removed, *change.added):
@@ -97,7 +99,7 @@ class SearchState:
 
 
 def evaluate(evaluator: Evaluator, groups: Sequence[Group]) -> SearchState:
-    """Simulate a placement whole."""
+    """Simulates a whole placement."""
     components = [evaluator.weigh(each) for each in evaluator.split(groups)]
     return SearchState(
         evaluator=evaluator,
