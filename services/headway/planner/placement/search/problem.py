@@ -31,12 +31,13 @@ class Problem:
         kinds: the kinds of devices.
         shapes: group shapes that fit some kind's machines and that some model can run on.
         kind_of: by shape, the number of its kind.
-        weight_bytes: bytes that a model needs on the fullest device, by its memory rule; int64 [num_shapes, num_models].
+        weight_bytes: bytes that a model needs on the fullest device, by its memory rule; int64 [num_shapes,
+            num_models].
         able: by shape, the models that fit an empty group of it and can keep their SLO there.
         workload: requests whose `model` counts in `latencies.models`.
         models: in the order of `latencies.models`.
-        generating: those that generate. Their latencies are what a request of mean lengths takes of a group that is full of
-            them.
+        generating: models that generate. Their latencies are what a request of mean lengths takes of a group that is
+            full of them.
     """
 
     rules: Rules

@@ -24,8 +24,8 @@ class Rules:
 
     Attributes:
         queue_policy: who is next in a group: the first that came, or with `LEAST_SLACK` who could wait least; then a
-            request is refused too where others that wait would become late for it. That goes with admission, the earliest
-            finish, and one request at a time.
+            request is refused too where others that wait would become late for it. That goes with admission, the
+            earliest finish, and one request at a time.
         admission: refuse at once what would miss its SLO; else it is served late.
         stage_overhead: a stage takes (1 + stage_overhead * number of stages) times its profiled latency.
         request_overhead_s: added to each answer; holds no device. Our router's `answer_overhead_s`.
