@@ -39,9 +39,9 @@ class StageSlicer:
     ) -> None:
         """Prepares the slices for every number of stages.
 
-            Args:
-        latency_s: of each layer.
-        handover_s: to the next stage after each layer; nothing where it is None. That of the last is not used.
+        Args:
+            latency_s: latency of each layer.
+            handover_s: time to hand over to the next stage after each layer; None for none. That of the last is unused.
         """
         if not latency_s or not 1 <= max_stages <= len(latency_s):
             raise InvalidArgumentError(
