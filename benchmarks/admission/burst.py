@@ -1,4 +1,4 @@
-"""A burst of prompts to one worker, and how those that are let in fare against their objective."""
+"""Sends a burst of prompts to one worker, and counts how those that are admitted fare against their objective."""
 
 import asyncio
 import tempfile
@@ -17,7 +17,7 @@ REFUSED = "HTTP 429"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Burst:
-    """Alike requests that come at once.
+    """Equal requests that come at once.
 
     Attributes:
         ttft_slo_s: their objective, by the gateway's clock and by the client's.
@@ -42,11 +42,11 @@ class Burst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Admission:
-    """What became of a burst.
+    """The outcome of a burst.
 
     Attributes:
         ttfts_s: of those that were admitted, as the client saw them, in order.
-        num_met: of those, in time.
+        num_met: number of those that were answered in time.
         errors: of those that were neither refused nor answered.
     """
 
@@ -61,12 +61,12 @@ class Admission:
 
     @property
     def attainment(self) -> float:
-        """Share of the admitted that were in time."""
+        """Share of the admitted requests that were in time."""
         return self.num_met / self.num_admitted if self.ttfts_s else 1.0
 
 
 def measure(model: Path, burst: Burst, *options: str, num_bursts: int) -> list[Admission]:
-    """Bursts one after the other, the first to a stack that has served nothing before.
+    """Sends bursts one after the other, the first to a stack that has served nothing before.
 
     Args:
         options: of `headway up`.
@@ -87,7 +87,7 @@ async def _bursts(url: str, burst: Burst, num_bursts: int) -> list[Admission]:
 
 
 def admission_of(outcomes: Sequence[Outcome], *, ttft_slo_s: float) -> Admission:
-    """Counts who was let in, and who of those was in time."""
+    """Counts who was admitted, and who of those was in time."""
     answered = [outcome for outcome in outcomes if not outcome.error]
     ttfts_s = sorted(outcome.ttft_s for outcome in answered)
     return Admission(
