@@ -55,7 +55,7 @@ class KernelTiming:
 
     Attributes:
         amount: bytes read and written, or floating-point operations.
-        way: which of the `Bandwidths` it is held against, if it does little but move bytes.
+        path: which of the `Bandwidths` it is held against, if it does little but move bytes.
     """
 
     name: str
