@@ -19,7 +19,7 @@ def panels(*titles: str, height: float = 3.6) -> tuple[Figure, list[Axes]]:
 
 
 def save(figure: Figure, name: str, *, directory: Path = FIGURES_DIR) -> Path:
-    """Write `NAME.png`."""
+    """Writes `NAME.png` and returns its path."""
     directory.mkdir(parents=True, exist_ok=True)
     path = directory / f"{name}.png"
     figure.savefig(path, dpi=110)

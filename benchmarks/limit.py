@@ -17,7 +17,7 @@ SecondsOfRows = Callable[[int], float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limit:
-    """What a burst's products come to.
+    """The time of a burst's matrix products, and the throughput that allows.
 
     Attributes:
         flops: multiplications and additions of all products.

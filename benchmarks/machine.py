@@ -37,7 +37,7 @@ class Machine:
 
 
 def describe_machine() -> Machine:
-    """This machine, now."""
+    """Describes this machine as it is now."""
     return Machine(
         date=datetime.now(UTC).isoformat(timespec="seconds"),
         cpu=cpu_name(),
@@ -52,7 +52,7 @@ def describe_machine() -> Machine:
 
 
 def portable(argument: str) -> str:
-    """Where things lie on one machine says nothing on another: of an absolute path only the name is kept."""
+    """Keeps only the name of an absolute path, as where things lie on one machine says nothing on another."""
     return Path(argument).name if Path(argument).is_absolute() else argument
 
 

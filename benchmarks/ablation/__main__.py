@@ -1,4 +1,4 @@
-"""Block sizes from 1 to 256, and swapping against recomputation: what each costs, and what it does to latency."""
+"""Measures what block sizes from 1 to 256 cost, and swapping against recomputation, and what each does to latency."""
 
 from dataclasses import asdict, replace
 from pathlib import Path

@@ -22,10 +22,10 @@ SEED = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockCosts:
-    """What depends on the block size.
+    """The times that depend on the block size, in seconds.
 
     Attributes:
-        attention_s: of one step, all layers together.
+        attention_s: attention of one step, all layers together.
         swap_out_s, swap_in_s: of a sequence's blocks.
         recompute_s: of its prefill.
     """
@@ -37,7 +37,7 @@ class BlockCosts:
     recompute_s: float
 
     def copy_block_s(self, num_tokens: int) -> float:
-        """Of one block one way, when `num_tokens` were swapped out and in."""
+        """Seconds to copy one block one way, when `num_tokens` were swapped out and in."""
         return (self.swap_out_s + self.swap_in_s) / 2 / -(-num_tokens // self.block_size)
 
 
@@ -106,7 +106,7 @@ def swap_s(spec: ModelSpec, block_size: int, *, num_tokens: int) -> tuple[float,
 
 
 def time_of(action: Callable[[], None]) -> float:
-    """Median seconds of a few runs after one that is not counted."""
+    """The median seconds of a few runs after one that is not counted."""
     timings_s = []
     for _ in range(1 + NUM_TIMINGS):
         start_s = time.perf_counter()

@@ -14,7 +14,7 @@ from headway.core.units import format_duration
 
 
 def block_size_table(findings: Sequence[Finding], *, contiguous_s: float) -> Table:
-    """Attention of a step, also against one block for the whole context, and latency at fixed rates."""
+    """Tables the attention of a step, also against one block for the whole context, and latency at fixed rates."""
     table = Table("block size", title="block sizes: attention of a step, and normalised latency at a fixed rate")
     for heading in ("attention", "over contiguous", *(dataset.name for dataset in DATASETS)):
         table.add_column(heading, justify="right")
@@ -30,7 +30,7 @@ def block_size_table(findings: Sequence[Finding], *, contiguous_s: float) -> Tab
 
 
 def preemption_table(findings: Sequence[Finding], *, swapped_tokens: int) -> Table:
-    """What a preempted sequence costs by either way, and what that does to latency."""
+    """Tables what a preempted sequence costs by either way, and what that does to latency."""
     table = Table("block size", title=f"giving way with {swapped_tokens} tokens, and sharegpt in a small pool")
     for heading in ("swap out", "swap in", "recompute", "latency, swapping", "latency, recomputing"):
         table.add_column(heading, justify="right")
@@ -51,7 +51,7 @@ def written(service: Service) -> str:
 
 
 def draw(findings: Sequence[Finding], *, contiguous_s: float, name: str) -> Path:
-    """The dissertation's figures 5.18 and 5.19 in one row."""
+    """Draws the dissertation's figures 5.18 and 5.19 in one row."""
     figure, axes = panels("attention of a step", "latency at a fixed rate", "one sequence gives way", "in a small pool")
     sizes = [found.costs.block_size for found in findings]
 

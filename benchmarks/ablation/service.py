@@ -1,4 +1,4 @@
-"""Normalised latency by block size, with step times scaled from one measured latency model."""
+"""Simulates normalised latency by block size, with step times scaled from one measured latency model."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -29,7 +29,7 @@ class Bench:
     num_lifetimes: float
 
     def simulation(self, costs: BlockCosts, *, preemption: PreemptionMode = "recompute") -> Simulation:
-        """An engine of that block size. The terms of attention grow and shrink with the kernel's time."""
+        """Makes an engine of that block size. The terms of attention grow and shrink with the kernel's time."""
         slowdown = costs.attention_s / self.attention_s
         num_blocks = self.num_slots // costs.block_size
         return Simulation(
@@ -52,7 +52,7 @@ class Bench:
         )
 
     def sustained_rate_per_s(self, costs: BlockCosts, dataset: Dataset) -> float:
-        """At which a token takes `BOUND` times as long as alone."""
+        """The request rate at which a token takes `BOUND` times as long as alone."""
         setting = self.simulation(costs)
         return setting.sustained_rate_per_s(
             dataset, bound_s=BOUND * setting.token_s(), num_lifetimes=self.num_lifetimes
@@ -67,7 +67,7 @@ class Bench:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One block size.
+    """The result for one block size.
 
     Attributes:
         latency_s: mean normalised latency by dataset, at a rate that is the same for all block sizes.
@@ -83,7 +83,7 @@ class Finding:
 def compare_block_sizes(
     costs: Sequence[BlockCosts], *, reference: BlockCosts, roomy: Bench, tight: Bench
 ) -> Iterator[Finding]:
-    """Serve at fixed rates, those that the reference size sustains.
+    """Serves at fixed rates, those that the reference size sustains.
 
     Args:
         roomy, tight: engines for the first comparison and for the one of preemptions.

@@ -1,1 +1,1 @@
-"""Whether those who are admitted in a burst keep their objective."""
+"""Measures whether requests that are admitted in a burst keep their objective."""

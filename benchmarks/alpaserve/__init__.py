@@ -1,1 +1,1 @@
-"""Placements searched on cases of the AlpaServe artifact, beside what it recorded."""
+"""Searches placements on cases of the AlpaServe artifact, beside what it recorded."""

@@ -1,4 +1,4 @@
-"""Placements for the cases of the AlpaServe artifact, for mixed models, and for large clusters."""
+"""Searches placements for the cases of the AlpaServe artifact, for mixed models, and for large clusters."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -74,14 +74,14 @@ def main(
 
 
 def make_cases(cases: Path, *, day: bool) -> Iterator[Case]:
-    """With the profiles beside the recorded cases."""
+    """Makes the generated cases, with the profiles beside the recorded ones."""
     profiles = read_profiles(cases.parent / "v100_profiles.json")
     for recipe in (*QUALITY, *SPEED, *([DAY] if day else [])):
         yield make_case(recipe, profiles)
 
 
 def measure(case: Case, table: Table) -> dict[str, Any]:
-    """One row, in the table and of the result."""
+    """Measures one case: a row of the table and of the result."""
     full, quick = search_case(case, SearchOptions.DEFAULT), search_case(case, SearchOptions.QUICK)
     paper = paper_search(case) if case.num_devices <= MOST_DEVICES_OF_PAPER else None
     by_slack = search_by_slack(case)

@@ -20,7 +20,7 @@ from headway.profiler.formats.document import Field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recorded:
-    """What the artifact found."""
+    """A placement that the artifact found, and its attainment."""
 
     policy: str
     protocol: str
@@ -31,9 +31,11 @@ class Recorded:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Case:
-    """Attributes:
-    train: what is searched on.
-    test: what the placement is then measured on.
+    """A placement problem with two traces.
+
+    Attributes:
+        train: trace that is searched on.
+        test: trace that the placement is then measured on.
     """
 
     name: str
@@ -53,14 +55,14 @@ class Case:
 
 
 def read_cases(path: Path) -> list[Case]:
-    """Profiles and traces are looked for beside the file. InvalidArgumentError names what is missing."""
+    """Reads cases; profiles and traces are looked for beside the file. InvalidArgumentError names what is missing."""
     document = json.loads(read_text(path))
     profiles = read_profiles(path.parent / document["meta"].get("profiles", "v100_profiles.json"))
     return [_case(entry, profiles, path.parent) for entry in document["cases"]]
 
 
 def read_profiles(path: Path, *, hardware: str = "V100") -> dict[str, tuple[StageProfile, ...]]:
-    """By kind of model."""
+    """Reads stage profiles, by kind of model."""
     document = Field(value=json.loads(read_text(path)), path=path.name)
     found: dict[str, tuple[StageProfile, ...]] = {}
     for profile in alpaserve.read(document, hardware=hardware, created_at_s=0.0):
@@ -69,7 +71,7 @@ def read_profiles(path: Path, *, hardware: str = "V100") -> dict[str, tuple[Stag
 
 
 def read_trace(path: Path, models: Sequence[str]) -> Workload:
-    """time_s, model, slo_s in rows; compressed where only PATH.gz is there."""
+    """Reads rows of time_s, model, slo_s; compressed where only PATH.gz is there."""
     number = {name: index for index, name in enumerate(models)}
     rows = list(csv.DictReader(read_text(path).splitlines()))
     unknown = next((row["model"] for row in rows if row["model"] not in number), None)
@@ -93,7 +95,7 @@ def read_text(path: Path) -> str:
 
 
 def as_document(placement: Placement, models: Sequence[PlacedModel]) -> dict[str, Any]:
-    """In the format of the cases: models by their number."""
+    """Writes a placement in the format of the cases: models by their number."""
     number = {model.name: index for index, model in enumerate(models)}
     return {
         "groups": [

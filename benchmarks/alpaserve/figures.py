@@ -143,7 +143,7 @@ def slos(profiles: Profiles) -> list[Row]:
 
 
 def overheads(profiles: Profiles) -> list[Row]:
-    """What n devices take longer than n times as fast: stages that wait for the slowest, and exchanges."""
+    """How much longer n devices take than one n times as fast: stages that wait for the slowest, and exchanges."""
     known = profiles["bert-2.6b"]
     single_s = _on(known, pp=1, op=1).latency_s
     uneven, between, within = [], [], []

@@ -17,11 +17,13 @@ SLO_SCALE = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Recipe:
-    """Attributes:
-    kinds: of models, taken in turns.
-    rate: requests per second of all models together.
-    skew: exponent of the power law that the models' rates follow; 0 for equal rates.
-    cv: coefficient of variation of the times between a model's requests.
+    """The recipe of a generated case.
+
+    Attributes:
+        kinds: kinds of models, taken in turns.
+        rate: requests per second of all models together.
+        skew: exponent of the power law that the models' rates follow; 0 for equal rates.
+        cv: coefficient of variation of the times between a model's requests.
     """
 
     name: str
@@ -102,6 +104,6 @@ def _gamma(rate: float, recipe: Recipe, *, seed: int) -> "np.ndarray[tuple[int],
 
 
 def _smallest_group_s(model: PlacedModel) -> float:
-    """Latency on the fewest devices that a profile knows."""
+    """Latency in seconds on the fewest devices that a profile knows."""
     smallest = min(model.profiles, key=lambda profile: (profile.pp * profile.op, profile.pp))
     return sum(smallest.batches[0].stage_latency_s)

@@ -1,4 +1,4 @@
-"""A case searched, and measured on the trace that the search has not seen."""
+"""Searches a case, and measures on the trace that the search has not seen."""
 
 import time
 from collections.abc import Callable
@@ -21,8 +21,10 @@ MANY_MODELS = 64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Search:
-    """Attributes:
-    searched, heldout: attainment on the trace that was searched on, and on the other.
+    """The result of one search on a case.
+
+    Attributes:
+        searched, heldout: attainment on the trace that was searched on, and on the other.
     """
 
     searched: float
@@ -34,7 +36,7 @@ class Search:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Throughput:
-    """Millions of requests per second of the simulator."""
+    """The simulator's speed in millions of requests per second."""
 
     attainment_only: float
     full_statistics: float
@@ -71,7 +73,7 @@ def run_search(case: Case, options: SearchOptions, *, rules: Rules = Rules.ARTIF
 
 
 def paper_search(case: Case) -> Search:
-    """Algorithm 4 with the fast heuristic of algorithm 3, as this repository has them."""
+    """Searches by algorithm 4 with the fast heuristic of algorithm 3, as this repository has them."""
     return search_case(case, replace(SearchOptions.PAPER, selection=Selection.UNSERVED))
 
 
@@ -92,7 +94,7 @@ def replication(case: Case) -> tuple[float, float]:
 
 
 def largest_difference(case: Case) -> float:
-    """Of the recorded attainments, from what our simulator finds for the recorded placements."""
+    """The largest difference of recorded attainments from what our simulator finds for the recorded placements."""
     return max(
         (
             abs(attainment(case.models, each.placement, case.test, Rules.ARTIFACT) - each.attainment)
@@ -104,7 +106,7 @@ def largest_difference(case: Case) -> float:
 
 
 def throughput(case: Case, placement: Placement, *, seconds: float = 1.0) -> Throughput:
-    """On the case's test trace again and again, up to `LONG` requests, for at least `seconds` each.
+    """Times the simulator on the case's test trace again and again, up to `LONG` requests, for at least `seconds` each.
 
     Statistics include the mean and the 99th percentile.
     """

@@ -1,4 +1,4 @@
-"""The experiments of section 4.3 of the dissertation: when sharing devices by model parallelism pays. Simulated."""
+"""Simulates the experiments of section 4.3 of the dissertation: when sharing devices by model parallelism pays."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -27,19 +27,19 @@ Profiles = Mapping[str, tuple[StageProfile, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """One setting, by the placement that replicates and the one that pipelines."""
+    """The outcomes of one setting, by the placement that replicates and the one that pipelines."""
 
     replication: SimulationOutcome
     pipeline: SimulationOutcome
 
     @property
     def speedup(self) -> float:
-        """Of the mean latency."""
+        """Mean latency of replication over that of the pipeline."""
         return self.replication.mean_latency_s / self.pipeline.mean_latency_s
 
 
 def two_models(profiles: Profiles, *, rates: tuple[float, float], cv: float) -> Pair:
-    """Two models of 6.7B on two devices: each on its own, or both on a pipeline of two (figure 4.2)."""
+    """Compares two models of 6.7B on two devices: each on its own, or both on a pipeline of two (figure 4.2)."""
     models = models_of(profiles["bert-6.7b"], 2)
     workload = requests(rates, cv=cv, duration_s=10 * DURATION_S)
     single = GroupShape(pp=1, op=1)
@@ -51,7 +51,8 @@ def two_models(profiles: Profiles, *, rates: tuple[float, float], cv: float) -> 
 
 
 def memory(profiles: Profiles, *, models_per_device: int) -> Pair:
-    """With memory for so many whole models on each device (figure 4.4): the shortest pipeline that holds all."""
+    """Compares with memory for so many whole models on each device (figure 4.4): the shortest pipeline that holds
+    all."""
     models = models_of(profiles["bert-2.6b"], NUM_DEVICES)
     whole_bytes = weight_bytes(models[0].profiles, stages=1)
     workload = requests([RATE / NUM_DEVICES] * NUM_DEVICES, cv=CV)
@@ -61,13 +62,13 @@ def memory(profiles: Profiles, *, models_per_device: int) -> Pair:
 
 
 def arrivals(profiles: Profiles, *, rate: float = RATE, cv: float = CV) -> Pair:
-    """With eight stages on real memory, over rates (figure 4.5) and burstiness (figure 4.6)."""
+    """Compares with eight stages on real memory, over rates (figure 4.5) and burstiness (figure 4.6)."""
     models = models_of(profiles["bert-2.6b"], NUM_DEVICES)
     return compare(models, requests([rate / NUM_DEVICES] * NUM_DEVICES, cv=cv))
 
 
 def objectives(profiles: Profiles, *, slo_scale: float, overhead: float | None = None) -> Pair:
-    """What would be late is refused (figure 4.7).
+    """Compares where requests that would be late are refused (figure 4.7).
 
     Args:
         slo_scale: of the latency on one device.
@@ -97,7 +98,7 @@ def compare(
 
 
 def in_pipelines(models: Sequence[PlacedModel], *, stages: int, num_devices: int = NUM_DEVICES) -> Placement:
-    """All models on every group of `stages` devices."""
+    """Places all models on every group of `stages` devices."""
     group = PlacedGroup(shape=GroupShape(pp=stages, op=1), models=tuple(model.name for model in models))
     return Placement(groups=(group,) * (num_devices // stages))
 
@@ -108,14 +109,14 @@ def models_of(profiles: tuple[StageProfile, ...], number: int) -> list[PlacedMod
 
 
 def weight_bytes(profiles: Sequence[StageProfile], *, stages: int) -> int:
-    """On the fullest device of a pipeline."""
+    """Bytes of weights on the fullest device of a pipeline."""
     return max(next(profile for profile in profiles if (profile.pp, profile.op) == (stages, 1)).weight_bytes)
 
 
 def requests(
     rates: Sequence[float], *, cv: float, slo_s: float = float("inf"), duration_s: float = DURATION_S
 ) -> Workload:
-    """One Gamma process for each model."""
+    """Draws requests, by one Gamma process for each model."""
     rng = np.random.default_rng(SEED)
     times = [gamma_arrivals([Window(duration_s=duration_s, rate=rate, cv=cv)], rng) for rate in rates]
     model = np.concatenate([np.full(len(each), index, np.int32) for index, each in enumerate(times)])
@@ -130,7 +131,7 @@ def requests(
 
 
 def crossing(points: Sequence[float], measure: Callable[[float], Pair], *, is_better: Callable[[Pair], bool]) -> float:
-    """The first of the points at which pipelines are not better any more; infinite where they always are."""
+    """The first point at which pipelines are not better any more; infinite where they always are."""
     return next((point for point in points if not is_better(measure(point))), float("inf"))
 
 

@@ -1,1 +1,1 @@
-"""Prompts computed beside decodes, and by a worker of their own: the same requests to both."""
+"""Compares prompts computed beside decodes with prompts computed by a worker of their own, on the same requests."""

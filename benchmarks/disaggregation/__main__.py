@@ -1,4 +1,4 @@
-"""Two workers that do both, against one that computes prompts and one that decodes: the same requests to each."""
+"""Compares two workers that do both with one that computes prompts and one that decodes, on the same requests."""
 
 import tempfile
 from pathlib import Path
@@ -70,7 +70,8 @@ def main(
 
 
 async def measure(model_dir: Path, directory: Path, loads: list[Load]) -> dict[str, list[Outcomes]]:
-    """By layout, the runs in order. Each run has a stack of its own, whose caches are cold."""
+    """Runs all loads on each layout; returns the runs by layout. Each run has a stack of its own, whose caches are
+    cold."""
     runs: dict[str, list[Outcomes]] = {layout: [] for layout in LAYOUTS}
     for number, load in enumerate(loads):
         for layout, flags in LAYOUTS.items():
@@ -93,12 +94,12 @@ async def measure(model_dir: Path, directory: Path, loads: list[Load]) -> dict[s
 
 
 def joined(runs: list[Outcomes]) -> Outcomes:
-    """All runs as one."""
+    """Joins the outcomes of all runs."""
     return {kind: [outcome for run in runs for outcome in run[kind]] for kind in runs[0]}
 
 
 def table(title: str, kinds: dict[str, Kind]) -> Table:
-    """One kind of request, a column for each layout."""
+    """Tables one kind of request, a column for each layout."""
     made = Table("", title=f"{title} requests")
     for layout in kinds:
         made.add_column(layout, justify="right")

@@ -18,7 +18,7 @@ _FIRST_ARRIVAL_S = 2.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
-    """Figures of the requests of one kind: time to first token, per token after it, and between any two."""
+    """Figures of one kind of request: time to first token, per token after it, and between any two."""
 
     num_failures: int
     ttft_s: Spread
@@ -37,7 +37,7 @@ class Load:
     seed: int
 
     def requests(self) -> dict[str, list[Request]]:
-        """By kind."""
+        """Draws the requests, by kind."""
         draw = random.Random(self.seed)
 
         def prompt(length: int) -> tuple[int, ...]:
@@ -53,7 +53,7 @@ class Load:
 
 
 async def send(server: Server, load: Load) -> dict[str, list[Outcome]]:
-    """What became of the requests, by kind and in order."""
+    """Sends the requests; returns their outcomes by kind and in order."""
     requests = load.requests()
     sends = [(request.arrival_s, server.client.prepare(request)) for kind in requests.values() for request in kind]
     outcomes = iter(await send_on_time(sends))
@@ -61,7 +61,7 @@ async def send(server: Server, load: Load) -> dict[str, list[Outcome]]:
 
 
 def figures(outcomes: list[Outcome]) -> Kind:
-    """Of the complete answers."""
+    """Computes the figures of the complete answers."""
     complete = [outcome for outcome in outcomes if not outcome.error]
     return Kind(
         num_failures=len(outcomes) - len(complete),
@@ -72,7 +72,7 @@ def figures(outcomes: list[Outcome]) -> Kind:
 
 
 def num_equal(found: dict[str, list[Outcome]], expected: dict[str, list[Outcome]]) -> int:
-    """Requests that were answered alike."""
+    """Number of requests that both runs answered alike."""
     pairs = ((mine, theirs) for kind in expected for mine, theirs in zip(found[kind], expected[kind], strict=True))
     return sum(not mine.error and not theirs.error and mine.text == theirs.text for mine, theirs in pairs)
 

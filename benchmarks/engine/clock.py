@@ -5,12 +5,12 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Seconds since it was made."""
+    """Tells the seconds since it was made."""
 
     def __call__(self) -> float: ...
 
     def wait_until(self, time_s: float) -> None:
-        """Return at `time_s` or, if that is past, at once."""
+        """Returns at `time_s` or, if that is past, at once."""
 
 
 class WallClock:

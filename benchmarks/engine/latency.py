@@ -14,7 +14,7 @@ NUM_TIMINGS = 3
 
 
 def measure_latency(runner: ModelRunner, config: EngineConfig) -> LatencyModel:
-    """Time the profiler's grid of steps for such an engine; takes a few seconds on a small model."""
+    """Times the profiler's grid of steps for such an engine; takes a few seconds on a small model."""
     limits = WorkerLimits(
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=config.max_num_batched_tokens,

@@ -12,19 +12,19 @@ from headway.engine.engine import Engine
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A request that has its answer."""
+    """A request that has its answer, and when that was over."""
 
     request: Request
     finished_s: float
 
     @property
     def normalised_latency_s(self) -> float:
-        """From arrival to the last token, divided by the output tokens."""
+        """Seconds from arrival to the last token, divided by the number of output tokens."""
         return (self.finished_s - self.request.arrival_s) / self.request.num_output_tokens
 
 
 def serve(engine: Engine, requests: Iterable[Request], *, clock: Clock) -> list[Served]:
-    """Answer all requests, whose arrivals count from the clock's zero; returns them as they end."""
+    """Answers all requests, whose arrivals count from the clock's zero; returns them as they end."""
     pending = deque(enumerate(requests))
     unfinished: dict[str, Request] = {}
     served: list[Served] = []
@@ -41,7 +41,7 @@ def serve(engine: Engine, requests: Iterable[Request], *, clock: Clock) -> list[
 
 
 def as_group(request: Request, name: str, sampling: SamplingParams | None = None) -> Sequence[GenerationRequest]:
-    """What the engine takes for a request: its `n` samples, of exactly the length that it asks for."""
+    """Makes the engine's requests for one request: its `n` samples, of exactly the length that it asks for."""
     sampling = replace(sampling or SamplingParams(), max_tokens=request.num_output_tokens, ignore_eos=True)
     names = [name] if request.n == 1 else [f"{name}-{index}" for index in range(request.n)]
     return [
@@ -56,7 +56,7 @@ def as_group(request: Request, name: str, sampling: SamplingParams | None = None
 
 
 def run_at_full_load(engine: Engine, *, num_sequences: int, on_steady: Callable[[], None]) -> None:
-    """Step through a full queue until nobody waits any more.
+    """Steps through a full queue until nobody waits any more.
 
     At first all sequences are young. `on_steady` is called when a third of them have ended, so that others of every
     age are there: what was observed before can be forgotten.

@@ -1,4 +1,4 @@
-"""Normalised latency over request rate, of the real engine on a simulated runner and a virtual clock."""
+"""Simulates normalised latency over request rate: the real engine on a simulated runner and a virtual clock."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ MIN_REQUESTS = 50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """How a setting served a dataset: mean normalised latency, and how often a sequence gave way."""
+    """The result of serving a dataset: mean normalised latency in s/token, and the number of preemptions."""
 
     normalised_latency_s: float
     num_preemptions: int
@@ -43,7 +43,7 @@ class Simulation:
     copy_block_s: float = 0.0
 
     def engine(self, clock: VirtualClock, *, observe: Observe | None = None) -> Engine:
-        """A new one; `observe` sees each batch before it is computed."""
+        """Makes a new engine; `observe` sees each batch before it is computed."""
         runner: Runner = SimulatedRunner(self.latency, clock=clock, copy_block_s=self.copy_block_s)
         if observe is not None:
             runner = ObservedRunner(runner, observe=observe)
@@ -51,11 +51,11 @@ class Simulation:
         return Engine(self.config, runner=runner, clock=clock, blocks=blocks)
 
     def token_s(self) -> float:
-        """Of a sequence that is alone."""
+        """Seconds per token of a sequence that is alone."""
         return self.latency.decode_s(num_decodes=1, context_tokens=0)
 
     def serve(self, dataset: Dataset, *, rate_per_s: float, num_lifetimes: float) -> Service:
-        """Serve one trace.
+        """Serves one trace.
 
         Args:
             num_lifetimes: how long the trace is, in times that a mean request takes when it is alone.

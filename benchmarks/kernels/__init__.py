@@ -1,1 +1,1 @@
-"""Speed of the CUDA kernels on the GPU at hand, against what its memory and torch give."""
+"""Measures the CUDA kernels on the GPU at hand, against what its memory and torch give."""

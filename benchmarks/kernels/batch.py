@@ -12,7 +12,7 @@ MAX_BUFFERS = 200
 
 
 def num_cold_buffers(num_bytes: int) -> int:
-    """As many buffers of a size as launches have to take turns with."""
+    """Number of buffers of a size that launches take turns with, so that none is in the L2 cache."""
     return min(1 + COLD_BYTES // num_bytes, MAX_BUFFERS)
 
 
@@ -30,7 +30,7 @@ class Batch:
 
     @property
     def num_buffers(self) -> int:
-        """Caches that take turns."""
+        """Number of caches that take turns."""
         return num_cold_buffers(self.num_bytes)
 
 

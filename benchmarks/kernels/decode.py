@@ -1,4 +1,5 @@
-"""Decode attention over caches of several sizes, and what joins partial results, of one device and of several."""
+"""Times decode attention over caches of several sizes, and the merge of partial results, of one device and of
+several."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -31,7 +32,8 @@ def decode_timings() -> Iterator[DecodeTiming]:
 
 
 def merge_timings(decodes: Sequence[DecodeTiming]) -> Iterator[MergeTiming]:
-    """What several devices made of a shard of the cache each, joined: a shard is as large as a batch of `decodes`."""
+    """Times the merge of what several devices made of a shard of the cache each: a shard is as large as a batch of
+    `decodes`."""
     attention_us = {timing.batch: timing.us for timing in decodes}
     for batch in BATCHES:
         if batch.name in MERGED:
@@ -51,7 +53,7 @@ def _shards_us(num_shards: int, *, num_rows: int) -> float:
 
 
 def _decode_us(batch: Batch) -> tuple[float, float]:
-    """Of a launch of decode attention with its merge, and of the merge alone, whose input lies in the L2 cache."""
+    """Times a launch of decode attention with its merge, and the merge alone, whose input lies in the L2 cache."""
     paged = PagedBatch.of(batch)
     caches = list(paged.caches())
     table, out = _table(paged, caches[0][0]), torch.empty_like(paged.q)

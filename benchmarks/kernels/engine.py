@@ -48,7 +48,7 @@ def engine_timings() -> Iterator[EngineTiming]:
 
 
 def _steps_us(directory: Path, *, runs_ahead: bool) -> dict[int, float]:
-    """By batch size."""
+    """Times steps, in microseconds by batch size."""
     config = EngineConfig(
         num_blocks=NUM_BLOCKS, max_model_len=SPEC.max_position, max_num_batched_tokens=8192, runs_ahead=runs_ahead
     )

@@ -17,7 +17,7 @@ _WORKSPACE_BYTES = 256 << 20
 
 
 class AbsentError(Exception):
-    """Why a peer is not run: it is not installed, or has no such input."""
+    """Raised with the reason that a peer is not run: it is not installed, or has no such input."""
 
 
 Attend: TypeAlias = Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
@@ -28,7 +28,7 @@ def sdpa_us(batch: Batch) -> float:
 
 
 def flex_us(batch: Batch) -> float:
-    """FlexAttention, compiled; that takes Triton."""
+    """Times FlexAttention, compiled; that takes Triton."""
     _require("triton")
     attend: Attend = torch.compile(
         partial(import_module("torch.nn.attention.flex_attention").flex_attention, enable_gqa=True), dynamic=False
@@ -66,7 +66,7 @@ def flashinfer_us(batch: Batch) -> float:
 
 
 def vllm_us(batch: Batch) -> float:
-    """The FlashAttention of vLLM, whose blocks have the KV heads of a token side by side."""
+    """Times the FlashAttention of vLLM, whose blocks have the KV heads of a token side by side."""
     _require("vllm")
     _refuse_fp8(batch)
     attend = import_module("vllm.vllm_flash_attn").flash_attn_varlen_func

@@ -1,4 +1,4 @@
-"""Times of kernels on a GPU, with caches that the L2 cache has forgotten since the last use."""
+"""Times kernels on a GPU, with buffers that the L2 cache has forgotten since the last use."""
 
 import statistics
 from collections.abc import Callable, Sequence
@@ -15,8 +15,8 @@ REPEATS = 25
 
 
 def median_us(launches: Sequence[Launch], *, is_captured: bool = True) -> float:
-    """Of one launch among several, one after the other: on buffers of their own, so large together that none is in the
-    L2 cache when its turn comes again.
+    """Times one launch among several, one after the other: on buffers of their own, so large together that none is in
+    the L2 cache when its turn comes again.
 
     Args:
         is_captured: as a graph, so that the host's part does not count; False for what is much longer than that.
@@ -30,7 +30,7 @@ def median_us(launches: Sequence[Launch], *, is_captured: bool = True) -> float:
 
 
 def median_behind_us(launch: Launch) -> float:
-    """Of what a call launches, behind copies that keep the device at work until all of it is launched."""
+    """Times what a call launches, behind copies that keep the device at work until all of it is launched."""
     source, target = (torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
     times = []
     for _ in range(REPEATS):
@@ -41,7 +41,7 @@ def median_behind_us(launch: Launch) -> float:
 
 
 def _elapsed_us(run: Launch) -> float:
-    """On the device, from where the current stream is to where it is after `run`; waits for that."""
+    """Microseconds on the device, from where the current stream is to where it is after `run`; waits for that."""
     start = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     end = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
     start.record()
@@ -60,7 +60,7 @@ def _captured(launches: Sequence[Launch]) -> Launch:
 
 
 def bandwidths() -> Bandwidths:
-    """What the memory moves, read and written, in a copy of a gibibyte, and the bus in one from or to pinned memory."""
+    """Measures the memory, read and written, in a copy of a gibibyte, and the bus in one from or to pinned memory."""
     source, target = (torch.empty(COPY_BYTES, dtype=torch.uint8, device="cuda") for _ in range(2))
     host = torch.empty(BUS_BYTES, dtype=torch.uint8).pin_memory()
     part = target[:BUS_BYTES]

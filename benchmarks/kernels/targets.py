@@ -59,7 +59,7 @@ def _written(value: float, unit: Unit) -> str:
 
 
 def verdicts_of(measured: Measured) -> list[Verdict]:
-    """One for each target, whatever was measured."""
+    """Makes a verdict for each target, whatever was measured."""
     reasons = {failure.section: failure.reason for failure in measured.failures}
     return [
         *_reads(measured),

@@ -10,7 +10,7 @@ MemoryPath = Literal["memory", "to_host", "to_device"]
 
 @dataclass(frozen=True, slots=True)
 class Bandwidths:
-    """Bytes a microsecond, of the same run.
+    """Bandwidths in bytes a microsecond, of the same run.
 
     Attributes:
         memory: read and written by a copy within the device.
@@ -27,7 +27,7 @@ class Bandwidths:
 
 @dataclass(frozen=True, slots=True)
 class DecodeTiming:
-    """Of a launch of decode attention with its merge; `num_bytes` of keys and values are read.
+    """Time of a launch of decode attention with its merge; `num_bytes` of keys and values are read.
 
     Attributes:
         merge_us: of the merge alone.
@@ -41,7 +41,7 @@ class DecodeTiming:
 
 @dataclass(frozen=True, slots=True)
 class PeerTiming:
-    """Of somebody else's decode attention over the same keys; None and why where it was not run."""
+    """Time of somebody else's decode attention over the same keys; None, and the reason, where it was not run."""
 
     batch: str
     peer: str
@@ -51,9 +51,11 @@ class PeerTiming:
 
 @dataclass(frozen=True, slots=True)
 class KernelTiming:
-    """Attributes:
-    amount: bytes read and written, or floating-point operations.
-    way: which of the `Bandwidths` it is held against, if it does little but move bytes.
+    """Time of one kernel.
+
+    Attributes:
+        amount: bytes read and written, or floating-point operations.
+        path: which of the `Bandwidths` it is held against, if it does little but move bytes.
     """
 
     name: str
@@ -65,7 +67,8 @@ class KernelTiming:
 
 @dataclass(frozen=True, slots=True)
 class MergeTiming:
-    """Of the merge of what several devices made of their shards of a cache, beside the attention over one shard."""
+    """Time of the merge of what several devices made of their shards of a cache, beside the attention over one
+    shard."""
 
     name: str
     us: float
@@ -74,7 +77,7 @@ class MergeTiming:
 
 @dataclass(frozen=True, slots=True)
 class StepTiming:
-    """Of a decode step of a whole model, from its arrays to its tokens on the host.
+    """Time of a decode step of a whole model, from its arrays to its tokens on the host.
 
     Attributes:
         num_bytes: of weights, keys and values that it must read.
@@ -91,7 +94,7 @@ class StepTiming:
 
 @dataclass(frozen=True, slots=True)
 class EngineTiming:
-    """Of a decode step, from one step's outputs to the next one's.
+    """Time of a decode step of the engine, from one step's outputs to the next one's.
 
     Attributes:
         waiting_us, ahead_us: with steps after one another, and with each launched while the one before runs.
@@ -130,6 +133,6 @@ class Measured:
 
 
 def reason_of(error: Exception) -> str:
-    """Its first line."""
+    """The error's type and the first line of its message."""
     lines = str(error).splitlines() or [""]
     return f"{type(error).__name__}: {lines[0]}".removesuffix(": ")

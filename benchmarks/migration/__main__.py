@@ -1,4 +1,5 @@
-"""How long a stream pauses when its request moves to another worker, and what computing it anew there would take."""
+"""Measures how long a stream pauses when its request moves to another worker, and what computing it anew there would
+take."""
 
 import tempfile
 from dataclasses import asdict
@@ -54,7 +55,7 @@ def main(
 async def measure(
     model_dir: Path, directory: Path, context_tokens: int, *, others: int, repeats: int
 ) -> list[Migration]:
-    """The moves on a stack that is started and ended here."""
+    """Measures the moves on a stack that is started and ended here."""
     deployment = Deployment(
         model_name=MODEL_NAME,
         model_dir=model_dir,
@@ -78,7 +79,7 @@ async def measure(
 
 
 def migration_table(found: list[Migration], *, others: int) -> Table:
-    """Each move, and the medians."""
+    """Tables each move, and the medians."""
     first = found[0]
     title = f"{first.num_context_tokens} tokens of context, {others} other requests"
     table = Table("move", title=title)

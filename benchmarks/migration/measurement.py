@@ -24,7 +24,7 @@ _TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Migration:
-    """One move.
+    """The times of one move.
 
     Attributes:
         pause_s: the longest time between two tokens, from when the move was asked for.
@@ -128,7 +128,7 @@ class MigrationDriver:
     async def _tokens(
         self, http: httpx.AsyncClient, prompt: list[int], num_tokens: int, *, request_id: str = ""
     ) -> AsyncIterator[str]:
-        """The text of each token, greedy, as it comes."""
+        """Yields the text of each token, greedy, as it comes."""
         body = {"model": self._model, "prompt": prompt, "max_tokens": num_tokens, "temperature": 0}
         body |= {"ignore_eos": True, "stream": True}
         headers = {"x-request-id": request_id} if request_id else {}

@@ -1,1 +1,1 @@
-"""What the gateway and the router add to the time to first token."""
+"""Measures what the gateway and the router add to the time to first token."""

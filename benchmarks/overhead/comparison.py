@@ -27,7 +27,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overhead:
-    """What the longer way adds to the time to first token.
+    """The time that the longer way adds to the time to first token.
 
     Attributes:
         through_s, direct_s: TTFT of each complete request, by way.
@@ -51,7 +51,7 @@ async def alternate(spec: WorkloadSpec, *, through: Prepare, direct: Prepare) ->
 
 
 def overhead(through: Sequence[Outcome], direct: Sequence[Outcome], *, seed: int = 0) -> Overhead:
-    """Compare the two ways; raises ValueError when one of them has no complete request."""
+    """Compares the two ways; raises ValueError when one of them has no complete request."""
     through_s, direct_s = complete_ttfts(through), complete_ttfts(direct)
     if not through_s.size or not direct_s.size:
         raise ValueError("no request was answered")
@@ -69,7 +69,7 @@ def complete_ttfts(outcomes: Sequence[Outcome]) -> NDArray[np.float64]:
 
 
 def added(through_s: NDArray[np.float64], direct_s: NDArray[np.float64], *, percentile: float, seed: int) -> Estimate:
-    """Difference of a percentile, with a bootstrap interval (both samples drawn anew, with replacement)."""
+    """The difference of a percentile, with a bootstrap interval (both samples drawn anew, with replacement)."""
     generator = np.random.default_rng(seed)
 
     def resampled(sample_s: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -1,4 +1,4 @@
-"""Requests straight to a worker's gRPC endpoint, past gateway and router."""
+"""Sends requests straight to a worker's gRPC endpoint, past gateway and router."""
 
 import asyncio
 import time

@@ -1,1 +1,1 @@
-"""One model over several workers, each pinned to a core: throughput, and what goes over the wires."""
+"""Measures one model over several workers, each pinned to a core: throughput, and the bytes that they send."""

@@ -64,7 +64,8 @@ CONTESTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Result:
-    """
+    """The result of one layout.
+
     Attributes:
         sent_bytes: by all ranks in one run.
         excess_bytes: beyond what the formulas say.

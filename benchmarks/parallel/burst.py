@@ -35,7 +35,7 @@ class Burst:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """One burst.
+    """The outcome of one burst.
 
     Attributes:
         prefill_s, decode_s: of steps with prompt tokens in them, and of those without.
@@ -55,7 +55,7 @@ class Outcome:
 
 
 def serve(burst: Burst, runner: ModelRunner, *, num_blocks: int) -> Outcome:
-    """Submits all and steps until nothing is left.
+    """Submits all requests and steps until nothing is left.
 
     Args:
         num_blocks: of each rank's pool.

@@ -63,7 +63,7 @@ def main(*, name: Annotated[str, Option(help="The result goes to benchmarks/resu
 
 
 def volume(*, num_ranks: int, batch: int) -> dict[str, float]:
-    """Elements that leave a rank per layer of Llama-7B."""
+    """Number of elements that leave a rank per layer of Llama-7B."""
     hidden_size, num_heads = LLAMA_7B.hidden_size, LLAMA_7B.num_heads
     return {
         "num_ranks": num_ranks,
@@ -78,7 +78,7 @@ def volume(*, num_ranks: int, batch: int) -> dict[str, float]:
 
 
 def draw_volume(volumes: Sequence[dict[str, float]]) -> Path:
-    """Figure 4.1."""
+    """Draws figure 4.1."""
     figure, axes = panels("batch 32", "4 GPUs")
     for axis, x, rows in (
         (axes[0], "num_ranks", [row for row in volumes if row["batch"] == BATCHES[0]]),
@@ -95,7 +95,7 @@ def draw_volume(volumes: Sequence[dict[str, float]]) -> Path:
 
 
 def draw_lengths_figure(case: Case, kind: str, points: Sequence[Point]) -> Path:
-    """Figures 4.2 and 4.3."""
+    """Draws figures 4.2 and 4.3."""
     figure, axes = panels(*(f"{case.node.name}, batch {batch}" for batch in SHOWN_BATCHES))
     for axis, batch in zip(axes, SHOWN_BATCHES, strict=True):
         for layout, colour in COLOURS.items():
@@ -108,7 +108,7 @@ def draw_lengths_figure(case: Case, kind: str, points: Sequence[Point]) -> Path:
 
 
 def draw_trade_off(case: Case, points: Sequence[Point]) -> Path:
-    """Figure 4.4: one dot for each batch."""
+    """Draws figure 4.4: one dot for each batch."""
     figure, axes = panels(*(f"{case.node.name}, {length // 1000}K tokens" for length in TRADE_OFF_LENGTHS))
     for axis, length in zip(axes, TRADE_OFF_LENGTHS, strict=True):
         for layout, colour in COLOURS.items():
@@ -122,7 +122,7 @@ def draw_trade_off(case: Case, points: Sequence[Point]) -> Path:
 
 
 def draw_breakdown(case: Case, points: Sequence[Point]) -> Path:
-    """Figure 4.5."""
+    """Draws figure 4.5."""
     figure, axes = panels(*(f"{case.node.name}, {length // 1000}K tokens" for length in BREAKDOWN_LENGTHS))
     for axis, length in zip(axes, BREAKDOWN_LENGTHS, strict=True):
         own = [point for point in points if point.batch == BREAKDOWN_BATCH and point.length == length]
@@ -138,7 +138,7 @@ def draw_breakdown(case: Case, points: Sequence[Point]) -> Path:
 
 
 def crossings_of(case: Case) -> list[dict[str, Any]]:
-    """From which length cp is ahead of tp with even lengths: by what tables cost, and of what they are a part."""
+    """The length from which cp is ahead of tp with even lengths: by what tables cost, and of what they are a part."""
     return [
         {
             "tables": tables,

@@ -35,7 +35,7 @@ console = Console()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Measured:
-    """One decode step of a batch.
+    """The time of one decode step of a batch.
 
     Attributes:
         step_s: with two processes; of replicas, the slower one with half of the batch.
@@ -77,7 +77,7 @@ def measure_group(layout: str, parallel: ParallelConfig) -> list[Measured]:
 
 
 def measure_replicas() -> list[Measured]:
-    """Two lone workers, each with half of the batch, at the same time."""
+    """Times two lone workers, each with half of the batch, at the same time."""
     console.print("dp 2")
     with ThreadPoolExecutor(len(CORES)) as threads:
         calls = [threads.submit(do_work, work_of(divisor=2), SINGLE, cores=(core,)) for core in CORES]
@@ -136,7 +136,7 @@ def decode_rate(points: Sequence[Measured], output_tokens: int) -> float:
 
 
 def draw_lengths(points: Sequence[Measured]) -> Path:
-    """Figure 4.2 for each batch, and 4.3 for one."""
+    """Draws figure 4.2 for each batch, and 4.3 for one."""
     titles = (*(f"batch {batch}" for batch in BATCHES), f"batch {SHOWN_BATCH}, from {CONTEXTS[0]} tokens on")
     figure, axes = panels(*titles)
     for layout, colour in COLOURS.items():
@@ -155,7 +155,7 @@ def draw_lengths(points: Sequence[Measured]) -> Path:
 
 
 def draw_steps(points: Sequence[Measured]) -> Path:
-    """Figure 4.4 at one context, and 4.5 at the largest batch and context."""
+    """Draws figure 4.4 at one context, and 4.5 at the largest batch and context."""
     figure, axes = panels(
         f"{SHOWN_CONTEXT} tokens", f"{BATCHES[-1]} x {CONTEXTS[-1]} tokens: attention, the rest, exchange"
     )

@@ -25,7 +25,7 @@ RESIDENCE_TOKENS = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Node:
-    """GPUs of one machine.
+    """The GPUs of one machine.
 
     Attributes:
         memory_bytes: of one GPU.
@@ -42,7 +42,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decode:
-    """Every sequence of a batch got one token.
+    """The cost of a decode in which every sequence of a batch got one token.
 
     Attributes:
         cost: seconds of the slowest group; swapping counts as overhead.
@@ -107,7 +107,7 @@ LLAMA_70B = llama(hidden_size=8192, num_heads=64, num_kv_heads=8, intermediate_s
 
 
 def layouts_on(node: Node) -> dict[str, ParallelConfig]:
-    """By name; in dp each GPU is a group of its own."""
+    """The layouts on a node by name; in dp each GPU is a group of its own."""
     num_gpus = node.num_gpus
     return {
         "dp": SINGLE,
@@ -118,13 +118,13 @@ def layouts_on(node: Node) -> dict[str, ParallelConfig]:
 
 
 def layer_of(spec: ModelSpec) -> ModelSpec:
-    """One layer of a model."""
+    """The spec of one layer of a model."""
     return replace(spec, num_layers=1)
 
 
 @cache
 def layer_cost(spec: ModelSpec, parallel: ParallelConfig, node: Node) -> GroupCost:
-    """Of one layer without embedding and head, with the overhead of a whole step: two layers less one."""
+    """Cost of one layer without embedding and head, with the overhead of a whole step: two layers less one."""
     one, two = (
         cost_of_group(
             replace(spec, num_layers=num_layers), parallel, roofline=node.roofline, links=UsualLinks(fabric=node.fabric)
@@ -141,14 +141,14 @@ def layer_cost(spec: ModelSpec, parallel: ParallelConfig, node: Node) -> GroupCo
 
 @cache
 def capacity_tokens(spec: ModelSpec, parallel: ParallelConfig, node: Node) -> float:
-    """Tokens whose keys and values of one layer a group holds beside the layer's weights."""
+    """Number of tokens whose keys and values of one layer a group holds beside the layer's weights."""
     two, one = (shard_of(replace(spec, num_layers=num), parallel, rank=0) for num in (2, 1))
     weight_bytes = shard_weight_bytes(replace(spec, num_layers=2), two) - shard_weight_bytes(layer_of(spec), one)
     return parallel.cp * (node.memory_bytes - RUNTIME_BYTES - weight_bytes) / rank_kv_bytes(spec, parallel)
 
 
 def rank_kv_bytes(spec: ModelSpec, parallel: ParallelConfig) -> int:
-    """Of a token that lies on a rank, in one layer."""
+    """Bytes of a token's keys and values that lie on a rank, in one layer."""
     return shard_kv_bytes_per_token(layer_of(spec), shard_of(layer_of(spec), replace(parallel, cp_ffn="data"), rank=0))
 
 

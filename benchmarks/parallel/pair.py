@@ -1,4 +1,4 @@
-"""Two processes that do one thing together."""
+"""Runs a function in two processes as one group."""
 
 import multiprocessing as mp
 import os

@@ -29,7 +29,7 @@ TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankWork:
-    """What one worker and a group are compared by. Each burst is served twice: once to warm up."""
+    """The work that a worker and a group are compared by. Each burst is served twice: once to warm up."""
 
     directory: Path
     dtype: str
@@ -37,13 +37,13 @@ class RankWork:
     decodes: tuple[LongDecode, ...] = ()
 
     def num_blocks(self, parallel: ParallelConfig) -> int:
-        """Of each rank's pool."""
+        """Number of blocks of each rank's pool."""
         return -(-max(burst.num_blocks for burst in self.bursts) // parallel.cp)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Service:
-    """What a group did.
+    """The result of a group's work.
 
     Attributes:
         warm_ups, outcomes: of each burst.
@@ -62,7 +62,7 @@ class Service:
         return list(chain(*parts, *(timing.shapes for timing in self.timings)))
 
     def derived(self, spec: ModelSpec, parallel: ParallelConfig) -> tuple[Volumes, ...]:
-        """What should have left each rank."""
+        """The bytes that should have left each rank."""
         return tuple(_derive(spec, parallel, rank, self.shapes) for rank in range(len(self.counted)))
 
 
@@ -76,7 +76,7 @@ def _derive(spec: ModelSpec, parallel: ParallelConfig, rank: int, shapes: list[S
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Job:
-    """What a process is to be."""
+    """The job of one rank's process."""
 
     work: RankWork
     parallel: ParallelConfig

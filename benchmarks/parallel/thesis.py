@@ -21,23 +21,23 @@ NUM_RANKS = (2, 4, 8)
 
 
 def text_tp(*, batch: int, hidden_size: int, num_ranks: int) -> float:
-    """4 (N-1) B E, as printed."""
+    """Elements of tp as printed: 4 (N-1) B E."""
     return 4.0 * (num_ranks - 1) * batch * hidden_size
 
 
 def text_cp(*, batch: int, hidden_size: int, num_heads: int, num_ranks: int) -> float:
-    """(N-1) 3 B E / N + (N-1) B (E + 2 H) / 2, as printed."""
+    """Elements of cp as printed: (N-1) 3 B E / N + (N-1) B (E + 2 H) / 2."""
     gathered = (num_ranks - 1) * 3 * batch * hidden_size / num_ranks
     return gathered + (num_ranks - 1) * batch * (hidden_size + 2 * num_heads) / 2
 
 
 def derived_tp(*, batch: int, hidden_size: int, num_ranks: int) -> float:
-    """Two all-reduces as rings."""
+    """Elements of tp as two all-reduces in rings."""
     return 4.0 * (num_ranks - 1) / num_ranks * batch * hidden_size
 
 
 def derived_cp(*, batch: int, hidden_size: int, num_heads: int, num_ranks: int) -> float:
-    """The text's two collectives, each rank giving (N-1)/N away."""
+    """Elements of the text's two collectives, each rank giving (N-1)/N away."""
     share = (num_ranks - 1) / num_ranks
     return share * batch * (3 * hidden_size + hidden_size + 2 * num_heads)
 

@@ -73,7 +73,7 @@ class StepShape:
 def step_bytes(
     spec: ModelSpec, shape: StepShape, *, parallel: ParallelConfig, rank: int, block_size: int = 16
 ) -> Volumes:
-    """Of one rank of a group.
+    """Bytes that leave one rank of a group in a step.
 
     Args:
         block_size: tokens of a KV block.
@@ -173,13 +173,13 @@ def _logits(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -
 
 
 def _stream(spec: ModelSpec, rows: _Rows, parallel: ParallelConfig, rank: int) -> Sent:
-    """The residual stream, to the counterpart in the stage after."""
+    """Bytes of the residual stream, to the counterpart in the stage after."""
     if parallel.next_rank(rank) is not None:
         yield CollectiveKey("pipeline", "send", "stage"), rows.num_own * spec.hidden_size * spec.dtype_bytes
 
 
 def _copies(spec: ModelSpec, shape: StepShape, parallel: ParallelConfig, rank: int, block_size: int) -> Sent:
-    """Blocks that move to other shards: of each, what this rank has of its layers and heads."""
+    """Bytes of blocks that move to other shards: of each, what this rank has of its layers and heads."""
     block_bytes = shard_kv_bytes_per_token(spec, shard_of(spec, parallel, rank=rank)) * block_size
     num_copies = shape.copied_from.count(parallel.place(rank).shard)
     yield CollectiveKey("cache", "all_to_all", "blocks"), num_copies * block_bytes

@@ -1,1 +1,1 @@
-"""What the prefix cache saves requests that start alike."""
+"""Measures what the prefix cache saves requests that start alike."""

@@ -1,1 +1,1 @@
-"""What the profiler predicts, against what is measured."""
+"""Compares what the profiler predicts with what is measured."""

@@ -26,10 +26,12 @@ console = Console()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Captured:
-    """Attributes:
-    seconds: of the whole command, which starts Python and torch.
-    peak_bytes: the largest resident set of a process of it.
-    error: of the parameters against the source's figure; None where it has none.
+    """The cost of capturing one model.
+
+    Attributes:
+        seconds: of the whole command, which starts Python and torch.
+        peak_bytes: the largest resident set of a process of it.
+        error: of the parameters against the source's figure; None where it has none.
     """
 
     name: str
@@ -68,7 +70,7 @@ def main(*, name: Annotated[str, Option(help="The result goes to benchmarks/resu
 
 
 def capture(model: ZooModel) -> Captured:
-    """RuntimeError, with what the command says, where it fails."""
+    """Captures a model by the command; RuntimeError, with what the command says, where it fails."""
     command = [sys.executable, "-m", "headway.cli", "profile", "model", f"zoo:{model.name}", "--capture-only", "--json"]
     command += ["--train"] * model.is_trained_in_paper
     started_s = time.perf_counter()

@@ -42,14 +42,14 @@ ARCHITECTURES: dict[str, Architecture] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelPoint:
-    """`seq` is None where the model has no sequences."""
+    """A model with a batch size and a length; `seq` is None where the model has no sequences."""
 
     model: str
     batch: int
     seq: int | None
 
     def make(self, device: str) -> tuple[nn.Module, tuple[Tensor, ...]]:
-        """The module, in evaluation mode, and inputs for it."""
+        """Makes the module, in evaluation mode, and inputs for it."""
         zoo_model = ZooModel(
             name=self.model,
             family="benchmark",
@@ -65,7 +65,7 @@ class ModelPoint:
 
 
 def draw_points(seed: int = SEED) -> Iterator[ModelPoint]:
-    """Three of each model, drawn without replacement."""
+    """Draws three points of each model, without replacement."""
     generator = random.Random(seed)
     for model, config in ARCHITECTURES.items():
         seqs: tuple[int | None, ...] = _SEQS if config.seq is not None else (None,)

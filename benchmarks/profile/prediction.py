@@ -17,9 +17,11 @@ _PASSES = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prediction:
-    """Attributes:
-    stated_error: what the profile says of its own prediction.
-    seconds_by_kind: of the prediction, by kind of operator.
+    """The predicted and the measured time of one pass.
+
+    Attributes:
+        stated_error: what the profile says of its own prediction.
+        seconds_by_kind: of the prediction, by kind of operator.
     """
 
     point: str
@@ -31,7 +33,7 @@ class Prediction:
 
     @property
     def error(self) -> float:
-        """Signed, of the measured seconds."""
+        """Relative error of the prediction, signed, of the measured seconds."""
         return self.predicted_s / self.measured_s - 1
 
 
@@ -41,7 +43,7 @@ def capture_point(point: ModelPoint) -> Graph:
 
 
 def measure_point(point: ModelPoint, timer: Timer) -> list[float]:
-    """Seconds of some passes."""
+    """Times some passes, in seconds."""
     module, inputs = point.make("cpu")
     with torch.inference_mode():
         timer.rounds(lambda: module(*inputs), _WARM_UPS)

@@ -1,4 +1,4 @@
-"""TeraPipe's bilinear context term on TeraPipe's own tables."""
+"""Fits TeraPipe's bilinear context term to TeraPipe's own tables."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from headway.profiler.formats.document import read_document
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ContextError:
-    """Of slices that were held out of the fit; `largest` over all of them."""
+    """Errors on slices that were held out of the fit; `largest` over all of them."""
 
     table: str
     num_held_out: int
@@ -19,7 +19,7 @@ class ContextError:
 
 
 def context_errors(directory: Path) -> Iterator[ContextError]:
-    """Of every table under the directory."""
+    """Fits every table under the directory, and returns the errors."""
     for path in sorted([*directory.glob("*.json"), *directory.glob("*.json.gz")]):
         document = read_document(path.read_bytes())
         if not terapipe.recognises(document):

@@ -1,1 +1,1 @@
-"""What weights in int8 cost in accuracy and give in speed and memory."""
+"""Measures what weights in int8 cost in accuracy and give in speed and memory."""

@@ -99,7 +99,7 @@ def _logits(directory: Path, texts: list[Text], *, dtype: str, quantization: str
 
 
 def _forward(model: Model, spec: ModelSpec, token_ids: list[int]) -> Tensor:
-    """One sequence in one block: [T, vocab_size]."""
+    """Runs one sequence in one block; returns logits [T, vocab_size]."""
     num_tokens = len(token_ids)
     positions = torch.arange(num_tokens)
     context = AttentionContext(

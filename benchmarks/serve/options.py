@@ -1,4 +1,4 @@
-"""Values of command-line options."""
+"""Types and parsers of command-line options."""
 
 from collections.abc import Iterable
 from enum import StrEnum
@@ -11,7 +11,7 @@ LOGNORMAL_SIGMA = 0.9
 
 
 class Dtype(StrEnum):
-    """Of weights and KV cache."""
+    """Dtype of weights and KV cache."""
 
     FLOAT32 = "float32"
     BFLOAT16 = "bfloat16"

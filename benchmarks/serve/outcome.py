@@ -1,4 +1,4 @@
-"""What became of one request."""
+"""The outcome of one request."""
 
 from dataclasses import dataclass
 from itertools import pairwise
@@ -8,7 +8,7 @@ from benchmarks.serve.workload import Request
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """Times are seconds from the start of the run.
+    """The times of one request, in seconds from the start of the run.
 
     Attributes:
         sent_s, finished_s: when the request left and when its answer was over.

@@ -1,4 +1,4 @@
-"""How each server is started: Headway, and the ones that it is compared with."""
+"""Recipes that start each server: Headway, and the ones that it is compared with."""
 
 import os
 import sys

@@ -1,1 +1,1 @@
-"""How much KV memory is saved by sharing blocks."""
+"""Measures how much KV memory is saved by sharing blocks."""

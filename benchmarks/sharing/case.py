@@ -7,7 +7,7 @@ from benchmarks.engine.dataset import ALPACA, SHAREGPT, Dataset
 
 
 class Method(StrEnum):
-    """Why sequences have blocks in common."""
+    """The reason that sequences have blocks in common."""
 
     PARALLEL = "parallel sampling"
     BEAM = "beam search"

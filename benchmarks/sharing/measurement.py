@@ -36,7 +36,7 @@ class SharingCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sharing:
-    """What a case came to.
+    """The result of a case.
 
     Attributes:
         saved: blocks saved over blocks without sharing, the mean over the steps.

@@ -1,1 +1,1 @@
-"""The engine under everything at once, for as long as one likes."""
+"""Runs the engine under every kind of request at once, for as long as one likes."""

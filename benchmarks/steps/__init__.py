@@ -1,1 +1,1 @@
-"""Where the time of a step goes."""
+"""Measures where the time of a step goes."""

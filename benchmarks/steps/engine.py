@@ -51,7 +51,7 @@ def time_parts(model_dir: Path, *, dtype: str, num_sequences: int, num_steps: in
 
 
 def submit(engine: Engine, requests: Sequence[Request]) -> set[str]:
-    """Returns their ids."""
+    """Submits the requests; returns their ids."""
     ids = set()
     for index, request in enumerate(requests):
         prompt = [token_id % engine.config.vocab_size for token_id in request.prompt_token_ids]
@@ -62,7 +62,7 @@ def submit(engine: Engine, requests: Sequence[Request]) -> set[str]:
 
 
 def build_engine(model_dir: Path, *, dtype: str, requests: Sequence[Request]) -> Engine:
-    """With blocks for the requests."""
+    """Builds an engine with blocks for the requests."""
     checkpoint = read_checkpoint(model_dir, dtype=dtype)
     lengths = [len(request.prompt_token_ids) + request.num_output_tokens for request in requests]
     config = EngineConfig(

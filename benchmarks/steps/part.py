@@ -18,7 +18,7 @@ from headway.runner.sampler_output import SamplerOutput
 
 
 class Part(StrEnum):
-    """What a step does."""
+    """A part of a step."""
 
     SCHEDULER = "scheduler and output processor"
     PREPARATION = "batch preparation"

@@ -12,7 +12,7 @@ ARITHMETIC, ENGINE = "worker: the model's arithmetic", "worker: engine besides i
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """An engine alone, and right after it a stack.
+    """One measurement of an engine alone, and right after it of a stack.
 
     Attributes:
         part_s: of a step of the engine, by part.
@@ -44,7 +44,7 @@ def processor_parts_s(parts: Mapping[str, float], stack: StackSteps) -> dict[str
 
 
 def median_stack(rounds: Sequence[Round]) -> StackSteps:
-    """Each figure by itself."""
+    """The median of each figure by itself."""
     stacks = [round_.stack for round_ in rounds]
     return StackSteps(
         interval_s=median(stack.interval_s for stack in stacks),

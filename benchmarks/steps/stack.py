@@ -24,7 +24,7 @@ COMPUTE, OTHER_THREADS = "worker: engine and its compute threads", "worker: even
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSteps:
-    """One burst.
+    """The times of one burst's steps.
 
     Attributes:
         interval_s: between a step's tokens and the next one's at the client, while all sequences decode.

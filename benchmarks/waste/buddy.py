@@ -34,7 +34,7 @@ class BuddyAllocator:
         return start
 
     def size_of(self, start: int) -> int:
-        """Of a range that was handed out."""
+        """Size of a range that was handed out."""
         return self._sizes[start]
 
     def release(self, start: int) -> None:

@@ -1,4 +1,4 @@
-"""Whose step times the simulated clock goes by."""
+"""Chooses whose step times the simulated clock goes by."""
 
 from enum import StrEnum
 

@@ -25,7 +25,7 @@ CURVE = (0.05, 0.1, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0, 1.1)  # of the rate that pagin
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """What a policy came to on a dataset.
+    """The result of a policy on a dataset.
 
     Attributes:
         use: of the pool while requests wait.

@@ -64,5 +64,5 @@ class Meter:
         )
 
     def mean(self) -> Use:
-        """Over the steps so far."""
+        """The mean over the steps so far."""
         return Use(**{each.name: fmean(getattr(use, each.name) for use in self.uses) for each in fields(Use)})

@@ -48,7 +48,7 @@ Latencies: TypeAlias = NDArray[np.float64]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Comparison:
-    """Latencies of the same requests in seconds, float64 [num_requests] each."""
+    """The latencies of the same requests on two placements, in seconds, float64 [num_requests] each."""
 
     simulated: Latencies
     measured: Latencies
@@ -70,7 +70,8 @@ def main() -> None:
 
 
 def run_demo(directory: Path, *, duration_s: float, out: Path) -> Path:
-    """Both placements on one stack, one after the other; returns the picture's path, in the directory `out`."""
+    """Measures both placements on one stack, one after the other; returns the picture's path, in the directory
+    `out`."""
     problem = make_problem(duration_s=duration_s)
     workloads = make_workloads(problem, {})
     print(
@@ -103,7 +104,7 @@ def make_problem(*, duration_s: float) -> PlacementProblem:
 
 
 def table(found: dict[str, Comparison], *, objective_s: float) -> str:
-    """Measured, with the simulator's figure in brackets."""
+    """Tables the measured figures, with the simulator's in brackets."""
 
     def row(name: str, each: Comparison) -> str:
         in_time = [f"{np.mean(latency_s <= objective_s):.0%}" for latency_s in (each.measured, each.simulated)]
@@ -115,7 +116,7 @@ def table(found: dict[str, Comparison], *, objective_s: float) -> str:
 
 
 def draw(found: dict[str, Comparison], *, objective_s: float, directory: Path) -> Path:
-    """Left how latencies are distributed; right the share that is in time."""
+    """Draws how latencies are distributed (left), and the share that is in time (right)."""
     figure, (latencies, attainment) = panels("share of requests answered within", f"answered in {objective_s:.2g} s")
     for number, (name, each) in enumerate(found.items()):
         for latency_s, style in ((each.measured, "-"), (each.simulated, ":")):

@@ -46,7 +46,7 @@ def write_json(path: Path, document: dict[str, Any]) -> None:
 
 
 def config_document(spec: ModelSpec) -> dict[str, Any]:
-    """`config.json` of a Llama."""
+    """Makes `config.json` of a Llama."""
     assert spec.rope is not None
     return {
         "architectures": [spec.architecture],
@@ -72,7 +72,7 @@ def config_document(spec: ModelSpec) -> dict[str, Any]:
 
 
 def tokenizer_document(spec: ModelSpec) -> dict[str, Any]:
-    """`tokenizer_config.json`: special tokens, length limit and chat template."""
+    """Makes `tokenizer_config.json`: special tokens, length limit and chat template."""
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "eos_token": TURN_END,

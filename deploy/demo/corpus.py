@@ -47,7 +47,7 @@ Dialogue = tuple[dict[str, str], ...]
 
 @cache
 def facts() -> tuple[Fact, ...]:
-    """Everything there is to know."""
+    """All facts of the corpus."""
     document: dict[str, Any] = yaml.safe_load(FACTS_FILE.read_text())
     terms = (term_fact(term, answer) for term, answer in document["terms"].items())
     questions = (Fact(tuple(entry["ask"]), entry["answer"]) for entry in document["questions"])
@@ -57,7 +57,7 @@ def facts() -> tuple[Fact, ...]:
 
 
 def term_fact(term: str, answer: str) -> Fact:
-    """A term may be asked for with its article or without."""
+    """Makes the fact of a term, which may be asked for with its article or without."""
     bare = next((term.removeprefix(article) for article in ARTICLES if term.startswith(article)), term)
     names = dict.fromkeys((term, bare))
     return Fact(tuple(question.format(name) for question in TERM_QUESTIONS for name in names), answer)
@@ -73,19 +73,19 @@ def sum_fact(a: int, b: int) -> Fact:
 
 
 def training_texts() -> list[str]:
-    """Every question and answer once, for the tokenizer."""
+    """Every question and answer once, to train the tokenizer on."""
     return [text for fact in facts() for text in (*fact.questions, fact.answer)] + list(SYSTEM_PROMPTS)
 
 
 def dialogue_epoch(generator: random.Random) -> list[Dialogue]:
-    """Every fact once, in random order and each asked in a random way."""
+    """Dialogues with every fact once, in random order and each asked in a random way."""
     order = list(facts())
     generator.shuffle(order)
     return [make_dialogue(fact, generator) for fact in order]
 
 
 def make_dialogue(fact: Fact, generator: random.Random) -> Dialogue:
-    """The fact as the last turn, sometimes after a system prompt or after another turn."""
+    """Makes a dialogue with the fact as the last turn, sometimes after a system prompt or after another turn."""
     messages: list[dict[str, str]] = []
     if generator.random() < SHARE_WITH_SYSTEM:
         messages.append({"role": "system", "content": generator.choice(SYSTEM_PROMPTS)})
@@ -97,7 +97,7 @@ def make_dialogue(fact: Fact, generator: random.Random) -> Dialogue:
 
 
 def phrase(question: str, generator: random.Random) -> str:
-    """The question as hasty people type it, now and then."""
+    """Writes the question as hasty people type it, now and then."""
     if generator.random() < SHARE_LOWERCASE:
         question = question.lower()
     return question.rstrip("?.!") if generator.random() < SHARE_WITHOUT_MARK else question

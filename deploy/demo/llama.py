@@ -12,7 +12,7 @@ INIT_STD = 0.02
 
 
 class RMSNorm(nn.Module):
-    """Scale to unit root mean square over the last dim."""
+    """Scales to unit root mean square over the last dim."""
 
     def __init__(self, spec: ModelSpec) -> None:
         super().__init__()
@@ -91,7 +91,7 @@ class Decoder(nn.Module):
 
 
 class LlamaForCausalLM(nn.Module):
-    """Token ids [batch, length] -> logits [batch, length, vocab_size], float32."""
+    """The network: maps token ids [batch, length] to logits [batch, length, vocab_size], float32."""
 
     def __init__(self, spec: ModelSpec, *, seed: int) -> None:
         super().__init__()

@@ -79,7 +79,7 @@ def make_demo_model(directory: Path, *, plan: TrainingPlan, is_random: bool = Fa
 
 
 def demo_recipe(spec: ModelSpec, plan: TrainingPlan, *, is_random: bool) -> Recipe:
-    """What the model depends on; another recipe makes it anew."""
+    """Describes all that the model depends on; with another recipe it is made anew."""
     text = "\n".join((FACTS_FILE.read_text(), CHAT_TEMPLATE, *training_texts()))
     return {
         "maker": "deploy.demo.make_model",

@@ -48,7 +48,7 @@ def main() -> None:
 
 
 class DemoError(Exception):
-    """The stack answered, but not as it should."""
+    """Raised where the stack answered, but not as it should."""
 
 
 def run_demo(state_dir: Path) -> None:
@@ -94,7 +94,7 @@ def ask(http_url: str, question: str) -> Timing:
 
 
 def events(response: HTTPResponse) -> Iterator[dict[str, Any]]:
-    """The JSON documents of a server-sent event stream, up to its '[DONE]'."""
+    """Yields the JSON documents of a server-sent event stream, up to its '[DONE]'."""
     if response.status != 200:
         raise DemoError(f"HTTP {response.status}: {response.read().decode(errors='replace')}")
     for line in response:

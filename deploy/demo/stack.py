@@ -11,7 +11,7 @@ from headway.client.stack import STACK_FILE, Stack, find_stack
 
 @contextmanager
 def running_stack(state_dir: Path, *options: str) -> Iterator[Stack]:
-    """`headway up` with these options on free ports; CalledProcessError where it fails, which has said why."""
+    """Runs `headway up` with these options on free ports; CalledProcessError where it fails, which has said why."""
     try:
         headway("up", *options, "--port", "0", "--detach", state_dir=state_dir)
         yield find_stack(state_dir)

@@ -23,7 +23,7 @@ Message = Mapping[str, str]
 
 
 def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
-    """Byte-level BPE with at most `vocab_size` entries, the special tokens first; any text encodes."""
+    """Trains byte-level BPE with at most `vocab_size` entries, the special tokens first; any text encodes."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
@@ -39,5 +39,5 @@ def train_tokenizer(texts: Iterable[str], *, vocab_size: int) -> Tokenizer:
 
 
 def render_chat(messages: Sequence[Message], *, add_generation_prompt: bool = False) -> str:
-    """The text that the model sees for a dialogue, by the very template that the checkpoint carries."""
+    """Renders a dialogue as the text that the model sees, by the very template that the checkpoint carries."""
     return COMPILED_TEMPLATE.render(messages=messages, add_generation_prompt=add_generation_prompt)

@@ -20,7 +20,7 @@ IGNORED = -100  # cross_entropy's own default: such a position has no target
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
-    """How to train.
+    """Settings of the training.
 
     Attributes:
         num_steps: optimiser steps.
@@ -53,7 +53,7 @@ def train(
     *,
     clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[TrainingStep]:
-    """Train in place, one step for each item taken."""
+    """Trains in place, one step for each item taken."""
     optimiser = torch.optim.AdamW(network.parameters(), betas=(0.9, 0.95), weight_decay=0.01, fused=True)
     start_s, share = clock(), 0.0
     for num_done, (token_ids, targets) in enumerate(batches(tokenizer, plan), start=1):
@@ -70,7 +70,7 @@ def train(
 
 
 def set_learning_rate(optimiser: torch.optim.Optimizer, plan: TrainingPlan, share: float) -> None:
-    """Up to the maximum over the warm-up, then straight down to zero."""
+    """Raises the rate to the maximum over the warm-up, then lowers it straight to zero."""
     rising = (share + 1 / plan.num_steps) / plan.warm_up_share
     falling = (1 - share) / (1 - plan.warm_up_share)
     for group in optimiser.param_groups:
@@ -85,7 +85,7 @@ def next_token_loss(network: LlamaForCausalLM, token_ids: Tensor, targets: Tenso
 
 
 def batches(tokenizer: Tokenizer, plan: TrainingPlan) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches (token ids, targets), each [batch_size, longest dialogue of the batch].
+    """Yields endless batches (token ids, targets), each [batch_size, longest dialogue of the batch].
 
     Dialogues of about the same length go together, so that little of a batch is padding.
     """
@@ -104,7 +104,7 @@ def batches(tokenizer: Tokenizer, plan: TrainingPlan) -> Iterator[tuple[Tensor, 
 
 
 def padded(rows: list[tuple[list[int], list[int]]]) -> tuple[Tensor, Tensor]:
-    """Stack rows of unequal length. Attention is causal, so padding behind a row changes nothing in it."""
+    """Stacks rows of unequal length. Attention is causal, so padding behind a row changes nothing in it."""
     length = max(len(token_ids) for token_ids, _ in rows)
     token_ids = [ids + [0] * (length - len(ids)) for ids, _ in rows]
     targets = [wanted + [IGNORED] * (length - len(wanted)) for _, wanted in rows]
@@ -124,7 +124,7 @@ def encode_dialogue(tokenizer: Tokenizer, dialogue: Dialogue) -> tuple[list[int]
 
 
 def pieces(dialogue: Dialogue) -> Iterator[tuple[str, bool]]:
-    """The dialogue's text in order, cut where the assistant begins and ends; True for what it says itself."""
+    """Cuts the dialogue's text where the assistant begins and ends; True for what it says itself."""
     done = ""
     for index, message in enumerate(dialogue):
         answers = message["role"] == "assistant"

@@ -1,4 +1,4 @@
-"""The dashboards, each a question that an operator has."""
+"""The Grafana dashboards; each answers a question that an operator has."""
 
 from deploy.grafana.panel import Dashboard, Panel, Query, Row
 

@@ -1,4 +1,4 @@
-"""What a dashboard is made of."""
+"""The parts of a dashboard: queries, panels and rows."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -35,7 +35,7 @@ class Panel:
     thresholds: tuple[tuple[float | None, str], ...] = ()
 
     def document(self, number: int, *, x: int, y: int, width: int) -> dict[str, Any]:
-        """Grafana's JSON."""
+        """The panel as Grafana's JSON."""
         defaults: dict[str, Any] = {"unit": self.unit, "custom": {"fillOpacity": 8, "showPoints": "never"}}
         if self.minimum is not None:
             defaults["min"] = self.minimum
@@ -75,7 +75,8 @@ class Row:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Dashboard:
-    """
+    """A dashboard of rows.
+
     Attributes:
         uid: names it in addresses.
         variables: name to the query for its values; each may be several, or all.
@@ -87,7 +88,7 @@ class Dashboard:
     variables: dict[str, str] = field(default_factory=dict)
 
     def document(self) -> dict[str, Any]:
-        """Grafana's JSON."""
+        """The dashboard as Grafana's JSON."""
         panels: list[dict[str, Any]] = []
         y = 0
         for row in self.rows:

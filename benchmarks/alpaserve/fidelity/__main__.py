@@ -1,4 +1,4 @@
-"""Attainment simulated and measured, over scales of the objectives and patterns of arrival."""
+"""Compares simulated and measured attainment over scales of the objectives and patterns of arrival."""
 
 import subprocess
 import tempfile

@@ -1,4 +1,4 @@
-"""One workload, simulated and measured."""
+"""Simulates and measures one workload."""
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -22,7 +22,7 @@ Relearn: TypeAlias = Callable[[PlacementProblem], Awaitable[PlacementProblem]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pattern:
-    """How requests arrive.
+    """A pattern of arrivals.
 
     Attributes:
         spec: as `headway plan serve --workload` takes it.
@@ -34,20 +34,20 @@ class Pattern:
     files: Mapping[str, bytes]
 
     def problem(self, problem: PlacementProblem, *, slo_scale: float, duration_s: float) -> PlacementProblem:
-        """With these requests and objectives of that scale."""
+        """The problem with these requests, and objectives of that scale."""
         length_s = 2 * duration_s if self.files else duration_s  # of a file the second half is held out
         source = WorkloadSource(spec=self.spec, duration_s=length_s, seed=SEED, slo_scale=slo_scale)
         return replace(problem, workload=source)
 
     def workload(self, problem: PlacementProblem, *, slo_scale: float, duration_s: float) -> Workload:
-        """Not what the placement was searched on; at the same times for every scale."""
+        """The held-out requests, not those that the placement was searched on; at the same times for every scale."""
         scaled = self.problem(problem, slo_scale=slo_scale, duration_s=duration_s)
         return make_workloads(scaled, self.files).held_out
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cell:
-    """One scale and pattern: shares of the requests that met their objective; refused ones did not.
+    """The result for one scale and pattern: shares of the requests that met their objective; refused ones did not.
 
     Attributes:
         answer_overhead_s: that both counted for each answer.
@@ -67,7 +67,7 @@ class Cell:
 
     @property
     def difference(self) -> float:
-        """Measured less simulated."""
+        """Measured minus simulated attainment."""
         return self.measured - self.simulated
 
     @property
@@ -107,7 +107,7 @@ async def measure(
     answer_overhead_s: float = 0.0,
     relearn: Relearn | None = None,
 ) -> list[Cell]:
-    """Each pattern at each scale, one after the other, on a stack where the placement is live.
+    """Measures each pattern at each scale, one after the other, on a stack where the placement is live.
 
     Args:
         answer_overhead_s: that the stack counts for each answer; the simulator then does too.

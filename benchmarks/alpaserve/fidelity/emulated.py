@@ -1,4 +1,4 @@
-"""Twelve models of V100 profiles on sixteen emulated V100s, in groups of several shapes."""
+"""Measures twelve models of V100 profiles on sixteen emulated V100s, in groups of several shapes."""
 
 import asyncio
 from collections.abc import Iterator
@@ -45,8 +45,8 @@ memory_per_device: 13 GiB
 def measure_emulated(
     profiles: Path, directory: Path, *, duration_s: float, queue_policy: QueuePolicy = QueuePolicy.FCFS
 ) -> list[Cell]:
-    """Each scale and pattern for so long, on one stack, after the overhead of answers on another; their state goes into
-    the directory.
+    """Measures each scale and pattern for so long on one stack, after the overhead of answers on another; their state
+    goes into the directory.
 
     Raises:
         CalledProcessError: a `headway` command failed, which has said why.
@@ -72,7 +72,7 @@ def measure_emulated(
 
 @contextmanager
 def _live(profiles: Path, directory: Path, *options: str) -> Iterator[Stack]:
-    """A stack with the plan of `fidelity.json`."""
+    """Runs a stack with the plan of `fidelity.json`."""
     first = ("--model", "bert-small-0=profile:bert-1.3b", "--stage-profiles", str(profiles))
     with running_stack(directory, "--emulate", f"{NUM_DEVICES}x{DEVICE}", *first, *options) as stack:
         headway("apply", str(directory / "fidelity.json"), "--yes", state_dir=directory)
@@ -80,7 +80,7 @@ def _live(profiles: Path, directory: Path, *options: str) -> Iterator[Stack]:
 
 
 def make_plan(profiles: Path, directory: Path, *, queue_policy: QueuePolicy = QueuePolicy.FCFS) -> PlacementPlan:
-    """Written to `fidelity.json`."""
+    """Searches a placement and writes its plan to `fidelity.json`."""
     models, cluster, searched = (directory / name for name in ("models.yaml", "cluster.yaml", "searched.json"))
     models.write_text(_MODELS)
     cluster.write_text(_CLUSTER)

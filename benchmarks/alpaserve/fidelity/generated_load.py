@@ -1,4 +1,4 @@
-"""Requests for language models, and for others beside them, sent to a live stack at their times, each with its own
+"""Sends requests for language models, and for others beside them, to a live stack at their times, each with its own
 prompt and length of output."""
 
 import asyncio
@@ -24,10 +24,12 @@ _REFUSED = (float("inf"), float("inf"), float("nan"))
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class ObservedTokens(Observed):
-    """Attributes:
-    ttft_s, tpot_s: float64 [num_requests]; TTFT is infinite where a request was refused, TPOT not a number there and
-        of a single token.
-    is_met: bool [num_requests], whether it kept all its bounds.
+    """Times of requests as the client saw them, by token.
+
+    Attributes:
+        ttft_s, tpot_s: float64 [num_requests]; TTFT is infinite where a request was refused, TPOT NaN there and of a
+            single token.
+        is_met: bool [num_requests], whether it kept all its bounds.
     """
 
     ttft_s: NDArray[np.float64]
@@ -41,7 +43,7 @@ class ObservedTokens(Observed):
 
 
 async def send_generated(workload: Workload, slos: Mapping[str, Slo], *, endpoint: str) -> ObservedTokens:
-    """Returns when all are answered or refused.
+    """Sends all requests and returns when all are answered or refused.
 
     Args:
         slos: of first tokens and of the time between tokens, by model.
@@ -91,7 +93,8 @@ async def send_generated(workload: Workload, slos: Mapping[str, Slo], *, endpoin
 async def _ask(
     client: AsyncClient, prompt: list[int], model: str, num_output: int, slo: Slo, *, due_s: float
 ) -> tuple[float, float, float, float, bool]:
-    """TTFT, latency, TPOT and lag of one request, and whether it kept its bounds; without output it is one pass."""
+    """Sends one request; returns TTFT, latency, TPOT and lag, and whether it kept its bounds; without output it is one
+    pass."""
     if num_output == 0:
         slo_s = np.inf if slo.e2e_s is None else slo.e2e_s
         latency_s, lag_s = await ask(client, TEXT, model, due_s=due_s, slo_s=slo_s)

@@ -1,4 +1,4 @@
-"""A language model on two workers of this machine with one thread each, with objectives for its tokens."""
+"""Measures a language model on two workers of this machine with one thread each, with objectives for its tokens."""
 
 import asyncio
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ _DEVICE = "CPU"
 
 
 def measure_generating(directory: Path, *, num_requests: int, duration_s: float) -> list[Cell]:
-    """Each scale and pattern for so many requests, and so long at least, on two replicas, after the overhead of first
-    tokens on others like them; the stack's state goes into the directory.
+    """Measures each scale and pattern for so many requests, and so long at least, on two replicas, after the overhead
+    of first tokens on others like them; the stack's state goes into the directory.
 
     Raises:
         CalledProcessError: a `headway` command failed, which has said why.
@@ -69,7 +69,7 @@ def measure_generating(directory: Path, *, num_requests: int, duration_s: float)
 
 
 def problem_of(plan: ServingPlan) -> PlacementProblem:
-    """With what the stack itself believes of its model."""
+    """The placement problem with the latencies that the stack itself has of its model."""
     assignment = plan.assignments[0]
     profile = StageProfile(
         profile_id=stage_profile_id(MODEL, _DEVICE, pp=1, op=1),
@@ -93,7 +93,7 @@ def problem_of(plan: ServingPlan) -> PlacementProblem:
 
 
 async def _measure_overhead(endpoint: str) -> float:
-    """Besides what the router predicts once it has learned from live steps."""
+    """Measures the overhead beside what the router predicts once it has learned from live steps."""
     plan = await profiled_plan(endpoint)
     problem, placement = problem_of(plan), live_placement(plan, (MODEL,))
     await _warm_up(problem, _rate(plan), endpoint=endpoint)
@@ -102,7 +102,7 @@ async def _measure_overhead(endpoint: str) -> float:
 
 
 def _rate(plan: ServingPlan) -> float:
-    """Requests per second."""
+    """The rate to send at, in requests per second."""
     busy_s = sum(generation_profile_of(plan.assignments[0]).full_stage_s(PROMPT.mean, OUTPUT.mean))
     return LOAD * len(plan.assignments) / busy_s
 
@@ -127,14 +127,14 @@ async def _measure(endpoint: str, *, num_requests: int, duration_s: float, overh
 
 
 async def _warm_up(problem: PlacementProblem, rate: float, *, endpoint: str) -> None:
-    """Bursts without objectives, from which the router learns what live steps take."""
+    """Sends bursts without objectives, from which the router learns what live steps take."""
     pattern = Pattern(name="warm-up", spec=f"gamma:rate={rate:g},cv=3", files={})
     workload = pattern.workload(problem, slo_scale=1.0, duration_s=NUM_WARM_UP / rate)
     await send_generated(workload, {MODEL: Slo()}, endpoint=endpoint)
 
 
 async def _relearn(problem: PlacementProblem, *, endpoint: str) -> PlacementProblem:
-    """With the mean of what the router predicts both replicas from."""
+    """The problem with the mean of the latency models from which the router predicts both replicas."""
     async with AsyncClient(endpoint) as client:
         groups = (await client.status()).fleet.groups
     latency = _mean([group.latency for group in groups if group.latency is not None])

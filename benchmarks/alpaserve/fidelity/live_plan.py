@@ -1,4 +1,4 @@
-"""What a stack believes of its models."""
+"""Reads a live stack's plan."""
 
 import asyncio
 
@@ -10,7 +10,7 @@ _PROFILING_LIMIT_S, _POLL_S = 300.0, 0.5
 
 
 async def profiled_plan(endpoint: str) -> ServingPlan:
-    """Once its latencies are measured ones. DeadlineExceededError where that takes too long."""
+    """Waits until the plan's latencies are measured ones. DeadlineExceededError where that takes too long."""
     async with AsyncClient(endpoint) as client, asyncio.timeout(_PROFILING_LIMIT_S):
         try:
             while True:

@@ -1,4 +1,4 @@
-"""A workload sent to a live stack at its times, whatever the answers do: an open loop."""
+"""Sends a workload to a live stack at its times, whatever the answers do: an open loop."""
 
 import asyncio
 import time
@@ -20,7 +20,7 @@ LEAD_S = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Observed:
-    """What the client saw.
+    """The latencies of requests as the client saw them.
 
     Attributes:
         latency_s: float64 [num_requests], from when a request was due to leave until its answer was there; infinite
@@ -44,13 +44,13 @@ class Observed:
 
     @property
     def mean_latency_s(self) -> float:
-        """Of the requests that were answered; not a number where none was."""
+        """Mean latency of the requests that were answered; NaN where none was."""
         answered = self.latency_s[np.isfinite(self.latency_s)]
         return float(answered.mean()) if len(answered) else float("nan")
 
 
 async def send(workload: Workload, *, endpoint: str, text: str = TEXT) -> Observed:
-    """Each request has its objective with it and is the same text; returns when all are answered or refused.
+    """Sends each request with its objective and the same text; returns when all are answered or refused.
 
     Args:
         endpoint: of the gateway's gRPC service.
@@ -78,7 +78,7 @@ async def send(workload: Workload, *, endpoint: str, text: str = TEXT) -> Observ
 
 
 async def ask(client: AsyncClient, text: str, model: str, *, due_s: float, slo_s: float) -> tuple[float, float]:
-    """Latency and lag of one request."""
+    """Sends one request; returns its latency and lag in seconds."""
     objective = InferOptions(slo_ms=1000 * slo_s) if np.isfinite(slo_s) else InferOptions()
     await asyncio.sleep(due_s - time.perf_counter())
     lag_s = time.perf_counter() - due_s

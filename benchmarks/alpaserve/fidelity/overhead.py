@@ -1,4 +1,4 @@
-"""What an answer takes besides the model."""
+"""Measures what an answer takes besides the model."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,12 +60,12 @@ async def measure_overhead(
 
 
 def _first_tokens(problem: PlacementProblem, number: NDArray[np.int64]) -> Lengths:
-    """Of requests to the models of these numbers."""
+    """Lengths of requests to the models of these numbers that ask for one token."""
     prompt = [round(model.prompt.mean) if model.prompt is not None else 0 for model in problem.models]
     output = [int(model.generates) for model in problem.models]
     return Lengths(prompt=np.array(prompt, np.int32)[number], output=np.array(output, np.int32)[number])
 
 
 def answer_overhead(overhead_s: float) -> tuple[str, str]:
-    """The option of `headway up`."""
+    """Makes the option of `headway up` for an overhead."""
     return "--answer-overhead", f"{1000 * overhead_s:.1f}ms"

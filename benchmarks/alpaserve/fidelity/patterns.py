@@ -1,4 +1,4 @@
-"""Four ways in which requests arrive."""
+"""Makes four patterns of arrival."""
 
 import io
 
@@ -13,7 +13,7 @@ _BURST_S, _PAUSE_S = 2.0, 10.0
 
 
 def patterns(rate: float, *, duration_s: float) -> tuple[Pattern, ...]:
-    """All with `rate` requests/s of all models together, on average."""
+    """The four patterns, all with `rate` requests/s of all models together, on average."""
     trace = function_trace(rate, duration_s=2 * duration_s)
     return (
         Pattern(name="Poisson", spec=f"poisson:rate={rate:g}", files={}),
@@ -24,14 +24,13 @@ def patterns(rate: float, *, duration_s: float) -> tuple[Pattern, ...]:
 
 
 def duration_of(rate: float, *, num_requests: int, at_least_s: float) -> float:
-    """Seconds in which about so many arrive."""
+    """Seconds in which about `num_requests` arrive."""
     return max(at_least_s, num_requests / rate)
 
 
 def function_trace(rate: float, *, duration_s: float) -> bytes:
-    """Invocations in the form of the Azure trace of 2021, and like it: few functions have most of them, in bursts with
-    long pauses. Several functions are dealt out to each model.
-    """
+    """Makes invocations in the form of the Azure trace of 2021, and like it: few functions have most of them, in bursts
+    with long pauses. Several functions are dealt out to each model."""
     rng = np.random.default_rng(SEED)
     shares = np.arange(1, _NUM_FUNCTIONS + 1) ** -_SKEW
     rng.shuffle(shares)

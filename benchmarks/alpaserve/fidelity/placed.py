@@ -1,4 +1,4 @@
-"""A placement of one's own choice as a plan that `headway apply` takes."""
+"""Writes a placement of one's own choice as a plan that `headway apply` takes."""
 
 import time
 from pathlib import Path
@@ -13,7 +13,7 @@ from headway.planner.placement.workloads.source import Workloads
 
 
 def write_placement(path: Path, problem: PlacementProblem, placement: Placement, workloads: Workloads) -> PlacementPlan:
-    """The plan's id is the file's name."""
+    """Writes the plan; its id is the file's name."""
     plan = PlacementPlan(
         version=PLACEMENT_PLAN_VERSION,
         plan_id=f"placement-{path.stem}",

@@ -1,4 +1,4 @@
-"""The table: a row for each scale and pattern."""
+"""Writes the table of results: a row for each scale and pattern."""
 
 from collections.abc import Sequence
 from dataclasses import asdict
@@ -11,7 +11,7 @@ TARGET = 0.03
 
 
 def markdown(cells: Sequence[Cell]) -> str:
-    """With the overhead of answers and the largest difference under it, and whether that is the target's."""
+    """Writes the table; under it the overhead of answers, and the largest difference beside the target."""
     rows = [
         f"| {cell.pattern} | {cell.slo_scale:g}x | {cell.num_requests} | {100 * cell.simulated:.1f} % "
         f"| {100 * cell.measured:.1f} % | {100 * cell.difference:+.1f} | {cell.slowness:.2f} |"

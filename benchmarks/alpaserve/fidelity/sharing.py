@@ -1,4 +1,4 @@
-"""A language model and BERTs on two emulated V100s, each of which has all of them."""
+"""Measures a language model and BERTs on two emulated V100s, each of which has all of them."""
 
 import asyncio
 from pathlib import Path
@@ -47,7 +47,7 @@ _CLUSTER = f"device: {DEVICE}\nnum_devices: 2\nmemory_per_device: 14 GiB\n"
 
 
 def measure_sharing(profiles: Path, directory: Path, *, duration_s: float) -> list[Cell]:
-    """Each scale and pattern for so long; the stack's state goes into the directory.
+    """Measures each scale and pattern for so long; the stack's state goes into the directory.
 
     Raises:
         CalledProcessError: a `headway` command failed, which has said why.

@@ -1,4 +1,4 @@
-"""Two BERTs on two workers of this machine with one thread each: a worker for each, and a pipeline of both."""
+"""Measures two BERTs on two workers of this machine with one thread each: a worker for each, and a pipeline of both."""
 
 import asyncio
 from pathlib import Path
@@ -30,8 +30,8 @@ _DEVICE = "CPU"
 
 
 def measure_workers(layout: str, directory: Path, *, num_requests: int, duration_s: float) -> list[Cell]:
-    """Each scale and pattern for so many requests, and so long at least, on a stack of that layout, after the overhead
-    of answers on another like it; models and state go into the directory.
+    """Measures each scale and pattern for so many requests, and so long at least, on a stack of that layout, after the
+    overhead of answers on another like it; models and state go into the directory.
 
     Raises:
         CalledProcessError: a `headway` command failed, which has said why.
@@ -71,7 +71,7 @@ def write_bert(directory: Path, *, seed: int) -> None:
 
 
 def problem_of(plan: ServingPlan) -> PlacementProblem:
-    """With what the stack itself believes of its models."""
+    """The placement problem with the latencies that the stack itself has of its models."""
     assignments = {each.model: each for each in plan.assignments}
     return PlacementProblem(
         models=tuple(ProblemModel(name=name, architecture=name) for name in MODELS),

@@ -29,11 +29,11 @@ class Arena:
 
     @property
     def num_bytes(self) -> int:
-        """That it has taken from the system."""
+        """Number of bytes that it has taken from the system."""
         return sum(len(chunk) for chunk in self._chunks)
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """A contiguous tensor with whatever the memory holds."""
+        """Makes a contiguous tensor with whatever the memory holds."""
         num_bytes = prod(shape) * dtype.itemsize
         chunk, start, stop = self._take(max(-(-num_bytes // _ALIGNMENT_BYTES), 1) * _ALIGNMENT_BYTES)
         # A tensor's memory is known to be free when the array that it was made from is.

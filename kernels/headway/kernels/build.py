@@ -11,7 +11,7 @@ from headway.kernels.variants import COMMON_FLAGS, SOURCES, build_stamp, isa_fla
 
 
 def find_compiler() -> str:
-    """$CXX, else g++, else c++.
+    """Finds the C++ compiler: $CXX, else g++, else c++.
 
     Raises:
         FailedPreconditionError: there is none.

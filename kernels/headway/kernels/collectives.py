@@ -21,16 +21,16 @@ _pack_swap = Struct("P5q 4P").pack
 
 
 class AbsentRankError(RuntimeError):
-    """Another rank has died, or did not come in time."""
+    """Raised where another rank has died, or did not come in time."""
 
 
 def segment_bytes(size: int, *, slot_bytes: int) -> int:
-    """Of the memory that `size` ranks share; all zeros when the first of them comes."""
+    """Bytes of the memory that `size` ranks share; it must be all zeros when the first of them comes."""
     return size * (_FLAG_BYTES + 2 * slot_bytes)
 
 
 class SegmentCollectives:
-    """One rank's seat at a segment. All ranks must call the same operations in the same order.
+    """The collectives of one rank over a shared segment. All ranks must call the same operations in the same order.
 
     Every operation lets go of the GIL, and raises AbsentRankError where another rank has died or does not come within
     the deadline; the segment is of no use after that.
@@ -56,7 +56,7 @@ class SegmentCollectives:
         self._swap = library.headway_all_to_all
 
     def all_reduce(self, x: Tensor) -> None:
-        """The sum over the ranks, in place; float32 or bfloat16, contiguous. Bit for bit the same on every rank."""
+        """Sums x over the ranks, in place; float32 or bfloat16, contiguous. Bit for bit the same on every rank."""
         assert x.is_contiguous(), "a sum in place"
         self._check(self._sum(_pack_sum(*self._seat, _DTYPE_CODES[x.dtype], x.data_ptr(), x.numel())))
 
@@ -65,11 +65,11 @@ class SegmentCollectives:
         self._take(x, _sizes(outs), _addresses(outs), is_for_all=False)
 
     def give(self, x: Tensor, num_bytes: Sequence[int]) -> None:
-        """The counterpart of `gather`. `num_bytes`: of every rank's x."""
+        """Gives x to the rank that calls `gather`. `num_bytes` are those of every rank's x."""
         self._take(x, _numbers(num_bytes), None, is_for_all=False)
 
     def all_gather(self, x: Tensor, outs: Sequence[Tensor]) -> None:
-        """`gather` at every rank."""
+        """Gathers every rank's x at every rank; see `gather`."""
         self._take(x, _sizes(outs), _addresses(outs), is_for_all=True)
 
     def all_to_all(self, parts: Sequence[Tensor], outs: Sequence[Tensor]) -> None:

@@ -35,7 +35,7 @@ _ATTENTION_FAULTS = {
 
 
 class CpuKernels(LinearKernels):
-    """One variant of the library. It has threads of its own, as many as `torch.set_num_threads` says."""
+    """The kernels of one variant of the library. It has threads of its own, as many as `torch.set_num_threads` says."""
 
     def __init__(self, isa: str) -> None:
         self.isa = isa

@@ -1,4 +1,4 @@
-"""What a step reads in which each sequence has one token, laid out on the CPU."""
+"""Lays out on the CPU what a step reads in which each sequence has one token."""
 
 from dataclasses import dataclass
 
@@ -13,7 +13,7 @@ _NO_ROOM = 1
 
 @dataclass(frozen=True, slots=True)
 class DecodeInputs:
-    """Where such steps look for it, on the CPU; all contiguous.
+    """The inputs of a decode step, on the CPU; all contiguous.
 
     Attributes:
         token_ids, positions, slot_mapping: [rows] int64.

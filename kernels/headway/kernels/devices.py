@@ -1,4 +1,4 @@
-"""Which set of kernels serves which kind of device."""
+"""Chooses the set of kernels that serves a kind of device."""
 
 from enum import Enum
 
@@ -7,7 +7,7 @@ from torch import Tensor
 
 
 class KernelSet(Enum):
-    """CPU: C++. CUDA: the kernels for GPUs. REFERENCE: torch, wherever nothing else serves."""
+    """The sets of kernels. CPU: C++. CUDA: the kernels for GPUs. REFERENCE: torch, wherever nothing else serves."""
 
     CPU = "cpu"
     CUDA = "cuda"
@@ -23,10 +23,11 @@ def kernel_set(device: torch.device) -> KernelSet:
 
 
 def staged(values: Tensor, device: torch.device) -> Tensor:
-    """`values`, of the CPU, where a copy to the device need not wait for them: beside a GPU in pinned memory."""
+    """Stages `values`, of the CPU, so that a copy to the device need not wait for them: beside a GPU in pinned
+    memory."""
     return values.pin_memory() if device.type == "cuda" else values
 
 
 def to_device(values: Tensor, device: torch.device) -> Tensor:
-    """`values`, of the CPU, on the device; the copy is only started."""
+    """Starts to copy `values`, of the CPU, to the device."""
     return staged(values, device).to(device, non_blocking=True)

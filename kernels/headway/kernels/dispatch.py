@@ -1,4 +1,4 @@
-"""Which implementation of the kernels serves a device."""
+"""Chooses the implementation of the kernels that serves a device."""
 
 from typing import Protocol
 
@@ -11,7 +11,7 @@ from headway.kernels.devices import KernelSet, kernel_set
 
 
 class Kernels(Protocol):
-    """One implementation; the entry points have checked the operands and document them."""
+    """An implementation of the kernels; the entry points have checked the operands and document them."""
 
     def embed(self, numbers: Tensor, *, table: Tensor) -> Tensor: ...
 
@@ -60,7 +60,7 @@ _GPU_KERNELS = GpuKernels()
 
 
 def kernels_for(operand: Tensor) -> Kernels:
-    """C++ on the CPU, CUDA on a GPU, the torch reference elsewhere."""
+    """The kernels for a tensor's device: C++ on the CPU, CUDA on a GPU, the torch reference elsewhere."""
     chosen = kernel_set(operand.device)
     if chosen is KernelSet.CPU:
         return default_kernels()

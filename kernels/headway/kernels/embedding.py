@@ -1,4 +1,4 @@
-"""Rows of a table, by number."""
+"""Looks up rows of an embedding table."""
 
 from torch import Tensor
 
@@ -7,7 +7,7 @@ from headway.kernels.operands import check_indices, check_matrix
 
 
 def embed(numbers: Tensor, table: Tensor) -> Tensor:
-    """`table[numbers]`.
+    """Looks up the rows `table[numbers]`.
 
     Args:
         numbers: [tokens], int32 or int64.

@@ -19,7 +19,7 @@ _ACTIVATION_CODES = {"none": 0, "relu": 1, "silu": 2, "gelu": 3, "gelu_tanh": 4}
 
 
 class LinearKernels:
-    """Of one variant of the library."""
+    """The linear kernels of one variant of the library."""
 
     def __init__(self, library: CDLL) -> None:
         self._packed_size = library.headway_packed_size

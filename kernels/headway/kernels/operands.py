@@ -26,7 +26,7 @@ def reject(name: str, tensor: Tensor, expected: str) -> NoReturn:
 
 
 def floats_on(device: torch.device) -> frozenset[torch.dtype]:
-    """What is computed with there: float16 on no CPU."""
+    """The float dtypes that kernels compute with on a device: float16 on no CPU."""
     return _CPU_FLOATS if kernel_set(device) is KernelSet.CPU else _CPU_FLOATS | {torch.float16}
 
 
@@ -70,7 +70,7 @@ def check_result(name: str, tensor: Tensor, *, dtype: torch.dtype, shape: tuple[
 
 
 def check_result_heads(name: str, tensor: Tensor, *, dtype: torch.dtype, shape: tuple[int, ...], like: Tensor) -> None:
-    """As `check_result`, each head contiguous."""
+    """Checks as `check_result`, and that each head is contiguous."""
     check_result(name, tensor, dtype=dtype, shape=shape, like=like)
     if tensor.stride(-1) != 1 and shape[-1] > 1:
         reject(name, tensor, "of contiguous heads")

@@ -1,4 +1,4 @@
-"""Kernels of the CPU, recorded once and run again in one call: the interpreter does not come between them.
+"""Records kernels of the CPU once and runs them again in one call: the interpreter does not come between them.
 
 A step of a small model is a hundred calls of a tenth of a millisecond. Between any two the interpreter takes some 10 us
 in which one core works, and its lock, for which another thread may keep it waiting.
@@ -23,7 +23,7 @@ _pack_replay = Struct("P2q").pack  # as in csrc/cpu/replay.cpp
 
 
 class UnrecordedOperatorError(Exception):
-    """What was to be recorded computes with something else than these kernels."""
+    """Raised where a function to be recorded computes with something else than these kernels."""
 
 
 class _Step(Structure):
@@ -31,7 +31,7 @@ class _Step(Structure):
 
 
 class Recording:
-    """Calls of kernels. They read and write the tensors that they were recorded with, which must be kept.
+    """A sequence of kernel calls. They read and write the tensors that they were recorded with, which must be kept.
 
     Attributes:
         results: what each recorded part returned, a tensor or several; they hold what the last `run` computed, until
@@ -72,7 +72,7 @@ class Recording:
 
 
 def record(*parts: Callable[..., Any], arena: Arena) -> Recording:
-    """What kernels functions call in this thread, none of which are run now.
+    """Records the kernels that functions call in this thread, none of which are run now.
 
     Their results are in the arena, and so can be overwritten by any other recording with it. Shapes and strides, and
     the number of threads, are what they are now.

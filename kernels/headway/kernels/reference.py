@@ -136,7 +136,7 @@ def _attention(
 
 
 def _cached(cache: Tensor, block_table: Tensor, keys: Tensor, *, factor: float, like: Tensor) -> Tensor:
-    """What the cache holds at `keys`, [keys, kv_heads, head_dim], in the dtype of `like`."""
+    """Reads the cache at `keys`: [keys, kv_heads, head_dim], in the dtype of `like`."""
     block_size = cache.shape[2]
     return cache[block_table[keys // block_size].long(), :, keys % block_size].to(like.dtype) * factor
 
@@ -219,7 +219,7 @@ def decode_attention(
     key_scale: float = 1.0,
     value_scale: float = 1.0,
 ) -> tuple[Tensor, Tensor]:
-    """One query a row, [rows, heads, head_dim], that sees keys [first_key, end_key) of its sequence.
+    """Attention of one query a row, [rows, heads, head_dim], to keys [first_key, end_key) of its sequence.
 
     `rows`: (sequence, first_key, end_key, position) of each. Returns the result and the logarithms of the softmax's
     sums, [rows, heads].
@@ -264,7 +264,7 @@ _MASS_OF_ONE = 1 << 43
 
 
 def _mixed(state: int) -> int:
-    """splitmix64's output function."""
+    """Mixes a state by splitmix64's output function."""
     state = (state ^ state >> 30) * 0xBF58476D1CE4E5B9 & _MASK_64
     state = (state ^ state >> 27) * 0x94D049BB133111EB & _MASK_64
     return state ^ state >> 31

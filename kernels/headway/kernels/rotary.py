@@ -1,4 +1,4 @@
-"""What happens to queries, keys and values between their projection and the attention."""
+"""Rotates queries and keys, and writes keys and values to the cache, between projection and attention."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,4 @@
-"""Which output of a linear layer is the largest, on the CPU: without most of its products, yet exactly."""
+"""Finds the largest output of a linear layer on the CPU, without most of its products, yet exactly."""
 
 from dataclasses import dataclass
 
@@ -24,7 +24,7 @@ class Sketch:
 
 
 def sketch_linear(weight: Tensor, *, scales: Tensor | None = None) -> Sketch | None:
-    """What `find_largest` looks at first.
+    """Makes the sketch of a weight, which `find_largest` looks at first.
 
     It takes 1 byte for each element of the weight, and 16 for each of its rows.
 

@@ -1,4 +1,4 @@
-"""What kernels of the CPU were to be called with, noted instead of calling them."""
+"""Notes calls of the CPU's kernels instead of making them."""
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ class Tape:
         self.launches.append(Launch(kernel, operands, faults))
 
     def empty(self, shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-        """For a call to write to."""
+        """Makes a tensor for a call to write to."""
         return self._arena.empty(shape, dtype)
 
 
@@ -50,7 +50,7 @@ _thread = _Thread()
 
 
 def _open_tape() -> Tape | None:
-    """That this thread's calls go to; None if they are made."""
+    """The tape that this thread's calls go to; None if they are made."""
     return _thread.tape
 
 
@@ -75,6 +75,6 @@ def launch(kernel: Kernel, operands: bytes, faults: Mapping[int, str] = NO_FAULT
 
 
 def empty(shape: Sequence[int], dtype: torch.dtype) -> Tensor:
-    """For a kernel to write to."""
+    """Makes a tensor for a kernel to write to."""
     tape = _open_tape()
     return torch.empty(shape, dtype=dtype) if tape is None else tape.empty(shape, dtype)

@@ -42,7 +42,8 @@ def library_path(isa: str) -> Path:
 
 
 def build_stamp(isa: str) -> str:
-    """Changes when a source or a flag of the variant does; the library carries the stamp that it was built with."""
+    """A hash that changes when a source or a flag of the variant does; the library carries the stamp that it was built
+    with."""
     digest = hashlib.sha256(" ".join((*COMMON_FLAGS, *isa_flags()[isa])).encode())
     for source in sorted(SOURCES.iterdir()):
         digest.update(source.name.encode())

@@ -11,7 +11,7 @@ from headway.core.errors import HeadwayError
 
 
 def main() -> None:
-    """Exit codes: 0 done, 1 a fault, 2 wrong usage."""
+    """Runs the command line and returns its exit code: 0 done, 1 a fault, 2 wrong usage."""
     try:
         app(prog_name="headway")
     except HeadwayError as error:

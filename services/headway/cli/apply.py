@@ -92,7 +92,7 @@ def apply(
 
 
 def _before(placement: PlacementPlan, path: Path, status: ClusterStatus, *, state_dir: Path | None) -> float | None:
-    """Of what is live, on the placement's own requests; None where nobody can say."""
+    """Attainment that what is live would have on the placement's own requests; None where it cannot be simulated."""
     if status.plan is None:
         return None
     try:

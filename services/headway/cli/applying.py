@@ -34,7 +34,7 @@ async def await_applied(placement_id: str, state_dir: Path | None, *, console: C
 
 
 async def _step(placement_id: str, state_dir: Path | None) -> str:
-    """What is waited for; '' for nothing more."""
+    """Says what is still waited for; '' once the placement is live."""
     try:
         plan, status = await _look(state_dir)
     except (UnavailableError, DeadlineExceededError):

@@ -18,10 +18,10 @@ S = TypeVar("S")
 
 @asynccontextmanager
 async def calling(endpoint: str, stub_type: Callable[[grpc.aio.Channel], S], *, token: str | None) -> AsyncIterator[S]:
-    """A stub on the service at `endpoint`; faults inside the block are raised as HeadwayError.
+    """Opens a stub on the service at `endpoint`; faults inside the block are raised as HeadwayError.
 
     Args:
-        token: the stack's, which goes with every call.
+        token: the stack's token, which goes with every call.
     """
     interceptors: list[grpc.aio.ClientInterceptor] = [_Unary(token), _Stream(token)] if token else []
     async with grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS, interceptors=interceptors) as channel:
@@ -35,7 +35,7 @@ async def calling(endpoint: str, stub_type: Callable[[grpc.aio.Channel], S], *, 
 async def calling_controller(
     state_dir: Path | None,
 ) -> AsyncIterator["controller_pb2_grpc.ControllerServiceAsyncStub"]:
-    """A stub on the controller of the stack whose state is there, in the default directory for None."""
+    """Opens a stub on the controller of the stack in that state directory; None is the default directory."""
     directory = state_dir or default_state_dir()
     endpoint = find_stack(directory).controller_endpoint
     async with calling(endpoint, controller_pb2_grpc.ControllerServiceStub, token=read_token(directory)) as stub:

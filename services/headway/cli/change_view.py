@@ -23,10 +23,10 @@ def change_view(
     live: ServingPlan | None,
     differences: Sequence[str] = (),
 ) -> RenderableType:
-    """Each group of workers with what becomes of its models, models that move, and the attainment to expect.
+    """Shows what becomes of the models of each group, which models move, and the attainment to expect.
 
     Args:
-        differences: in what the stack serves otherwise than predicted.
+        differences: how the stack's settings differ from those that the plan was predicted with.
     """
     expected = placement.predictions.held_out.attainment
     was = f"; what is live would have {before:.2%} of the same requests" if before is not None else ""
@@ -54,7 +54,7 @@ def _table(changes: Sequence[PlanChange]) -> Table:
 
 
 def _moves(changes: Sequence[PlanChange]) -> Iterator[str]:
-    """Models that are loaded at some workers and drained at others."""
+    """Lists the models that are loaded at some workers and drained at others."""
     for model in dict.fromkeys(change.model for change in changes):
         to = [", ".join(c.worker_ids) for c in changes if c.model == model and c.kind is ChangeKind.LOAD]
         leaves = [", ".join(c.worker_ids) for c in changes if c.model == model and c.kind is ChangeKind.DRAIN]

@@ -70,7 +70,8 @@ class _Conversation:
                 self._answer(text, forgive=is_terminal)
 
     def _answer(self, text: str, *, forgive: bool) -> None:
-        """A question that is refused is forgotten; at a terminal the conversation goes on."""
+        """Streams the answer to one question. A question that is refused is forgotten; at a terminal the conversation
+        goes on."""
         question = {"role": "user", "content": text}
         try:
             answer = self._stream([*self._messages, question])
@@ -95,7 +96,7 @@ class _Conversation:
 
 
 def _typed_lines() -> Iterator[str]:
-    """Lines until Ctrl-D; Ctrl-C drops the line that is being typed."""
+    """Yields the lines that are typed, until Ctrl-D; Ctrl-C drops the line that is being typed."""
     typer.echo(_HELP)
     with remembering_lines():
         while True:

@@ -47,7 +47,7 @@ def claim(state_dir: Path) -> None:
 
 
 def _close_to_others(state_dir: Path) -> None:
-    """Nobody else may look into it: it holds the stack's token. One that everybody may write to is refused."""
+    """Closes the directory to other users, as it holds the stack's token; refuses one that everybody may write to."""
     status = state_dir.stat()
     if status.st_uid != os.geteuid() or status.st_mode & stat.S_IWOTH:
         raise InvalidArgumentError(

@@ -23,7 +23,8 @@ _ABANDON_TIMEOUT_S = 20.0
 
 
 def start_detached(state_dir: Path, deployment: Deployment, *, console: Console) -> None:
-    """Returns when the stack serves. Raises HeadwayError where start-up fails; nothing is left running then."""
+    """Starts the stack and returns when it serves. Raises HeadwayError where start-up fails; nothing is left running
+    then."""
     started_at_s = time.monotonic()
     supervisor = _spawn_supervisor(state_dir, deployment)
     try:
@@ -35,7 +36,7 @@ def start_detached(state_dir: Path, deployment: Deployment, *, console: Console)
 
 
 def _spawn_supervisor(state_dir: Path, deployment: Deployment) -> subprocess.Popen[bytes]:
-    """The deployment goes through a pipe, not a file: it may hold API keys."""
+    """Starts the supervisor. The deployment goes through a pipe, not a file, because it may hold API keys."""
     log_path = _log_path(state_dir)
     log_path.parent.mkdir(mode=0o700, exist_ok=True)
     with log_path.open("ab") as log_file:

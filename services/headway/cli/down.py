@@ -38,7 +38,7 @@ def down(
 
 
 def _stop(directory: Path, stack: Stack, *, grace_s: float) -> None:
-    """One signal lets running requests end, a second one does not."""
+    """Stops the supervisor. One signal lets running requests end, a second one does not."""
     terminate(stack.supervisor)
     if wait_until_ended(stack.supervisor, timeout_s=grace_s):
         return

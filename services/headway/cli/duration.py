@@ -1,4 +1,4 @@
-"""Times that people write: 5ms, 90s, 30m, 24h, 7d."""
+"""Durations as people write them: 5ms, 90s, 30m, 24h, 7d."""
 
 import math
 import re
@@ -9,7 +9,7 @@ _SECONDS = {"ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
 
 
 def parse_duration(text: str) -> float:
-    """Seconds; without a unit seconds are meant."""
+    """Reads a duration as seconds; a number without a unit is in seconds."""
     found = re.fullmatch(r"(\d+(?:\.\d+)?)\s*(ms|[smhd]?)", text.strip())
     if found is None or not 0 < float(found[1]) < math.inf:
         raise typer.BadParameter(f"{text} is no duration. Write it as 5ms, 90s, 30m, 24h or 7d.")

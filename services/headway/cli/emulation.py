@@ -13,7 +13,7 @@ def parse_emulation(text: str, *, memory_bytes: int | None, catalogue: Catalogue
     """Reads `8xV100,4xA100-40`: numbers of devices of the catalogue, by its name for them or a vendor's.
 
     Args:
-        memory_bytes: what each may use; None for all that it has.
+        memory_bytes: memory that each device may use; None for all that it has.
 
     Raises:
         InvalidArgumentError: the text is malformed, or a device has less memory.
@@ -55,7 +55,7 @@ def _parse(text: str, memory_bytes: int | None, catalogue: Catalogue) -> Emulate
 
 
 def _find(name: str, catalogue: Catalogue) -> Device:
-    """An entry that stands for any GPU is none."""
+    """Looks a GPU up in the catalogue; a generic entry that stands for any GPU is not found."""
     known = [device for device in catalogue.devices.values() if device.kind == "gpu" and "" not in device.names]
     if name in (device.name for device in known):
         return catalogue.device(name)

@@ -19,7 +19,8 @@ _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 async def run_foreground(state_dir: Path, deployment: Deployment, *, console: Console) -> None:
-    """Serves until SIGINT or SIGTERM. Raises HeadwayError where start-up fails; nothing is left running then."""
+    """Runs the stack until SIGINT or SIGTERM. Raises HeadwayError where start-up fails; nothing is left running
+    then."""
     configure_logging("supervisor", level="warning", json_lines=False)
     supervisor = Supervisor(state_dir, deployment)
     started_at_s = time.monotonic()

@@ -124,7 +124,7 @@ def _print_each(chunks: Iterable[Chunk]) -> None:
 
 
 def _collect(chunks: Iterable[Chunk]) -> dict[str, Any]:
-    """The whole answer as a document."""
+    """Collects the whole answer as a JSON document."""
     choices: dict[int, dict[str, Any]] = {}
     answer: dict[str, Any] = {"request_id": "", "choices": [], "usage": None}
     for chunk in chunks:

@@ -18,7 +18,7 @@ _SCALES = ((1e18, "E"), (1e15, "P"), (1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, 
 
 
 def graph_document(graph: Graph, *, with_operators: bool, time: GraphTime | None = None) -> dict[str, Any]:
-    """The totals; with the operators also all tensors; with a time also the seconds of it all."""
+    """The graph as a JSON document: totals; with the operators also all tensors; with times also the total seconds."""
     document = {
         "name": graph.name,
         "is_training": graph.is_training,
@@ -49,7 +49,7 @@ def graph_document(graph: Graph, *, with_operators: bool, time: GraphTime | None
 
 
 def graph_view(graph: Graph, *, num_operators: int | None) -> RenderableType:
-    """Totals, kinds of operators, and the operators with the most FLOPs and bytes first.
+    """Shows the totals, the kinds of operators, and the operators, those with the most FLOPs and bytes first.
 
     Equal operators of a repeated layer are one row.
 
@@ -82,7 +82,7 @@ def _kinds(graph: Graph) -> Table:
 
 
 def _operators(graph: Graph, limit: int | None) -> Table:
-    """Grouped by what they call and what they cost."""
+    """Tables the operators, grouped by what they call and what they cost."""
     groups: dict[tuple[str, int, int, str], list[Operator]] = defaultdict(list)
     for operator in graph.operators:
         num_bytes = operator.bytes_read + operator.bytes_written
@@ -113,7 +113,7 @@ def _unknown(graph: Graph) -> list[Text]:
 
 
 def _scaled(number: float) -> str:
-    """`1.75e11` -> `175 G`."""
+    """Writes a number with an SI prefix: `1.75e11` -> `175 G`."""
     for scale, prefix in _SCALES:
         if number >= scale:
             return f"{number / scale:.3g} {prefix}"

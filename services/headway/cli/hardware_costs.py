@@ -1,4 +1,4 @@
-"""What `--hardware` names."""
+"""Operator costs on the hardware that `--hardware` names."""
 
 import asyncio
 from pathlib import Path
@@ -19,7 +19,7 @@ HERE = "here"
 
 
 def costs_on(hardware: str, *, catalogue: Path | None, state_dir: Path | None) -> Costs:
-    """Of a device of the catalogue; of 'here' or the id of a hardware profile, or how it begins, what was measured.
+    """Costs on a device of the catalogue, or as measured: 'here', a hardware profile's id or the beginning of one.
 
     Raises:
         NotFoundError: it is neither.

@@ -30,9 +30,11 @@ _MAX_LOSSES = 120
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkersWanted:
-    """Attributes:
-    worker_id: whose kind of hardware to measure; empty for the newest worker's.
-    share: of the time of a worker that has a model loaded.
+    """Which workers of a running stack to measure, and how much of their time that may take.
+
+    Attributes:
+        worker_id: the worker whose kind of hardware is measured; empty for the newest worker's.
+        share: part of its time, in (0, 1], that a worker with a model loaded gives to measuring.
     """
 
     worker_id: str = ""
@@ -43,7 +45,7 @@ class WorkersWanted:
 
 
 def measure_here(wanted: HardwareWanted, *, device: str, num_threads: int, state_dir: Path | None) -> HardwareProfile:
-    """What is stored of this machine, after measuring what is missing of what is wanted."""
+    """Measures what is missing of `wanted` on this machine, and returns the machine's stored profile."""
     with store_of(state_dir or default_state_dir()) as redis_url:
         request = HardwareRequest(
             redis_url=redis_url, namespace=NAMESPACE, wanted=wanted, device=device, num_threads=num_threads
@@ -52,7 +54,7 @@ def measure_here(wanted: HardwareWanted, *, device: str, num_threads: int, state
 
 
 def measure_workers(wanted: HardwareWanted, workers: WorkersWanted, *, state_dir: Path | None) -> HardwareProfile:
-    """The same of the workers of the running stack."""
+    """Measures what is missing of `wanted` on workers of the running stack, and returns their stored profile."""
     return asyncio.run(_watch(_on_workers(wanted, workers, state_dir)))
 
 
@@ -66,7 +68,7 @@ async def _here(request: HardwareRequest) -> AsyncGenerator[HardwareProgress, No
 async def _on_workers(
     wanted: HardwareWanted, workers: WorkersWanted, state_dir: Path | None
 ) -> AsyncGenerator[HardwareProgress, None]:
-    """A profiler that is lost is waited for: it comes back and goes on from what is stored."""
+    """Has the profiler measure. One that is lost is waited for: it comes back and goes on from what is stored."""
     num_losses = 0
     async with profiler_link(state_dir) as link:
         while True:

@@ -8,7 +8,7 @@ from headway.core.hardware.profile import HardwareProfile
 
 
 def draw_profile(profile: HardwareProfile, path: Path) -> None:
-    """Three panels: products over rows, bandwidth over sizes, collectives over bytes.
+    """Draws three panels: matrix products over rows, bandwidth over sizes, collectives over bytes.
 
     Raises:
         InvalidArgumentError: the file cannot be written.

@@ -26,7 +26,7 @@ def hardware_view(profile: HardwareProfile) -> RenderableType:
 
 
 def hardware_table(summaries: Sequence[HardwareSummary]) -> Table:
-    """Profiles, a line each."""
+    """Tables hardware profiles, one a row."""
     table = _table("profile", "of", "hardware", "threads", "machine", "cells", "origin")
     for summary in summaries:
         machine = summary.machine
@@ -70,7 +70,7 @@ def _streams(profile: HardwareProfile, known: Sequence[str]) -> Table:
 
 
 def _families(profile: HardwareProfile) -> Table:
-    """What a call costs at least, and how well points are met from their neighbours."""
+    """Tables the operator families: the least time of a call, and how well neighbouring points predict each other."""
     table = _table("operator", "points", "smallest", "largest", "error", "what")
     for family in COMPUTE:
         for dtype in family.dtypes:

@@ -98,7 +98,7 @@ def _watch(look: Callable[[], list[KvUsage]]) -> None:
 
 
 def _request_id(given: str) -> str:
-    """The ids of OpenAI answers have a prefix that requests have not."""
+    """Strips the prefix that ids of OpenAI answers have and requests do not."""
     for prefix in _ANSWER_PREFIXES:
         given = given.removeprefix(prefix)
     return given

@@ -36,7 +36,7 @@ _NUM_NAMES = 2  # columns that say whose the row is
 
 
 def usage_view(usages: Sequence[KvUsage]) -> RenderableType:
-    """One row for each worker: blocks by state, what sharing saves, hit rate, waste, preemptions, sequences.
+    """Tables each worker: blocks by state, what sharing saves, hit rate, waste, preemptions, sequences.
 
     Below it, where the cache lies on several ranks, one for each shard.
     """
@@ -49,12 +49,12 @@ def usage_view(usages: Sequence[KvUsage]) -> RenderableType:
 
 
 def request_view(parts: Sequence[RequestUsage]) -> RenderableType:
-    """For each worker and sequence its tokens and its block table."""
+    """Shows the tokens and the block table of each sequence, worker by worker."""
     return Group(*(line for part in parts for line in _part(part)))
 
 
 def move_lines(moves: Sequence[RequestMove], *, worker_id: str) -> list[str]:
-    """A line for each worker that the request has left; one that says so where it has left none."""
+    """Says, a line each, which workers the request has left; or one line that it has left none."""
     return [_move_line(move, worker_id) for move in moves] or [f"It runs on {worker_id} already."]
 
 
@@ -91,7 +91,8 @@ def _cells(usage: KvUsage) -> list[str]:
 
 
 def _shard_cells(number: int, shard: ShardUsage) -> list[str]:
-    """What `_COLUMNS` say of the device's blocks; in the model's place its share of every sequence."""
+    """A shard's cells for `_COLUMNS`: its blocks on the device, and in the model's column its part of every
+    sequence."""
     used = f"{shard.num_used_blocks} ({shard.num_used_blocks / shard.num_blocks:.0%})"
     name, share = _shard_name(number, shard.worker_ids), f"{shard.weight:.0%} of each"
     cells = [name, share, used, "", "", str(shard.num_cached_blocks), str(shard.num_free_blocks)]
@@ -126,7 +127,7 @@ def _sequence(sequence: SequenceBlocks) -> list[RenderableType]:
 
 
 def _shards(sequence: SequenceBlocks) -> list[Text]:
-    """Who has which computed tokens: "shard 0 on worker-0: 64 tokens, 0-31, 64-95"."""
+    """Lists which shard has which computed tokens: "shard 0 on worker-0: 64 tokens, 0-31, 64-95"."""
     by_shard: dict[int, list[TokenRange]] = {}
     for span in sequence.ranges:
         by_shard.setdefault(span.shard, []).append(span)

@@ -7,7 +7,7 @@ from headway.cli.log_line import LogLine, parse_line
 
 
 class LogFile:
-    """Reads lines as they are completed."""
+    """Follows one log file, and reads its lines as they are completed."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -15,7 +15,7 @@ class LogFile:
         self._last_time = ""
 
     def new_lines(self) -> Iterator[LogLine]:
-        """Complete lines that were not read before; from the start again where the file was replaced."""
+        """Returns complete lines that were not read before; starts again where the file was replaced."""
         if self._path.stat().st_size < self._offset:
             self._offset = 0
         with self._path.open("rb") as file:
@@ -31,10 +31,10 @@ class LogFile:
 
 
 class LogDirectory:
-    """All log files of a stack, those that appear later too.
+    """Follows all log files of a stack, those that appear later too.
 
     Args:
-        names: of the processes to read; empty reads all.
+        names: processes whose logs are read; empty reads all.
     """
 
     def __init__(self, directory: Path, *, names: tuple[str, ...]) -> None:
@@ -48,7 +48,7 @@ class LogDirectory:
         return sorted(path.stem for path in self._directory.glob("*.log"))
 
     def new_lines(self) -> Iterator[LogLine]:
-        """File by file, in no order of time between them."""
+        """Returns the new lines file by file; they are not ordered by time between files."""
         for name in self.available:
             if not self._names or name in self._names:
                 path = self._directory / f"{name}.log"

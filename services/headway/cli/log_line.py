@@ -24,7 +24,7 @@ class LogLine:
 
 
 def parse_line(raw: str, *, service: str, after: str = "") -> LogLine:
-    """`service` is the log file's; `after` the time of the line before."""
+    """Reads one line of a log. `service` names the log file; `after` is the time of the line before."""
     plain = LogLine(raw=raw, service=service, time=after, message=raw)
     if not raw.startswith("{"):
         return plain

@@ -54,12 +54,12 @@ def logs(
 
 
 def _of_request(request_id: str | None, lines: Iterable[LogLine]) -> Iterable[LogLine]:
-    """Sequences of one request have its id with a number behind."""
+    """Whether a line belongs to the request; ids of its sequences are the request's with a number behind."""
     return lines if request_id is None else (line for line in lines if line.request_id.startswith(request_id))
 
 
 def _last(count: int, lines: Iterable[LogLine]) -> list[LogLine]:
-    """The latest `count` lines; of lines with one time the later read are the later."""
+    """Returns the latest `count` lines by time; of lines with one time, those read later are later."""
     numbered = ((line.time, number, line) for number, line in enumerate(lines))
     latest = sorted(heapq.nlargest(max(count, 1), numbered))  # at least 1: nlargest(0) would not read the lines
     return [line for _, _, line in latest][max(0, len(latest) - count) :]

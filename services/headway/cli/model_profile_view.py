@@ -17,7 +17,7 @@ _MIN_WIDTH = 12
 
 
 def model_profile_document(profile: ModelProfile) -> dict[str, Any]:
-    """The profile, and what follows from it: sums in seconds, operators with the hottest first."""
+    """The profile as a JSON document, with what follows from it: total seconds, and operators, the slowest first."""
     whole = profile.cost(profile.subject.program)
     return {
         "profile_id": profile.profile_id,
@@ -46,8 +46,10 @@ def model_profile_document(profile: ModelProfile) -> dict[str, Any]:
 
 
 def model_profile_view(profile: ModelProfile, *, num_operators: int | None) -> RenderableType:
-    """Args:
-    num_operators: rows of operators; None for all.
+    """Shows a measured model: totals, operators, layers and stages.
+
+    Args:
+        num_operators: rows of operators; None for all.
     """
     parts: list[RenderableType] = [_totals(profile), _operators(profile, num_operators)]
     parts.append(_layers("layer", profile, profile.subject.layers))
@@ -127,7 +129,7 @@ def _operators(profile: ModelProfile, limit: int | None) -> Table:
 
 
 def _layers(title: str, profile: ModelProfile, layers: Sequence[Layer]) -> Table:
-    """Equal ones that follow each other are one row."""
+    """Tables layers or stages; equal ones that follow each other are one row."""
     table = _table(title, "number", "forward", "as one", "backward", "as one", "optimizer", "weights", "activations")
     runs: list[list[Layer]] = []
     for layer in layers:

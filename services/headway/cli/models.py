@@ -98,8 +98,8 @@ def _read_model(
 
 
 def _split_profile(argument: str) -> tuple[str, Path, str] | None:
-    """Name, directory and profile of `[NAME=]profile:MODEL`, None for anything else. The directory holds a small BERT's
-    configuration and a tokenizer of bytes: what sequences and vectors of such models look like here."""
+    """Splits `[NAME=]profile:MODEL` into name, directory and profile; None for anything else. The directory holds a
+    small BERT's configuration and a byte tokenizer: what sequences and vectors of such models look like here."""
     name, found, profile = argument.rpartition(_PROFILE)
     if not found or (name and not name.endswith("=")):
         return None
@@ -110,7 +110,7 @@ def _split_profile(argument: str) -> tuple[str, Path, str] | None:
 
 
 def _split(argument: str) -> tuple[str, Path]:
-    """A directory whose own name has a '=' is taken as it is."""
+    """Splits `NAME=DIR` into name and directory. A directory whose own name has a '=' is taken as it is."""
     name, equals, path = argument.partition("=")
     if not equals or Path(argument).is_dir():
         directory = Path(argument).expanduser().resolve()

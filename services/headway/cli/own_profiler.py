@@ -35,7 +35,7 @@ _GRACE_S = 3.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Record:
-    """Who runs what, so that what a killed command left can be ended."""
+    """The command and its child processes, recorded so that a later command ends what a killed one left."""
 
     owner: ProcessId
     processes: tuple[ProcessId, ...]
@@ -43,10 +43,10 @@ class _Record:
 
 @asynccontextmanager
 async def own_profiler(state_dir: Path, *, device: str = "cpu", num_threads: int = 0) -> AsyncIterator[str]:
-    """host:port of a profiler that has one worker. Calls need the state directory's token.
+    """Starts a profiler with one worker, and yields its host:port. Calls need the state directory's token.
 
     Args:
-        num_threads: of the worker; 0 for all cores.
+        num_threads: threads that the worker computes with; 0 for all cores.
 
     Raises:
         AlreadyExistsError: another command does the same with this state directory.
@@ -75,7 +75,7 @@ async def own_profiler(state_dir: Path, *, device: str = "cpu", num_threads: int
 def _start(
     redis_url: str, log_path: Path, *, device: str, num_threads: int, token: str
 ) -> Iterable[subprocess.Popen[bytes]]:
-    """In sessions of their own: Ctrl-C is for this process, which ends them."""
+    """Starts both processes in sessions of their own: Ctrl-C is for this process, which ends them."""
     threads = num_threads or len(os.sched_getaffinity(0))
     environment = os.environ | {
         "OMP_NUM_THREADS": str(threads),
@@ -100,7 +100,7 @@ def _commands(redis_url: str, *, device: str, num_threads: int) -> Iterable[list
 
 
 async def _endpoint(redis_url: str, children: Iterable[subprocess.Popen[bytes]], log_path: Path) -> str:
-    """When both have registered."""
+    """Waits until both have registered, and returns the profiler's host:port."""
     database = Database.connect(redis_url, namespace=_NAMESPACE)
     deadline_s = time.monotonic() + _START_S
     try:

@@ -10,7 +10,7 @@ from headway.core.units import format_bytes, format_duration
 
 
 def plan_view(plan: ServingPlan) -> RenderableType:
-    """For each replica where it runs, its memory, its limits, and what to expect of it."""
+    """Shows each replica: where it runs, its memory, its limits, and its predictions."""
     title = f"plan {plan.plan_id}" + (f" on emulated {plan.emulated_devices}" if plan.is_emulated else "")
     return Group(Text(title, style="bold"), *map(_replica, plan.assignments))
 
@@ -36,7 +36,7 @@ def _place(assignment: Assignment) -> str:
 
 
 def _memory(assignment: Assignment, share: Assignment | RankShare) -> str:
-    """Of one worker."""
+    """How one worker's memory is split, as text."""
     if not assignment.num_blocks:
         return f"weights {format_bytes(share.weight_bytes)}, reserved {format_bytes(share.reserved_bytes)}"
     host = f", host cache {format_bytes(share.host_cache_bytes)}" if share.host_cache_bytes else ""
@@ -48,7 +48,7 @@ def _memory(assignment: Assignment, share: Assignment | RankShare) -> str:
 
 
 def _blocks(assignment: Assignment) -> str:
-    """Of one worker, and where others have blocks of their own, of all."""
+    """Number of KV blocks of one cache shard, and where there are several shards, of all."""
     if (num_shards := assignment.parallel.cp) == 1:
         return f"{assignment.num_blocks} blocks"
     return f"{assignment.num_blocks // num_shards} of {assignment.num_blocks} blocks"

@@ -14,7 +14,7 @@ _NUM_TRIES = 100
 
 
 def take_port(host: str, port: int, *, option: str) -> int:
-    """`port` if it is free, any free one for 0. Nothing is kept bound: the gateway binds it a moment later.
+    """Returns `port` if it is free, or any free one for 0. Nothing is kept bound: the gateway binds it a moment later.
 
     Raises:
         AlreadyExistsError: something listens there already.

@@ -86,7 +86,7 @@ def _report(prefix: PinnedPrefix) -> None:
 
 
 def _residence(prefix: PinnedPrefix) -> str:
-    """Where it is, worker by worker."""
+    """Says where the prefix is resident, worker by worker."""
     places = [
         f"{holder.num_blocks} blocks on {holder.worker_id}" + (f" ({holder.fault})" if holder.fault else "")
         for holder in prefix.holders

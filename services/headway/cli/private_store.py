@@ -1,4 +1,4 @@
-"""The store of a state directory, whether a stack runs there or not."""
+"""The Redis store of a state directory, whether a stack runs there or not."""
 
 import fcntl
 import json
@@ -20,7 +20,7 @@ _GRACE_S = 5.0
 
 @contextmanager
 def store_of(state_dir: Path) -> Iterator[str]:
-    """URL of the Redis of the stack that runs there; where none does, of one that lives as long as the block.
+    """Yields the URL of the running stack's Redis; where none runs, of one that lives as long as the block.
 
     Raises:
         AlreadyExistsError: another command does the same there.

@@ -42,12 +42,12 @@ def end_all(processes: Iterable[ProcessId], *, grace_s: float) -> None:
 
 
 def wait_until_ended(process: ProcessId, *, timeout_s: float) -> bool:
-    """Whether the process has ended by then."""
+    """Waits at most `timeout_s`, and returns whether the process has ended."""
     return not _wait([process], timeout_s=timeout_s)
 
 
 def _wait(processes: list[ProcessId], *, timeout_s: float) -> list[ProcessId]:
-    """Those that are still alive after `timeout_s`. A zombie counts as ended, whoever should have reaped it."""
+    """Waits at most `timeout_s` and returns the processes that are still alive. A zombie counts as ended."""
     deadline_s = time.monotonic() + timeout_s
     while (left := [process for process in processes if is_alive(process)]) and time.monotonic() < deadline_s:
         time.sleep(_POLL_EVERY_S)

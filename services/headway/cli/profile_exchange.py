@@ -1,4 +1,4 @@
-"""`headway profile import` and `export`: profiles that others made, through the profiler."""
+"""`headway profile import` and `export`: exchanges profiles that others made, through the profiler."""
 
 import asyncio
 import json
@@ -85,7 +85,7 @@ async def get_imported(profile_id: str, state_dir: Path | None) -> StageProfile 
 async def imported_stages(
     models: Collection[str], devices: Collection[str], state_dir: Path | None
 ) -> list[StageProfile]:
-    """Those of the models on devices of the catalogue."""
+    """Imported stage profiles of these models on these devices of the catalogue."""
     async with _profiler(state_dir) as profiler:
         found = [
             await _get(summary.profile_id, profiler)
@@ -96,7 +96,7 @@ async def imported_stages(
 
 
 def find_by_prefix(profiles: Sequence[P], prefix: str) -> P:
-    """The one whose id begins so; NotFoundError where there is none or are several."""
+    """The summary whose id begins so; NotFoundError unless there is exactly one."""
     found = [profile for profile in profiles if profile.profile_id.startswith(prefix)]
     if len(found) != 1:
         raise NotFoundError(

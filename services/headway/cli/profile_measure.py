@@ -30,11 +30,13 @@ _AGAIN_AFTER_S = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasureOptions:
-    """Attributes:
-    worker_id: whose kind of hardware to measure; empty for the newest worker's.
-    share, longest_s: see `MeasuringWork`.
-    num_stages: consecutive layers to measure as one; 0 for none.
-    device, num_threads: of the worker where no stack runs.
+    """How a captured model is measured.
+
+    Attributes:
+        worker_id: the worker whose kind of hardware is measured; empty for the newest worker's.
+        share, longest_s: see `MeasuringWork`.
+        num_stages: consecutive layers to measure as one; 0 for none.
+        device, num_threads: of the worker where no stack runs.
     """
 
     worker_id: str = ""
@@ -51,7 +53,7 @@ class MeasureOptions:
 
 
 async def measure_model(graph: Graph, program: Program, options: MeasureOptions) -> ModelProfile:
-    """Ends the job where it is itself cancelled or late; what was measured is kept.
+    """Measures a model; when cancelled or late it cancels the job, and what was measured is kept.
 
     Raises:
         InternalError: the job failed.
@@ -71,13 +73,13 @@ async def measure_model(graph: Graph, program: Program, options: MeasureOptions)
 
 
 def require_stack(options: MeasureOptions) -> None:
-    """FailedPreconditionError where none runs that could go on with a job."""
+    """Raises FailedPreconditionError where no stack runs that could go on with a job."""
     if not has_stack(options.state_dir):
         raise FailedPreconditionError("No stack is running that could go on.", hint="Leave out --detach.")
 
 
 async def start_measuring(graph: Graph, program: Program, options: MeasureOptions) -> MeasuringJob:
-    """Returns while the job runs on the stack."""
+    """Starts a job on the stack and returns while it runs."""
     surveyed = await asyncio.to_thread(unit_programs, graph, program)
     async with profiler_link(options.state_dir) as link:
         return await _start(link, surveyed, options)
@@ -104,7 +106,7 @@ class _Measuring:
         self._task: TaskID = bar.add_task("starting", total=None)
 
     async def run(self, graph: Graph, program: Program, surveyed: UnitPrograms) -> ModelProfile:
-        """Stages are chosen by what their layers took, so they come second."""
+        """Runs the job, then one for the stages: these are chosen by the times of their layers."""
         profile = await self._measure(surveyed)
         if not self._options.num_stages:
             return profile

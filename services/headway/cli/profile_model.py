@@ -104,7 +104,7 @@ def _show(document: dict[str, Any], view: RenderableType, as_json: bool) -> None
 
 
 async def _capture(request: CaptureRequest, *, deadline_s: float) -> tuple[Graph, Program | None]:
-    """In a process of its own, which has this one's directory for `module:factory`."""
+    """Captures the model in a child process, which starts in this directory so that it finds `module:factory`."""
     graph, program = None, None
     answers = call_child("headway.profiler.capture", to_document(request), deadline_s=deadline_s)
     with Console(stderr=True).status("starting") as status:

@@ -30,7 +30,7 @@ def summary_table(summaries: Sequence[ProfileSummary]) -> Table:
 
 
 def imported_view(profile: StageProfile | SliceProfile) -> RenderableType:
-    """Every stage; of a table of slices how large it is, and what was fitted to it."""
+    """Tables every stage of an imported profile; of a table of slices, its size and the fitted context term."""
     table = _stages(profile) if isinstance(profile, StageProfile) else _fits(profile)
     return Group(table, f"{profile.provenance} from: {profile.source}")
 

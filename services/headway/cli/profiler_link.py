@@ -1,4 +1,4 @@
-"""The profiler: that of a running stack, or one for as long as it is needed."""
+"""The connection to the profiler: a running stack's, or one that is started for as long as it is needed."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,10 +17,12 @@ from headway.v1 import profiler_pb2_grpc
 
 @dataclass(frozen=True, slots=True)
 class ProfilerLink:
-    """Attributes:
-    find: host:port of the profiler now; UnavailableError where none runs.
-    token: of the stack that it is part of.
-    is_restarted: a profiler that ends comes back.
+    """How to reach a profiler, wherever it runs.
+
+    Attributes:
+        find: finds the profiler's host:port; UnavailableError where none runs.
+        token: token of its stack, which goes with every call.
+        is_restarted: whether a profiler that ends is started again.
     """
 
     find: Callable[[], str]
@@ -29,13 +31,13 @@ class ProfilerLink:
 
     @asynccontextmanager
     async def stub(self) -> AsyncIterator["profiler_pb2_grpc.ProfilerServiceAsyncStub"]:
-        """Faults inside the block are raised as HeadwayError."""
+        """Opens a stub; faults inside the block are raised as HeadwayError."""
         async with calling(self.find(), profiler_pb2_grpc.ProfilerServiceStub, token=self.token) as stub:
             yield stub
 
 
 def has_stack(state_dir: Path | None) -> bool:
-    """Whether one runs with its state there."""
+    """Whether a stack runs with its state there."""
     stack = read_stack(state_dir or default_state_dir())
     return stack is not None and is_alive(stack.supervisor)
 
@@ -44,8 +46,10 @@ def has_stack(state_dir: Path | None) -> bool:
 async def profiler_link(
     state_dir: Path | None, *, device: str = "cpu", num_threads: int = 0
 ) -> AsyncIterator[ProfilerLink]:
-    """Args:
-    device, num_threads: of the worker that is started where no stack runs; 0 threads for all cores.
+    """Links to the running stack's profiler, or to one that is started for as long as the block.
+
+    Args:
+        device, num_threads: of the worker that is started where no stack runs; 0 threads for all cores.
     """
     if has_stack(state_dir):
         yield ProfilerLink(lambda: _find(state_dir), token=find_token(state_dir), is_restarted=True)

@@ -12,7 +12,7 @@ _MAX_LINES = 1000
 
 @contextmanager
 def remembering_lines() -> Iterator[None]:
-    """Arrow keys bring back earlier lines within the block. Only the user may read the file."""
+    """Keeps typed lines in a file, so that arrow keys bring back earlier ones. Only the user may read it."""
     path = default_state_dir().parent / "chat_history"
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT, 0o600))

@@ -4,8 +4,8 @@ from headway.core.plan import Assignment
 
 
 def rank_text(assignment: Assignment, rank: int) -> str:
-    """'layers 4-7, cache shard 1 of 2': what tells it from ranks that hold other parts of the weights; '' where ranks
-    share each layer and nothing else."""
+    """Describes the part of a model that a rank holds: 'layers 4-7, cache shard 1 of 2'; '' where ranks share each
+    layer and nothing else."""
     parallel = assignment.parallel
     place, share = parallel.place(rank), assignment.shares[rank]
     parts = []

@@ -24,7 +24,7 @@ _GATEWAY_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """How far start-up is: a share in [0, 1], what is being waited for, and whether the controller is done."""
+    """Progress of start-up: a share in [0, 1], what is being waited for, and whether the controller is done."""
 
     progress: float
     waiting_for: str

@@ -128,7 +128,7 @@ def _show_decision(decision: ReplanningDecision, *, as_json: bool) -> None:
 
 
 async def _in_use(state_dir: Path | None) -> PlacementProblem:
-    """With the objectives that its models have there."""
+    """The placement problem in use, with the objectives that its models have now."""
     try:
         problem = (await applied_placement("latest", state_dir)).problem
     except NotFoundError as error:

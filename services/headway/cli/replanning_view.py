@@ -1,4 +1,4 @@
-"""What came of re-planning, for people."""
+"""The state of re-planning, as text."""
 
 import time
 
@@ -17,7 +17,7 @@ def decision_text(decision: ReplanningDecision) -> str:
 
 
 def status_view(status: ReplanningStatus) -> RenderableType:
-    """The duty, when it is next, and the last decisions."""
+    """Shows the schedule of re-planning, when it is next due, and the last decisions."""
     duty = status.replacement
     if duty is None:
         head = "Nothing is planned again by itself; `headway replan --every 1h` has it done."

@@ -18,7 +18,7 @@ _TIMEOUT_S = 5.0
 
 
 def cluster_status(endpoint: str | None, *, api_key: str | None, state_dir: Path | None) -> ClusterStatus:
-    """From the gateway; of a stack on this machine whose gateway is away, what the controller knows."""
+    """Status from the gateway; for a stack on this machine whose gateway is away, what the controller knows."""
     try:
         with Client(endpoint, api_key=api_key, state_dir=state_dir, timeout_s=_TIMEOUT_S) as client:
             return client.status()
@@ -39,7 +39,7 @@ def endpoint_of(kind: str, status: ClusterStatus) -> str:
 def calling_kvcache(
     state_dir: Path | None, *, api_key: str | None
 ) -> "AbstractAsyncContextManager[kvcache_pb2_grpc.KvCacheServiceAsyncStub]":
-    """A stub on the KV-cache service of a running stack."""
+    """Opens a stub on the KV-cache service of a running stack."""
     with Client(state_dir=state_dir, api_key=api_key) as client:
         endpoint = endpoint_of("kvcache", client.status())
     return calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub, token=find_token(state_dir))

@@ -19,5 +19,5 @@ Stop: TypeAlias = Annotated[list[str] | None, typer.Option(help="A text that end
 
 
 def given(**options: object) -> GenerateOptions:
-    """The options that were given; the others keep the server's defaults."""
+    """Keeps the options that were given; the others have the server's defaults."""
     return cast("GenerateOptions", {name: value for name, value in options.items() if value is not None})

@@ -1,4 +1,4 @@
-"""Start-up as people see it: a bar on a terminal, a line for each step elsewhere."""
+"""Progress of start-up: a bar on a terminal, a line for each step elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -14,13 +14,13 @@ from headway.core.plan import ServingPlan
 
 
 class Show(Protocol):
-    """Told of every step, also when it is the one before."""
+    """Callback that is told of every step, also when it equals the one before."""
 
     def __call__(self, step: Step, /) -> None: ...
 
 
 async def show_until_ready(state_dir: Path, console: Console) -> tuple[Stack, ServingPlan]:
-    """As `wait_until_ready`, shown on `console`."""
+    """Waits as `wait_until_ready` does, and shows progress on `console`."""
     with _showing(console) as show:
         return await wait_until_ready(state_dir, show=show)
 

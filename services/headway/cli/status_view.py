@@ -56,7 +56,7 @@ _COLOURS = {"ready": "green", "rank": "green", "stopped": "red", "restarting": "
 
 
 def status_view(status: ClusterStatus, *, now_s: float) -> RenderableType:
-    """Headline, models, workers with their load, processes. `now_s` in seconds since 1970."""
+    """Shows a headline, models, workers with their load, and processes. `now_s` is in seconds since 1970."""
     return Group(
         _headline(status),
         _models(status.plan, status.fleet),
@@ -122,7 +122,7 @@ def _workers(controller: ControllerStatus, fleet: FleetStatus, plan: ServingPlan
 
 
 def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:
-    """With its role, if it has one; with its rank and what it has as that, where it is not alone in it."""
+    """A worker's group, with its role if it has one; in a larger group with its rank and the part that it holds."""
     assignment = None if plan is None else next(iter(plan.assignments_of(worker.worker_id)), None)
     if worker.num_ranks == 1:
         role = f" ({assignment.role})" if assignment is not None and assignment.role else ""
@@ -135,7 +135,7 @@ def _group(worker: WorkerStatus, plan: ServingPlan | None) -> str:
 
 
 def _cores(cores: tuple[int, ...]) -> str:
-    """'core 0', 'cores 0-3' or 'cores 0 2'."""
+    """Writes bound cores as 'core 0', 'cores 0-3' or 'cores 0 2'."""
     first, last = min(cores), max(cores)
     if len(cores) == 1:
         return f"core {first}"
@@ -169,7 +169,7 @@ def _load(load: GroupStatus | None) -> tuple[str, str, str]:
 
 
 def _tpot(load: GroupStatus | None, plan: ServingPlan | None) -> str:
-    """Of one sequence as the router predicts it now, and how much that is beyond the plan."""
+    """TPOT of one sequence as the router predicts it now, and how far that is above the plan's."""
     planned = None if load is None or plan is None else plan.assignment(load.worker_id, load.model)
     if load is None or load.latency is None or planned is None or planned.num_blocks == 0:
         return "-"

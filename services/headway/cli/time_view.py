@@ -14,7 +14,7 @@ from headway.core.units import format_duration
 
 
 def time_view(graph: Graph, time: GraphTime, *, num_operators: int | None) -> RenderableType:
-    """The total, and equal operators as one row, those that take longest first.
+    """Tables the total and the operators, equal ones as one row, those that take longest first.
 
     Args:
         num_operators: rows; None for all.

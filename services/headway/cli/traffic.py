@@ -56,7 +56,7 @@ def export(
 
 
 async def _write(redis_url: str, start_s: float, end_s: float, models: list[str] | None, file: TextIO) -> int:
-    """The number of requests."""
+    """Writes arrivals as CSV, and returns the number of requests."""
     database = Database.connect(redis_url, namespace=NAMESPACE)
     num_requests = 0
     try:

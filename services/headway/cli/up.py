@@ -162,7 +162,7 @@ def _emulated(
     stage_profiles: Path | None,
     catalogue: Path | None,
 ) -> tuple[EmulatedDevices, ...]:
-    """None of them without --emulate."""
+    """The devices that --emulate asks for; none without it."""
     if text is None:
         if stage_profiles is not None:
             raise InvalidArgumentError(
@@ -179,7 +179,8 @@ def _emulated(
 
 
 def _share_catalogue(path: Path) -> None:
-    """Every process of the stack inherits the environment. InvalidArgumentError where the file is at fault."""
+    """Names the catalogue in the environment, which every process of the stack inherits. InvalidArgumentError where the
+    file is at fault."""
     from headway.core.catalogue import read_catalogue
 
     read_catalogue(path)
@@ -187,7 +188,8 @@ def _share_catalogue(path: Path) -> None:
 
 
 def _launch(state_dir: Path, deployment: Deployment, *, detach: bool) -> None:
-    """Imports what the way of running needs and no more: the stack starts the sooner."""
+    """Starts the stack in the background or the foreground. It imports only what that needs, so that it starts
+    sooner."""
     console = Console()
     if detach:
         from headway.cli.detached import start_detached

@@ -14,13 +14,13 @@ _GAP = 2
 
 @dataclass(frozen=True, slots=True)
 class WideTable:
-    """As many tables below each other as the console's width asks for. Nothing is cut: what is too wide even for a
-    table of its own is folded.
+    """A table that is split into as many tables below each other as the console's width asks for. Nothing is cut: what
+    is too wide even for a table of its own is folded.
 
     Attributes:
         columns: headers, and how their cells are justified.
         rows: a cell for each column.
-        num_names: columns that say whose the row is; they are in all of the tables.
+        num_names: leading columns that name the row; each of the tables has them.
     """
 
     columns: Sequence[tuple[str, JustifyMethod]]
@@ -38,7 +38,7 @@ class WideTable:
             yield table
 
     def _tables(self, max_width: int) -> list[list[int]]:
-        """The columns of each."""
+        """Splits the columns over tables that fit the width."""
         widths = [
             _GAP + max(cell_len(str(text)) for text in (name, *(row[column] for row in self.rows)))
             for column, (name, _) in enumerate(self.columns)

@@ -8,7 +8,7 @@ from headway.core.shard import check_parallel, nearest_parallel
 
 
 def count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], limits: EngineLimits) -> int:
-    """`wanted`, or as many as it takes for no model to share a worker.
+    """Returns `wanted`, or the fewest workers with which no model shares one.
 
     Raises:
         InvalidArgumentError: a model cannot be split as the limits say, or there are too few workers for a group, or

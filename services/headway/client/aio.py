@@ -78,7 +78,7 @@ class AsyncClient:
     def generate(
         self, prompt: Prompt, *, model: str | None = None, **options: Unpack[GenerateOptions]
     ) -> AsyncGenerator[Chunk, None]:
-        """Generates, and yields the pieces as they come; as `Client.generate`.
+        """Generates as `Client.generate`, and yields the pieces as they come.
 
         Closing the iterator (`aclose`, or `async with contextlib.aclosing(...)`) cancels the request at once;
         cancelling the task that waits for it does too.
@@ -94,7 +94,7 @@ class AsyncClient:
         return "".join([chunk.text async for chunk in self.generate(prompt, model=model, **options)])
 
     async def tokenize(self, prompt: Prompt, *, model: str | None = None) -> list[int]:
-        """The token ids of a text, or of messages without the opening of an answer."""
+        """Returns the token ids of a text, or of messages without the opening of an answer."""
         request = tokenize_to_pb(prompt, model=model or only_model(await self.models()))
         return list((await self._call(self._stub.Tokenize, request)).token_ids)
 
@@ -106,14 +106,14 @@ class AsyncClient:
         dimensions: int | None = None,
         **options: Unpack[InferOptions],
     ) -> Embeddings:
-        """The vector of each input; as `Client.embed`. Cancelling the task takes the request back."""
+        """Returns the vector of each input, as `Client.embed`. Cancelling the task takes the request back."""
         request = infer_to_pb(as_inputs(inputs), model=model, options=options, dimensions=dimensions)
         return embeddings_from_pb(await self._infer(request, timeout_s=options.get("timeout_s")))
 
     async def classify(
         self, inputs: Input | Sequence[Input], *, model: str | None = None, **options: Unpack[InferOptions]
     ) -> list[Classification]:
-        """The label of each input; as `Client.classify`."""
+        """Returns the label of each input, as `Client.classify`."""
         request = infer_to_pb(as_inputs(inputs), model=model, options=options)
         return classes_from_pb(await self._infer(request, timeout_s=options.get("timeout_s")))
 
@@ -126,17 +126,17 @@ class AsyncClient:
         top_n: int | None = None,
         **options: Unpack[InferOptions],
     ) -> list[Ranking]:
-        """Documents by their relevance to the query; as `Client.rerank`."""
+        """Orders documents by their relevance to the query, as `Client.rerank`."""
         request = infer_to_pb([(query, document) for document in documents], model=model, options=options)
         response = await self._infer(request, timeout_s=options.get("timeout_s"))
         return rankings_from_pb(response, documents, top_n=top_n)
 
     async def models(self) -> list[ServedModel]:
-        """The models that can be asked for."""
+        """Lists the models that can be asked for."""
         return models_from_pb(await self._call(self._stub.ListModels, inference_pb2.ListModelsRequest()))
 
     async def status(self) -> ClusterStatus:
-        """Processes, workers, load, attainment and the plan in use."""
+        """Returns the stack's state: processes, workers, load, attainment and the plan in use."""
         request = inference_pb2.GetClusterStatusRequest()
         return from_pb(await self._call(self._stub.GetClusterStatus, request), ClusterStatus)
 

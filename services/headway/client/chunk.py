@@ -1,4 +1,4 @@
-"""What a client receives."""
+"""Types that a client receives from a model that generates."""
 
 from dataclasses import dataclass
 
@@ -8,7 +8,7 @@ from headway.core.request import FinishReason, TokenLogprobs
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Usage:
-    """Tokens counted for one request, all its sequences together.
+    """Number of tokens of one request, all its sequences together.
 
     Attributes:
         cached_tokens: prompt tokens whose keys and values came from a prefix cache.
@@ -24,11 +24,12 @@ class Chunk:
     """A piece of one sequence, as it was generated.
 
     Attributes:
-        index: which of the request's n sequences.
+        index: which of the request's n sequences it belongs to, from 0 on.
         text: new text; may be empty while a character or a stop string is incomplete.
         token_ids: new tokens.
         logprobs: one entry per new token, if asked for.
-        prompt_logprobs: of prompt tokens 1.., with a sequence's first chunk, if asked for.
+        prompt_logprobs: log probabilities of the prompt's tokens from the second on; with a sequence's first chunk, if
+            asked for.
         finish_reason: set on a sequence's last chunk.
         usage: set on the request's last chunk.
     """

@@ -49,9 +49,9 @@ class Client:
     Args:
         endpoint: host:port of the gateway's gRPC service; None takes HEADWAY_ENDPOINT, or the stack that
             `headway up` started on this machine.
-        api_key: None takes HEADWAY_API_KEY, or the key of that stack.
-        state_dir: of the local stack to connect to, where it is not the default one.
-        timeout_s: for every call but `generate`, which has one of its own.
+        api_key: key that goes with every call; None takes HEADWAY_API_KEY, or the key of that stack.
+        state_dir: state directory of the local stack to connect to, where it is not the default one.
+        timeout_s: seconds that every call may take but `generate`, which has a limit of its own.
 
     Raises:
         NotFoundError: no endpoint was given and no stack runs here.
@@ -107,7 +107,7 @@ class Client:
         return "".join(chunk.text for chunk in self.generate(prompt, model=model, **options))
 
     def tokenize(self, prompt: Prompt, *, model: str | None = None) -> list[int]:
-        """The token ids of a text, or of messages without the opening of an answer."""
+        """Returns the token ids of a text, or of messages without the opening of an answer."""
         request = tokenize_to_pb(prompt, model=model or only_model(self.models()))
         return list(self._call(self._stub.Tokenize, request).token_ids)
 
@@ -119,7 +119,7 @@ class Client:
         dimensions: int | None = None,
         **options: Unpack[InferOptions],
     ) -> Embeddings:
-        """The vector of each input.
+        """Returns the vector of each input.
 
         Args:
             inputs: a text, token ids, or a list of these.
@@ -137,7 +137,7 @@ class Client:
     def classify(
         self, inputs: Input | Sequence[Input], *, model: str | None = None, **options: Unpack[InferOptions]
     ) -> list[Classification]:
-        """The label of each input; arguments and errors as for `embed`. A list may hold pairs of texts too."""
+        """Returns the label of each input; arguments and errors as for `embed`. A list may hold pairs of texts too."""
         request = infer_to_pb(as_inputs(inputs), model=model, options=options)
         return classes_from_pb(self._infer(request, timeout_s=options.get("timeout_s")))
 
@@ -150,17 +150,17 @@ class Client:
         top_n: int | None = None,
         **options: Unpack[InferOptions],
     ) -> list[Ranking]:
-        """Documents by their relevance to the query, the best first, `top_n` of them; errors as for `embed`."""
+        """Orders documents by their relevance to the query, the best first, `top_n` of them; errors as for `embed`."""
         request = infer_to_pb([(query, document) for document in documents], model=model, options=options)
         response = self._infer(request, timeout_s=options.get("timeout_s"))
         return rankings_from_pb(response, documents, top_n=top_n)
 
     def models(self) -> list[ServedModel]:
-        """The models that can be asked for."""
+        """Lists the models that can be asked for."""
         return models_from_pb(self._call(self._stub.ListModels, inference_pb2.ListModelsRequest()))
 
     def status(self) -> ClusterStatus:
-        """Processes, workers, load, attainment and the plan in use."""
+        """Returns the stack's state: processes, workers, load, attainment and the plan in use."""
         return from_pb(self._call(self._stub.GetClusterStatus, inference_pb2.GetClusterStatusRequest()), ClusterStatus)
 
     def _stream(

@@ -1,4 +1,4 @@
-"""Requests to protobuf and answers from it, for both clients."""
+"""Converts requests to protobuf and answers from it, for both clients."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -17,7 +17,7 @@ _OWN_FIELDS = ("slo_ttft_s", "slo_tpot_s", "slo_ms", "priority", "request_id", "
 
 
 def request_to_pb(prompt: Prompt, *, model: str | None, options: GenerateOptions) -> inference_pb2.GenerateRequest:
-    """The request; `timeout_s` is the call's and not part of it.
+    """Converts a generation request; `timeout_s` is the call's and not part of it.
 
     Raises:
         TypeError: an option that does not exist.
@@ -47,7 +47,7 @@ def request_to_pb(prompt: Prompt, *, model: str | None, options: GenerateOptions
 
 
 def tokenize_to_pb(prompt: Prompt, *, model: str) -> inference_pb2.TokenizeRequest:
-    """InvalidArgumentError where the prompt is neither text nor messages."""
+    """Converts a prompt; InvalidArgumentError where it is neither text nor messages."""
     request = inference_pb2.GenerateRequest()
     _set_prompt(request, prompt)
     match request.WhichOneof("prompt"):
@@ -76,7 +76,7 @@ def models_from_pb(message: inference_pb2.ListModelsResponse) -> list[ServedMode
 
 
 def only_model(models: Sequence[ServedModel]) -> str:
-    """The name of the one model that is served: what a request means that names none."""
+    """The name of the one model that is served, which a request without a name means."""
     if not models:
         raise NotFoundError("No model is being served yet.", hint="`headway status` shows what is being waited for.")
     if len(models) > 1:
@@ -86,7 +86,7 @@ def only_model(models: Sequence[ServedModel]) -> str:
 
 
 def check_single(options: GenerateOptions) -> None:
-    """`generate_text` returns one text, so it generates one sequence."""
+    """Checks that options ask for one sequence, as `generate_text` returns one text."""
     if options.get("n", 1) != 1:
         raise InvalidArgumentError(
             "generate_text returns one sequence, so n must be 1.", hint="Use generate for several.", field="n"

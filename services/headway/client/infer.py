@@ -1,4 +1,4 @@
-"""What a client sends to a model that does not generate, and what it receives."""
+"""Requests to models that do not generate, and their answers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class InferOptions(TypedDict, total=False):
     Keys:
         truncate_prompt_tokens: keeps so many tokens of each input, from its start; -1 as many as the model takes. What
             is too long is refused when it is left out.
-        slo_ttft_s: objective in seconds: to the answer.
+        slo_ttft_s: objective in seconds, from arrival to the answer.
         slo_ms: the same in milliseconds.
         priority: the lowest goes first, on a server where requests wait by priority.
         request_id: appears in every log line; made up when left out.
@@ -38,7 +38,7 @@ class InferOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embeddings:
-    """One vector for each input, in order."""
+    """The vectors of a request, one for each input, in order."""
 
     vectors: tuple[tuple[float, ...], ...]
     usage: Usage
@@ -46,7 +46,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classification:
-    """One input's best label, and the score of each."""
+    """The best label of one input, and the score of each label."""
 
     label: str
     scores: dict[str, float]
@@ -54,7 +54,7 @@ class Classification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranking:
-    """A document's relevance to the query; `index` is its place in the request."""
+    """The relevance of a document to the query; `index` is the document's place in the request."""
 
     index: int
     document: str
@@ -64,7 +64,7 @@ class Ranking:
 def infer_to_pb(
     inputs: Sequence[Input], *, model: str | None, options: InferOptions, dimensions: int | None = None
 ) -> inference_pb2.InferRequest:
-    """The request; `timeout_s` is the call's and not part of it.
+    """Converts a request; `timeout_s` is the call's and not part of it.
 
     Raises:
         TypeError: an option that does not exist.
@@ -89,7 +89,7 @@ def infer_to_pb(
 
 
 def as_inputs(value: Input | Sequence[Input]) -> Sequence[Input]:
-    """One text, one list of token ids, or several inputs: always several."""
+    """Makes a list of inputs of one text, one list of token ids, or several inputs."""
     is_one = isinstance(value, str) or (len(value) > 0 and isinstance(value[0], int))
     return [cast("Input", value)] if is_one else cast("Sequence[Input]", value)
 
@@ -114,7 +114,7 @@ def classes_from_pb(message: inference_pb2.InferResponse) -> list[Classification
 def rankings_from_pb(
     message: inference_pb2.InferResponse, documents: Sequence[str], *, top_n: int | None
 ) -> list[Ranking]:
-    """The best first; InvalidArgumentError where the model has not one score for a pair."""
+    """Orders documents, the best first; InvalidArgumentError where the model has not one score for a pair."""
     if len(message.labels) != 1:
         raise InvalidArgumentError("The model does not rerank: it has not one label.", field="model")
     scores = [output.values[0] for output in message.outputs]

@@ -1,4 +1,4 @@
-"""What a client sends."""
+"""Prompts and options that a client sends to a model that generates."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict
@@ -29,7 +29,7 @@ class GenerateOptions(TypedDict, total=False):
         n: sequences to generate.
         best_of: generate so many and return the n best by mean log probability per token; they come at the end.
         beam_width: beam search in place of sampling; the n best hypotheses come at the end.
-        length_penalty, early_stopping: of a beam search, as in transformers ('true', 'false' or 'never').
+        length_penalty, early_stopping: options of a beam search, as in transformers ('true', 'false' or 'never').
         logit_bias: added to the logits of tokens, by their ids; in [-100, 100].
         bad_words: texts that must not appear.
         json_schema, regex, choice, grammar: a language that the output must belong to, one of: documents of a JSON

@@ -1,4 +1,4 @@
-"""How a stack on this machine is found: the file `stack.json` in its state directory."""
+"""Finds a stack on this machine by the file `stack.json` in its state directory."""
 
 import json
 import os
@@ -13,7 +13,8 @@ STACK_FILE = "stack.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """A process for sure: pids are reused, the pair is not. `started_at_s` is in seconds since 1970."""
+    """Identifies a process by pid and start time: pids are reused, the pair is not. `started_at_s` is in seconds since
+    1970."""
 
     pid: int
     started_at_s: float
@@ -42,13 +43,14 @@ class Stack:
 
 
 def default_state_dir() -> Path:
-    """Where `headway up` keeps its state unless told otherwise, by the XDG rules."""
+    """The directory in which `headway up` keeps its state unless told otherwise, by the XDG rules."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "headway" / "default"
 
 
 def read_stack(state_dir: Path) -> Stack | None:
-    """The stack whose state is there, or None; it may have crashed since. UnauthenticatedError for other users."""
+    """Reads the stack whose state is there, or None; it may have crashed since. UnauthenticatedError for other
+    users."""
     path = state_dir / STACK_FILE
     try:
         document = json.loads(path.read_text())
@@ -62,7 +64,7 @@ def read_stack(state_dir: Path) -> Stack | None:
 
 
 def unreadable(path: Path) -> UnauthenticatedError:
-    """What another user than the stack's owner is told."""
+    """The error for another user than the stack's owner."""
     return UnauthenticatedError(
         f"{path} may be read by the owner of the stack alone.",
         hint="Run the command as that user, or use the gateway: --endpoint HOST:PORT, and --api-key where it asks.",
@@ -70,7 +72,7 @@ def unreadable(path: Path) -> UnauthenticatedError:
 
 
 def find_stack(state_dir: Path | None = None) -> Stack:
-    """The stack of a state directory (the default one when None); NotFoundError when none was started there."""
+    """Finds the stack of a state directory (None: the default one); NotFoundError when none was started there."""
     directory = state_dir or default_state_dir()
     if (stack := read_stack(directory)) is None:
         raise NotFoundError(
@@ -81,7 +83,7 @@ def find_stack(state_dir: Path | None = None) -> Stack:
 
 
 def write_stack(state_dir: Path, stack: Stack) -> None:
-    """Replaces the file in one step. Only its owner may read it: it holds an API key."""
+    """Replaces the file in one step. Only its owner may read it, as it holds an API key."""
     staging = state_dir / f".{STACK_FILE}"
     staging.unlink(missing_ok=True)
     with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:

@@ -9,7 +9,7 @@ from headway.core.plan import ServingPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fault:
-    """Something that start-up cannot get past by itself; see `headway.core.errors.HeadwayError`."""
+    """A fault that start-up cannot get past by itself; see `headway.core.errors.HeadwayError`."""
 
     code: str
     message: str
@@ -26,7 +26,7 @@ class ProcessStatus:
         kind: 'router', 'worker', ...
         state: 'starting', 'ready', 'restarting', 'draining' or 'stopped'.
         started_at_s: seconds since 1970.
-        cores: of the machine, that it is bound to; () for none.
+        cores: the machine's cores that it is bound to; () for none.
     """
 
     name: str
@@ -42,10 +42,10 @@ class ProcessStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerStatus:
-    """A worker; `model`, the first of its `models`, is empty until it has loaded one.
+    """The state of a worker; `model`, the first of its `models`, is empty until it has loaded one.
 
     Attributes:
-        rank: in its group of `num_ranks` workers; 0 leads.
+        rank: its rank in its group of `num_ranks` workers; 0 leads.
     """
 
     worker_id: str
@@ -66,9 +66,9 @@ class ControllerStatus:
         ready: whether everything in the plan is loaded.
         waiting_for: what is being waited for, for people; empty when ready.
         progress: in [0, 1].
-        answer_overhead_s: that an answer takes from the client to the group and back, besides the model, as the stack
-            was told.
-        queue_policy: who is next of the requests that wait.
+        answer_overhead_s: seconds that an answer takes from the client to the group and back, besides the model, as the
+            stack was told.
+        queue_policy: order in which waiting requests are served.
     """
 
     processes: tuple[ProcessStatus, ...] = ()
@@ -84,14 +84,14 @@ class ControllerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """What one group is doing.
+    """The load of one group.
 
     Attributes:
         num_in_flight: requests that the router sent there and that have not ended.
         num_running, num_waiting: sequences in the running batch, and queued for it.
         report_age_s: seconds since the worker's last load report.
-        latency: of its steps as the router predicts them: profiled, and corrected by what live ones take. None where
-            that is unknown.
+        latency: latency model of its steps as the router has it: profiled, and corrected by live steps. None where it
+            is unknown.
     """
 
     group_id: str
@@ -110,10 +110,10 @@ class GroupStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelAttainment:
-    """Requests of one model that had an objective, by outcome; rejected ones count as not attained.
+    """Counts of one model's requests that had an objective, by outcome; rejected ones count as not attained.
 
     Attributes:
-        num_foretold_met, num_foretold_missed: what the router had predicted of them, where it could.
+        num_foretold_met, num_foretold_missed: counts by what the router had predicted of them, where it could.
     """
 
     model: str
@@ -126,13 +126,13 @@ class ModelAttainment:
 
     @property
     def attainment(self) -> float | None:
-        """Met over all that had an objective; None before the first."""
+        """The share that met the objective, of all that had one; None before the first."""
         total = self.num_met + self.num_missed + self.num_rejected
         return self.num_met / total if total else None
 
     @property
     def predicted(self) -> float | None:
-        """The same as the router predicted it; None where it could not."""
+        """The share that the router predicted to meet it; None where it could not predict."""
         total = self.num_foretold_met + self.num_foretold_missed
         return self.num_foretold_met / total if total else None
 

@@ -14,7 +14,8 @@ _NOT_THE_OWNER = 0o077
 
 
 def make_token(state_dir: Path) -> str:
-    """The token of a stack that is about to start: HEADWAY_AUTH_TOKEN, or the one of the stack before, or a new one.
+    """Makes the token of a stack that is about to start: HEADWAY_AUTH_TOKEN, or the one of the stack before, or a new
+    one.
 
     It is kept in a file that only its owner may read. One that others could read is replaced.
     """
@@ -32,7 +33,8 @@ def make_token(state_dir: Path) -> str:
 
 
 def read_token(state_dir: Path) -> str | None:
-    """The token of the stack whose state is there; None where it has none. UnauthenticatedError for other users."""
+    """Reads the token of the stack whose state is there; None where it has none. UnauthenticatedError for other
+    users."""
     path = state_dir / TOKEN_FILE
     try:
         return path.read_text().strip() or None
@@ -43,7 +45,7 @@ def read_token(state_dir: Path) -> str | None:
 
 
 def find_token(state_dir: Path | None = None) -> str | None:
-    """The token of the stack that `find_address` finds: of a state directory its file, else HEADWAY_AUTH_TOKEN.
+    """Finds the token of the stack that `find_address` finds: of a state directory its file, else HEADWAY_AUTH_TOKEN.
 
     The token of the local stack is never sent to a stack elsewhere, which HEADWAY_ENDPOINT names.
     """

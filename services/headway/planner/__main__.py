@@ -1,4 +1,4 @@
-"""`python -m headway.planner`: the planner process."""
+"""Runs the planner process: `python -m headway.planner`."""
 
 from headway.core.catalogue import read_catalogue
 from headway.core.hardware.profile import LinkProfile

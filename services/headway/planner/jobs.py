@@ -1,4 +1,5 @@
-"""Placing models as jobs: each in a thread of its own, with progress, until it is done, stopped or out of time."""
+"""Runs searches for placements as jobs, each in a thread of its own, with progress, until it is done, stopped or out of
+time."""
 
 import asyncio
 import threading
@@ -31,7 +32,7 @@ R = TypeVar("R")
 
 
 class PlacementJobs:
-    """One search at a time: each takes a processor for as long as it runs."""
+    """Runs one search at a time: each takes a processor for as long as it runs."""
 
     def __init__(self, link_profiles: Documents[LinkProfile], *, catalogue: Catalogue | None = None) -> None:
         self._link_profiles = link_profiles
@@ -48,7 +49,7 @@ class PlacementJobs:
         dtype: str | None = None,
         is_live: bool = False,
     ) -> list[StageProfile]:
-        """See `estimate_stage_profiles`.
+        """Estimates profiles of a captured model; see `estimate_stage_profiles`.
 
         Args:
             is_live: whether exchanges count as they were measured on such devices, where they were.
@@ -72,7 +73,7 @@ class PlacementJobs:
     async def estimate_generation(
         self, model: ModelDeployment, hardware: Hardware, *, max_devices: int
     ) -> list[StageProfile]:
-        """See `serving.generating.estimate_generation`."""
+        """Estimates profiles of a language model; see `serving.generating.estimate_generation`."""
         return await asyncio.to_thread(
             estimate_generation,
             model,
@@ -92,7 +93,8 @@ class PlacementJobs:
         processes: int | None = None,
         ray: str = "",
     ) -> AsyncGenerator[PlacementProgress | PlacementPlan, None]:
-        """Yields progress, and at last the plan, certified. Arguments and errors as of `make_placement_plan`.
+        """Searches a placement; yields progress, and at last the plan, certified. Arguments and errors are those of
+        `make_placement_plan`.
 
         Args:
             processes, ray: see `search_executor`.
@@ -127,7 +129,8 @@ class PlacementJobs:
         time_limit_s: float | None,
         stop: asyncio.Event,
     ) -> AsyncGenerator[PlacementProgress | Frontier, None]:
-        """Yields progress, and at last the curve. Arguments and errors as of `find_frontier`."""
+        """Finds a frontier; yields progress, and at last the curve. Arguments and errors are those of
+        `find_frontier`."""
 
         def find(report: Report, should_stop: ShouldStop) -> Frontier:
             return find_frontier(
@@ -138,13 +141,14 @@ class PlacementJobs:
             yield told
 
     async def try_instead(self, plan: PlacementPlan, text: str, files: Mapping[str, bytes]) -> PlacementAlternative:
-        """See `planning.plan.try_instead`."""
+        """Simulates another placement on a plan's requests; see `planning.plan.try_instead`."""
         return await asyncio.to_thread(try_instead, plan, text, files)
 
     async def _run(
         self, work: Callable[[Report, ShouldStop], R], *, time_limit_s: float | None, stop: asyncio.Event
     ) -> AsyncGenerator[PlacementProgress | R, None]:
-        """Closing the generator stops the work; so does `stop`, or the time limit, which let it answer."""
+        """Runs work in a thread. Closing the generator stops it; so do `stop` and the time limit, which let it
+        answer."""
         loop = asyncio.get_running_loop()
         told: asyncio.Queue[PlacementProgress | None] = asyncio.Queue()
         should_stop = threading.Event()
@@ -167,7 +171,7 @@ class PlacementJobs:
 
 
 async def _pass_on(stop: asyncio.Event, should_stop: threading.Event, time_limit_s: float | None) -> None:
-    """From the event loop to the thread."""
+    """Passes the wish to stop, or the end of the time limit, from the event loop to the thread."""
     with suppress(TimeoutError):
         await asyncio.wait_for(stop.wait(), time_limit_s)
     should_stop.set()

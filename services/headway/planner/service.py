@@ -1,4 +1,4 @@
-"""The planner's work: fetch the profiles that matter, then think."""
+"""The planner's service: fetches the profiles that matter, then plans."""
 
 import asyncio
 import time
@@ -23,7 +23,7 @@ from headway.store.documents import Documents
 
 
 class PlannerService:
-    """Plans with the profiles in the store, and estimates from the catalogue; None for the built-in one.
+    """Plans with the profiles in the store, and with estimates from the catalogue; None is the built-in one.
 
     Every method raises UnavailableError while the store is away.
     """
@@ -49,7 +49,7 @@ class PlannerService:
         limits: EngineLimits,
         current: ServingPlan | None,
     ) -> ServingPlan:
-        """A plan with an id of its own; see `serving.choice.choose_plan` for arguments and errors."""
+        """Makes a plan with an id of its own; see `serving.choice.choose_plan` for arguments and errors."""
         layouts = set(layouts_of(models, num_workers=len(workers))) if is_open(limits) else {limits.parallel}
         if current is not None:  # uneven stages are layouts of their own
             layouts |= {assignment.parallel for assignment in current.assignments}
@@ -84,7 +84,8 @@ class PlannerService:
         limits: EngineLimits,
         current: ServingPlan | None,
     ) -> ServingPlan:
-        """A plan with an id of its own; see `serving.placed.make_placed_plan` for arguments and errors."""
+        """Makes the plan of a placement, with an id of its own; see `serving.placed.make_placed_plan` for arguments and
+        errors."""
         layouts = {limits_on(group.shape, limits).parallel for group in placement.placement.groups}
         now_s = time.time()
         return await asyncio.to_thread(
@@ -114,7 +115,7 @@ class PlannerService:
         return known | _as_emulated(measured, emulated, models, layouts, self._catalogue or built_in_catalogue())
 
     async def _find_stage_profiles(self, models: Sequence[ModelDeployment]) -> dict[str, StageProfile]:
-        """Those of the models that are known by nothing else."""
+        """Finds stage profiles of the models that are known by nothing else."""
         wanted = {model.profile for model in models if model.profile}
         found = await self._stage_profiles.all() if wanted else []
         return {profile.profile_id: profile for profile in found if profile.model in wanted}
@@ -127,7 +128,7 @@ def _as_emulated(
     layouts: Collection[ParallelConfig],
     catalogue: Catalogue,
 ) -> dict[str, Profile]:
-    """What was measured on real devices of the kinds that are emulated, by the ids of the emulated ones."""
+    """Profiles measured on real devices of the kinds that are emulated, by the ids of the emulated ones."""
     return {
         profile_id(model.spec, hardware, layout): profile
         for profile, hardware, model, layout in product(measured, emulated, models, layouts)

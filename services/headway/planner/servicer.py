@@ -1,4 +1,4 @@
-"""PlannerService over gRPC: convert, call, convert."""
+"""PlannerService over gRPC: converts requests, calls the service, converts results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable
@@ -143,7 +143,7 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
 
 
 async def _first(requests: AsyncIterator[Start]) -> Start:
-    """InvalidArgumentError where it is no start."""
+    """Reads the message that starts a call; InvalidArgumentError where it is another."""
     async for request in requests:
         if request.HasField("start"):
             return request
@@ -153,7 +153,7 @@ async def _first(requests: AsyncIterator[Start]) -> Start:
 
 @asynccontextmanager
 async def _until_stopped(requests: AsyncIterator[Start]) -> AsyncIterator[asyncio.Event]:
-    """Set once a further message has come: it can only be to stop."""
+    """Sets an event once a further message has come: it can only be to stop."""
     stop = asyncio.Event()
 
     async def read() -> None:

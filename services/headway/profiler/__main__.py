@@ -1,4 +1,4 @@
-"""`python -m headway.profiler`: the profiler process."""
+"""Runs the profiler process: `python -m headway.profiler`."""
 
 from headway.core.catalogue import read_catalogue
 from headway.core.profile import Profile

@@ -1,4 +1,5 @@
-"""Captures for callers of the service, one at a time: each takes a processor. None runs code of the caller's."""
+"""Captures that callers of the service ask for, one at a time, as each takes a processor. None runs code of the
+caller's."""
 
 import asyncio
 from collections.abc import AsyncGenerator

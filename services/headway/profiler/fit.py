@@ -1,4 +1,4 @@
-"""From measured steps to a latency model."""
+"""Fits a latency model to measured steps."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -11,7 +11,7 @@ from headway.profiler.nnls import solve_nnls
 
 
 def fit_latency(fitted: Sequence[StepMeasurement], *, held_out: Sequence[StepMeasurement]) -> LatencyModel:
-    """The model with the least squares of relative errors over `fitted`, so that short steps count as much as long.
+    """Fits by least squares of relative errors over `fitted`, so that short steps count as much as long ones.
 
     Args:
         held_out: measurements that only tell the error; where there are none the fitted ones do.
@@ -36,7 +36,7 @@ def fit_latency(fitted: Sequence[StepMeasurement], *, held_out: Sequence[StepMea
 
 
 def _features(measurement: StepMeasurement) -> tuple[float, ...]:
-    """What the coefficients of `LatencyModel` multiply, in its order."""
+    """The features that the coefficients of `LatencyModel` multiply, in its order."""
     num_prefill, num_decodes, num_context = (
         measurement.prefill_tokens,
         measurement.num_decodes,

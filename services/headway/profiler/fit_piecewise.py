@@ -1,4 +1,4 @@
-"""From timed messages to Alpa's piecewise-linear model of communication (dissertation section 3.8.4). Pure."""
+"""Fits Alpa's piecewise-linear model of communication (dissertation section 3.8.4) to timed messages. Pure."""
 
 import math
 from collections import defaultdict
@@ -9,12 +9,13 @@ from headway.core.piecewise import PiecewiseLinear
 
 
 def fit_piecewise(samples: Sequence[tuple[float, float]], *, max_error: float = 0.02) -> PiecewiseLinear:
-    """As few points as bring every size within `max_error` of its seconds, among sizes that were timed.
+    """Fits with as few points as bring every size within `max_error` (relative) of its seconds, among sizes that were
+    timed.
 
     Several timings of one size count as their median, and a larger message that was quicker as the mean of both.
 
     Args:
-        samples: (size, seconds).
+        samples: (size in bytes, seconds) of each message.
 
     Raises:
         ValueError: there is no sample, or one cannot be.
@@ -39,7 +40,7 @@ def fit_piecewise(samples: Sequence[tuple[float, float]], *, max_error: float = 
 
 
 def _rise(values: Sequence[float]) -> list[float]:
-    """The nearest sequence, in squares, that does not fall (pool adjacent violators)."""
+    """Finds the nearest non-decreasing sequence by least squares (pool adjacent violators)."""
     pools: list[tuple[float, int]] = []
     for value in values:
         pool = (value, 1)

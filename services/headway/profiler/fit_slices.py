@@ -1,4 +1,4 @@
-"""From a table of slices to TeraPipe's t_ctx(i, j) = a0 + a1 i + a2 j + a3 i j (equation 2.9). Pure."""
+"""Fits TeraPipe's t_ctx(i, j) = a0 + a1 i + a2 j + a3 i j (equation 2.9) to a table of slices. Pure."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +15,7 @@ Array = NDArray[np.float64]
 def fit_context(
     table: SliceTable, seconds: tuple[float, ...], *, fitted_share: float = 0.5, seed: int = _SEED
 ) -> ContextFit | None:
-    """Least squares over `fitted_share` of the slices with context, drawn by `seed`; the others tell the error.
+    """Fits by least squares over `fitted_share` of the slices with context, drawn by `seed`; the others tell the error.
 
     Args:
         seconds: a column of the table.
@@ -60,6 +60,6 @@ def fit_context(
 
 
 def _median_share(residual_s: Array, overhead_s: Array) -> float:
-    """Of slices to which the context adds something."""
+    """Median relative error over the slices to which the context adds something."""
     counts = overhead_s > 0
     return float(np.median(residual_s[counts] / overhead_s[counts])) if counts.any() else 0.0

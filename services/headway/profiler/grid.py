@@ -1,4 +1,5 @@
-"""Which steps to measure: a few prefills, decodes and mixtures over short and long contexts, as the worker allows."""
+"""Chooses which steps to measure: a few prefills, decodes and mixtures over short and long contexts, as the worker
+allows."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +11,7 @@ _MAX_PREFILL_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """What one step of a worker's engine may hold."""
+    """Limits of one step of a worker's engine."""
 
     max_num_seqs: int
     max_num_batched_tokens: int
@@ -30,7 +31,7 @@ class Point:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Grid:
-    """Points that the fit sees, and others that tell how good it is; each at most once."""
+    """Points to fit to, and others that tell the error of the fit; each at most once."""
 
     fitted: tuple[Point, ...]
     held_out: tuple[Point, ...]
@@ -41,7 +42,7 @@ class Grid:
 
 
 def choose_grid(limits: WorkerLimits) -> Grid:
-    """About 18 points that fit the worker, cheap ones first in each part."""
+    """Chooses about 18 points that fit the worker, cheap ones first in each part."""
     if limits.num_blocks == 0:
         return _encoder_grid(limits)
     long_context = min(_MAX_CONTEXT_TOKENS, limits.max_model_len)
@@ -76,7 +77,7 @@ def choose_grid(limits: WorkerLimits) -> Grid:
 
 
 def _encoder_grid(limits: WorkerLimits) -> Grid:
-    """Single sequences of many lengths: a model without blocks does not decode, and has no context."""
+    """Chooses single sequences of many lengths: a model without blocks does not decode, and has no context."""
     longest = min(_MAX_CONTEXT_TOKENS, limits.max_model_len)
     fitted = _distinct(Point(longest // divisor, 0, 0) for divisor in (32, 16, 8, 4, 2, 1) if longest // divisor)
     held_out = _distinct(Point(3 * longest // divisor, 0, 0) for divisor in (16, 8, 4) if 3 * longest // divisor)

@@ -18,7 +18,7 @@ from headway.store.schema import IMPORTED, SLICE_PROFILE, STAGE_PROFILE
 
 
 class ImportedProfiles:
-    """UnavailableError from every method while the store is away.
+    """The store of imported profiles. Every method raises UnavailableError while the store is away.
 
     Summaries have keys of their own: a table of slices may have ten thousands of rows.
     """
@@ -52,14 +52,14 @@ class ImportedProfiles:
         return summaries
 
     async def list(self) -> list[ProfileSummary]:
-        """Ordered by model, hardware and layout."""
+        """Summaries ordered by model, hardware and layout."""
         return sorted(
             await self._summaries.all(),
             key=lambda each: (each.kind, each.model, each.hardware, each.pp * each.op, each.pp),
         )
 
     async def get(self, profile_id: str) -> StageProfile | SliceProfile:
-        """NotFoundError where there is none of that id."""
+        """The profile of that id; NotFoundError where there is none."""
         profile = await self._stages.get(profile_id) or await self._slices.get(profile_id)
         if profile is None:
             raise NotFoundError(
@@ -70,7 +70,8 @@ class ImportedProfiles:
         return profile
 
     async def give_out(self, profile_ids: Sequence[str]) -> bytes:
-        """A file that `take_in` takes; InvalidArgumentError where the ids are of several kinds, or none."""
+        """Writes profiles as a file that `take_in` takes; InvalidArgumentError where the ids are of several kinds, or
+        none."""
         profiles = [await self.get(profile_id) for profile_id in profile_ids]
         stages = [profile for profile in profiles if isinstance(profile, StageProfile)]
         slices = [profile for profile in profiles if isinstance(profile, SliceProfile)]
@@ -86,7 +87,7 @@ class ImportedProfiles:
 
 
 def read_profiles(content: bytes, *, hardware: str, created_at_s: float) -> Sequence[StageProfile | SliceProfile]:
-    """Of a file in AlpaServe's or TeraPipe's form; InvalidArgumentError names the path of the field."""
+    """Reads a file in AlpaServe's or TeraPipe's form; InvalidArgumentError names the path of the field."""
     document = read_document(content)
     if alpaserve.recognises(document):
         return alpaserve.read(document, hardware=hardware, created_at_s=created_at_s)

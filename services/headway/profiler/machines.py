@@ -1,11 +1,11 @@
-"""One measurement at a time on a machine: two would slow each other down."""
+"""Locks that allow one measurement at a time on a machine: two would slow each other down."""
 
 import asyncio
 from collections import defaultdict
 
 
 class Machines:
-    """A lock for each machine, in the order of asking."""
+    """A lock for each machine, taken in the order of asking."""
 
     def __init__(self) -> None:
         self._locks: defaultdict[str, asyncio.Lock] = defaultdict(asyncio.Lock)

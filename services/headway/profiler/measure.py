@@ -1,4 +1,4 @@
-"""Timing steps on a worker without getting in the way of its requests."""
+"""Times steps on a worker without getting in the way of its requests."""
 
 import asyncio
 import math
@@ -16,14 +16,14 @@ _LONGEST_RETRY_S = 1.0
 
 
 class Bench(Protocol):
-    """Where steps are timed."""
+    """A worker on which steps are timed."""
 
     async def measure(self, point: Point) -> float:
-        """Seconds of one step; FailedPreconditionError while requests are running."""
+        """Times one step, in seconds; FailedPreconditionError while requests are running."""
 
 
 async def measure_point(bench: Bench, point: Point, *, patience_s: float) -> float:
-    """Median seconds of up to three timings; one that takes 0.1 s is enough.
+    """The median seconds of up to three timings; one that takes 0.1 s is enough.
 
     Raises:
         UnavailableError: the worker was lost, or had requests to serve for all of `patience_s`.

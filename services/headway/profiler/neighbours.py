@@ -1,4 +1,4 @@
-"""Workers beside the one under measurement, which compute as well: as they do when all of them have requests."""
+"""Other workers of the machine that compute during a measurement, as they do when all of them have requests."""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -17,14 +17,14 @@ _REFUSAL_S = 0.005
 
 
 class Neighbour:
-    """Leads another group of the machine, with a model of its own."""
+    """The leader of another group of the machine, with a model of its own."""
 
     def __init__(self, bench: Bench, limits: WorkerLimits) -> None:
         self._bench = bench
         self._limits = limits
 
     async def compute(self, point: Point) -> None:
-        """The same step, if its model can; not where it computes for requests anyway, or is lost."""
+        """Computes the same step, if its model can; not where it computes for requests anyway, or is lost."""
         if fits(point, self._limits):
             try:
                 await self._bench.measure(point)
@@ -40,7 +40,7 @@ class AccompaniedBench:
         self._neighbours = neighbours
 
     async def measure(self, point: Point) -> float:
-        """See `Bench`."""
+        """Times one step while the neighbours compute; see `Bench`."""
         own = asyncio.ensure_future(self._bench.measure(point))
         try:
             await asyncio.wait((own,), timeout=_REFUSAL_S)
@@ -53,8 +53,8 @@ class AccompaniedBench:
 
 @asynccontextmanager
 async def dial_neighbours(peers: Peers, worker_id: str) -> AsyncIterator[list[Neighbour]]:
-    """Those of a worker that answer now; of several models that they have the first. UnavailableError where Redis is
-    away."""
+    """Connects to those neighbours of a worker that answer now; of one with several models, to the first.
+    UnavailableError where Redis is away."""
     await peers.refresh()
     members = {member.member_id: member for member in peers.members("worker")}
     own = members.get(worker_id)

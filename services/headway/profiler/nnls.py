@@ -1,4 +1,4 @@
-"""Least squares with coefficients that are not negative."""
+"""Solves least squares with coefficients that are not negative."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,7 +9,8 @@ Array = NDArray[np.float64]
 
 
 def solve_nnls(matrix: Array, target: Array) -> Array:
-    """The x >= 0 that makes |matrix @ x - target| least (Lawson and Hanson, Solving Least Squares Problems, ch. 23).
+    """Finds the x >= 0 that minimises |matrix @ x - target| (Lawson and Hanson, Solving Least Squares Problems, ch.
+    23).
 
     Args:
         matrix: [rows, columns]; columns of any scale.

@@ -1,4 +1,4 @@
-"""The stored profiles of models, and the removal of any kind of profile."""
+"""The store of model profiles, and the removal of any kind of profile."""
 
 from collections.abc import Sequence
 
@@ -17,7 +17,7 @@ from headway.store.schema import IMPORTED, PROFILE, SLICE_PROFILE, STAGE_PROFILE
 
 
 class ProfileStore:
-    """UnavailableError from every method while Redis is away."""
+    """Lists, gives out and removes profiles. Every method raises UnavailableError while Redis is away."""
 
     def __init__(self, database: Database, bench_workers: BenchWorkers) -> None:
         self._store = JobStore(database)
@@ -31,7 +31,7 @@ class ProfileStore:
         )
 
     async def get(self, profile_id: str) -> ModelProfile:
-        """NotFoundError where there is none of that id."""
+        """The model profile of that id; NotFoundError where there is none."""
         profile = await self._store.profiles.get(profile_id)
         if profile is None:
             raise NotFoundError(
@@ -42,7 +42,7 @@ class ProfileStore:
         return profile
 
     async def list(self) -> list[ModelProfileSummary]:
-        """The newest first."""
+        """Summaries of the model profiles, the newest first."""
         current = await self._current()
         profiles = sorted(await self._store.profiles.all(), key=lambda profile: -profile.created_at_s)
         return [

@@ -1,4 +1,4 @@
-"""The profiler's work: measure what is not known yet, fit, store."""
+"""Profiles the steps of a worker: measures what is not known yet, fits, and stores."""
 
 import logging
 import time
@@ -32,7 +32,7 @@ _Measured = dict[Point, StepMeasurement]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilingProgress:
-    """How far a profile is. The last one has the profile; `reused` if it came from the store."""
+    """Points measured, of how many. The last one has the profile; `reused` if it came from the store."""
 
     num_done: int
     num_total: int
@@ -58,10 +58,10 @@ class ProfilerService:
     async def profile(
         self, spec: ModelSpec, *, worker_id: str, force: bool, model: str = "", beside_others: bool = False
     ) -> AsyncGenerator[ProfilingProgress, None]:
-        """Yields after every point, and at last the profile.
+        """Profiles a worker's model; yields after every point, and at last the profile.
 
         Args:
-            spec: of the model that the worker has loaded.
+            spec: spec of the model that the worker has loaded.
             model: which of the worker's models it is; '' for its only one.
             force: measure anew even though a profile is stored.
             beside_others: the other workers of its machine compute as well meanwhile, where they have no requests.
@@ -107,7 +107,7 @@ class ProfilerService:
             yield ProfilingProgress(num_done=num_done, num_total=num_total, profile=profile)
 
     async def get(self, name: str) -> Profile:
-        """NotFoundError where there is none of that id."""
+        """The profile of that id; NotFoundError where there is none."""
         profile = await self._profiles.get(name)
         if profile is None:
             raise NotFoundError(
@@ -116,7 +116,7 @@ class ProfilerService:
         return profile
 
     async def list(self) -> list[Profile]:
-        """All that are stored, the newest first."""
+        """All stored profiles, the newest first."""
         return sorted(await self._profiles.all(), key=lambda profile: -profile.created_at_s)
 
     async def _measure(

@@ -1,4 +1,4 @@
-"""ProfilerService over gRPC: convert, call, convert."""
+"""ProfilerService over gRPC: converts requests, calls the service, converts results."""
 
 import asyncio
 from collections.abc import AsyncIterator

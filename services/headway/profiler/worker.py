@@ -1,4 +1,4 @@
-"""The worker under measurement, over gRPC."""
+"""The worker under measurement, called over gRPC."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,7 +24,7 @@ _STEP_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedWorker:
-    """What a worker has loaded, and in what group; equal descriptions mean that nothing was loaded in between."""
+    """The model and the group of a worker; equal descriptions mean that nothing was loaded in between."""
 
     hardware: Hardware
     parallel: ParallelConfig
@@ -33,7 +33,8 @@ class LoadedWorker:
 
 
 class Worker:
-    """Calls to one worker about a model, its only one for ''. They raise UnavailableError when the worker is lost."""
+    """Calls to one worker about one of its models; '' is its only one. They raise UnavailableError when the worker is
+    lost."""
 
     def __init__(self, channel: grpc.aio.Channel, *, peers: Peers, endpoint: str, model: str = "") -> None:
         self.machine = machine_of(endpoint)
@@ -42,7 +43,7 @@ class Worker:
         self._model = model
 
     async def describe(self) -> LoadedWorker:
-        """FailedPreconditionError where no model is loaded."""
+        """What the worker has loaded; FailedPreconditionError where no model is loaded."""
         request = worker_pb2.GetWorkerRequest()
         with rpc_faults():
             response = await self._stub.GetWorker(request, timeout=_CALL_TIMEOUT_S, metadata=self._metadata)
@@ -80,7 +81,7 @@ class Worker:
         raise UnavailableError("The worker ended its load reports before the first.", hint="Try again in a moment.")
 
     async def measure(self, point: Point) -> float:
-        """Seconds of one step; FailedPreconditionError while requests are running."""
+        """Times one step, in seconds; FailedPreconditionError while requests are running."""
         request = worker_pb2.MeasureStepRequest(
             prefill_tokens=point.prefill_tokens,
             num_decodes=point.num_decodes,
@@ -94,7 +95,7 @@ class Worker:
 
 @asynccontextmanager
 async def dial_worker(peers: Peers, worker_id: str, *, model: str = "") -> AsyncIterator[Worker]:
-    """NotFoundError where no such worker is alive."""
+    """Connects to a worker; NotFoundError where no such worker is alive."""
     endpoint = next((member.endpoint for member in peers.members("worker") if member.member_id == worker_id), None)
     if endpoint is None:
         raise NotFoundError(
@@ -106,7 +107,7 @@ async def dial_worker(peers: Peers, worker_id: str, *, model: str = "") -> Async
 
 @contextmanager
 def rpc_faults() -> Iterator[None]:
-    """A call to a worker: what the transport says becomes a HeadwayError."""
+    """Raises gRPC errors of a call to a worker as HeadwayError."""
     try:
         yield
     except grpc.aio.AioRpcError as error:

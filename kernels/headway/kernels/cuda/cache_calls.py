@@ -15,7 +15,7 @@ _pack_swap = Struct("P3q Pq q Pq q").pack
 
 
 class CacheCalls(CudaLibrary):
-    """What is written into a cache's blocks, and copies of them."""
+    """Writes to a cache's blocks, and copies of blocks."""
 
     def rotate_and_cache(
         self,

@@ -80,7 +80,7 @@ def decode_attention(
 
 
 def decode_slots(q: Tensor, *, k_cache: Tensor) -> int:
-    """How many ranges of keys the device attends to side by side, of such queries and caches.
+    """Number of ranges of keys that the device attends to side by side, for such queries and caches.
 
     Args:
         q: [any, heads, head_dim].

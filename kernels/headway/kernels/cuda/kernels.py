@@ -13,7 +13,7 @@ from headway.kernels.cuda.sources import GPU_LIBRARY, gpu_stamp
 
 
 class CudaKernels(AttentionCalls, CacheCalls, RowCalls):
-    """One compiled library: for GPUs, or for the CPU."""
+    """All kernels of one compiled library: for GPUs, or for the CPU."""
 
 
 @cache

@@ -12,7 +12,7 @@ _UNSUPPORTED = -2
 
 
 def address_of(tensor: Tensor | None) -> int:
-    """0 says that there is none."""
+    """The address of a tensor's data; 0 for None."""
     return 0 if tensor is None else tensor.data_ptr()
 
 
@@ -35,7 +35,7 @@ class CudaLibrary:
         return str(self._library.headway_build_stamp().decode())
 
     def set_schedule(self, schedule: int) -> None:
-        """How threads take turns on the CPU: 0 in order, 1 backwards, others seed a random order."""
+        """Sets how threads take turns on the CPU: 0 in order, 1 backwards, others seed a random order."""
         self._library.headway_set_schedule(schedule)
 
     def launch(self, name: str, problem: bytes, *, like: Tensor) -> None:
@@ -47,7 +47,7 @@ class CudaLibrary:
         self._call(name, problem, like=like)
 
     def ask(self, name: str, shape: bytes, *, like: Tensor) -> int:
-        """What `headway_NAME` answers, with the device of `like` current.
+        """Returns the answer of `headway_NAME`, with the device of `like` current.
 
         Raises:
             RuntimeError: the device is none that the library was compiled for.

@@ -1,4 +1,4 @@
-"""Partial attention of several devices, joined."""
+"""Merges partial attention of several devices."""
 
 import torch
 from torch import Tensor

@@ -83,7 +83,7 @@ def check_attention(
     block_tables: Tensor,
     alibi_slopes: Tensor | None,
 ) -> None:
-    """What decode and prefill attention read, but for what says which keys a query sees."""
+    """Checks what decode and prefill attention read, apart from what says which keys a query sees."""
     _, num_heads, head_dim = check_heads("q", q)
     if head_dim > MAX_HEAD_DIM or head_dim % HEAD_DIM_MULTIPLE:
         reject("q", q, f"of a head_dim of a multiple of {HEAD_DIM_MULTIPLE} up to {MAX_HEAD_DIM}")
@@ -103,7 +103,7 @@ def check_group(num_heads: int, *, num_kv_heads: int) -> None:
 
 
 def check_extent(name: str, cache: Tensor) -> None:
-    """Blocks that decode attention can address."""
+    """Checks that decode attention can address the blocks."""
     num_bytes = ((cache.shape[0] - 1) * cache.stride(0) + cache[:1].numel()) * cache.itemsize
     if num_bytes > MAX_CACHE_BYTES:
         reject(name, cache, f"of blocks within {MAX_CACHE_BYTES >> 30} GiB; they take {num_bytes / (1 << 30):.1f}")
@@ -141,7 +141,7 @@ def check_scale(name: str, scale: float) -> None:
 
 
 def check_swap(blocks: Tensor, host_blocks: Tensor, pairs: Tensor, *, is_out: bool) -> None:
-    """What of a swap's operands only a tensor with content tells."""
+    """Checks those operands of a swap that only a tensor with content tells."""
     if blocks.is_cuda and not host_blocks.is_pinned():
         reject("host_blocks", host_blocks, "in pinned memory")
     limits = [blocks.shape[1], host_blocks.shape[0]]

@@ -19,7 +19,7 @@ _LIBRARY: Final = library.Library("headway", "DEF")  # type: ignore[no-untyped-c
 
 
 def _operator(*mutated: str) -> Callable[[Callable[Operands, R]], Callable[Operands, R]]:
-    """Makes a function what a torch operator of its name does on a GPU, and puts the operator in its place.
+    """Registers a function as a torch operator of its name on a GPU, and puts the operator in its place.
 
     Args:
         mutated: operands that it writes to.

@@ -51,7 +51,8 @@ class DecodeRows:
 
     @classmethod
     def of_lengths(cls, seq_lens: Ints, *, sliding_window: int | None = None) -> "DecodeRows":
-        """One row for each sequence: its last token, which sees all, or as many as the window has, its own included."""
+        """Makes one row for each sequence: its last token, which sees all keys, or as many as the window has, its own
+        included."""
         if sliding_window is not None and sliding_window < 1:
             raise ValueError(f"sliding_window must be at least 1; it is {sliding_window}")
         ends = np.asarray(seq_lens, dtype=np.int32)
@@ -61,9 +62,11 @@ class DecodeRows:
 
 @dataclass(frozen=True, slots=True)
 class DecodePlan:
-    """Attributes:
-    work: [items, WORK_FIELDS], the largest first; slots take them in turn, forwards and backwards.
-    starts: [rows + 1]; row r's partial results are starts[r] up to starts[r + 1], none where it is computed whole.
+    """The work items of one launch of decode attention.
+
+    Attributes:
+        work: [items, WORK_FIELDS], the largest first; slots take them in turn, forwards and backwards.
+        starts: [rows + 1]; row r's partial results are starts[r] up to starts[r + 1], none where it is computed whole.
     """
 
     work: Ints
@@ -71,7 +74,7 @@ class DecodePlan:
 
 
 def work_capacity(num_rows: int, *, num_slots: int) -> int:
-    """The most items that a plan of as many rows has."""
+    """The most items that a plan of `num_rows` rows has."""
     return num_rows + MAX_ROUNDS * num_slots
 
 
@@ -80,7 +83,7 @@ def _round_up(keys: float) -> int:
 
 
 def _time(lengths: NDArray[np.int64], chunk: int, num_slots: int) -> int:
-    """How long the slot with most to do takes, in keys: they take ranges in turn, forwards and backwards."""
+    """The time of the slot with most to do, in keys: slots take ranges in turn, forwards and backwards."""
     rests = lengths % chunk
     ranges = np.concatenate((np.full((lengths // chunk).sum(), chunk), np.sort(rests[rests > 0])[::-1]))
     rounds = np.zeros((-(-len(ranges) // num_slots), num_slots), np.int64)

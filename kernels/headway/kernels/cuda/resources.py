@@ -1,4 +1,4 @@
-"""Registers and memory of the compiled kernels' threads, and what is allowed of them (csrc/cuda/budgets.toml)."""
+"""Checks registers and memory of the compiled kernels' threads against their budgets (csrc/cuda/budgets.toml)."""
 
 import re
 import subprocess
@@ -33,7 +33,7 @@ Usage = Mapping[str, Mapping[str, Resources]]
 
 
 def _demangled(names: list[str]) -> list[str]:
-    """`headway::kernel<types>` without the parameters; names of the CUDA headers' types become ours."""
+    """The name `headway::kernel<types>` without the parameters; names of the CUDA headers' types become ours."""
     result = subprocess.run(["c++filt"], input="\n".join(names), capture_output=True, text=True, check=True)
     short = (re.sub(r"^void |headway::|\(headway.*$|\(\w*Problem.*$", "", name) for name in result.stdout.splitlines())
     ours = {"__half": "half", "__nv_bfloat16": "bfloat16", "__nv_fp8_e4m3": "fp8", "(int)": ""}
@@ -41,7 +41,7 @@ def _demangled(names: list[str]) -> list[str]:
 
 
 def parse_report(report: str) -> Usage:
-    """What `ptxas -v` says of each kernel."""
+    """Reads each kernel's resources from the report of `ptxas -v`."""
     names, architectures, resources = [], [], []
     for part in re.split(r"(?=ptxas info\s+: Compiling entry function)", report)[1:]:
         kernel, memory, registers = _KERNEL.search(part), _MEMORY.search(part), _REGISTERS.search(part)
@@ -76,7 +76,7 @@ def write_budgets(usage: Usage) -> None:
 
 
 def excesses(usage: Usage, budgets: Usage) -> list[str]:
-    """What is above its budget, has none, or is gone: one line each."""
+    """Lists kernels that are above their budget, have none, or are gone: one line each."""
     lines = [f"{name}: has a budget, and is not compiled" for name in budgets.keys() - usage.keys()]
     for name, architectures in usage.items():
         for architecture, used in architectures.items():

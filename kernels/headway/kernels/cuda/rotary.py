@@ -1,4 +1,4 @@
-"""What happens to queries, keys and values between their projection and the attention."""
+"""Rotates queries and keys, and writes keys and values to the cache, between projection and attention."""
 
 import torch
 from torch import Tensor
@@ -85,7 +85,7 @@ def rotate(
     k_norm_weight: Tensor | None = None,
     norm_eps: float = 1e-6,
 ) -> None:
-    """What `rotate_and_cache` does to q and k, where there is no cache to write to.
+    """Normalises and rotates q and k as `rotate_and_cache`, where there is no cache to write to.
 
     Raises:
         ValueError: an operand has another shape, dtype, layout or device; nothing was written.
@@ -104,7 +104,7 @@ def _check_queries(q: Tensor) -> None:
 
 
 def _check_rows(name: str, rows: Tensor, *, num_heads: int | None, like: Tensor) -> None:
-    """As q is, with `num_heads` heads, or any number if None."""
+    """Checks that rows are as q, with `num_heads` heads, or any number if None."""
     shape = check_heads(name, rows, alignment_bytes=rows.itemsize)
     expected = (like.shape[0], shape[1] if num_heads is None else num_heads, like.shape[2])
     if shape != expected or rows.dtype is not like.dtype or rows.device != like.device:

@@ -13,7 +13,7 @@ _pack_sample = Struct("P Pq 2q 2P P P P P q").pack
 
 
 class RowCalls(CudaLibrary):
-    """Norms, activations, and the choice of tokens."""
+    """Norms, activations, and sampling of tokens."""
 
     def rms_norm(self, x: Tensor, residual: Tensor | None, weight: Tensor, out: Tensor, eps: float) -> None:
         problem = _pack_norm(

@@ -1,4 +1,4 @@
-"""The choice of tokens from logits."""
+"""Samples tokens from logits."""
 
 import torch
 from torch import Tensor
@@ -19,7 +19,7 @@ def sample_tokens(
     top_p: Tensor,
     min_p: Tensor,
 ) -> Tensor:
-    """One token a row: the best, or one drawn from what min-p, top-k and top-p, in this order, leave.
+    """Samples one token a row: the best, or one drawn from what min-p, top-k and top-p, in this order, leave.
 
     A draw depends on the row's logits, seed and position alone. A row is not sorted: a threshold is looked for instead,
     and tokens that tie with the last one kept stay too. A row without a finite best logit weighs all tokens alike.

@@ -34,7 +34,7 @@ def units(sources: Path = SOURCES) -> dict[str, str]:
 
 
 def stamp(flags: Sequence[str], sources: Path = SOURCES) -> str:
-    """Changes when a source or a flag does; a library carries the stamp that it was built with."""
+    """A hash that changes when a source or a flag does; a library carries the stamp that it was built with."""
     digest = hashlib.sha256(" ".join(flags).encode())
     for source in sorted(path for path in sources.rglob("*") if path.suffix in (".cu", ".cpp", ".h")):
         digest.update(source.relative_to(sources).as_posix().encode())

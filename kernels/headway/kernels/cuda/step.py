@@ -7,7 +7,7 @@ from headway.kernels.cuda import activation, merge, norm, prefill, rotary
 
 
 class GpuKernels:
-    """What a worker's step runs on a GPU; `headway.kernels.dispatch.Kernels` documents the methods."""
+    """The kernels of a worker's step on a GPU; `headway.kernels.dispatch.Kernels` documents the methods."""
 
     def embed(self, numbers: Tensor, *, table: Tensor) -> Tensor:
         return functional.embedding(numbers, table)

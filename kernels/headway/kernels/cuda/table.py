@@ -11,7 +11,7 @@ from headway.kernels.devices import staged
 
 @dataclass(frozen=True, slots=True)
 class DecodeTable:
-    """What `decode_attention` reads of a plan, and room for partial results.
+    """A plan on the device as `decode_attention` reads it, and room for partial results.
 
     Attributes:
         num_slots: ranges of keys that are attended to side by side.
@@ -29,7 +29,8 @@ class DecodeTable:
     def allocate(
         cls, *, num_rows: int, num_heads: int, head_dim: int, num_slots: int, device: torch.device
     ) -> "DecodeTable":
-        """
+        """Allocates a table for steps of up to `num_rows` rows.
+
         Args:
             num_rows: query tokens of a step at most.
             num_slots: what `decode_slots` says of the device.

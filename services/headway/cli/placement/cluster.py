@@ -18,21 +18,21 @@ LIVE = "live"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackSettings:
-    """What a stack was told that matters to a plan: see `PlacementProblem`."""
+    """Settings of a stack that matter to a plan; see `PlacementProblem`."""
 
     answer_overhead_s: float = 0.0
     queue_policy: QueuePolicy = QueuePolicy.LEAST_SLACK
 
 
 def stack_settings(text: str, state_dir: Path | None) -> StackSettings:
-    """Of the stack whose workers are the cluster; the usual ones where it is another."""
+    """Settings of the running stack whose workers are the cluster; the defaults for another cluster."""
     if text != LIVE:
         return StackSettings()
     return _settings_of(cluster_status(None, api_key=None, state_dir=state_dir).controller)
 
 
 def setting_differences(problem: PlacementProblem, status: ControllerStatus) -> list[str]:
-    """In what a stack serves otherwise than a plan has predicted, and what to do."""
+    """Says how a stack's settings differ from those that a plan was predicted with, and what to do."""
     stack, remedy, found = _settings_of(status), "start it with the plan's, or plan again", []
     generates = any(model.generates for model in problem.models)
     if planned_policy(stack.queue_policy, generates=generates) is not problem.queue_policy:
@@ -50,7 +50,7 @@ def _settings_of(status: ControllerStatus) -> StackSettings:
 
 
 def find_clusters(text: str, *, catalogue: Path | None, state_dir: Path | None) -> tuple[ServingCluster, ...]:
-    """One for each kind of device. FailedPreconditionError where live workers are not known yet."""
+    """Finds one cluster for each kind of device. FailedPreconditionError where live workers are not known yet."""
     if text != LIVE:
         return read_clusters(Path(text), catalogue=catalogue)
     plan = cluster_status(None, api_key=None, state_dir=state_dir).plan

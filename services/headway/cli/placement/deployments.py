@@ -12,11 +12,11 @@ from headway.core.slo import Slo
 def find_deployments(
     problem: PlacementProblem, names: Sequence[str], *, live: ServingPlan | None, arguments: Sequence[str] = ()
 ) -> tuple[ModelDeployment, ...]:
-    """One for each name.
+    """Finds how to serve each model that is named.
 
     Args:
-        live: the plan in use; a model of that name stays what it is there.
-        arguments: NAME=DIR or NAME=profile:MODEL each; they go first.
+        live: the plan in use; a model that it serves under the same name stays as it is.
+        arguments: NAME=DIR or NAME=profile:MODEL each; they take precedence.
 
     Raises:
         InvalidArgumentError: a model has no checkpoint; an argument names none of the placement's.
@@ -36,7 +36,7 @@ def find_deployments(
 
 
 def _live(model: ProblemModel, live: ServingPlan | None) -> ModelDeployment | None:
-    """What is served under its name, unless that is another profile."""
+    """The deployment that is served under the model's name, unless it has another profile."""
     found = live.model(model.name) if live is not None else None
     return None if found is None or (found.profile and found.profile != model.architecture) else found
 

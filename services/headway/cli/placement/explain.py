@@ -1,4 +1,4 @@
-"""`headway plan explain PLAN`: what speaks against the alternatives, also those that the user thinks of."""
+"""`headway plan explain PLAN`: what speaks against the alternatives, and against one that the user names."""
 
 import asyncio
 import json
@@ -19,7 +19,7 @@ from headway.v1 import placement_pb2
 
 
 def explain_plan(path: Path, *, instead: str | None, catalogue: Path | None, as_json: bool) -> None:
-    """Prints the plan with its alternatives, or one that is tried instead beside it."""
+    """Prints the plan with its alternatives, or with one that the user asked to try instead."""
     plan = read_plan(path)
     if instead is None:
         if as_json:

@@ -12,7 +12,7 @@ _ENDINGS = (".png", ".svg", ".pdf", ".html")
 
 
 def check_figure_path(path: Path) -> None:
-    """InvalidArgumentError where no figure can be drawn there: better before a long search than after it."""
+    """Raises InvalidArgumentError where no figure can be written to `path`; called before a long search."""
     if path.suffix not in _ENDINGS:
         raise InvalidArgumentError(f"{path} ends with none of {', '.join(_ENDINGS)}.", hint="Write --figure curve.svg.")
     if not path.parent.is_dir():
@@ -20,7 +20,7 @@ def check_figure_path(path: Path) -> None:
 
 
 def draw(frontier: Frontier, path: Path) -> None:
-    """Attainment over what was varied, of the search and of selective replication alone."""
+    """Draws attainment over the value that was varied, for the search and for selective replication."""
     if path.suffix == ".html":
         name = escape(WORDS[frontier.question][0])
         svg = _render(frontier, "svg").decode()

@@ -1,4 +1,4 @@
-"""What the user's files hold, for a problem of placement."""
+"""Reads the files that a placement problem names."""
 
 import base64
 import hashlib
@@ -30,7 +30,7 @@ def read_clusters(path: Path, *, catalogue: Path | None) -> tuple[ServingCluster
 
 
 def read_traces(specs: Iterable[str], *, beside: Path | None = None) -> dict[str, bytes]:
-    """Content of the files that the specifications name, by those names.
+    """Reads the trace files that the specifications name; returns their content by name.
 
     Args:
         beside: where else to look for them: the directory of the plan that names them.
@@ -48,7 +48,7 @@ def traces_of(workload: WorkloadSource, *, plan: Path) -> dict[str, bytes]:
 
 
 async def read_profiles(path: Path, *, device: str) -> list[StageProfile]:
-    """Of a file in AlpaServe's form; the profiler reads it, in a process of its own."""
+    """Reads stage profiles from a file in AlpaServe's form; the profiler's reader runs in a process of its own."""
     request = {"content": base64.b64encode(read_bytes(path)).decode(), "hardware": device}
     answers = call_child("headway.profiler.formats", request, deadline_s=_READ_TIMEOUT_S)
     async with aclosing(answers):
@@ -61,7 +61,7 @@ async def read_profiles(path: Path, *, device: str) -> list[StageProfile]:
 
 
 def read_bytes(path: Path) -> bytes:
-    """NotFoundError, or InvalidArgumentError where the file is too large to be sent to a planner."""
+    """Reads a file. NotFoundError where it cannot be read, InvalidArgumentError where it is too large for a planner."""
     try:
         content = path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""An operator's question, answered for people."""
+"""The answer to a frontier question, as text."""
 
 from rich import box
 from rich.console import Group, RenderableType
@@ -16,7 +16,7 @@ WORDS = {
 
 
 def frontier_view(frontier: Frontier) -> RenderableType:
-    """The answer, and every value that was tried."""
+    """Shows the answer and every value that was tried."""
     name, unit = WORDS[frontier.question]
     table = Table(unit, "attainment", "selective replication", "groups", box=box.SIMPLE_HEAD, pad_edge=False)
     for point in frontier.points:

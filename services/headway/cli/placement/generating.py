@@ -33,11 +33,11 @@ async def generating_profiles(
     planner: Planner,
     show: Show,
 ) -> list[StageProfile]:
-    """Each checkpoint once, however many names it has.
+    """Estimates a profile for each checkpoint, once however many names it has.
 
     Args:
-        live: the plan whose workers are the cluster; what was measured of its models is taken.
-        max_devices: of the largest group.
+        live: the plan of the running stack whose workers are the cluster; its measured latencies are taken.
+        max_devices: devices of the largest group.
 
     Raises:
         HeadwayError: a checkpoint cannot be read, does not generate or fits nowhere; names the line.
@@ -58,12 +58,12 @@ async def generating_profiles(
 
 
 def live_plan(cluster: str, state_dir: Path | None) -> ServingPlan | None:
-    """Of the stack whose workers are the cluster; None where it is another."""
+    """The plan of the running stack whose workers are the cluster; None for another cluster."""
     return cluster_status(None, api_key=None, state_dir=state_dir).plan if cluster == LIVE else None
 
 
 def _deployment(entry: ModelEntry) -> ModelDeployment:
-    """Its name is the architecture's."""
+    """The deployment of a checkpoint, named as its architecture."""
     directory = Path(entry.source).expanduser().resolve()
     spec = read_checkpoint(directory, dtype=entry.dtype, quantization=None, has_weights=False).spec
     if spec.encoder is not None:
@@ -76,7 +76,7 @@ def _deployment(entry: ModelEntry) -> ModelDeployment:
 
 
 def _hardware(cluster: ServingCluster, *, live: ServingPlan | None, catalogue: Path | None) -> Hardware:
-    """Of each device: the least of live workers, else as the catalogue has it."""
+    """Hardware of each device: the live worker with the least memory, else what the catalogue has."""
     if live is not None:
         return min((worker.hardware for worker in live.workers), key=lambda each: each.memory_bytes)
     device = read_catalogue(catalogue).device(cluster.device)
@@ -92,7 +92,7 @@ def _hardware(cluster: ServingCluster, *, live: ServingPlan | None, catalogue: P
 
 
 def _as_measured(profile: StageProfile, names: set[str], live: ServingPlan | None) -> StageProfile:
-    """With the latencies that a live group of its shape has, where they were measured."""
+    """The profile with the latencies of a live group of its shape, where those were measured."""
     for assignment in live.assignments if live is not None else ():
         parallel, generation = assignment.parallel, profile.generation
         is_alike = assignment.model in names and (parallel.pp, parallel.tp) == (profile.pp, profile.op)

@@ -13,7 +13,7 @@ R = TypeVar("R")
 
 @contextmanager
 def interruptible(console: Console) -> Iterator[asyncio.Event]:
-    """The event is set at the first SIGINT or SIGTERM; a second one cancels the task that is in the block."""
+    """Yields an event that the first SIGINT or SIGTERM sets; a second one cancels the task that is in the block."""
     stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
 
     def interrupt() -> None:
@@ -33,7 +33,7 @@ def interruptible(console: Console) -> Iterator[asyncio.Event]:
 
 
 async def start_then_stop(start: R, stop_message: R, stop: asyncio.Event) -> AsyncIterator[R]:
-    """What is sent to the planner."""
+    """Yields the message that starts a search, and once `stop` is set the one that stops it."""
     yield start
     await stop.wait()
     yield stop_message

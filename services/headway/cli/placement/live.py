@@ -1,4 +1,4 @@
-"""How what is live would fare with the requests of a placement."""
+"""The attainment of what is live on the requests of a placement."""
 
 from headway.cli.calls import calling
 from headway.cli.placement.problem import file_contents
@@ -17,7 +17,7 @@ _TIMEOUT_S = 120.0
 async def live_attainment(
     placement: PlacementPlan, files: dict[str, bytes], *, live: ServingPlan, status: ClusterStatus, token: str | None
 ) -> float | None:
-    """On the requests that the placement was checked on, simulated by the stack's planner; None where none of its
+    """Simulates the live placement on the placement's held-out requests, by the stack's planner; None where none of its
     models is live. InvalidArgumentError where a live group has a model without a profile for it."""
     catalogue = read_catalogue(None) if placement.problem.other_clusters else None
     groups = live_placement(live, {model.name for model in placement.problem.models}, catalogue=catalogue)

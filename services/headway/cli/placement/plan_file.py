@@ -1,4 +1,4 @@
-"""Placement plans in files: JSON or YAML, by how the name ends."""
+"""Placement plans in files: JSON or YAML, by the ending of the name."""
 
 import json
 from pathlib import Path
@@ -14,7 +14,7 @@ _ENDINGS = (".yaml", ".yml", ".json")
 
 
 def check_plan_path(path: Path) -> None:
-    """InvalidArgumentError where no plan can be written there: better before a long search than after it."""
+    """Raises InvalidArgumentError where no plan can be written to `path`; called before a long search."""
     if path.suffix not in _ENDINGS:
         raise InvalidArgumentError(f"{path} ends with none of {', '.join(_ENDINGS)}.", hint="Write --out plan.yaml.")
     if not path.parent.is_dir():
@@ -28,7 +28,7 @@ def write_plan(plan: PlacementPlan, path: Path) -> None:
 
 
 def read_plan(path: Path) -> PlacementPlan:
-    """InvalidArgumentError names the field that is at fault."""
+    """Reads a plan. InvalidArgumentError names the field that is at fault."""
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     try:
         document = yaml.load(read_bytes(path), Loader=loader)

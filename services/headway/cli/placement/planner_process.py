@@ -49,7 +49,7 @@ async def planning(catalogue: Path | None) -> AsyncIterator[Planner]:
 
 
 async def _start(port: int, token: str, catalogue: Path | None, log: Path) -> asyncio.subprocess.Process:
-    """In a session of its own: Ctrl-C is the command's to handle. It finds no Redis, and needs none for placing."""
+    """Starts a planner in a session of its own: Ctrl-C is the command's to handle. It needs no Redis for placing."""
     arguments = ["--port", str(port), "--redis-url", f"unix://{log.with_name('none.sock')}", "--log-level", "error"]
     if catalogue is not None:
         arguments += ["--catalogue", str(catalogue)]

@@ -45,13 +45,14 @@ _LARGEST_GROUP = 16
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProblemOptions:
-    """As the commands are given them.
+    """Options of a placement problem, as the commands are given them.
 
     Attributes:
         cluster: a file, or 'live' for the workers of a running stack.
         profiles: a file in AlpaServe's form; None for those that were imported.
-        answer_overhead_s: None for that of the running stack whose workers are the cluster, else for none.
-        queue_policy: likewise.
+        answer_overhead_s: seconds added to each answer; None takes the running stack's where its workers are the
+            cluster, else 0.
+        queue_policy: order of waiting requests; None as for `answer_overhead_s`.
     """
 
     models: Path
@@ -71,10 +72,10 @@ class ProblemOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """What the user's files hold; the planner is not asked yet, so that faults in them are told at once.
+    """Content of the user's files. It is read before the planner is asked, so that faults in it are told at once.
 
     Attributes:
-        profiles: of the models that name some.
+        profiles: stage profiles of the models that name some.
         files: content of the traces, by name.
         answer_overhead_s, queue_policy: see `PlacementProblem`.
     """
@@ -89,7 +90,7 @@ class Inputs:
 
 
 async def read_inputs(options: ProblemOptions) -> Inputs:
-    """HeadwayError names file and line, or the option, that is at fault."""
+    """Reads the user's files. HeadwayError names file and line, or the option, that is at fault."""
     models = read_models(options.models)
     clusters = await asyncio.to_thread(
         find_clusters, options.cluster, catalogue=options.catalogue, state_dir=options.state_dir
@@ -159,7 +160,7 @@ async def make_problem(inputs: Inputs, planner: Planner, show: Show) -> Placemen
 
 
 def _checkpoint(entry: ModelEntry) -> str:
-    """The directory that was captured, if it was one, or that of a language model."""
+    """The checkpoint directory of a model that was captured from one, or that generates."""
     path = Path(entry.source).expanduser()
     return str(path.resolve()) if entry.origin is not ModelOrigin.PROFILE and path.is_dir() else ""
 
@@ -171,7 +172,8 @@ def file_contents(files: dict[str, bytes]) -> list[placement_pb2.FileContent]:
 async def _find_profiles(
     entries: Sequence[ModelEntry], clusters: Sequence[ServingCluster], options: ProblemOptions
 ) -> list[StageProfile]:
-    """A file's are of the first kind of device. Of a kind without profiles of a model, another kind's are scaled."""
+    """Finds the profiles that models name. A file's are of the first kind of device; a kind without profiles of a model
+    takes another kind's, scaled."""
     wanted = {entry.source for entry in entries if entry.origin is ModelOrigin.PROFILE}
     devices = [cluster.device for cluster in clusters]
     if not wanted:
@@ -196,7 +198,7 @@ async def _find_profiles(
 
 
 def _nearest(profiles: Sequence[StageProfile], device: str) -> list[StageProfile]:
-    """Those of the device; else all of the one that comes first."""
+    """The profiles on this device; where there are none, those on the device that comes first."""
     source = next((each.hardware for each in profiles if each.hardware == device), None)
     source = profiles[0].hardware if source is None and profiles else source
     return [profile for profile in profiles if profile.hardware == source]
@@ -214,7 +216,7 @@ async def _stored_profiles(
 
 
 async def _estimate(inputs: Inputs, planner: Planner, show: Show) -> list[StageProfile]:
-    """Each captured model once, however many names it has, on each kind of device."""
+    """Has the planner estimate each captured model on each kind of device, once however many names it has."""
     captured = {entry.architecture: entry for entry in inputs.models if entry.origin is ModelOrigin.CAPTURE}
     profiles: list[StageProfile] = []
     for architecture, entry in captured.items():
@@ -257,7 +259,7 @@ async def _estimate_generating(inputs: Inputs, planner: Planner, show: Show) -> 
 async def _ask(
     request: placement_pb2.EstimateStagesRequest, planner: Planner, state_dir: Path | None
 ) -> placement_pb2.EstimateStagesResponse:
-    """Of live workers their stack's planner, which knows what was measured between them."""
+    """Asks a planner: for live workers their stack's own, which knows what was measured between them."""
     if not request.is_live:
         return await planner.stub.EstimateStages(request, metadata=planner.metadata)
     status = await asyncio.to_thread(cluster_status, None, api_key=None, state_dir=state_dir)
@@ -268,7 +270,7 @@ async def _ask(
 
 
 def _most_devices(cluster: ServingCluster, *, may_span: bool) -> int:
-    """Of the largest group; of models that generate none spans nodes."""
+    """Devices of the largest group to profile; a group of a model that generates does not span nodes."""
     within = cluster.num_devices if may_span else cluster.devices_per_node
     return min(cluster.num_devices, within, _LARGEST_GROUP)
 

@@ -1,4 +1,4 @@
-"""A search as people see it: one line that changes on a terminal, a line for each step elsewhere."""
+"""Progress of a search: one line that changes on a terminal, a line for each step elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from headway.core.units import format_duration
 
 
 class Show(Protocol):
-    """Told of every step."""
+    """Callback that is told of every step."""
 
     def __call__(self, progress: PlacementProgress, /) -> None: ...
 

@@ -1,4 +1,4 @@
-"""What a placement comes to on a running stack, and making it so."""
+"""Proposes a placement to a running stack, and applies it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,7 +16,8 @@ _TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """See `headway.controller.placements.Proposal`."""
+    """The serving plan that a placement would give, and what would change; see
+    `headway.controller.placements.Proposal`."""
 
     plan: ServingPlan
     changes: tuple[PlanChange, ...]
@@ -26,7 +27,8 @@ class Proposal:
 async def propose(
     placement: PlacementPlan, deployments: Sequence[ModelDeployment], *, state_dir: Path | None
 ) -> Proposal:
-    """Applies nothing. HeadwayError where the workers cannot take it."""
+    """Asks the controller what a placement would change, without applying it. HeadwayError where the workers cannot
+    take it."""
     request = controller_pb2.ProposePlacementRequest(
         placement=to_pb(placement, placement_pb2.PlacementPlan),
         models=[to_pb(each, common_pb2.ModelDeployment) for each in deployments],
@@ -36,7 +38,8 @@ async def propose(
 
 
 async def apply_proposal(placement: PlacementPlan, proposal: Proposal, *, state_dir: Path | None) -> None:
-    """Returns once it is desired; FailedPreconditionError where another one was applied meanwhile."""
+    """Applies a proposal and returns once it is desired; FailedPreconditionError where another one was applied
+    meanwhile."""
     request = controller_pb2.ApplyPlanRequest(
         plan=to_pb(proposal.plan, planner_pb2.ServingPlan),
         placement=to_pb(placement, placement_pb2.PlacementPlan),

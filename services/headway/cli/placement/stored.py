@@ -17,7 +17,7 @@ _TIMEOUT_S = 10.0
 
 
 def store_plan(plan: PlacementPlan, state_dir: Path | None) -> None:
-    """Keeps a plan under its id, and the latest of those before it."""
+    """Writes a plan to the state directory under its id, and removes the oldest plans."""
     directory = _directory(state_dir)
     directory.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_plan(plan, directory / f"{plan.plan_id}.json")
@@ -26,7 +26,8 @@ def store_plan(plan: PlacementPlan, state_dir: Path | None) -> None:
 
 
 def find_plan(name: str, state_dir: Path | None) -> tuple[PlacementPlan, Path]:
-    """The plan of a file, of an id, or 'latest'; and where it is, since the traces that it names may lie beside it.
+    """Finds the plan of a file, of an id, or 'latest'; returns its path too, since the traces that it names may lie
+    beside it.
 
     NotFoundError where there is none.
     """
@@ -50,7 +51,7 @@ def find_plan(name: str, state_dir: Path | None) -> tuple[PlacementPlan, Path]:
 
 
 async def applied_placement(name: str, state_dir: Path | None) -> PlacementPlan:
-    """By its id, or 'latest' for the one in use; NotFoundError where there is none."""
+    """The applied placement of an id, or 'latest' for the one in use; NotFoundError where there is none."""
     async with calling_controller(state_dir) as stub:
         request = controller_pb2.GetPlacementRequest(placement_id=name)
         response = await stub.GetPlacement(request, timeout=_TIMEOUT_S)

@@ -18,7 +18,7 @@ _MOST_MODELS = 40
 
 
 def placement_view(plan: PlacementPlan) -> RenderableType:
-    """Groups and what is on them, what to expect, and the alternatives with what speaks against them."""
+    """Shows groups and their models, predictions, and the alternatives with what speaks against them."""
     return Group(
         Text(f"plan {plan.plan_id}", style="bold"),
         Text(_resting_on(plan)),
@@ -32,7 +32,7 @@ def placement_view(plan: PlacementPlan) -> RenderableType:
 
 
 def alternative_view(plan: PlacementPlan, tried: PlacementAlternative) -> RenderableType:
-    """A counterfactual beside the plan."""
+    """Shows an alternative beside the plan."""
     table = Table("", "searched", "held out", "groups", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_row("the plan", *_percentages(plan.predictions), plan.placement.shapes)
     placement = tried.placement or Placement(groups=())
@@ -74,7 +74,7 @@ def _groups(plan: PlacementPlan) -> Table:
 
 
 def _spans(problem: PlacementProblem, placement: Placement) -> Iterator[Text]:
-    """Groups that span nodes, and what that costs."""
+    """Says which groups span nodes, and what that costs."""
     for number, group in enumerate(placement.groups):
         parts, link = problem.span_of(group.shape), problem.cluster_of(group.shape).across_nodes
         if len(parts) > 1 and link is not None:
@@ -90,7 +90,7 @@ def _spans(problem: PlacementProblem, placement: Placement) -> Iterator[Text]:
 
 
 def _models(plan: PlacementPlan) -> Table:
-    """Those that are served worst first."""
+    """Tables the models, those with the lowest attainment first."""
     searched = {each.model: each.attainment for each in plan.predictions.searched.models}
     slos = {model.name: slo_text(plan.problem.slo(model)) for model in plan.problem.models}
     table = Table("model", "SLO", "requests", "searched", "held out", box=box.SIMPLE_HEAD, pad_edge=False)
@@ -105,7 +105,7 @@ def _models(plan: PlacementPlan) -> Table:
 
 
 def slo_text(slo: Slo) -> str:
-    """'TTFT 200 ms, TPOT 20 ms', or '500 ms' of a whole answer."""
+    """Writes an objective: 'TTFT 200 ms, TPOT 20 ms', or '500 ms' of a whole answer."""
     bounds = (("TTFT ", slo.ttft_s), ("TPOT ", slo.tpot_s), ("", slo.e2e_s))
     return ", ".join(f"{name}{format_duration(bound_s)}" for name, bound_s in bounds if bound_s is not None) or "-"
 

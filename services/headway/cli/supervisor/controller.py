@@ -55,7 +55,7 @@ class Controller:
         self.process_id = identify(self._process.pid)
 
     def keep_alive(self) -> None:
-        """Call often: starts a dead controller again, after its backoff.
+        """Starts a dead controller again, after its backoff. It is to be called often.
 
         Raises:
             FailedPreconditionError: it died at once, again and again, and has never served.

@@ -1,4 +1,4 @@
-"""What is wrong with a serving plan. Every figure is worked out here again, from the model's dimensions."""
+"""Checks a serving plan. Every figure is worked out here again, from the model's dimensions."""
 
 import math
 from collections import Counter
@@ -18,7 +18,7 @@ from headway.planner.certify.roles import role_violations
 
 
 def find_violations(plan: ServingPlan) -> list[str]:
-    """Sentences, one for each rule that the plan breaks; empty for a valid plan."""
+    """Lists the rules that the plan breaks, a sentence each; empty for a valid plan."""
     return [
         *_identity_violations(plan),
         *_coverage_violations(plan),
@@ -92,7 +92,7 @@ def _layout_violations(
 
 
 def _kind_violations(assignment: Assignment, model: ModelDeployment, hardware: Mapping[str, Hardware]) -> Iterator[str]:
-    """Those of a model that generates, or of one that does not."""
+    """Checks what depends on whether the model generates or is an encoder."""
     if model.spec.encoder is not None:
         yield from encoder_violations(assignment, model, hardware=hardware)
         return
@@ -102,7 +102,7 @@ def _kind_violations(assignment: Assignment, model: ModelDeployment, hardware: M
 
 
 def _memory_violations(assignment: Assignment, spec: ModelSpec, hardware: Mapping[str, Hardware]) -> Iterator[str]:
-    """Of each worker of the group."""
+    """Checks the memory of each worker of the group."""
     for rank, share in enumerate(assignment.shares):
         violations = memory_violations(
             assignment,

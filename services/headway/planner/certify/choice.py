@@ -1,4 +1,4 @@
-"""Why a plan has the layout that it has, and what became of the others."""
+"""Explains why a plan has its layout, and what became of the other layouts."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,8 @@ _FATES = {
 
 
 def explain_choice(plan: ServingPlan) -> Iterator[str]:
-    """The chosen layout, the best of the others, and what does not fit; nothing where there was no choice."""
+    """Explains the chosen layout, the best of the others, and what does not fit; says nothing where there was no
+    choice."""
     if not plan.alternatives:
         return
     chosen, *others = plan.alternatives

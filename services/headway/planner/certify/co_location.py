@@ -1,4 +1,4 @@
-"""What is wrong with how models share workers."""
+"""Checks how models share workers."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -9,7 +9,8 @@ from headway.core.plan import Assignment, ServingPlan
 
 
 def co_location_violations(plan: ServingPlan) -> Iterator[str]:
-    """Groups overlap in all of their workers or in none, what shares one is laid out alike, and fits together."""
+    """Checks that groups overlap in all of their workers or in none, that what shares a group is laid out alike, and
+    that it fits together."""
     for first, second in combinations(plan.assignments, 2):
         yield from _pair_violations(first, second)
     for worker in plan.workers:
@@ -54,7 +55,7 @@ def _used_bytes(assignment: Assignment, worker_id: str, hardware: Hardware) -> i
 
 
 def _axes(assignment: Assignment) -> tuple[int, int, int, str]:
-    """The layers of the stages are a model's own."""
+    """The axes that models of one group must have in common; the layers of the stages are a model's own."""
     parallel = assignment.parallel
     return parallel.tp, parallel.pp, parallel.cp, parallel.cp_ffn
 

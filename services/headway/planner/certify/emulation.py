@@ -1,4 +1,4 @@
-"""Whether a plan says how long emulated devices take, and nothing of the kind of real ones."""
+"""Checks that a plan says how long emulated devices take, and nothing of the kind for real ones."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -10,7 +10,7 @@ from headway.core.plan import Assignment, ModelDeployment
 def emulation_violations(
     assignment: Assignment, model: ModelDeployment, hardware: Mapping[str, Hardware]
 ) -> Iterator[str]:
-    """Sentences, one for each rule that the assignment breaks. Its workers are known."""
+    """Lists the rules that the assignment breaks, a sentence each. Its workers are known."""
     kinds = {hardware[worker_id].is_emulated for worker_id in assignment.worker_ids}
     if len(kinds) > 1:
         yield "some of its devices are emulated and others are not."
@@ -29,7 +29,7 @@ def emulation_violations(
 
 
 def profiled_violations(assignment: Assignment, hardware: Mapping[str, Hardware]) -> Iterator[str]:
-    """Of a group that serves a model whose layout and bytes only its profile knows."""
+    """Checks a group that serves a model whose layout and bytes only its profile knows."""
     parallel = assignment.parallel
     if (num_ranks := len(assignment.worker_ids)) != parallel.num_ranks:
         yield f"{parallel} has {parallel.num_ranks} ranks, and the assignment tells of {num_ranks}."

@@ -1,4 +1,4 @@
-"""What is wrong with the assignment of a model that does not generate."""
+"""Checks the assignment of a model that does not generate."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -14,7 +14,7 @@ _BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 def encoder_violations(
     assignment: Assignment, model: ModelDeployment, *, hardware: Mapping[str, Hardware]
 ) -> Iterator[str]:
-    """Sentences, one for each rule that the assignment breaks."""
+    """Lists the rules that the assignment breaks, a sentence each."""
     for name in ("max_num_seqs", "max_num_batched_tokens", "max_model_len"):
         if (value := getattr(assignment, name)) <= 0:
             yield f"{name} is {value}, it must be positive."
@@ -58,7 +58,7 @@ def _prediction_violations(assignment: Assignment) -> Iterator[str]:
 
 
 def _least_weight_bytes(spec: ModelSpec, part: RankPart) -> int:
-    """Bytes of the layers' matrices and, in the first stage, of the tables."""
+    """The least bytes of the layers' matrices and, in the first stage, of the embedding tables."""
     layer = 4 * spec.hidden_size * part.query_heads_of(spec) * spec.head_dim
     layer += 2 * spec.hidden_size * part.of(spec.intermediate_size)
     tables = (part.of(spec.vocab_size) + spec.max_position) * spec.hidden_size if part.first_layer == 0 else 0

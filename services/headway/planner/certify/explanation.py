@@ -1,4 +1,4 @@
-"""Why a plan is as it is, in sentences for people."""
+"""Explains a plan in sentences for people."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,8 @@ from headway.planner.certify.group_explanation import explain_group
 
 
 def explain(plan: ServingPlan) -> list[str]:
-    """From the whole to the parts: who serves what, then each group's memory, limits and predictions."""
+    """Explains a plan from the whole to the parts: who serves what, then each group's memory, limits and
+    predictions."""
     return [
         *_explain_replicas(plan),
         *_explain_sharing(plan),
@@ -22,7 +23,7 @@ def explain(plan: ServingPlan) -> list[str]:
 
 
 def _place(assignment: Assignment) -> str:
-    """A lone worker, or a group."""
+    """Names a lone worker, or a group."""
     return assignment.group_id if assignment.ranks else assignment.worker_id
 
 
@@ -53,7 +54,7 @@ def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
 
 
 def _explain_sharing(plan: ServingPlan) -> Iterator[str]:
-    """Of each place that has several models."""
+    """Explains each group that serves several models."""
     places: dict[str, list[str]] = {}
     for assignment in plan.assignments:
         places.setdefault(_place(assignment), []).append(assignment.model)
@@ -122,7 +123,7 @@ def _explain_memory(
 
 
 def _explain_rest(plan: ServingPlan, worker: PlanWorker) -> str:
-    """What the models of a shared worker leave; nothing of one that has a single model."""
+    """Says what memory the models of a shared worker leave; '' for a worker with a single model."""
     there = plan.assignments_of(worker.worker_id)
     if len(there) == 1:
         return ""
@@ -218,7 +219,7 @@ def _explain_unused(plan: ServingPlan) -> Iterator[str]:
 
 
 def _used(plan: ServingPlan) -> set[str]:
-    """Workers that serve something."""
+    """The workers that serve something."""
     return {worker_id for assignment in plan.assignments for worker_id in assignment.worker_ids}
 
 

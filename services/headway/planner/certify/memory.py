@@ -1,4 +1,4 @@
-"""Whether what an assignment puts on a worker has room there."""
+"""Checks that what an assignment puts on a worker fits its memory."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -12,10 +12,10 @@ _BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What one rank has of a model: part `index` of `parts` of each of its layers.
+    """The part of a model that one rank has: part `index` of `parts` of each of its layers.
 
     Attributes:
-        first_layer, num_layers: of the whole model, for a worker that serves alone.
+        first_layer, num_layers: counted in the whole model, also for a worker that serves alone.
         cached: the parts whose keys and values it has, of the tokens on its cache shard.
         head_index, head_parts: its part of the output head, which all stages share.
     """
@@ -29,25 +29,25 @@ class RankPart:
     head_parts: int = 1
 
     def of(self, total: int) -> int:
-        """How many of `total` things; the first parts have one more where they don't come out even."""
+        """Number of this rank's out of `total` things; the first parts have one more where they don't come out even."""
         return total // self.parts + (self.index < total % self.parts)
 
     def head_rows_of(self, spec: ModelSpec) -> int:
         return replace(self, index=self.head_index, parts=self.head_parts).of(spec.vocab_size)
 
     def kv_heads_of(self, spec: ModelSpec) -> int:
-        """One at least: where there are fewer heads than parts, several have the same one."""
+        """Number of KV heads, at least one: where there are fewer heads than parts, several parts have the same one."""
         return max(1, self.of(spec.num_kv_heads))
 
     def cached_heads_of(self, spec: ModelSpec) -> int:
-        """KV heads of all the parts that are cached here, those that several of them have counted once."""
+        """Number of distinct KV heads of all the parts that are cached here."""
         if spec.num_kv_heads < self.parts:
             num_copies = self.parts // spec.num_kv_heads
             return len({part // num_copies for part in self.cached})
         return sum(replace(self, index=part).of(spec.num_kv_heads) for part in self.cached)
 
     def query_heads_of(self, spec: ModelSpec) -> int:
-        """Those of its KV heads; the parts that have the same KV head share its query heads."""
+        """Number of query heads of its KV heads; parts that have the same KV head share its query heads."""
         num_per_head = spec.num_heads // spec.num_kv_heads
         if spec.num_kv_heads >= self.parts:
             return self.of(spec.num_kv_heads) * num_per_head
@@ -56,7 +56,8 @@ class RankPart:
 
 
 def part_of(assignment: Assignment, spec: ModelSpec, *, rank: int) -> RankPart:
-    """By the order of ranks: those of a stage's layers stand together, and among them those of a cache shard."""
+    """Finds a rank's part by the order of ranks: those of a stage stand together, and among them those of a cache
+    shard."""
     if not assignment.ranks:
         return RankPart(0, 1, 0, spec.num_layers, range(1))
     parallel, share = assignment.parallel, assignment.ranks[rank]
@@ -79,10 +80,10 @@ def part_of(assignment: Assignment, spec: ModelSpec, *, rank: int) -> RankPart:
 def memory_violations(
     assignment: Assignment, share: Assignment | RankShare, part: RankPart, *, spec: ModelSpec, hardware: Hardware
 ) -> Iterator[str]:
-    """Sentences about one worker.
+    """Lists the rules that the memory of one worker breaks, a sentence each.
 
     Args:
-        share: of the worker; the assignment itself where it serves alone.
+        share: the worker's share of the assignment; the assignment itself where it serves alone.
     """
     least_weight_bytes = _least_weight_bytes(spec, part)
     if share.weight_bytes < least_weight_bytes:
@@ -111,7 +112,8 @@ def _kv_bytes_of_token(spec: ModelSpec, part: RankPart) -> int:
 
 
 def _least_weight_bytes(spec: ModelSpec, part: RankPart) -> int:
-    """Bytes of a checkpoint's matrices in the types they are held in; how the worker packs them only adds to that."""
+    """Least bytes of a checkpoint's matrices in the types they are held in; how the worker packs them only adds to
+    that."""
     query_width, kv_width = part.query_heads_of(spec) * spec.head_dim, part.kv_heads_of(spec) * spec.head_dim
     attention = 2 * spec.hidden_size * query_width + 2 * spec.hidden_size * kv_width
     layers = range(part.first_layer, part.first_layer + part.num_layers)

@@ -1,4 +1,4 @@
-"""An independent check of any placement: it does not ask how it was found, and shares no code with the search."""
+"""Checks any placement independently: it does not ask how it was found, and shares no code with the search."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from headway.core.units import format_bytes
 
 
 def find_placement_violations(plan: PlacementPlan) -> list[str]:
-    """What is wrong with a plan, in sentences; empty for a valid one."""
+    """Lists what is wrong with a plan, in sentences; empty for a valid one."""
     if plan.version != PLACEMENT_PLAN_VERSION:
         return [f"The plan is of version {plan.version}; known is {PLACEMENT_PLAN_VERSION}."]
     return [
@@ -86,7 +86,7 @@ def _nodes(cluster: ServingCluster) -> list[int]:
 
 
 def _parts(shape: GroupShape, node: int) -> Iterator[int]:
-    """Devices in each node: all in one, or else as many whole stages in each as it has room for."""
+    """Number of a group's devices in each node: all in one, or else as many whole stages in each as it has room for."""
     stages = shape.pp
     most = stages if shape.num_devices <= node else node // shape.op
     while stages:
@@ -95,14 +95,14 @@ def _parts(shape: GroupShape, node: int) -> Iterator[int]:
 
 
 def _cluster_of(problem: PlacementProblem, shape: GroupShape) -> ServingCluster | None:
-    """A shape without a device is of the only kind."""
+    """The cluster that a group is placed on; a shape without a device is of the only one."""
     if not shape.device and len(problem.clusters) == 1:
         return problem.cluster
     return next((cluster for cluster in problem.clusters if cluster.device == shape.device), None)
 
 
 def _packs(sizes: list[int], room: list[int]) -> bool:
-    """Whether every group has a node, by trying: sizes are few and fall, and nodes with equal room are alike."""
+    """Whether every group has a node, by search: sizes are few and fall, and nodes with equal room are alike."""
     if not sizes:
         return True
     tried: set[int] = set()

@@ -1,4 +1,4 @@
-"""What is wrong with the roles of a plan's groups."""
+"""Checks the roles of a plan's groups in disaggregated serving."""
 
 from collections.abc import Iterator
 
@@ -6,7 +6,8 @@ from headway.core.plan import Assignment, ModelDeployment, Role, ServingPlan
 
 
 def role_violations(plan: ServingPlan) -> Iterator[str]:
-    """Prompts have someone who goes on with them and the other way round, and blocks can get there."""
+    """Checks that prefill groups have decode groups and the other way round, and that blocks can get from one to the
+    other."""
     for model in plan.models:
         groups = [assignment for assignment in plan.assignments if assignment.model == model.name]
         roles = {assignment.role for assignment in groups}

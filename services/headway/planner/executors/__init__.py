@@ -1,4 +1,4 @@
-"""Where local search goes on in parallel: in processes of this machine, or on many machines by Ray."""
+"""Executors that run local search in parallel: in processes of this machine, or on many machines by Ray."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -8,11 +8,11 @@ from headway.planner.placement.search.parallel import SearchExecutor
 
 
 def search_executor(processes: int | None, ray: str) -> AbstractContextManager[SearchExecutor | None]:
-    """None where the caller's process does it alone.
+    """Makes the executor that the options ask for; None where the caller's process searches alone.
 
     Args:
-        processes: ways at once; None for one, or for as many as a Ray cluster has cores.
-        ray: its address; empty for none.
+        processes: number of local searches at once; None for one, or for as many as a Ray cluster has cores.
+        ray: address of a Ray cluster; empty for none.
 
     Raises:
         FailedPreconditionError, UnavailableError: as `ray_executor`, on entering.

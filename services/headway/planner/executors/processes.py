@@ -1,4 +1,4 @@
-"""Search executors on this machine."""
+"""Runs local searches in processes of this machine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,7 +13,8 @@ _LOOK_EVERY_S = 0.2
 
 
 class ProcessSearchExecutor:
-    """Implements `headway.planner.placement.search.parallel.SearchExecutor`."""
+    """Runs local searches in a pool of processes; implements
+    `headway.planner.placement.search.parallel.SearchExecutor`."""
 
     def __init__(self, pool: Pool, *, size: int) -> None:
         self.size = size
@@ -35,7 +36,7 @@ class ProcessSearchExecutor:
 
 @contextmanager
 def process_executor(size: int) -> Iterator[ProcessSearchExecutor]:
-    """So many processes, which end with the block. They are started anew, as a service that forks isn't safe; each
+    """Starts `size` processes, which end with the block. They are spawned, as a service that forks isn't safe; each
     takes seconds to start."""
     with get_context("spawn").Pool(size) as pool:
         yield ProcessSearchExecutor(pool, size=size)

@@ -1,4 +1,4 @@
-"""Search executors on the machines of a Ray cluster; Ray is imported only where it is asked for."""
+"""Runs local searches on the machines of a Ray cluster; Ray is imported only where it is asked for."""
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
@@ -15,7 +15,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 class RaySearchExecutor:
-    """Implements `headway.planner.placement.search.parallel.SearchExecutor`."""
+    """Runs local searches as Ray tasks; implements `headway.planner.placement.search.parallel.SearchExecutor`."""
 
     def __init__(self, ray: Any, *, size: int) -> None:
         self.size = size
@@ -39,12 +39,12 @@ class RaySearchExecutor:
 
 @contextmanager
 def ray_executor(address: str, *, size: int | None = None) -> Iterator[RaySearchExecutor]:
-    """Processes of a cluster, connected to until the block ends.
+    """Connects to a cluster until the block ends.
 
     Args:
         address: HOST:PORT of its head, ray://HOST:PORT of its clients' server, 'auto' for the one that this machine is
             part of, or 'local' for one that is started here and ends with the block.
-        size: ways at once; None for as many as the cluster has cores.
+        size: number of local searches at once; None for as many as the cluster has cores.
 
     Raises:
         FailedPreconditionError: Ray is not installed.
@@ -68,7 +68,7 @@ def ray_executor(address: str, *, size: int | None = None) -> Iterator[RaySearch
 
 
 def _check_reachable(address: str) -> None:
-    """Ray ends the whole process where nobody listens at HOST:PORT."""
+    """Checks that somebody listens at HOST:PORT: otherwise Ray ends the whole process."""
     host, colon, port = address.rpartition(":")
     if not colon or "://" in address:
         return

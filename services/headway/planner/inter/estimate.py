@@ -1,5 +1,5 @@
-"""A captured model as pipelines of several shapes on a device of the catalogue: the list of parallel configurations
-that placement chooses from (dissertation section 4.4.1), estimated. Pure."""
+"""Estimates a captured model as pipelines of several shapes on a device of the catalogue: the parallel configurations
+that placement chooses from (dissertation section 4.4.1). Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -32,11 +32,11 @@ def estimate_stage_profiles(
     dtype: str | None = None,
     links: Links | None = None,
 ) -> list[StageProfile]:
-    """Profiles of all shapes whose stages, and devices of each, are powers of two.
+    """Estimates profiles of all shapes whose number of stages, and of devices in each, are powers of two.
 
     Args:
         graph: of a forward pass; its batch is that of the profiles.
-        max_devices: of the largest shape.
+        max_devices: devices of the largest shape.
         dtype: that float32 numbers are served in; None for float32.
         links: between the devices; None for the catalogue's.
 
@@ -89,7 +89,7 @@ def estimate_stage_profiles(
 
 
 def _measured_part(links: Links, *, op: int) -> str:
-    """What a profile's source says of exchanges."""
+    """Says in a profile's source which exchanges were measured."""
     figures = [links.figure("send", num_ranks=2)]
     if op > 1:
         figures.insert(0, links.figure("all_reduce", num_ranks=op))
@@ -101,7 +101,7 @@ def _measured_part(links: Links, *, op: int) -> str:
 
 
 def _cast(graph: Graph, dtype: str) -> Graph:
-    """As if its float32 numbers, which are nearly all, were `dtype`."""
+    """The graph as if its float32 numbers, which are nearly all, were `dtype`."""
     ratio = dtype_bytes(dtype) / dtype_bytes("float32")
     was_float32 = {tensor.name for tensor in graph.tensors if tensor.dtype == "float32"}
 
@@ -130,7 +130,7 @@ def _parts(items: Sequence[T], slices: StageSlices) -> Iterator[Sequence[T]]:
 
 
 def _weight_bytes(stage: Sequence[OperatorCost]) -> int:
-    """A parameter that several operators of a stage read is held once."""
+    """Bytes of a stage's parameters; one that several operators read is held once."""
     held: dict[str, int] = {}
     for cost in stage:
         held |= cost.weight_bytes
@@ -138,7 +138,8 @@ def _weight_bytes(stage: Sequence[OperatorCost]) -> int:
 
 
 def _live_bytes(graph: Graph) -> NDArray[np.float64]:
-    """Of activations that are held after each operator, from none on: what a stage that ends there hands over."""
+    """Bytes of activations that are held after each operator, beginning before the first: what a stage that ends there
+    hands over."""
     made = {name: number for number, each in enumerate(graph.operators) for name in each.outputs}
     last_read = {name: number for number, each in enumerate(graph.operators) for name in each.inputs}
     changes = np.zeros(len(graph.operators) + 2)

@@ -1,4 +1,4 @@
-"""What each operator of a captured model takes when a stage's devices share its products, estimated. Pure.
+"""Estimates what each operator of a captured model takes when a stage's devices share its products. Pure.
 
 Weights are split as Megatron does: a product of whole activations splits its columns, and what it makes is split; a
 product of split activations splits its rows, and what it makes is summed over the devices. What lies between works on
@@ -19,11 +19,11 @@ _FALLBACK_DTYPE = "float32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCost:
-    """On each of a stage's devices.
+    """The cost of one operator on each of a stage's devices.
 
     Attributes:
-        seconds: with what is exchanged between them.
-        error_s: how far that may be off.
+        seconds: computing and exchanging between the devices.
+        error_s: estimated error of `seconds`.
         weight_bytes: by the names of the parameters that it reads.
     """
 
@@ -33,7 +33,7 @@ class OperatorCost:
 
 
 def operator_costs(graph: Graph, device: Device, links: Links, *, op: int) -> list[OperatorCost]:
-    """Of a forward pass on `op` devices, in the graph's order. InvalidArgumentError where the device has no rate.
+    """Costs of a forward pass on `op` devices, in the graph's order. InvalidArgumentError where the device has no rate.
 
     Args:
         links: between the devices of a stage.
@@ -64,7 +64,7 @@ def operator_costs(graph: Graph, device: Device, links: Links, *, op: int) -> li
 
 
 def _weights(operator: Operator, tensors: dict[str, TensorSpec]) -> list[str]:
-    """Parameters that a product may split: those of two dims at least."""
+    """The parameters that a product may split: those of two dims at least."""
     if operator.kind not in _WEIGHTED:
         return []
     return [
@@ -97,7 +97,7 @@ def _work(operator: Operator, tensors: dict[str, TensorSpec], device: Device, *,
 
 
 def _extents(operator: Operator) -> tuple[int, ...]:
-    """Sizes of the loops by the operands that they run along; those that run along all are a batch."""
+    """Sums up the sizes of loops by the operands that they run along; those that run along all are a batch."""
     if operator.space is None:
         return ()
     accesses = [*operator.space.reads[:2], *operator.space.writes[:1]]
@@ -111,7 +111,7 @@ def _extents(operator: Operator) -> tuple[int, ...]:
 
 
 def _dtype(operator: Operator, tensors: dict[str, TensorSpec], device: Device) -> str:
-    """That of the products; of a device that lacks it, the rate of another of as many bytes."""
+    """The dtype of the products; where the device has no rate for it, another of as many bytes."""
     dtypes = [tensors[name].dtype for name in operator.inputs if name in tensors and "float" in tensors[name].dtype]
     dtype = dtypes[0] if dtypes else _FALLBACK_DTYPE
     if dtype in device.peak:

@@ -1,4 +1,5 @@
-"""The stage-mesh pairs with the shortest pipeline iteration (dissertation section 3.5.2, equations 3.2 to 3.4). Pure.
+"""Finds the stage-mesh pairs with the shortest pipeline iteration (dissertation section 3.5.2, equations 3.2 to 3.4).
+Pure.
 
 Equation 3.2 adds the stages' latencies and, for every micro-batch but the first, the slowest one's. The least sum
 under a bound on the slowest stage is a dynamic program. Instead of all bounds, only those are tried that can lead to
@@ -17,7 +18,7 @@ from headway.planner.inter.stage_kernel import least_bottleneck, least_sum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCosts:
-    """What each run of layers costs on each submesh, in each variant: a logical mesh shape with options.
+    """Costs of each run of layers on each submesh, in each variant: a logical mesh shape with options.
 
     Attributes:
         latency_s: [layers, layers, submeshes, variants]; entry [k, i] is of one micro-batch through the layers k to i
@@ -50,7 +51,7 @@ class StageCosts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageChoice:
-    """One stage: layers `first` to `last` (both included) on a submesh, in a variant, by their indices."""
+    """A stage: layers `first` to `last` (both included) on a submesh, in a variant, by their indices."""
 
     first: int
     last: int
@@ -60,14 +61,14 @@ class StageChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCut:
-    """A pipeline.
+    """A pipeline and its costs.
 
     Attributes:
         stages: in the order of the layers.
-        sum_s: of the stages' latencies: one micro-batch's way.
+        sum_s: sum of the stages' latencies, which is one micro-batch's way through the pipeline.
         slowest_s: the latency of the slowest stage.
-        pipeline_s: all micro-batches through it: equation 3.2.
-        once_s: of the stage that takes longest for what happens once an iteration.
+        pipeline_s: time of all micro-batches, by equation 3.2.
+        once_s: longest time of a stage for what happens once an iteration.
         num_bounds: how many bounds were tried.
     """
 
@@ -86,7 +87,7 @@ class StageCut:
 def cut_stages(
     costs: StageCosts, *, num_devices: int, num_micro_batches: int, max_stages: int | None = None
 ) -> StageCut | None:
-    """The pipeline that uses all the devices and has the shortest iteration; None where none fits.
+    """Finds the pipeline that uses all the devices and has the shortest iteration; None where none fits.
 
     Args:
         num_devices: of the cluster; all of them are used.
@@ -110,7 +111,7 @@ def cut_stages(
 
 
 class _Search:
-    """Pipelines of one cluster."""
+    """The search for the pipelines of one cluster."""
 
     def __init__(self, costs: StageCosts, *, num_devices: int, num_micro_batches: int, max_stages: int | None) -> None:
         num_layers = costs.latency_s.shape[0]
@@ -127,7 +128,7 @@ class _Search:
         self._once_s = np.zeros_like(costs.latency_s) if costs.once_s is None else costs.once_s
 
     def under(self, once_bound_s: float) -> StageCut | None:
-        """The pipeline with the least `pipeline_s` whose stages take less than that for what happens once."""
+        """Finds the pipeline with the least `pipeline_s` whose stages take less than that for what happens once."""
         latency_s = np.where(self._once_s < once_bound_s, self._latency_s, np.inf)
         floor_s = least_bottleneck(latency_s, self._successors, self._sizes, self._num_units, self._max_stages)
         if not np.isfinite(floor_s):
@@ -143,7 +144,7 @@ class _Search:
         return best
 
     def _next_bound(self, best: StageCut, *, least_sum_s: float) -> float:
-        """What the slowest stage of anything better takes less than."""
+        """The bound that the slowest stage of any better pipeline stays below."""
         gain_s = best.pipeline_s - least_sum_s
         if self._later == 0:
             return np.inf if gain_s > 0 else 0.0

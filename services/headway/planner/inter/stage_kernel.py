@@ -14,7 +14,7 @@ Ints = NDArray[np.int32]
 
 @njit(cache=True, nogil=True)
 def fastest_variants(latency_s: Floats, successors: Ints, num_following: int, bound_s: float) -> tuple[Floats, Ints]:
-    """Of each run of layers on each submesh: the latency of the fastest variant within the bound, and which it is."""
+    """Finds the fastest variant within the bound of each run of layers on each submesh: its latency and its index."""
     num_layers, _, num_submeshes, num_variants = latency_s.shape
     fastest = np.full((num_layers, num_layers, num_submeshes), np.inf)
     which = np.zeros((num_layers, num_layers, num_submeshes), np.int32)
@@ -32,7 +32,7 @@ def fastest_variants(latency_s: Floats, successors: Ints, num_following: int, bo
 
 @njit(cache=True, nogil=True)
 def least_bottleneck(latency_s: Floats, successors: Ints, sizes: Ints, num_devices: int, max_stages: int) -> float:
-    """The least that the slowest stage can take; infinite where no cut uses all the devices."""
+    """The least latency that the slowest stage can have; infinite where no cut uses all the devices."""
     num_layers = latency_s.shape[0]
     later = np.full((num_layers + 1, num_devices + 1), np.inf)
     later[num_layers, 0] = 0.0
@@ -59,7 +59,7 @@ def least_bottleneck(latency_s: Floats, successors: Ints, sizes: Ints, num_devic
 def least_sum(
     latency_s: Floats, successors: Ints, sizes: Ints, num_devices: int, max_stages: int, bound_s: float
 ) -> tuple[int, Ints]:
-    """The least sum of latencies of which none is above the bound (equation 3.3).
+    """Finds the least sum of latencies of which none is above the bound (equation 3.3).
 
     Returns:
         The number of stages, 0 where there is no such cut, and [stages, 4]: first and last layer, submesh, variant.

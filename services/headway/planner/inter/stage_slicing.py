@@ -1,4 +1,4 @@
-"""The pipeline whose slowest stage is as fast as it can be (dissertation section 4.4.1). Pure."""
+"""Slices layers into the pipeline whose slowest stage is as fast as it can be (dissertation section 4.4.1). Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,9 +12,11 @@ from headway.core.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageSlices:
-    """Attributes:
-    layers_per_stage: the first stage first; one at least in each.
-    stage_latency_s: with handing over to the next stage.
+    """Layers cut into the stages of a pipeline.
+
+    Attributes:
+        layers_per_stage: the first stage first; one at least in each.
+        stage_latency_s: with handing over to the next stage.
     """
 
     layers_per_stage: tuple[int, ...]
@@ -35,10 +37,11 @@ class StageSlicer:
     def __init__(
         self, latency_s: Sequence[float], *, max_stages: int, handover_s: Sequence[float] | None = None
     ) -> None:
-        """
+        """Prepares the slices for every number of stages.
+
         Args:
-            latency_s: of each layer.
-            handover_s: to the next stage after each layer; nothing where it is None. That of the last is not used.
+            latency_s: latency of each layer.
+            handover_s: time to hand over to the next stage after each layer; None for none. That of the last is unused.
         """
         if not latency_s or not 1 <= max_stages <= len(latency_s):
             raise InvalidArgumentError(
@@ -52,7 +55,7 @@ class StageSlicer:
         self._starts = self._solve(max_stages)
 
     def slices(self, num_stages: int) -> StageSlices:
-        """The best with exactly so many stages."""
+        """Returns the best slices with exactly so many stages."""
         bounds = [len(self._handover_s)]
         for stage in range(num_stages, 0, -1):
             bounds.append(int(self._starts[stage - 1][bounds[-1]]))
@@ -63,7 +66,7 @@ class StageSlicer:
         )
 
     def _solve(self, max_stages: int) -> list[NDArray[np.int64]]:
-        """For each number of stages, and each number of layers in them: where the last stage begins."""
+        """Finds where the last stage begins, for each number of stages and each number of layers in them."""
         num_layers = len(self._handover_s)
         stops = np.arange(num_layers + 1)
         slowest = np.concatenate(([np.inf], self._until_s[1:] + self._handover_s))
@@ -79,5 +82,5 @@ class StageSlicer:
         return starts
 
     def _latency_s(self, start: NDArray[np.int64] | int, stop: int) -> NDArray[np.float64]:
-        """Of the layers [start, stop) as one stage."""
+        """Latency in seconds of the layers [start, stop) as one stage."""
         return np.asarray(self._until_s[stop] - self._until_s[start] + self._handover_s[stop - 1])

@@ -1,4 +1,4 @@
-"""The strategies with the least cost where memory does not matter, node after node. Pure.
+"""Finds the cheapest strategies where memory does not matter, by eliminating node after node. Pure.
 
 A node is taken out by noting, for each choice of its neighbours, its best own strategy and what that costs; the note is
 a table over the neighbours, which later nodes are taken out of in turn. Graphs of models are long and narrow, so these
@@ -26,14 +26,14 @@ class _Table:
     cost_s: Floats
 
     def over(self, nodes: Sequence[int]) -> Floats:
-        """The same, to be broadcast over all of `nodes`, which are in ascending order as a table's own are."""
+        """Reshapes the table to be broadcast over all of `nodes`, which are in ascending order as a table's own are."""
         sizes = dict(zip(self.nodes, self.cost_s.shape, strict=True))
         return self.cost_s.reshape([sizes.get(node, 1) for node in nodes])
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Elimination:
-    """The best strategy of a node for each choice of those that were its neighbours when it was taken out."""
+    """The best strategy of an eliminated node for each choice of those that were its neighbours then."""
 
     node: int
     neighbours: tuple[int, ...]
@@ -41,7 +41,7 @@ class _Elimination:
 
 
 def eliminate(cost_s: Sequence[Floats], edges: Sequence[Edge]) -> tuple[int, ...] | None:
-    """The choice with the least objective of equation 3.1; None where the graph is too wide for tables."""
+    """Finds the choice with the least objective of equation 3.1; None where the graph is too wide for tables."""
     tables = [_Table((node,), costs) for node, costs in enumerate(cost_s)]
     tables += [_table(edge) for edge in edges]
     touching: list[set[int]] = [set() for _ in cost_s]
@@ -83,7 +83,7 @@ def _table(edge: Edge) -> _Table:
 
 
 def _replace(tables: list[_Table], touching: list[set[int]], *, taken: int, by: _Table) -> None:
-    """One table in place of all that the node which was taken out had."""
+    """Puts one table in place of all that an eliminated node had."""
     for index in touching[taken]:
         for node in tables[index].nodes:
             if node != taken:

@@ -1,4 +1,4 @@
-"""What of a problem's edges can be said by its nodes alone. Pure."""
+"""Folds those costs of a problem's edges into nodes that nodes alone can express. Pure."""
 
 import numpy as np
 
@@ -8,7 +8,7 @@ _ROUNDING = 1e-12
 
 
 def fold(problem: StrategyProblem) -> tuple[list[Floats], list[Edge]]:
-    """Costs of nodes and the edges that are left, with the same objective for every choice.
+    """Returns costs of nodes and the edges that are left, with the same objective for every choice.
 
     Parallel edges are one; what a row or a column of an edge costs in any case is its node's, so that an edge whose
     cost is a sum of both ends' is gone.

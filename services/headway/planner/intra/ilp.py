@@ -1,4 +1,4 @@
-"""The strategies with the least cost, by integer linear programming (dissertation equation 3.1). Pure.
+"""Finds the cheapest strategies by integer linear programming (dissertation equation 3.1). Pure.
 
 The quadratic term is made linear by a variable for each pair of strategies of an edge, whose sums over rows and columns
 are the strategies' own variables. In that form the relaxation is nearly always integral. Where memory does not bind,
@@ -37,11 +37,13 @@ class Solver(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Solution:
-    """Attributes:
-    strategies: the chosen one of each node, by its index.
-    cost_s: the objective of equation 3.1.
-    peak_bytes: the most memory that is held at the same time.
-    is_optimal: False where the time limit cut the search short.
+    """The chosen strategies and their cost.
+
+    Attributes:
+        strategies: the chosen one of each node, by its index.
+        cost_s: the objective of equation 3.1.
+        peak_bytes: the most memory that is held at the same time.
+        is_optimal: False where the time limit cut the search short.
     """
 
     strategies: tuple[int, ...]
@@ -51,7 +53,7 @@ class Solution:
 
 
 def solve(problem: StrategyProblem, *, solver: Solver = Solver.HIGHS, time_limit_s: float | None = None) -> Solution:
-    """The cheapest choice of strategies that fits the memory.
+    """Finds the cheapest choice of strategies that fits the memory.
 
     Raises:
         FailedPreconditionError: no choice is possible, or none that fits; says how many bytes are missing.
@@ -124,7 +126,7 @@ class _Program:
         return bool(self._lp.sol_status == pulp.LpSolutionOptimal)
 
     def bound_memory(self, limit_bytes: float) -> None:
-        """Counts in shares of the limit, so that bytes and seconds are of one order of magnitude."""
+        """Bounds memory, counted in shares of the limit, so that bytes and seconds are of one order of magnitude."""
         for live in _maximal(self._problem.live):
             shares: dict[int, Floats] = {}
             for tensor in (self._problem.tensors[index] for index in live):
@@ -169,7 +171,7 @@ def _value(variable: pulp.LpVariable | None) -> float:
 
 
 def _maximal(live: Sequence[Sequence[int]]) -> Iterator[frozenset[int]]:
-    """The sets that no other one holds."""
+    """The sets that are no subset of another one."""
     sets = sorted({frozenset(nodes) for nodes in live}, key=len, reverse=True)
     kept: list[frozenset[int]] = []
     for nodes in sets:

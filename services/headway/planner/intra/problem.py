@@ -1,4 +1,4 @@
-"""Which strategy each node takes, as costs and matrices: equation 3.1 with a bound on memory. Pure."""
+"""The choice of one strategy for each node as costs and matrices: equation 3.1 with a bound on memory. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -26,7 +26,7 @@ class HeldTensor:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Edge:
-    """Resharding between two nodes: R of equation 3.1.
+    """The cost of resharding between two nodes: R of equation 3.1.
 
     Attributes:
         source, target: indices of the nodes.
@@ -40,7 +40,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StrategyProblem:
-    """One strategy for each node.
+    """The problem of choosing one strategy for each node, so that equation 3.1 is least.
 
     Attributes:
         cost_s: [strategies] of each node; computing and communicating, c + d of equation 3.1. A node is an operator
@@ -70,12 +70,12 @@ class StrategyProblem:
                 raise _wrong(f"tensors[{i}]", "does not have finite bytes for each strategy of its node")
 
     def objective_s(self, strategies: Sequence[int]) -> float:
-        """Equation 3.1."""
+        """The cost of a choice in seconds, by equation 3.1."""
         nodes = sum(float(cost_s[k]) for cost_s, k in zip(self.cost_s, strategies, strict=True))
         return nodes + sum(float(e.cost_s[strategies[e.source], strategies[e.target]]) for e in self.edges)
 
     def peak_bytes(self, strategies: Sequence[int]) -> float:
-        """The most memory that is held at the same time."""
+        """The most bytes that a choice holds at the same time."""
         held = np.array([tensor.shard_bytes[strategies[tensor.node]] for tensor in self.tensors])
         return max((float(held[list(tensors)].sum()) for tensors in self.live), default=0.0)
 

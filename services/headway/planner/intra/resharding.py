@@ -1,4 +1,4 @@
-"""From one sharding of a tensor to another on the same mesh (dissertation table 3.2). Pure."""
+"""Reshards a tensor on a device mesh: from one sharding to another (dissertation table 3.2). Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -8,19 +8,19 @@ from headway.core.sharding_spec import Shard, ShardingSpec
 
 
 class MeshLinks(Protocol):
-    """The lines along the axes of a device mesh."""
+    """The links along the axes of a device mesh."""
 
     def seconds(self, operation: str, num_bytes: float, *, axis: int) -> float:
-        """Of a collective among the devices along an axis, in which `num_bytes` leave each of them."""
+        """Seconds of a collective among the devices along an axis, in which `num_bytes` leave each of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Collective:
-    """One collective along a mesh axis.
+    """A collective along a mesh axis, as a step of resharding.
 
     Attributes:
         operation: 'all_gather', 'all_to_all', 'all_reduce' or 'reduce_scatter'.
-        sent_bytes: that leave each device.
+        sent_bytes: bytes that leave each device.
     """
 
     operation: str
@@ -31,7 +31,7 @@ class Collective:
 def reshard(
     num_bytes: float, source: ShardingSpec, target: ShardingSpec, mesh_shape: Sequence[int]
 ) -> Iterator[Collective]:
-    """The collectives that make `target` of `source`.
+    """Finds the collectives that reshard a tensor from `source` to `target`.
 
     An axis that is to cut another dim exchanges shards (all-to-all), one that is to cut none gathers them; to cut what
     is whole takes none. Only the last axis that cuts a dim can be taken from it or put to it.
@@ -58,13 +58,14 @@ def reshard(
 def reshard_s(
     num_bytes: float, source: ShardingSpec, target: ShardingSpec, mesh_shape: Sequence[int], links: MeshLinks
 ) -> float:
-    """Seconds of `reshard`."""
+    """Seconds that `reshard`'s collectives take."""
     steps = reshard(num_bytes, source, target, mesh_shape)
     return sum(links.seconds(step.operation, step.sent_bytes, axis=step.axis) for step in steps)
 
 
 def _next_axis(axes: Sequence[Shard | None], target: Sequence[Shard | None]) -> int | None:
-    """The axis to change next: to cut if one can, else to exchange, else to gather; None where nothing differs."""
+    """Chooses the axis to change next: to cut if one can, else to exchange, else to gather; None where nothing
+    differs."""
     wrong = [axis for axis, (old, new) in enumerate(zip(axes, target, strict=True)) if old != new]
     if not wrong:
         return None

@@ -1,4 +1,5 @@
-"""The ways to split one operator over a device mesh, read off its iteration space (dissertation table 3.3). Pure.
+"""Enumerates the ways to split one operator over a device mesh, from its iteration space (dissertation table 3.3).
+Pure.
 
 A mesh axis splits one of the operator's loops or none. A loop that indexes an operand shards it along that axis; one
 that is summed leaves partial results, which an all-reduce joins. What cannot be split so is left out: loops along which
@@ -27,7 +28,7 @@ _EXACT = (OperatorKind.COPY, OperatorKind.SCATTER)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartialSum:
-    """A result of which each device along an axis has a part, to be joined.
+    """A result of which each device along an axis has a part; an all-reduce joins the parts.
 
     Attributes:
         output: which of the operator's written operands.
@@ -41,7 +42,7 @@ class PartialSum:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """One way to split an operator.
+    """A way to split one operator over the mesh.
 
     Attributes:
         loops: for each mesh axis the loop that it splits; None where devices along it do the same.
@@ -55,19 +56,19 @@ class Strategy:
     partial: tuple[PartialSum, ...]
 
     def num_parts(self, mesh_shape: Sequence[int]) -> int:
-        """Devices that do different work."""
+        """Number of devices that do different work."""
         return prod(size for size, loop in zip(mesh_shape, self.loops, strict=True) if loop is not None)
 
     @property
     def name(self) -> str:
-        """For people, e.g. 'm->0 k->1'."""
+        """A name for people, e.g. 'm->0 k->1'."""
         return " ".join(f"{loop}->{axis}" for axis, loop in enumerate(self.loops) if loop is not None) or "replicated"
 
 
 def strategies(
     operator: Operator, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]
 ) -> tuple[Strategy, ...]:
-    """All that divide evenly; one at least, as every operator can be computed on each device.
+    """All strategies that divide evenly; at least one, as every operator can be computed on each device.
 
     Of heavy operators only those that use most devices.
     """
@@ -83,7 +84,7 @@ def strategies(
 
 
 def splittable_loops(operator: Operator) -> tuple[str, ...]:
-    """Loops whose parts can be computed apart."""
+    """The loops whose parts can be computed apart."""
     space = operator.space
     if space is None:
         return ()
@@ -109,7 +110,7 @@ def _can_split(access: Access, loop: str) -> bool:
 
 
 class _Splitter:
-    """Makes strategies of one operator."""
+    """Makes the strategies of one operator."""
 
     def __init__(self, space: IterationSpace, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]) -> None:
         self._space = space
@@ -119,7 +120,7 @@ class _Splitter:
         self._writes = [self._shards(access, tensors[access.tensor].shape) for access in space.writes]
 
     def strategy(self, loops: tuple[str | None, ...]) -> Strategy | None:
-        """None where a loop does not divide."""
+        """Makes the strategy that splits these loops; None where a loop does not divide."""
         left = dict(self._sizes)
         for loop, size in zip(loops, self._mesh_shape, strict=True):
             if loop is not None:
@@ -134,7 +135,7 @@ class _Splitter:
         )
 
     def _shards(self, access: Access, shape: Sequence[int]) -> dict[str, Shard]:
-        """How each loop shards an operand when it is split; of loops that run along two dims the first one counts.
+        """Finds how each loop shards an operand when it is split; of loops along two dims the first one counts.
 
         An operand that is a slice, such as one third of a fused projection, is a part of its dim: all parts are cut
         alike.

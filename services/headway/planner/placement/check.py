@@ -1,4 +1,4 @@
-"""Placements and workloads that can't be simulated, by name."""
+"""Rejects placements and workloads that cannot be simulated."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ from headway.planner.placement.workload import Workload
 
 
 def check_workload(workload: Workload, models: Sequence[PlacedModel]) -> None:
-    """InvalidArgumentError names the field and the first request (from 0) at fault."""
+    """Checks a workload; InvalidArgumentError names the field and the first request (from 0) at fault."""
     count = len(workload)
     if count == 0:
         raise InvalidArgumentError(
@@ -36,7 +36,7 @@ def check_workload(workload: Workload, models: Sequence[PlacedModel]) -> None:
 
 
 def check_placement(placement: Placement, models: Sequence[PlacedModel]) -> None:
-    """InvalidArgumentError names the group and the model."""
+    """Checks a placement; InvalidArgumentError names the group and the model."""
     by_name = {model.name: model for model in models}
     if len(by_name) < len(models):
         names = [model.name for model in models]

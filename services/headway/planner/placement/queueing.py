@@ -10,7 +10,7 @@ from headway.core.errors import InvalidArgumentError
 
 
 def queue_length(rate: float, service_s: float) -> float:
-    """Requests that wait on average, L_Q."""
+    """L_Q, the mean number of requests that wait."""
     load = rate * service_s
     if not 0 <= load < 1:
         raise InvalidArgumentError(
@@ -22,17 +22,18 @@ def queue_length(rate: float, service_s: float) -> float:
 
 
 def device_latency_s(rate: float, latency_s: float) -> float:
-    """W of one device that takes `latency_s` a request."""
+    """W, the mean latency of one device that takes `latency_s` a request."""
     return latency_s + queue_length(rate, latency_s) * latency_s
 
 
 def simple_latency_s(rate: float, latency_s: float, *, share: float = 0.5) -> float:
-    """W_simple: two models, each on a device of its own; `share` of the requests are for the first."""
+    """W_simple, of two models, each on a device of its own; `share` of the requests are for the first."""
     return sum(part * device_latency_s(part * rate, latency_s) for part in (share, 1 - share))
 
 
 def pipeline_latency_s(rate: float, *, total_s: float, slowest_s: float) -> float:
-    """W_pipeline: all requests through one pipeline that takes `total_s` (D_s), its slowest stage `slowest_s` (D_m)."""
+    """W_pipeline, of all requests through one pipeline that takes `total_s` (D_s), its slowest stage `slowest_s`
+    (D_m)."""
     return total_s + queue_length(rate, slowest_s) * slowest_s
 
 
@@ -51,7 +52,8 @@ def largest_uneven_overhead(load: float) -> float:
 
 
 def _largest(load: float, latency_s: Callable[[float], float]) -> float:
-    """By bisection: both latencies rise with the overhead, and at 1 the pipeline is never the slower."""
+    """Finds the largest overhead by bisection: both latencies rise with it, and at 1 the pipeline is never the
+    slower."""
     bound_s = simple_latency_s(load, 1.0)
     if load == 0:
         raise InvalidArgumentError("Without load nothing waits.", hint="Give a load above 0 and below 2.", field="load")

@@ -1,4 +1,4 @@
-"""Requests over time, as arrays."""
+"""Workloads: requests over time, as arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -11,7 +11,8 @@ Selection = slice | NDArray[np.int64] | NDArray[np.bool_]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Lengths:
-    """Tokens of each request, int32 [num_requests]; 0 where they are unknown, or the model does not generate."""
+    """Numbers of tokens of each request, int32 [num_requests]; 0 where they are unknown, or the model does not
+    generate."""
 
     prompt: NDArray[np.int32]
     output: NDArray[np.int32]
@@ -42,7 +43,7 @@ class Workload:
         return len(self.arrival_s)
 
     def take(self, selection: Selection, *, start_s: float = 0.0) -> "Workload":
-        """Some of them, whose time begins at `start_s`."""
+        """Selects some requests, with times counted from `start_s`."""
         return Workload(
             models=self.models,
             arrival_s=self.arrival_s[selection] - start_s,
@@ -52,13 +53,13 @@ class Workload:
         )
 
     def moved(self, shift_s: NDArray[np.float64], *, span_s: float) -> "Workload":
-        """Each model's requests later by its shift, float64 [num_models]; cyclic in [0, span_s)."""
+        """Moves each model's requests later by its shift, float64 [num_models]; cyclic in [0, span_s)."""
         arrival_s = np.mod(self.arrival_s + shift_s[self.model], span_s)
         return replace(self, arrival_s=arrival_s).take(np.argsort(arrival_s, kind="stable"))
 
 
 def concatenate(parts: Sequence[Workload], starts_s: Sequence[float]) -> Workload:
-    """One after the other; each begins at its own time."""
+    """Joins workloads; each begins at its own time."""
     lengths = [part.lengths for part in parts if part.lengths is not None]
     return replace(
         parts[0],

@@ -1,4 +1,4 @@
-"""Which group serves which model.
+"""Allocates groups to models.
 
 Nobody has told the planner how the load will split, so it takes every model to be asked for equally many tokens and
 makes the model that gives the fewest tokens per second give as many as possible: a spare group goes to where a token
@@ -14,7 +14,7 @@ Rates = Sequence[Sequence[float]]
 
 
 def allocate(rates: Rates, *, keep: Mapping[int, int]) -> dict[int, int] | None:
-    """Model by group, every model on one group at least; None where that is impossible.
+    """Allocates each group a model, every model on at least one group; None where that is impossible.
 
     Groups on which nothing fits are left out.
 
@@ -30,13 +30,13 @@ def allocate(rates: Rates, *, keep: Mapping[int, int]) -> dict[int, int] | None:
 
 
 def unseated(rates: Rates) -> list[int]:
-    """Models that stay without a group when as many as possible get one."""
+    """The models that stay without a group when as many as possible get one."""
     assigned = set(_match(rates, least_rate=0.0).values())
     return [model for model in range(len(rates)) if model not in assigned]
 
 
 def _assign_each(rates: Rates) -> dict[int, int] | None:
-    """One group for each model, the slowest of these replicas as fast as possible."""
+    """Assigns one group to each model, with the slowest of these replicas as fast as possible."""
     for least_rate in sorted({rate for row in rates for rate in row if rate > 0}, reverse=True):
         assignment = _match(rates, least_rate=least_rate)
         if len(assignment) == len(rates):
@@ -45,7 +45,7 @@ def _assign_each(rates: Rates) -> dict[int, int] | None:
 
 
 def _match(rates: Rates, *, least_rate: float) -> dict[int, int]:
-    """A largest matching of models to groups over replicas of at least `least_rate`, by augmenting paths."""
+    """Finds a largest matching of models to groups over replicas of at least `least_rate`, by augmenting paths."""
     model_of: dict[int, int] = {}
 
     def assign_workers(model: int, tried: set[int]) -> bool:

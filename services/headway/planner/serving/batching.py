@@ -1,4 +1,4 @@
-"""How much one engine step may compute."""
+"""Chooses how much one engine step may compute."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ _PREEMPTIONS = ("auto", "recompute", "swap")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batching:
-    """Engine limits with nothing left open."""
+    """The limits of an engine's batches, all of them chosen."""
 
     block_size: int
     max_num_seqs: int
@@ -27,7 +27,7 @@ class Batching:
 
 
 def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel) -> Batching:
-    """The operator's limits, and the planner's where those are open.
+    """Takes the operator's limits, and chooses those that are open.
 
     Args:
         estimate: never a measured profile, so that measuring changes a plan's predictions and not its limits: the
@@ -60,7 +60,7 @@ def choose_batching(limits: EngineLimits, *, device: str, estimate: LatencyModel
 
 
 def _step_tokens(device: str, estimate: LatencyModel) -> int:
-    """The largest power of two whose prefill keeps a step short: decodes wait for it."""
+    """The largest power of two of tokens whose prefill keeps a step short: decodes wait for it."""
     least, most = _STEP_TOKENS[device]
     num_tokens = most
     while (

@@ -1,4 +1,4 @@
-"""The serving plan with the layout that suits models and workers best. Pure."""
+"""Chooses the serving plan whose layout suits models and workers best. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -28,7 +28,7 @@ def choose_plan(
     link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> ServingPlan:
-    """As `make_plan`, which see, with a layout that the limits leave open.
+    """Makes a plan as `make_plan` does, with a layout that the limits leave open.
 
     Layouts are weighed by estimates, so that measuring one of them changes no choice.
 
@@ -86,12 +86,12 @@ def is_open(limits: EngineLimits) -> bool:
 
 
 def limits_with(limits: EngineLimits, layout: ParallelConfig) -> EngineLimits:
-    """The limits with a layout set."""
+    """Sets the layout in the limits."""
     return replace(limits, tp=layout.tp, pp=layout.pp, cp=layout.cp, cp_ffn=layout.cp_ffn)
 
 
 def _in_use(current: ServingPlan | None) -> ParallelConfig | None:
-    """The layout that was chosen for a plan; None where an operator had set it, who now does not."""
+    """The layout that was chosen for the plan in use; None where an operator had set it, who now does not."""
     return current.alternatives[0].parallel if current is not None and current.alternatives else None
 
 

@@ -1,4 +1,5 @@
-"""The models of one group in its memory: those that are there already stay as they are, others take what is left. Pure.
+"""Fits the models of one group in its memory: those that are there already stay as they are, others take what is left.
+Pure.
 
     |<--------------------------- memory_bytes --------------------------->|
     | runtime | those that stay | weights, activations of profiled | others |
@@ -27,12 +28,12 @@ def fill_group(
     parallel: ParallelConfig,
     there: Mapping[str, Assignment],
 ) -> list[Assignment]:
-    """One assignment for each model, in their order; the first has reserved the runtime's memory too.
+    """Makes one assignment for each model, in their order; the first has reserved the runtime's memory too.
 
     Args:
-        size: a model's assignment to a group that has nothing else.
+        size: makes a model's assignment to a group that has nothing else.
         parallel: the group's axes.
-        there: those that may stay, by model, none of them with the runtime's memory.
+        there: assignments that may stay, by model, none of them with the runtime's memory.
 
     Raises:
         FailedPreconditionError: they have no room together.
@@ -46,7 +47,7 @@ def fill_group(
 
 
 def without_runtime(assignment: Assignment, group: Group) -> Assignment:
-    """Of one that has reserved it."""
+    """Takes the runtime's memory out of an assignment that has reserved it."""
     return _reserving(assignment, -_runtime(group))
 
 
@@ -77,7 +78,7 @@ def _fill(
 def _share(
     models: Sequence[ModelDeployment], group: Group, *, size: Size, parallel: ParallelConfig
 ) -> list[Assignment]:
-    """None of them with the runtime's memory."""
+    """Makes the assignments of models that share a group, none of them with the runtime's memory."""
     if len(models) > 1:
         first, *rest = share_groups(models, [group], size=size, keep=(tuple(range(len(models))),))
         return [without_runtime(first, group), *rest]
@@ -91,7 +92,7 @@ def _fitting(sizing: Assignment | Shortfall, model: ModelDeployment, parallel: P
 
 
 def _beside(group: Group, assignment: Assignment) -> Group:
-    """The workers with what an assignment leaves of them."""
+    """The workers with the memory that an assignment leaves of them."""
     return tuple(
         replace(worker, hardware=replace(worker.hardware, memory_bytes=worker.hardware.memory_bytes - used_bytes))
         for worker, used_bytes in zip(group, _used_bytes(assignment, group), strict=True)

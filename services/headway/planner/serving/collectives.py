@@ -1,4 +1,4 @@
-"""What the ranks of a group send each other in a step.
+"""Lists the collectives of a step between the ranks of a group.
 
 Bytes are those that leave the rank that sends most: of a sum over N ranks 2 (N-1)/N of the tensor (a ring, or for N = 2
 a swap), of an all-gather N-1 times its own part (a ring), of an all-to-all what the others get, of a gather its own
@@ -19,13 +19,13 @@ _FLOAT32_BYTES = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCollective:
-    """One kind of collective, in a step of one stage.
+    """A kind of collective, in a step of one stage.
 
     Attributes:
         operation: 'all_reduce', 'all_gather', 'all_to_all', 'gather' or 'send'.
-        num_calls: in a step.
-        token_bytes: leave the rank for each token of the step, in all calls together.
-        wanted_bytes: for each token whose logits are wanted, besides.
+        num_calls: number of calls in a step.
+        token_bytes: bytes that leave the rank for each token of the step, in all calls together.
+        wanted_bytes: further bytes for each token whose logits are wanted.
     """
 
     operation: str
@@ -38,17 +38,17 @@ class StepCollective:
         return links.figure(self.operation, num_ranks=self.num_ranks)
 
     def base_s(self, links: Links) -> float:
-        """Seconds of a step's calls, however little they carry."""
+        """Seconds of a step's calls, apart from the bytes they carry."""
         return self.num_calls * self.figure(links).latency_s
 
     def wire_s(self, num_bytes: float, links: Links) -> float:
-        """Seconds for what leaves each rank; in a gather all of it comes in at the leader."""
+        """Seconds to move `num_bytes` from each rank; in a gather all of it comes in at the leader."""
         num_senders = self.num_ranks - 1 if self.operation == "gather" else 1
         return num_senders * num_bytes / self.figure(links).bytes_per_s
 
 
 def collectives_of(spec: ModelSpec, parallel: ParallelConfig, *, stage: int) -> tuple[StepCollective, ...]:
-    """Those that a rank of a stage takes part in for its layers, in the order of the network."""
+    """The collectives that a rank of a stage takes part in for its layers, in the order of the network."""
     shard = shard_of(spec, parallel, rank=parallel.rank_of(Place(stage, 0, 0)))
     collectives = (
         *_weight_collectives(spec, parallel, shard),
@@ -59,8 +59,9 @@ def collectives_of(spec: ModelSpec, parallel: ParallelConfig, *, stage: int) -> 
 
 
 def head_collectives_of(spec: ModelSpec, parallel: ParallelConfig) -> tuple[StepCollective, ...]:
-    """Those that all stages take part in for the logits: the wanted tokens' hidden states from the last stage, and the
-    logits to the leader, along the vocabulary and, where shards have tokens of their own, along these."""
+    """The collectives that all stages take part in for the logits: the wanted tokens' hidden states from the last
+    stage, and the logits to the leader, along the vocabulary and, where shards have tokens of their own, along
+    these."""
     num_hidden, parts, own = spec.embedding_dim or spec.hidden_size, weight_parts(parallel), own_share(parallel)
     num_ranks = parts * parallel.pp
     collectives = (
@@ -87,24 +88,24 @@ def head_collectives_of(spec: ModelSpec, parallel: ParallelConfig) -> tuple[Step
 
 
 def figures_of(spec: ModelSpec, parallel: ParallelConfig, links: Links) -> tuple[LinkFigure, ...]:
-    """Of every collective of a step, each once."""
+    """The latency and bandwidth of every collective of a step, each once."""
     stages = (collectives_of(spec, parallel, stage=stage) for stage in range(parallel.pp))
     collectives = chain(*stages, () if spec.encoder is not None else head_collectives_of(spec, parallel))
     return tuple(dict.fromkeys(collective.figure(links) for collective in collectives))
 
 
 def own_share(parallel: ParallelConfig) -> float:
-    """Of a step's tokens, those that a rank has outside attention."""
+    """The share of a step's tokens that a rank computes outside attention."""
     return 1 / parallel.cp if parallel.cp_ffn == "data" else 1.0
 
 
 def weight_parts(parallel: ParallelConfig) -> int:
-    """Ranks that share each weight."""
+    """Number of ranks that share each weight."""
     return parallel.tp * (parallel.cp if parallel.cp_ffn == "tensor" else 1)
 
 
 def _weight_collectives(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[StepCollective]:
-    """The embedding, and in each layer what attention and MLP give, are summed; a decoder's last layer goes on with the
+    """Sums of what the embedding, and in each layer attention and MLP give; a decoder's last layer goes on with the
     wanted tokens only."""
     parts = weight_parts(parallel)
     ring = own_share(parallel) * 2 * (parts - 1) / parts * spec.dtype_bytes
@@ -120,8 +121,8 @@ def _weight_collectives(spec: ModelSpec, parallel: ParallelConfig, shard: ModelS
 
 
 def _cache_collectives(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[StepCollective]:
-    """In each layer every shard gets all queries, keys and values, and gives back what its part of the cache makes of
-    them: an output and the logarithm of its weight, in float32."""
+    """Exchanges between cache shards: in each layer every shard gets all queries, keys and values, and gives back an
+    output of its part of the cache and the logarithm of its weight, in float32."""
     num_layers, num_others = len(shard.layers), parallel.cp - 1
     num_projected = len(shard.query_heads) + 2 * len(shard.kv_heads)
     yield StepCollective(
@@ -139,7 +140,7 @@ def _cache_collectives(spec: ModelSpec, parallel: ParallelConfig, shard: ModelSh
 
 
 def _given_heads(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> float:
-    """Heads of a token whose partial results leave the rank for others."""
+    """Number of heads of a token whose partial results leave the rank for others."""
     num_heads = len(shard.attended_query_heads)
     if parallel.cp_ffn == "data":
         return num_heads * (parallel.cp - 1) / parallel.cp
@@ -148,7 +149,7 @@ def _given_heads(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -
 
 
 def _pass_on(spec: ModelSpec, parallel: ParallelConfig, shard: ModelShard) -> Iterator[StepCollective]:
-    """The residual stream, from each rank to its counterpart in the stage after."""
+    """Sends of the residual stream, from each rank to its counterpart in the stage after."""
     if shard.is_last:
         return
     token_bytes = own_share(parallel) * spec.hidden_size * spec.dtype_bytes

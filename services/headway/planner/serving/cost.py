@@ -1,4 +1,4 @@
-"""What a step of a group costs, by what it is spent on. Pure.
+"""Estimates what a step of a group costs, by what it is spent on. Pure.
 
 Each part is linear in the five features of `LatencyModel`. Products run at the device's usual FLOP/s and weights are
 read once a step; that the two are added, and not the larger of them taken, is the efficiency that falls with few rows:
@@ -24,10 +24,10 @@ _LAUNCH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLoad:
-    """What a step computes.
+    """The tokens that a step computes.
 
     Attributes:
-        context_tokens: of all decodes together.
+        context_tokens: tokens of context of all decodes together.
         prefill_context: tokens before the prefill's.
     """
 
@@ -39,8 +39,8 @@ class StepLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terms:
-    """Seconds of a step, and for each prefilled token, each pair of one with a token before it, each decode, and each
-    token of its context."""
+    """A time that is linear in the load: seconds of a step, of each prefilled token, each pair of one with a token
+    before it, each decode, and each token of its context."""
 
     base_s: float = 0.0
     token_s: float = 0.0
@@ -64,7 +64,7 @@ class Terms:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCost:
-    """Seconds, by what they are spent on."""
+    """Seconds of a step, by what they are spent on."""
 
     compute_s: float = 0.0
     communication_s: float = 0.0
@@ -91,7 +91,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """Of the slowest rank of one stage, or of the head, in which all stages take part at the same time."""
+    """Cost of the slowest rank of one stage, or of the head, in which all stages take part at the same time."""
 
     compute: Terms
     communication: Terms
@@ -111,23 +111,23 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCost:
-    """Of one group.
+    """Cost of a step of one group.
 
     Attributes:
-        stages: of its pipeline, the first first, for their layers.
-        head: from hidden states to tokens. All stages compute logits together, and wait while the leader samples.
+        stages: costs of the pipeline's stages for their layers, the first stage first.
+        head: cost from hidden states to tokens. All stages compute logits together, and wait while the leader samples.
     """
 
     stages: tuple[StageCost, ...]
     head: StageCost
 
     def step(self, load: StepLoad) -> StepCost:
-        """A batch's way through all stages, alone."""
+        """Cost of a batch's way through all stages, alone."""
         return sum((stage.step(load) for stage in self.stages), start=self.head.step(load))
 
     def turn(self, load: StepLoad) -> StepCost:
-        """Until every sequence of `load` had its token, where the sequences are split into a batch for each stage and
-        all are under way: the slowest stage sets the pace, and in between all meet for the head."""
+        """Cost until every sequence of `load` has its token, with the sequences split into a batch for each stage and
+        all under way: the slowest stage sets the pace, and in between all meet for the head."""
         num_stages = len(self.stages)
         share = replace(load, **{field.name: getattr(load, field.name) / num_stages for field in fields(StepLoad)})
         slowest = max((stage.step(share) for stage in self.stages), key=lambda cost: cost.total_s)
@@ -137,7 +137,7 @@ class GroupCost:
 def cost_of_group(
     spec: ModelSpec, parallel: ParallelConfig, *, roofline: Roofline, links: Links, block_size: int = 16
 ) -> GroupCost:
-    """What steps cost a group of equal devices.
+    """Estimates what steps cost a group of equal devices.
 
     Args:
         roofline: of every device.
@@ -158,7 +158,7 @@ def cost_of_group(
 
 
 def _head(spec: ModelSpec, parallel: ParallelConfig, roofline: Roofline, links: Links) -> StageCost:
-    """Of the leader, whose part is the largest, and which schedules and samples."""
+    """Cost of the head at the leader, whose part is the largest, and which schedules and samples."""
     if spec.encoder is not None:
         return StageCost(compute=Terms(), communication=Terms(), overhead=Terms())
     num_parts = parallel.num_ranks
@@ -173,7 +173,7 @@ def _head(spec: ModelSpec, parallel: ParallelConfig, roofline: Roofline, links: 
 
 
 def _head_flops(spec: ModelSpec) -> int:
-    """Of a token."""
+    """FLOPs of the output head for a token."""
     return 0 if spec.encoder is not None else 2 * spec.vocab_size * (spec.embedding_dim or spec.hidden_size)
 
 
@@ -183,7 +183,8 @@ def _flops(spec: ModelSpec, roofline: Roofline) -> float:
 
 
 def _compute(spec: ModelSpec, parallel: ParallelConfig, stage: int, roofline: Roofline) -> Terms:
-    """In an encoder, which decodes nothing, each token sees all others of its sequence: twice a decoder's pairs."""
+    """Compute of a stage. In an encoder, which decodes nothing, each token sees all others of its sequence: twice a
+    decoder's pairs."""
     rank, num_parts = parallel.rank_of(Place(stage, 0, 0)), parallel.tp * parallel.cp  # first parts are the largest
     in_attention = replace(parallel, cp_ffn="data")  # a rank's part of the cache has all heads that it sees
     shard = shard_of(spec, in_attention, rank=rank)

@@ -1,4 +1,5 @@
-"""What devices and the lines between them reach in practice: from the catalogue, or lines as they were measured."""
+"""Speeds that devices and the links between them reach in practice: from the catalogue, or links as they were
+measured."""
 
 import sys
 from collections import Counter
@@ -14,13 +15,13 @@ from headway.core.links import Links, MeasuredLinks, UsualLinks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """What a device reaches in practice: of a GPU's data sheet the `usual` share, about 60 %.
+    """Speeds that a device reaches in practice: of a GPU's data sheet the `usual` share, about 60 %.
 
     Attributes:
-        flops: multiply-adds times two per second, in 16-bit floats; half of it in float32.
+        flops: FLOP/s in 16-bit floats, two for each multiply-add; half of it in float32.
         bytes_per_s: memory bandwidth.
         step_overhead_s, sequence_overhead_s: scheduling and launching, per step and per sequence in it.
-        table_entry_s: a rank's work on one entry of a block table, in every step.
+        table_entry_s: seconds of a rank's work on one entry of a block table, in every step.
         widens_quantized: whether int8 weights are computed with in float32.
     """
 
@@ -43,7 +44,7 @@ PCIE_5 = built_in_catalogue().links["PCIe 5"].fabric
 
 
 def roofline_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Roofline:
-    """A GPU by its name, a CPU by its number of threads.
+    """Finds a GPU's roofline by its name, a CPU's by its number of threads.
 
     Args:
         catalogue: None for the built-in one.
@@ -70,7 +71,7 @@ def roofline_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Roofl
 
 
 def fabric_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Fabric:
-    """What usually connects workers of that kind on one machine."""
+    """The fabric that usually connects workers of that kind on one machine."""
     known = catalogue or built_in_catalogue()
     return known.links[known.device_of(hardware).link].fabric
 
@@ -78,7 +79,8 @@ def fabric_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Fabric:
 def links_among(
     workers: Sequence[PlanWorker], profiles: Sequence[LinkProfile] = (), catalogue: Catalogue | None = None
 ) -> Links:
-    """Between the workers of a group: as was measured last on hardware and versions like theirs, else the usual."""
+    """Links between the workers of a group: as measured last on hardware and versions like theirs, else the usual
+    ones."""
     hardware = workers[0].hardware
     num_on = Counter(worker.machine for worker in workers)
     return _links(
@@ -90,7 +92,8 @@ def links_among(
 
 
 def links_on(device: str, profiles: Sequence[LinkProfile], catalogue: Catalogue) -> Links:
-    """Between devices of one machine: as was measured last on such, else the usual; NotFoundError for one unknown."""
+    """Links between devices of one machine: as measured last on such devices, else the usual ones; NotFoundError for a
+    device that is unknown."""
     return _links(
         [profile for profile in profiles if catalogue.device_of(profile.machine.hardware).name == device],
         usual=UsualLinks(fabric=catalogue.links[catalogue.device(device).link].fabric),

@@ -1,4 +1,4 @@
-"""A replica of a model that does not generate: weights and workspace, no KV blocks."""
+"""Sizes a replica of a model that does not generate: weights and workspace, no KV blocks."""
 
 from operator import itemgetter
 
@@ -28,10 +28,10 @@ def size_encoder(
     latency: LatencyModel,
     profile_id: str,
 ) -> Assignment | Shortfall:
-    """The assignment of an encoder to a group of workers, or why it does not fit.
+    """Makes the assignment of an encoder to a group of workers, or says why it does not fit.
 
     Args:
-        latency: measured or estimated; `profile_id` is empty for an estimate.
+        latency: latency model, measured or estimated; `profile_id` is empty for an estimate.
 
     Raises:
         InvalidArgumentError: the model cannot take sequences as long as they are to be.
@@ -98,7 +98,7 @@ def _reserve(spec: ModelSpec, parallel: ParallelConfig, *, device: str, step_tok
 def _predict(
     latency: LatencyModel, profile_id: str, *, step_tokens: int, max_model_len: int, num_stages: int
 ) -> Prediction:
-    """A sequence alone on an idle replica, and steps full of such sequences, one in each stage."""
+    """Predicts a sequence alone on an idle replica, and steps full of such sequences, one in each stage."""
     num_tokens = min(REFERENCE_TOKENS, max_model_len)
     num_sequences = max(1, step_tokens // num_tokens)
     alone_s = latency.step_s(prefill_tokens=num_tokens, num_decodes=0, context_tokens=0)

@@ -1,4 +1,4 @@
-"""A language model as groups of several shapes on a kind of device: what placement chooses from. Pure.
+"""Profiles a language model as groups of several shapes on a kind of device: what placement chooses from. Pure.
 
 Each is sized as `headway apply` will size it: with a group to itself its blocks and batches are those that it gets, and
 what it takes of the memory says how many blocks it gets beside others.
@@ -26,11 +26,12 @@ _SOURCE = "estimated from the shape of the model and the catalogue's figures of 
 def estimate_generation(
     model: ModelDeployment, hardware: Hardware, *, catalogue: Catalogue, max_devices: int, created_at_s: float
 ) -> list[StageProfile]:
-    """Profiles of all shapes that the model allows and fits, whose stages and devices of each are powers of two.
+    """Profiles all shapes that the model allows and fits, whose numbers of stages, and of devices in each, are powers
+    of two.
 
     Args:
-        hardware: of every device.
-        max_devices: of the largest shape.
+        hardware: hardware of every device.
+        max_devices: devices of the largest shape.
 
     Raises:
         InvalidArgumentError: the model does not generate.

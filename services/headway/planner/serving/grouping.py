@@ -1,4 +1,4 @@
-"""Which workers serve a model together."""
+"""Forms groups of workers that serve a model together."""
 
 from collections.abc import Collection, Sequence
 
@@ -9,7 +9,7 @@ Group = tuple[PlanWorker, ...]
 
 
 def form_groups(workers: Sequence[PlanWorker], *, size: int, keep: Collection[tuple[str, ...]] = ()) -> list[Group]:
-    """Groups of `size` neighbours with equal hardware: a group is as fast as its slowest worker.
+    """Forms groups of `size` neighbours with equal hardware: a group is as fast as its slowest worker.
 
     As many groups as possible are on one machine each. Workers that are left over are in no group.
 

@@ -1,4 +1,4 @@
-"""The layouts that models and workers allow, and the one to take. Pure.
+"""Lists the layouts that models and workers allow, and chooses one. Pure.
 
 Lone workers are taken wherever every model fits one and there is no objective: replicas exchange nothing and fail one
 by one. They give way to a layout of twice their throughput: that is more than an estimate errs, as where weights leave
@@ -47,7 +47,7 @@ class CandidateLayout:
 
 
 def layouts_of(models: Sequence[ModelDeployment], *, num_workers: int) -> Iterator[ParallelConfig]:
-    """Those that every model allows, of 16 ranks at most, fewest ranks first."""
+    """The layouts that every model allows, of 16 ranks at most, fewest ranks first."""
     most = min(num_workers, _MAX_RANKS)
     sizes = range(1, most + 1)
     axes = [axes for axes in product(sizes, sizes, sizes) if axes[0] * axes[1] * axes[2] <= most]
@@ -59,7 +59,7 @@ def layouts_of(models: Sequence[ModelDeployment], *, num_workers: int) -> Iterat
 
 
 def weigh(plan: ServingPlan) -> CandidateLayout:
-    """What a plan with estimates is worth; models that share a group have an equal part of its time each."""
+    """Estimates what a plan is worth; models that share a group have an equal part of its time each."""
     rates = {model.name: 0.0 for model in plan.models}
     rates_at_slo = dict(rates)
     num_sharing = Counter(assignment.worker_id for assignment in plan.assignments)
@@ -95,7 +95,7 @@ def context_of(assignment: Assignment, model: ModelDeployment) -> int:
 
 
 def choose(candidates: Sequence[CandidateLayout], *, in_use: ParallelConfig | None) -> tuple[CandidateLayout, Verdict]:
-    """The layout to take, and why.
+    """Chooses the layout to take, and says why.
 
     Args:
         candidates: one at least, each of another layout.
@@ -112,7 +112,7 @@ def choose(candidates: Sequence[CandidateLayout], *, in_use: ParallelConfig | No
 
 
 def evaluator(candidate: CandidateLayout, chosen: CandidateLayout, candidates: Sequence[CandidateLayout]) -> Verdict:
-    """What became of one that was not chosen."""
+    """The verdict on a layout that was not chosen."""
     if chosen.rate_at_slo and not candidate.rate_at_slo:
         return Verdict.MISSES
     is_better = _worth(candidate, candidates) > _worth(chosen, candidates)
@@ -136,7 +136,7 @@ def _choose_best(candidates: Sequence[CandidateLayout]) -> tuple[CandidateLayout
 
 
 def _worth(candidate: CandidateLayout, candidates: Sequence[CandidateLayout]) -> float:
-    """By the objectives if any layout keeps them."""
+    """The rate that a layout is judged by: within the objectives if any layout keeps them."""
     can_keep_slo = any(other.rate_at_slo for other in candidates)
     return candidate.rate_at_slo if can_keep_slo else candidate.rate
 
@@ -150,7 +150,7 @@ def _is_allowed(model: ModelDeployment, layout: ParallelConfig) -> bool:
 
 
 def _num_seqs(assignment: Assignment, model: ModelDeployment) -> int:
-    """As many as may run and have blocks."""
+    """Number of sequences that may run and have blocks."""
     if model.spec.encoder is not None:
         return 1
     num_each = -(-context_of(assignment, model) // assignment.block_size)
@@ -158,7 +158,7 @@ def _num_seqs(assignment: Assignment, model: ModelDeployment) -> int:
 
 
 def _num_seqs_at_slo(assignment: Assignment, model: ModelDeployment) -> int:
-    """The most of them that keep the model's objective; 0 where even one does not."""
+    """The most sequences that keep the model's objective; 0 where even one does not."""
     slo, latency = model.slo, assignment.prediction.latency
     num_seqs = _num_seqs(assignment, model)
     if slo.ttft_s is not None and assignment.prediction.ttft_s > slo.ttft_s:

@@ -1,4 +1,4 @@
-"""How the memory of a group's workers is split: weights, what the runtime needs, and KV blocks.
+"""Splits the memory of a group's workers between weights, what the runtime needs, and KV blocks.
 
     |<------------------------ memory_bytes ------------------------>|
     |  weights  |  reserved  |  KV blocks  |  unused, on a CPU        |
@@ -36,7 +36,7 @@ _SHORTEST_USEFUL_LEN = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySplit:
-    """What a replica takes of its workers. `num_blocks` blocks hold at least one sequence of `max_model_len`.
+    """A replica's part of its workers' memory. `num_blocks` blocks hold at least one sequence of `max_model_len`.
 
     Attributes:
         num_blocks, num_host_blocks: of all cache shards together.
@@ -53,7 +53,7 @@ class MemorySplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Why a model does not fit a group.
+    """The reason that a model does not fit a group.
 
     Attributes:
         worker: of the group's, the one that lacks most.
@@ -68,7 +68,7 @@ class Shortfall:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Room:
-    """A worker with its part of a model.
+    """One worker with its part of a model.
 
     Attributes:
         block_bytes: of its part of a KV block.
@@ -83,7 +83,7 @@ class _Room:
     free_bytes: int
 
     def lacking_bytes(self, num_blocks: int) -> int:
-        """For so many blocks; negative where there is room for more."""
+        """Bytes that lack for so many blocks; negative where there is room for more."""
         return num_blocks * self.block_bytes - self.free_bytes
 
     def share(self, *, num_blocks: int, num_host_blocks: int) -> RankShare:
@@ -108,11 +108,11 @@ class _Rooms:
 
     @property
     def block_bytes(self) -> int:
-        """Of the largest part of a block."""
+        """Bytes of the largest part of a block."""
         return max(room.block_bytes for room in self.ranks)
 
     def lacking_bytes(self, num_blocks: int) -> tuple[int, ...]:
-        """In each stage, of the worker that lacks most."""
+        """Bytes that lack in each stage, at the worker that lacks most."""
         stages: list[list[int]] = [[] for _ in range(self.parallel.pp)]
         for rank, room in enumerate(self.ranks):
             stages[self.parallel.place(rank).stage].append(room.lacking_bytes(num_blocks))
@@ -138,7 +138,7 @@ def split_memory(
     num_least = _num_blocks(shortest_len(model), batching.block_size * parallel.cp)
 
     def measure(layout: ParallelConfig) -> tuple[_Rooms, int]:
-        """The workers, and how many blocks they must have."""
+        """Finds the workers' rooms, and how many blocks they must have."""
         rooms = _measure_group(model.spec, group, layout, batching=batching, limits=limits)
         return rooms, max(num_least, (limits.kv_cache_bytes or 0) // rooms.block_bytes)
 
@@ -170,7 +170,7 @@ def split_memory(
 
 
 def _balance(fastest: _Rooms, measure: Callable[[ParallelConfig], tuple[_Rooms, int]]) -> tuple[_Rooms, int]:
-    """With stages of which the one that lacks most lacks as little as possible."""
+    """Balances the stages so that the one that lacks most lacks as little as possible."""
     parallel = fastest.parallel
     leaders = (fastest.ranks[parallel.rank_of(Place(stage, 0, 0))] for stage in range(parallel.pp))
 
@@ -212,14 +212,14 @@ def _measure_group(
 
 
 def _kv_bytes_per_token(spec: ModelSpec, mates: Sequence[ModelShard]) -> int:
-    """Of a token that lies on one of these cache shards: where they share the weights of heads, each has the keys and
-    values of all of those."""
+    """Bytes of keys and values of a token on one of these cache shards: where they share the weights of heads, each has
+    all of those."""
     num_kv_heads = len({head for shard in mates for head in shard.kv_heads})
     return 2 * len(mates[0].layers) * num_kv_heads * spec.head_dim * spec.dtype_bytes
 
 
 def shortest_len(model: ModelDeployment) -> int:
-    """The sequence length that a replica must hold at least; InvalidArgumentError where the model cannot take it."""
+    """The shortest length that a replica must be able to hold; InvalidArgumentError where the model cannot take it."""
     asked, longest = model.max_model_len, model.spec.max_position
     if asked is None:
         return min(longest, _SHORTEST_USEFUL_LEN)
@@ -243,7 +243,7 @@ def _check_pool(model: ModelDeployment, kv_cache_bytes: int, needed_bytes: int) 
 
 
 def _shortfall(spec: ModelSpec, rooms: _Rooms, num_blocks: int, block_size: int) -> Shortfall:
-    """Of the worker that lacks most for `num_blocks` blocks."""
+    """The shortfall of the worker that lacks most for `num_blocks` blocks."""
     worst = max(rooms.ranks, key=lambda room: room.lacking_bytes(num_blocks))
     num_fitting = min(max(room.free_bytes, 0) // room.block_bytes for room in rooms.ranks)
     longest_len = num_fitting * rooms.parallel.cp * block_size
@@ -256,7 +256,7 @@ def _shortfall(spec: ModelSpec, rooms: _Rooms, num_blocks: int, block_size: int)
 
 
 def _size_pool(model: ModelDeployment, rooms: _Rooms, batching: Batching) -> tuple[int, int]:
-    """Number of blocks of a cache shard, and the longest sequence to serve."""
+    """Chooses the number of blocks of a cache shard, and the longest sequence to serve."""
     sizes = [_pool_blocks(room) for room in rooms.ranks]
     num_usual, num_most = (min(numbers) for numbers in zip(*sizes, strict=True))
     slice_tokens = rooms.parallel.cp * batching.block_size  # of one block on each shard
@@ -267,7 +267,7 @@ def _size_pool(model: ModelDeployment, rooms: _Rooms, batching: Batching) -> tup
 
 
 def _pool_blocks(room: _Room) -> tuple[int, int]:
-    """How many blocks a worker usually has, and how many a longer sequence may take."""
+    """The number of blocks that a worker usually has, and the number that a longer sequence may take."""
     if room.worker.hardware.device != "cpu":
         return room.free_bytes // room.block_bytes, room.free_bytes // room.block_bytes
     least_bytes, most_bytes = _CPU_POOL_BYTES

@@ -1,4 +1,4 @@
-"""The serving plan that gives live workers the groups and models of a placement. Pure."""
+"""Makes the serving plan that gives live workers the groups and models of a placement. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -37,12 +37,12 @@ def make_placed_plan(
     link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> ServingPlan:
-    """Every group that has models gets workers, and every model of it its part of their memory.
+    """Gives every group that has models workers, and every model of it its part of their memory.
 
     A model gets the placement's objectives, unless it was placed by one pass and generates.
 
     Args:
-        models: how to serve the placement's; others are left out.
+        models: how to serve the placement's models; others are left out.
         limits: axes and roles are not looked at.
         stage_profiles: imported ones, by id; the placement's own go before them.
         current: its groups and models stay where they are if possible, and models that stay on a group keep their
@@ -116,7 +116,8 @@ def _fill(
 def _there(
     models: Sequence[ModelDeployment], group: Group, limits: EngineLimits, current: ServingPlan | None
 ) -> dict[str, Assignment]:
-    """What the current plan has of these models on that very group. The first of a group has the runtime's memory."""
+    """The current plan's assignments of these models to that very group. The first of a group has the runtime's
+    memory."""
     worker_ids = tuple(worker.worker_id for worker in group)
     assigned = [a for a in current.assignments if a.worker_ids == worker_ids] if current is not None else []
     same = {model.name for model in models if current is not None and _is_same(model, current.model(model.name))}
@@ -128,7 +129,7 @@ def _there(
 
 
 def _is_same(model: ModelDeployment, other: ModelDeployment | None) -> bool:
-    """But for its objective, which a running model can change."""
+    """Whether two deployments are equal but for the objective, which a running model can change."""
     return other is not None and replace(model, slo=other.slo) == other
 
 
@@ -148,8 +149,8 @@ def _served(
 
 
 def _with_slo(model: ModelDeployment, asked: ProblemModel, problem: PlacementProblem) -> ModelDeployment:
-    """FailedPreconditionError where it was placed as one that generates, and does not. One that was placed as if it
-    answered in one pass, and generates, keeps its own."""
+    """The deployment with the placement's objective; FailedPreconditionError where it was placed as one that generates,
+    and does not. One that was placed by one pass, and generates, keeps its own."""
     is_one_pass = model.spec.encoder is not None
     if asked.generates and is_one_pass:
         raise FailedPreconditionError(
@@ -167,7 +168,7 @@ def _assign_groups(
     current: ServingPlan | None,
     catalogue: Catalogue,
 ) -> dict[int, Group]:
-    """Of each group, on workers with the kind of device that it is placed on."""
+    """Assigns each group workers with the kind of device that it is placed on."""
     worker_groups: dict[int, Group] = {}
     devices = [group.shape.device or problem.cluster.device for group in groups]
     if unknown := sorted(set(devices) - {cluster.device for cluster in problem.clusters}):
@@ -190,7 +191,7 @@ def _assign_groups(
 def _of_kind(
     workers: Sequence[PlanWorker], device: str, groups: Sequence[PlacedGroup], catalogue: Catalogue
 ) -> list[PlanWorker]:
-    """FailedPreconditionError where there are too few."""
+    """The workers with that kind of device; FailedPreconditionError where there are too few."""
     num_wanted = sum(group.shape.num_devices for group in groups)
     fitting = [worker for worker in workers if catalogue.device_of(worker.hardware).name == device]
     if len(fitting) < num_wanted:

@@ -1,4 +1,4 @@
-"""The serving plan for given models and workers. Pure: the same inputs give the same plan."""
+"""Makes the serving plan for given models and workers. Pure: the same inputs give the same plan."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -120,7 +120,7 @@ def _group(
     parallel: ParallelConfig,
     current: ServingPlan | None,
 ) -> list[Group]:
-    """At least one."""
+    """Forms groups of workers, at least one."""
     if parallel != SINGLE:
         for model in models:
             if not model.profile:  # else the profiles say which layouts there are
@@ -144,7 +144,7 @@ def _check_fits(
 
 
 def _fitting(model: ModelDeployment, worker: PlanWorker, limits: EngineLimits) -> ParallelConfig | None:
-    """The split over the fewest workers like `worker` that fits them, one axis longer; None where none does."""
+    """Finds the split over the fewest workers like `worker` that fits them, one axis longer; None where none does."""
     tp, pp, cp = (
         range(size + 1, _LARGEST_GROUP + 1) for size in (limits.parallel.tp, limits.parallel.pp, limits.parallel.cp)
     )
@@ -165,7 +165,7 @@ def _fitting(model: ModelDeployment, worker: PlanWorker, limits: EngineLimits) -
 
 
 def _rate(sizing: Assignment | Shortfall) -> float:
-    """A model that does not generate counts by its input tokens."""
+    """The rate that a model is judged by; one that does not generate counts by its input tokens."""
     if not isinstance(sizing, Assignment):
         return 0.0
     return sizing.prediction.output_tokens_per_s or sizing.prediction.input_tokens_per_s
@@ -186,7 +186,7 @@ def _kept(models: Sequence[ModelDeployment], groups: Sequence[Group], current: S
 def _co_location(
     models: Sequence[ModelDeployment], groups: Sequence[Group], current: ServingPlan | None
 ) -> CoLocation | None:
-    """Who is where in a plan that has models share groups; None where it does not, or has others."""
+    """The models of each group in a current plan whose models share groups; None where they do not, or differ."""
     if current is None:
         return None
     model_at = {model.name: index for index, model in enumerate(models)}
@@ -201,7 +201,7 @@ def _co_location(
 
 
 def _natural(worker_id: str) -> tuple[str, int, str]:
-    """'worker-2' before 'worker-10'."""
+    """Sort key that puts 'worker-2' before 'worker-10'."""
     stem = worker_id.rstrip("0123456789")
     digits = worker_id[len(stem) :]
     return stem, int(digits or -1), worker_id

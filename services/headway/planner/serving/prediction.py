@@ -1,4 +1,4 @@
-"""What a replica should give, from the latency of its steps."""
+"""Predicts what a replica gives, from the latency of its steps."""
 
 from headway.core.latency import LatencyModel
 from headway.core.plan import Prediction
@@ -17,7 +17,7 @@ def predict(
     max_num_batched_tokens: int,
     max_model_len: int,
 ) -> Prediction:
-    """Latencies of an idle replica and of a full one."""
+    """Predicts latencies of an idle replica and of a full one."""
     num_tokens = min(REFERENCE_TOKENS, max_model_len - 1)
     num_seqs = max(1, min(max_num_seqs, num_blocks // -(-num_tokens // block_size)))
     tpot_loaded_s = latency.decode_s(num_decodes=num_seqs, context_tokens=num_seqs * num_tokens)

@@ -1,4 +1,4 @@
-"""A replica of a model that is known by its imported stage profiles alone, on emulated devices. Pure."""
+"""Sizes a replica of a model that is known by its imported stage profiles alone, on emulated devices. Pure."""
 
 from collections.abc import Mapping
 
@@ -26,7 +26,8 @@ def size_profiled(
     stage_profiles: Mapping[str, StageProfile],
     catalogue: Catalogue | None,
 ) -> Assignment | Shortfall:
-    """The assignment of a profiled model to `group`, which computes one sequence a step, or why it does not fit.
+    """Makes the assignment of a profiled model to `group`, which computes one sequence a step, or says why it does not
+    fit.
 
     Args:
         stage_profiles: by id; one of another device is scaled where there is none of the group's. Tensor parallel ranks
@@ -126,7 +127,7 @@ def _single(profile: StageProfile) -> StageBatch:
 
 
 def _constant(latency_s: float, profile: StageProfile) -> LatencyModel:
-    """Whatever the sequence: profiles are of one length."""
+    """A latency model that is the same for every sequence: profiles are of one length."""
     return LatencyModel(
         base_s=latency_s,
         per_prefill_token_s=0.0,
@@ -139,7 +140,7 @@ def _constant(latency_s: float, profile: StageProfile) -> LatencyModel:
 
 
 def _predict(profile: StageProfile, batch: StageBatch, *, num_tokens: int) -> Prediction:
-    """The slowest stage sets the rate."""
+    """Predicts the replica; the slowest stage sets the rate."""
     return Prediction(
         ttft_s=sum(batch.stage_latency_s),
         tpot_s=0.0,

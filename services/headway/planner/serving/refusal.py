@@ -1,4 +1,4 @@
-"""Why there is no plan, and the nearest thing that works."""
+"""Errors that say why there is no plan, and the nearest thing that works."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ from headway.planner.serving.memory import Shortfall
 
 
 def too_few_workers(workers: Sequence[PlanWorker], parallel: ParallelConfig) -> FailedPreconditionError:
-    """There is no worker, or there are too few of one kind for a group."""
+    """The error where there is no worker, or too few of one kind for a group."""
     num_needed = parallel.num_ranks
     if len(workers) < num_needed:
         reason = (
@@ -30,7 +30,7 @@ def too_few_workers(workers: Sequence[PlanWorker], parallel: ParallelConfig) -> 
 def no_room_together(
     models: Sequence[ModelDeployment], needs: Sequence[int], groups: Sequence[Group], *, runtime_bytes: int
 ) -> FailedPreconditionError:
-    """Each model fits a group by itself, and there are too few groups for all.
+    """The error where each model fits a group by itself, and there are too few groups for all.
 
     Args:
         needs: least bytes of each worker that each model takes, beside `runtime_bytes` once.
@@ -59,7 +59,7 @@ def no_room_together(
 def no_group_fits(
     model: ModelDeployment, shortfalls: Sequence[Shortfall], parallel: ParallelConfig, *, fitting: ParallelConfig | None
 ) -> FailedPreconditionError:
-    """`model` fits no group; `shortfalls` of all of them.
+    """The error where `model` fits no group; `shortfalls` are those of all groups.
 
     Args:
         fitting: a split over more workers like the nearest that would fit; None where there is none.
@@ -85,7 +85,7 @@ def no_group_fits(
 def no_common_allocation(
     left_over: Sequence[ModelDeployment], models: Sequence[ModelDeployment], groups: Sequence[Group]
 ) -> FailedPreconditionError:
-    """Each model fits some group, but they compete for the large ones."""
+    """The error where each model fits some group, but they compete for the large ones."""
     names = ", ".join(f"'{model.name}'" for model in left_over)
     kind = "workers" if len(groups[0]) == 1 else "groups"
     largest_bytes = max(min(worker.hardware.memory_bytes for worker in group) for group in groups)

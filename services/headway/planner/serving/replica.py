@@ -1,4 +1,4 @@
-"""One model's replica on one group of workers, sized and predicted."""
+"""Sizes one model's replica on one group of workers, and predicts it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -34,7 +34,7 @@ def size_replica(
     link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> Assignment | Shortfall:
-    """The assignment of `model` to `group`, or why it does not fit.
+    """Makes the assignment of `model` to `group`, or says why it does not fit.
 
     Args:
         group: as many workers as the layout of `limits` has ranks, of equal hardware; the model allows the layout.
@@ -82,7 +82,7 @@ def size_replica(
 def _finish(
     assignment: Assignment, spec: ModelSpec, hardware: Hardware, links: Links, catalogue: Catalogue | None
 ) -> Assignment:
-    """With what estimates count between its workers, and the times that emulated devices are to take: those that are
+    """Adds the links that estimates rest on, and the times that emulated devices are to take: those that are
     predicted."""
     assignment = replace(assignment, links=figures_of(spec, assignment.parallel, links))
     if not hardware.is_emulated:
@@ -102,7 +102,7 @@ def _latency(
     links: Links,
     catalogue: Catalogue | None,
 ) -> tuple[LatencyModel, str]:
-    """As measured, with the profile's id; else as estimated, and ''."""
+    """The measured latency model with its profile's id; else an estimate, and ''."""
     profile = profiles.get(profile_id(spec, hardware, parallel))
     if profile is None:
         return estimate_latency(spec, hardware, parallel, links=links, catalogue=catalogue), ""
@@ -136,5 +136,5 @@ def _assign(model: str, group_id: str, *, batching: Batching, split: MemorySplit
 
 
 def group_of(worker_id: str) -> str:
-    """A group is named after its leader: 'worker-0' leads 'group-0'."""
+    """Names a group after its leader: 'worker-0' leads 'group-0'."""
     return worker_id.replace("worker", "group") if "worker" in worker_id else f"group-{worker_id}"

@@ -1,4 +1,4 @@
-"""Which groups compute prompts, and which go on with their sequences. Pure."""
+"""Gives groups their roles: some compute prompts (prefill), others go on with the sequences (decode). Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -9,7 +9,8 @@ from headway.core.roles import num_role_workers
 
 
 def with_roles(assignments: Sequence[Assignment], limits: EngineLimits) -> tuple[Assignment, ...]:
-    """The first ones are for prefill, the others for decode, as many as the limits say; no change where they say none.
+    """Makes the first assignments prefill and the others decode, as many as the limits say; changes nothing where they
+    say none.
 
     Raises:
         FailedPreconditionError: there are fewer or more.

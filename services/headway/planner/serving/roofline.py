@@ -1,4 +1,4 @@
-"""Step latencies estimated from the hardware's name, for models that nobody has measured yet.
+"""Estimates step latencies from the hardware's name, for models that nobody has measured yet.
 
 A roofline: every product runs at the device's usual FLOP/s, every weight and every key and value is read once a step
 at its bandwidth. In a group each worker does this for its part, and they exchange what they have (`cost`).
@@ -27,7 +27,7 @@ def estimate_latency(
     links: Links | None = None,
     catalogue: Catalogue | None = None,
 ) -> LatencyModel:
-    """Coefficients from the shape of the model, or of the largest part of it where a group shares each layer.
+    """Estimates coefficients from the shape of the model, or of the largest part of it where a group shares each layer.
 
     In a pipeline a prompt goes through the stages one after the other; decodes are split into a batch for each stage,
     and a step is the time until each has had its turn at the slowest and at the head.
@@ -53,7 +53,7 @@ def estimate_latency(
 def estimate_stage_latencies(
     spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig, *, catalogue: Catalogue | None = None
 ) -> tuple[LatencyModel, ...]:
-    """What one batch takes in each stage of the pipeline, the first stage first; see `estimate_latency`.
+    """Estimates one batch's latency in each stage of the pipeline, the first stage first; see `estimate_latency`.
 
     All stages compute the head together; it is counted once, behind the last.
     """

@@ -1,4 +1,4 @@
-"""Models that share groups, because there are fewer groups than models. Pure.
+"""Shares groups among models, because there are fewer groups than models. Pure.
 
 Each model gets one group: the largest first, each where most room is left. Of what then remains in a group every model
 has a part in proportion to what a token keeps, so that all have room for equally many more tokens:
@@ -26,11 +26,11 @@ CoLocation: TypeAlias = tuple[tuple[int, ...], ...]
 def share_groups(
     models: Sequence[ModelDeployment], groups: Sequence[Group], *, size: Size, keep: CoLocation | None = None
 ) -> list[Assignment]:
-    """One assignment for each model on each of its groups, those of a group one after the other.
+    """Makes one assignment for each model on each of its groups, those of a group one after the other.
 
     Args:
-        size: a model's assignment to a group that has nothing else.
-        keep: who is where already; None to choose.
+        size: makes a model's assignment to a group that has nothing else.
+        keep: the co-location to keep; None to choose one.
 
     Raises:
         FailedPreconditionError: they have no room together.
@@ -53,7 +53,7 @@ def share_groups(
 
 
 def pack(needs: Sequence[Sequence[int]], rooms: Sequence[int]) -> CoLocation | None:
-    """The largest model first, each where most room is left; None where one then finds no room.
+    """Packs the largest model first, each where most room is left; None where one then finds no room.
 
     Args:
         needs: `needs[model][group]`, bytes of each worker.
@@ -68,7 +68,7 @@ def pack(needs: Sequence[Sequence[int]], rooms: Sequence[int]) -> CoLocation | N
 
 
 def _share(models: Sequence[ModelDeployment], group: Group, *, size: Size, needs: Sequence[int]) -> list[Assignment]:
-    """The assignments of models that fit a group together; the runtime is reserved with the first."""
+    """Makes the assignments of models that fit a group together; the runtime is reserved with the first."""
     spare_bytes, runtime_bytes = _room(group) - sum(needs), _runtime(group)
     appetites = [model.spec.kv_bytes_per_token for model in models]
     assignments: list[Assignment] = []
@@ -81,7 +81,7 @@ def _share(models: Sequence[ModelDeployment], group: Group, *, size: Size, needs
 
 
 def _need(size: Size, model: ModelDeployment, group: Group) -> int:
-    """Bytes of each worker beside the runtime, for sequences as long as they have to be."""
+    """Bytes of each worker beside the runtime that a model needs for sequences as long as they have to be."""
     shortfall = size(model, _with_memory(group, 0))
     assert isinstance(shortfall, Shortfall), "a model takes memory"
     return shortfall.missing_bytes - _runtime(group)
@@ -103,7 +103,7 @@ def _with_memory(group: Group, memory_bytes: int) -> Group:
 
 
 def _without(assignment: Assignment, runtime_bytes: int) -> Assignment:
-    """Another one on the same workers has reserved it."""
+    """An assignment without the runtime's memory, which another one on the same workers has reserved."""
     return replace(
         assignment,
         reserved_bytes=assignment.reserved_bytes - runtime_bytes,

@@ -1,4 +1,4 @@
-"""Which layers make which stage of a pipeline. Pure."""
+"""Splits layers into the stages of a pipeline. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -9,7 +9,7 @@ from headway.core.shard import shard_of, shard_weight_bytes
 
 
 def with_fastest_stages(spec: ModelSpec, parallel: ParallelConfig) -> ParallelConfig:
-    """The layout with stages that take equally long, as far as whole layers allow.
+    """Sets stages in the layout that take equally long, as far as whole layers allow.
 
     Work is what a stage's layers weigh, which sparse and dense ones do not alike; all stages share the output head, and
     of the embedding a step reads a few rows. Stages that are given stay as they are, and even ones unnamed.

@@ -1,4 +1,4 @@
-"""Which workers make which group of a placement: as much as possible stays where it is. Pure."""
+"""Assigns live workers to the groups of a placement: as much as possible stays where it is. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ class HeldGroup:
 
 
 def held_groups(plan: ServingPlan | None) -> tuple[HeldGroup, ...]:
-    """The groups of a plan; those with cache shards are no placement's."""
+    """The groups of a plan; those with cache shards are left out, as no placement has such."""
     held: dict[tuple[str, ...], HeldGroup] = {}
     for assignment in plan.assignments if plan is not None else ():
         parallel, known = assignment.parallel, held.get(assignment.worker_ids)
@@ -40,7 +40,8 @@ def held_groups(plan: ServingPlan | None) -> tuple[HeldGroup, ...]:
 def assign_workers(
     groups: Sequence[PlacedGroup], workers: Sequence[PlanWorker], *, held: Iterable[HeldGroup] = ()
 ) -> list[Group] | None:
-    """Workers for each group, in the groups' order; None where they cannot be had without a group that spans machines.
+    """Finds workers for each group, in the groups' order; None where they cannot be had without a group that spans
+    machines.
 
     A group is put where most of its models are already, in a group of the same shape. The others take idle workers
     first, so that what is to be drained can go on until its successor is there. Where that leaves one without a place,
@@ -78,7 +79,7 @@ def _assign_workers(
 
 
 def _stay(groups: Sequence[PlacedGroup], held: Sequence[HeldGroup]) -> dict[int, tuple[str, ...]]:
-    """Those with most models in common first, and of these those that differ least."""
+    """Matches groups to held groups: those with most models in common first, and of these those that differ least."""
     pairs = sorted(
         (-len(common), len(there.models.symmetric_difference(group.models)), index, place)
         for index, group in enumerate(groups)
@@ -95,7 +96,7 @@ def _stay(groups: Sequence[PlacedGroup], held: Sequence[HeldGroup]) -> dict[int,
 
 
 def _take(size: int, free: Sequence[PlanWorker], busy: Collection[str]) -> Group | None:
-    """Equal workers of one machine: with as few busy ones as possible, then where the fewest are left over."""
+    """Takes equal workers of one machine: with as few busy ones as possible, then where the fewest are left over."""
     candidates: list[tuple[int, int, int, Group]] = []
     for cell in _cells(free):
         chosen = sorted(cell, key=lambda worker: worker.worker_id in busy)[:size]
@@ -106,7 +107,7 @@ def _take(size: int, free: Sequence[PlanWorker], busy: Collection[str]) -> Group
 
 
 def _cells(workers: Sequence[PlanWorker]) -> list[list[PlanWorker]]:
-    """Equal workers of one machine."""
+    """Sorts workers into cells: equal workers of one machine."""
     cells: dict[tuple[str, str], list[PlanWorker]] = {}
     for worker in workers:
         cells.setdefault((worker.machine, worker.hardware.content_hash), []).append(worker)
@@ -114,7 +115,7 @@ def _cells(workers: Sequence[PlanWorker]) -> list[list[PlanWorker]]:
 
 
 def _pack(groups: Sequence[PlacedGroup], workers: Sequence[PlanWorker]) -> list[Group] | None:
-    """Any assignment; None where there are none."""
+    """Finds any assignment; None where there is none."""
     cells = _cells(workers)
     order = sorted(range(len(groups)), key=lambda index: -groups[index].shape.num_devices)
     sizes = [groups[index].shape.num_devices for index in order]
@@ -131,7 +132,8 @@ def _pack(groups: Sequence[PlacedGroup], workers: Sequence[PlanWorker]) -> list[
 def _choose(
     sizes: Sequence[int], room: Sequence[int], vain: set[tuple[int, tuple[int, ...]]]
 ) -> tuple[int, ...] | None:
-    """A cell for each, by trying; cells with equal room are alike, and what was in vain is so again."""
+    """Chooses a cell for each by backtracking; cells with equal room are alike, and what was in vain is not tried
+    again."""
     if not sizes:
         return ()
     state = len(sizes), tuple(sorted(room))

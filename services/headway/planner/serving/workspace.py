@@ -1,4 +1,4 @@
-"""What a worker needs beside weights and KV blocks."""
+"""Estimates the memory that a worker needs beside weights and KV blocks."""
 
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.model import ModelSpec
@@ -36,7 +36,7 @@ def reserve(
 
 
 def _mlp_width(spec: ModelSpec, shard: ModelShard) -> int:
-    """Floats that a token keeps in a layer's MLP; with experts also what each of its own made of it."""
+    """Number of floats that a token keeps in a layer's MLP; with experts also what each of its own made of it."""
     if (experts := spec.experts) is None:
         return 3 * len(shard.mlp)
     width = max(len(shard.mlp), experts.intermediate_size, len(shard.shared_mlp))
@@ -44,15 +44,15 @@ def _mlp_width(spec: ModelSpec, shard: ModelShard) -> int:
 
 
 def _exchanged_width(spec: ModelSpec, shard: ModelShard, parallel: ParallelConfig) -> int:
-    """Floats that a token keeps while cache shards exchange: gathered queries, keys and values, and the answers with
-    the logarithm of their weight, those that go and those that come."""
+    """Number of floats that a token keeps while cache shards exchange: gathered queries, keys and values, and the
+    answers with the logarithm of their weight, those that go and those that come."""
     num_sharing = parallel.cp if parallel.cp_ffn == "tensor" else 1
     num_queries, num_keys = len(shard.query_heads) * num_sharing, len(shard.kv_heads) * num_sharing
     return (num_queries + 2 * num_keys) * spec.head_dim + 2 * num_queries * (spec.head_dim + 1)
 
 
 def _num_logits(spec: ModelSpec, shard: ModelShard, parallel: ParallelConfig, *, leads: bool) -> int:
-    """Of each sequence."""
+    """Number of logits that a worker keeps for each sequence."""
     is_gathered = len(shard.head) < spec.vocab_size or parallel.cp > 1
     num_copies = _NUM_LOGIT_COPIES + is_gathered if leads else 0
     return num_copies * spec.vocab_size + (len(shard.head) if is_gathered else 0)

@@ -1,4 +1,5 @@
-"""`python -m headway.profiler.capture`: a request on standard input, progress and the graph on standard output."""
+"""Captures one model in a process of its own: reads a request on standard input, writes progress and the graph on
+standard output."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Which arguments of operators are indices, and of how many."""
+"""Finds which arguments of operators are indices, and how large these may be."""
 
 from collections.abc import Iterator, Sequence
 from math import prod
@@ -17,10 +17,10 @@ _OF_POOLED = {"max_pool2d_with_indices_backward": 2, "max_pool3d_with_indices_ba
 
 
 def index_bounds(name: str, arguments: Sequence[Any]) -> Iterator[tuple[fx.Node, int]]:
-    """The indices among an operator's arguments, and how many each has to choose from.
+    """Returns the indices among an operator's arguments, each with the number of entries that it chooses from.
 
     Args:
-        name: of the operator, without overload.
+        name: the operator's name, without overload.
     """
     match name, arguments:
         case (("embedding" | "_embedding_bag" | "_embedding_bag_forward_only"), (fx.Node() as table, index, *_)):

@@ -12,10 +12,12 @@ from headway.profiler.capture.view import View
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Call:
-    """Attributes:
-    name: of the operator without its overload and the underscore of in-place forms, e.g. 'addmm'.
-    arguments: in the order of the schema, defaults filled in; tensors as views.
-    outputs: None where a result is not computed.
+    """A call of an aten operator in a trace, with tensors as views.
+
+    Attributes:
+        name: of the operator without its overload and the underscore of in-place forms, e.g. 'addmm'.
+        arguments: in the order of the schema, defaults filled in; tensors as views.
+        outputs: None where a result is not computed.
     """
 
     name: str
@@ -40,7 +42,8 @@ class Call:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCost:
-    """What a call costs; `read_elements` overrides how many elements of an argument's tensor are read, by its name."""
+    """The FLOPs and the iteration space of a call; `read_elements` overrides how many elements are read of an
+    argument's tensor, by its name."""
 
     kind: OperatorKind
     flops: int = 0
@@ -52,12 +55,12 @@ Rule = Callable[[Call], OperatorCost]
 
 
 def axes(view: View) -> Labels:
-    """d0, d1, ...: a loop for each dim."""
+    """Labels the dims of a tensor d0, d1, ...: one loop for each."""
     return tuple(f"d{dim}" for dim in range(len(view.shape)))
 
 
 def aligned(view: View, output: View) -> Labels:
-    """The loops of an operand that is broadcast against an output whose loops are d0, d1, ..."""
+    """Labels an operand that is broadcast against an output whose loops are d0, d1, ..."""
     offset = len(output.shape) - len(view.shape)
     return tuple(
         f"d{dim + offset}" if dim + offset >= 0 and size == output.shape[dim + offset] else ""
@@ -66,7 +69,7 @@ def aligned(view: View, output: View) -> Labels:
 
 
 def leading(view: View, like: View) -> tuple[str, ...]:
-    """The loops of a view whose dims are those of another, or 1."""
+    """Labels a view whose dims are those of another view, or 1."""
     pairs = zip(view.shape, like.shape, strict=True)
     return tuple(f"d{dim}" if size == other else "" for dim, (size, other) in enumerate(pairs))
 
@@ -74,7 +77,8 @@ def leading(view: View, like: View) -> tuple[str, ...]:
 def pointwise_space(
     reads: Sequence[View], outputs: Sequence[View | None], *, reduced: Mapping[str, Reduction] | None = None
 ) -> IterationSpace:
-    """Loops over the largest view; all others are broadcast against it. `reduced` is so in all that is written."""
+    """The iteration space over the largest view; all others are broadcast against it. What is written has the
+    reductions `reduced`."""
     written = [view for view in outputs if view is not None]
     largest = max((*reads, *written), key=lambda view: (len(view.shape), view.num_distinct))
     return iteration_space(

@@ -1,4 +1,4 @@
-"""From what the user names to a graph."""
+"""Captures the model that the user names as a graph."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from headway.profiler.capture.trace import trace
 
 
 def capture(request: CaptureRequest, *, report: Callable[[str], None]) -> CaptureProgress:
-    """The graph of one step of the model, and its program where that is asked for.
+    """Captures the graph of one step of the model, and its program where that is asked for.
 
     Args:
         report: is told each phase as it begins.

@@ -12,7 +12,8 @@ from headway.profiler.capture.view import View
 
 
 def _product(kind: OperatorKind, left: str, right: str, *, first: int, bias: str | None = None) -> Rule:
-    """A product of two operands labelled by letters, the first at argument `first`; `bias` labels the argument 0."""
+    """The cost of a product of two operands labelled by letters, the first at argument `first`; `bias` labels argument
+    0."""
     free = [label for label in dict.fromkeys(left + right) if not (label in left and label in right)]
     out = [label for label in dict.fromkeys(left + right) if label in free or (label in left[:1] and left[:1] == "b")]
 
@@ -62,7 +63,7 @@ def _convolve(x: View, weight: View, output: View, *, bias: object, transposed: 
 
 
 def _convolution_backward(call: Call) -> OperatorCost:
-    """As many FLOPs as the forward pass for each of the gradients of input and weight."""
+    """The cost of a convolution's gradients: as many FLOPs as the forward pass for each of input and weight."""
     gradient, x, weight = call.view(0), call.view(1), call.view(2)
     transposed, groups = bool(call.arguments[7]), int(call.arguments[9])
     forward = _convolve(x, weight, gradient, bias=None, transposed=transposed, groups=groups)
@@ -92,12 +93,13 @@ def _convolution_backward(call: Call) -> OperatorCost:
 
 
 def _bias(gradient: Access) -> Access:
-    """How a bias would be read: along the channels of the output's gradient."""
+    """Labels a bias as it would be read: along the channels of the output's gradient."""
     return replace(gradient, dims=gradient.dims[1:2])
 
 
 def _attention(call: Call) -> OperatorCost:
-    """Softmax(q k) v over [batch, heads, tokens, width]; keys and values may have fewer heads. Masks are left out."""
+    """The cost of softmax(q k) v over [batch, heads, tokens, width]; keys and values may have fewer heads. Masks are
+    left out."""
     query, key, value = (call.view(i) for i in range(3))
     heads = _Heads(query, key)
     reads = [heads.operand(query, "qd"), heads.operand(key, "kd"), heads.operand(value, "ke")]
@@ -112,7 +114,8 @@ def _attention(call: Call) -> OperatorCost:
 
 
 def _attention_backward(call: Call) -> OperatorCost:
-    """Five products: the scores again, and the gradients of probabilities, query, key and value."""
+    """The cost of attention's gradients, five products: the scores again, and the gradients of probabilities, query,
+    key and value."""
     gradient, query, key, value, output = (call.view(i) for i in range(5))
     heads = _Heads(query, key)
     labelled = ((gradient, "qe"), (query, "qd"), (key, "kd"), (value, "ke"), (output, "qe"))
@@ -128,12 +131,12 @@ def _attention_backward(call: Call) -> OperatorCost:
 
 
 def _scores(query: View, key: View) -> int:
-    """FLOPs of all scores by a width of one."""
+    """FLOPs of all attention scores at a width of one."""
     return 2 * prod(query.shape[:3]) * key.shape[2]
 
 
 class _Heads:
-    """Labels of operands: heads of the query that share keys are a loop of their own, `h` in groups `g`."""
+    """Labels attention's operands: query heads that share keys are a loop of their own, `h` in groups `g`."""
 
     def __init__(self, query: View, key: View) -> None:
         self._num_heads, self._num_kv_heads = query.shape[1], key.shape[1]

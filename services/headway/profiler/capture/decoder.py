@@ -18,7 +18,7 @@ _OPT_POSITION_OFFSET = 2
 
 
 class Decoder(nn.Module):
-    """Llama and its relatives, OPT and GPT-2. Attention windows and scaled rotations cost as full and plain ones.
+    """A decoder of the Llama, OPT or GPT-2 kind. Attention windows and scaled rotations cost as full and plain ones.
 
     Raises:
         InvalidArgumentError: the checkpoint is an encoder.
@@ -45,7 +45,7 @@ class Decoder(nn.Module):
             self.head.weight = self.tokens.weight
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [batch, seq] to logits [batch, seq, vocabulary]."""
+        """Maps ids [batch, seq] to logits [batch, seq, vocabulary]."""
         x, rotary, seq = self.project_in(self.tokens(tokens)), None, tokens.shape[1]
         if self.positions is not None:
             x = x + self.positions(torch.arange(seq, device=tokens.device))

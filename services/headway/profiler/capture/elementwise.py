@@ -38,7 +38,7 @@ def pointwise(kind: OperatorKind) -> Rule:
 
 
 def along(kind: OperatorKind, *, dim_argument: int) -> Rule:
-    """Operators in which elements along one dim meet; the first tensor has the shape of the loops."""
+    """The rule of operators in which elements along one dim meet; the first tensor has the shape of the loops."""
 
     def rule(call: Call) -> OperatorCost:
         largest = call.tensors[0]
@@ -51,7 +51,7 @@ def along(kind: OperatorKind, *, dim_argument: int) -> Rule:
 
 
 def reduction(call: Call) -> OperatorCost:
-    """A loop for each dim of the input; those that the output lacks are reduced."""
+    """The rule of reductions: a loop for each dim of the input; those that the output lacks are reduced."""
     source, output = call.tensors[0], call.outputs[0]
     assert output is not None
     labels = axes(source)
@@ -71,7 +71,7 @@ def reduction(call: Call) -> OperatorCost:
 
 
 def _reduced_dims(call: Call, source: View, output: View) -> frozenset[int]:
-    """Of a full reduction all dims; else those that the second argument names."""
+    """The dims that a reduction sums over: those that its second argument names, else all."""
     rank = len(source.shape)
     named = call.arguments[1] if len(call.arguments) > 1 else None
     if isinstance(named, int) and not isinstance(named, bool):
@@ -82,7 +82,7 @@ def _reduced_dims(call: Call, source: View, output: View) -> frozenset[int]:
 
 
 def pooling(call: Call) -> OperatorCost:
-    """Windows that slide over the trailing dims."""
+    """The rule of pooling: windows that slide over the trailing dims."""
     small, large = sorted((call.tensors[0], call.output), key=lambda view: prod(view.shape))
     kernel = next((a for a in call.arguments[1:] if isinstance(a, list | tuple) and a and isinstance(a[0], int)), ())
     rank = len(small.shape)
@@ -105,7 +105,7 @@ def pooling(call: Call) -> OperatorCost:
 
 
 def opaque(kind: OperatorKind) -> Rule:
-    """Loops over the output; how inputs are indexed is left open where their shape differs."""
+    """The rule of operators with loops over the output; inputs of another shape are indexed in an unknown way."""
 
     def rule(call: Call) -> OperatorCost:
         output = call.output

@@ -25,7 +25,7 @@ def forget_values(module: nn.Module, mode: FakeTensorMode) -> None:
 
 
 def fake_inputs(inputs: Any, mode: FakeTensorMode) -> Any:
-    """The same tree of inputs with fake tensors on the CPU in the place of all tensors."""
+    """Copies a tree of inputs with fake tensors on the CPU in the place of all tensors."""
     return pytree.tree_map_only(torch.Tensor, lambda tensor: _fake(tensor, mode), inputs)
 
 

@@ -1,4 +1,4 @@
-"""A trace to a `core.graph.Graph`."""
+"""Builds a `core.graph.Graph` from a trace."""
 
 import operator
 from collections.abc import Iterable
@@ -20,7 +20,7 @@ _ROUTED = (OperatorKind.GATHER, OperatorKind.SCATTER)
 
 
 def build_graph(trace: Trace, *, name: str, is_training: bool) -> Graph:
-    """Walks the trace in order; views vanish into the operands of the operators that read them."""
+    """Builds the graph in the order of the trace; views vanish into the operands of the operators that read them."""
     builder = _Builder(trace)
     for node in trace.graph.graph.nodes:
         builder.visit(node)
@@ -53,7 +53,7 @@ class _Builder:
                 self.values[node] = self._compute(node)
 
     def graph(self, name: str, *, is_training: bool) -> Graph:
-        """With roles by where the results go, now that all are known."""
+        """Returns the graph; each tensor's role follows from where it is read and written."""
         made = {output for op in self.operators for output in op.outputs}
         backward = {output for op in self.operators if op.is_backward for output in op.outputs}
         outputs = {view.base for view in self.results[: self.trace.num_outputs] if view is not None} & made
@@ -109,18 +109,18 @@ class _Builder:
         return arguments
 
     def _newest(self, value: Any) -> Any:
-        """A view of what its tensor is by now: what an operator writes in place is a tensor of its own from then on."""
+        """A view of its tensor's latest version: what an operator writes in place is a new tensor from then on."""
         while isinstance(value, View) and value.base in self.versions:
             value = replace(value, base=self.versions[value.base])
         return value
 
     def _changed(self, op: OpOverload, arguments: list[Any]) -> list[View]:
-        """The arguments that an in-place operator writes."""
+        """Finds the arguments that an in-place operator writes."""
         pairs = zip(op._schema.arguments, arguments, strict=True)  # noqa: SLF001
         return [a for argument, a in pairs if argument.alias_info and argument.alias_info.is_write]
 
     def _version(self, name: str, view: View) -> View:
-        """The tensor behind a view once it is written."""
+        """Makes a new version of the tensor behind a view once it is written."""
         source = self.tensors[view.base]
         name = name if name not in self.tensors else f"{name}.{view.base}"
         self.tensors[name] = replace(source, name=name, role=TensorRole.ACTIVATION)
@@ -166,14 +166,14 @@ class _Builder:
             self.forwards.setdefault(node.meta.get("seq_nr", -1), made)  # later ones without a gradient repeat it
 
     def _routed_kind(self, kind: OperatorKind, call: Call, results: tuple[str, ...]) -> OperatorKind:
-        """Gathers and scatters by what a sort found are the dispatch of a mixture of experts."""
+        """Classes gathers and scatters whose indices come from a sort as the dispatch of a mixture of experts."""
         integers = {v.base for v in call.tensors if "int" in v.dtype or v.dtype == "bool"}
         if kind is OperatorKind.SORT or (integers & self.routed and kind not in _ROUTED):
             self.routed |= {name for name in results if "int" in (dtype := self.tensors[name].dtype) or dtype == "bool"}
         return OperatorKind.DISPATCH if kind in _ROUTED and integers & self.routed else kind
 
     def _forward(self, node: fx.Node, inputs: tuple[str, ...]) -> Operator | None:
-        """What a backward operator is the gradient of.
+        """Finds the operator whose gradient a backward operator computes.
 
         Autograd numbers most of them; one that it does not, such as a sum of two gradients, belongs where what it reads
         does; the first one is the gradient of the last result.
@@ -196,7 +196,7 @@ def _bases(views: Iterable[View]) -> tuple[str, ...]:
 
 
 def _read_bytes(call: Call, work: OperatorCost) -> int:
-    """Bytes of distinct elements: of a tensor that is read through several views, no more than it has."""
+    """Bytes of the distinct elements that are read: of a tensor read through several views, no more than it has."""
     elements: dict[str, int] = {}
     limits: dict[str, tuple[int, int]] = {}
     for view in call.tensors:

@@ -12,7 +12,8 @@ _FOUND = {"v": Reduction.SUM}
 
 
 def embedding(call: Call) -> OperatorCost:
-    """The product of one-hot rows with the table: `v` is reduced, though only the rows found are read."""
+    """The cost of an embedding: the product of one-hot rows with the table. `v` is reduced, though only the rows found
+    are read."""
     table, indices, output = call.view(0), call.view(1), call.output
     tokens = axes(indices)
     if len(output.shape) != len(tokens) + 1:  # bags: rows of a bag are added
@@ -31,7 +32,7 @@ def embedding(call: Call) -> OperatorCost:
 
 
 def embedding_backward(call: Call) -> OperatorCost:
-    """Adds the gradient of each token to the row that it was read from."""
+    """The cost of adding each token's gradient to the row that the token was read from."""
     gradient, indices, output = call.view(0), call.view(1), call.output
     tokens = axes(indices) if len(gradient.shape) == len(indices.shape) + 1 else ("n",)
     reads = [Operand(gradient, (*tokens, "d"))]
@@ -44,7 +45,7 @@ def embedding_backward(call: Call) -> OperatorCost:
 
 
 def gather(call: Call) -> OperatorCost:
-    """Reads what an index says: as many elements as it writes."""
+    """The cost of reading where an index says: as many elements as are written."""
     source, output = call.tensors[0], call.output
     same = len(source.shape) == len(output.shape)
     labels = tuple(
@@ -62,7 +63,7 @@ def gather(call: Call) -> OperatorCost:
 
 
 def scatter(call: Call) -> OperatorCost:
-    """Writes where an index says, on top of what is there."""
+    """The cost of writing where an index says, on top of what is there."""
     output = call.output
     values = max(call.tensors[1:], key=lambda view: view.num_distinct, default=output)
     space = iteration_space(

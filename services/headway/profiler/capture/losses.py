@@ -1,4 +1,4 @@
-"""Losses over classes: of each row of [rows, classes, ...] the score of one class is looked at."""
+"""Losses over classes: each row of [rows, classes, ...] contributes the score of one class."""
 
 from headway.core.graph import OperatorKind
 from headway.core.iteration import Reduction
@@ -10,7 +10,8 @@ _MEAN = 1  # of torch's numbers for how a loss is reduced: none, mean, sum
 
 
 def nll_loss(call: Call) -> OperatorCost:
-    """The loss, and the weight of all rows. A rank that has a part of the classes gives zeros for the others'."""
+    """The cost of the loss and of the weight of all rows. A rank that has a part of the classes gives zeros for the
+    others'."""
     scores, targets, reduction = call.view(0), call.view(1), call.arguments[3]
     rows = _rows(scores)
     how = Reduction.MEAN if reduction == _MEAN else Reduction.SUM
@@ -28,7 +29,7 @@ def nll_loss(call: Call) -> OperatorCost:
 
 
 def nll_loss_backward(call: Call) -> OperatorCost:
-    """The gradient of the scores, from that of the loss."""
+    """The cost of the scores' gradient, from that of the loss."""
     gradient, scores, targets = (call.view(i) for i in range(3))
     rows = _rows(scores)
     reads = [
@@ -41,6 +42,6 @@ def nll_loss_backward(call: Call) -> OperatorCost:
 
 
 def _rows(scores: View) -> Labels:
-    """The loops that the targets have: all but that over classes."""
+    """Labels the loops that the targets have: all but that over classes."""
     labels = axes(scores)
     return (*labels[:1], *labels[2:])

@@ -8,7 +8,7 @@ from headway.profiler.capture.view import View
 
 
 def layer_norm(call: Call) -> OperatorCost:
-    """Normalises over the last dims, as many as the shape among the arguments has."""
+    """The cost of normalising over the last dims, as many as the shape among the arguments has."""
     x = call.tensors[0]
     shape = next(
         argument
@@ -21,7 +21,7 @@ def layer_norm(call: Call) -> OperatorCost:
         return aligned(view, x) if len(view.shape) < len(x.shape) or view.shape == x.shape else leading(view, x)
 
     def written(view: View) -> Operand:
-        """What has no rows is a gradient of weights, summed over them."""
+        """Labels an output; one without rows is a gradient of weights, summed over the rows."""
         has_rows = len(view.shape) >= len(x.shape) or not rows
         met = dict.fromkeys(columns, Reduction.MOMENTS) if has_rows else dict.fromkeys(rows, Reduction.SUM)
         return Operand(view, labels(view), met)
@@ -34,7 +34,7 @@ def layer_norm(call: Call) -> OperatorCost:
 
 
 def channel_norm(call: Call) -> OperatorCost:
-    """Batch and group norms of [batch, channels, ...]: all statistics and weights are per channel or group."""
+    """The cost of batch and group norms of [batch, channels, ...]: statistics and weights are per channel or group."""
     x = call.tensors[0]
 
     def labels(view: View) -> tuple[str, ...]:

@@ -1,4 +1,4 @@
-"""A trace to a `core.program.Program`, which can be run again."""
+"""Builds a `core.program.Program`, which can be run again, from a trace."""
 
 import json
 import operator
@@ -20,7 +20,7 @@ _SCALARS = (bool, int, float, str)
 
 
 def build_program(trace: Trace) -> Program:
-    """All of the trace but its checks; instructions have the names of the graph's operators."""
+    """Builds a program of all of the trace but its checks; instructions have the names of the graph's operators."""
     nodes = list(trace.graph.graph.nodes)
     sources = [node for node in nodes if node.op in ("placeholder", "get_attr")]
     calls = [node for node in nodes if node.op == "call_function" and not _is_check(node)]
@@ -85,7 +85,8 @@ def _instruction(
 
 
 def _plain(argument: Any, numbers: dict[fx.Node, int]) -> Any:
-    """As JSON; what can't be said in it, such as an object of the user's, makes the instruction one that can't run."""
+    """Converts an argument to JSON; an instruction with one that has no JSON form, such as an object of the user's,
+    cannot run."""
     if isinstance(argument, fx.Node):
         return {REFERENCE: numbers[argument]}
     if isinstance(argument, list | tuple):
@@ -108,7 +109,7 @@ def _named(argument: Any) -> dict[str, Any]:
 
 
 def _bounds(calls: Sequence[fx.Node]) -> dict[fx.Node, int]:
-    """How large the indices may be that operators take, also where they come through views and copies."""
+    """Finds how large the indices may be that operators take, also those that come through views and copies."""
     bounds: dict[fx.Node, int] = {}
     for node in reversed(calls):
         if not isinstance(node.target, OpOverload):

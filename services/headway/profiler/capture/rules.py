@@ -1,4 +1,4 @@
-"""What each aten operator is: its family, its loops and its arithmetic."""
+"""Rules that give each aten operator its family, its loops and its arithmetic."""
 
 import torch
 from torch._ops import OpOverload
@@ -14,7 +14,7 @@ from headway.profiler.capture.viewing import is_view
 
 
 def rule_of(op: OpOverload) -> Rule | None:
-    """None where the operator is not known."""
+    """Finds the rule of an operator; None where the operator is not known."""
     name = base_name(op)
     if name is None:
         return None
@@ -31,7 +31,8 @@ def is_known(op: object) -> bool:
 
 
 def base_name(op: OpOverload) -> str | None:
-    """An aten operator's name without overload and without the underscore of its in-place form; None of others."""
+    """The name of an aten operator without overload and without the underscore of its in-place form; None for
+    others."""
     namespace, _, name = op._schema.name.partition("::")  # noqa: SLF001 - its only name
     if namespace != "aten":
         return None

@@ -1,4 +1,4 @@
-"""The module that the user names, with inputs for it."""
+"""Loads the module that the user names, with inputs for it."""
 
 import importlib
 import inspect
@@ -21,7 +21,7 @@ _DEFAULT_SEQ = 1024
 
 
 def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
-    """A module on the meta device where its factory lets it, and the arguments of its forward function.
+    """Loads a module, on the meta device where its factory allows that, and the arguments of its forward function.
 
     Raises:
         NotFoundError: there is no such file, module or function.
@@ -43,7 +43,7 @@ def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
 
 
 def _from_checkpoint(directory: Path, request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
-    """From `config.json` alone: the weights are not read."""
+    """Builds the network that `config.json` describes; the weights are not read."""
     spec = read_spec(directory)
     with torch.device("meta"):
         module = Decoder(spec).to(getattr(torch, spec.dtype))

@@ -1,4 +1,4 @@
-"""From labelled views to an iteration space over the tensors behind them."""
+"""Builds an iteration space over base tensors from labelled views."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ Labels: TypeAlias = tuple[str, ...]
 
 @dataclass(frozen=True, slots=True)
 class Operand:
-    """A view and the loop of each of its dims; the empty label where no loop runs, `y+r` for a window.
+    """A view with the loop that runs along each of its dims: the empty label where none runs, `y+r` for a window.
 
     Of one that is written, `reduced` has the loops along which elements meet in it.
     """
@@ -54,7 +54,8 @@ def iteration_space(
 
 
 def _factor(label: str, size: int, operands: Sequence[Operand]) -> tuple[Dim, ...]:
-    """The coarsest split of a loop that every operand's strands are made of; unsplit where their cuts don't nest."""
+    """Returns the coarsest split of a loop into strands that every operand shares; unsplit where their cuts don't
+    nest."""
     cuts = {1, size}
     for operand in operands:
         for name, strands in zip(operand.labels, operand.view.strands or (), strict=False):
@@ -94,7 +95,7 @@ def _access(operand: Operand, factors: dict[str, tuple[Dim, ...]]) -> Access:
 
 
 def _along(size: int, loops: Sequence[tuple[int, int, str]]) -> str:
-    """The loops along a dim, the major ones first, with numbers for indices between them along which none runs.
+    """Lists the loops along a dim, the major ones first, with numbers for indices between them along which none runs.
 
     Args:
         loops: each with its step and its length.

@@ -1,4 +1,4 @@
-"""A module traced to aten operators, the backward pass included where it is trained."""
+"""Traces a module to aten operators, the backward pass included where it is trained."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,12 +24,15 @@ Report = Callable[[str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trace:
-    """Attributes:
-    graph: placeholders are the tensors of `names`, in order; outputs are `num_outputs` of the model, then gradients.
-    names: paths of parameters and buffers, then names of inputs.
-    parameters: which of the names are parameters.
-    inputs: which of them are inputs.
-    trained: the parameters that have a gradient, in the order of the gradients.
+    """A traced call of a module, and what its placeholders and outputs are.
+
+    Attributes:
+        graph: placeholders are the tensors of `names`, in order; outputs are `num_outputs` of the model, then
+            gradients.
+        names: paths of parameters and buffers, then names of inputs.
+        parameters: which of the names are parameters.
+        inputs: which of them are inputs.
+        trained: the parameters that have a gradient, in the order of the gradients.
     """
 
     graph: fx.GraphModule
@@ -75,7 +78,7 @@ def _export(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
 
 
 def _failing_module(root: nn.Module, error: BaseException) -> str:
-    """The innermost module of `root` whose forward is on the error's stack, with file and line."""
+    """Finds the innermost module of `root` whose forward is on the error's stack, with file and line."""
     paths = {id(child): path for path, child in root.named_modules()}
     found = f"The module {type(root).__name__}"
     frame = error.__traceback__
@@ -130,12 +133,12 @@ def _lower(program: ExportedProgram, *, train: bool) -> Trace:
 
 
 def _unique_tensors(module: nn.Module) -> list[tuple[str, torch.Tensor]]:
-    """Parameters and buffers, each under the first of its names."""
+    """Collects parameters and buffers, each under the first of its names."""
     return [*module.named_parameters(), *module.named_buffers()]
 
 
 def _interpret(module: fx.GraphModule, state: dict[str, torch.Tensor], arguments: list[Any]) -> list[Any]:
-    """The outputs, computed node by node, so that each node of the trace knows the module that it came from."""
+    """Computes the outputs node by node, so that each node of the trace knows the module that it came from."""
     originals = {id(tensor): state[name] for name, tensor in _unique_tensors(module)}
 
     class Interpreter(fx.Interpreter):

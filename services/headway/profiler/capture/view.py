@@ -1,4 +1,4 @@
-"""Views followed to the tensor that they view: which index of it a dim of the view runs along.
+"""Follows views to the tensor that they view: which index of it a dim of the view runs along.
 
 A dim of a view is a product of *strands*: a strand is a run of indices along one dim of the base. `[2, 6]` reshaped to
 `[12]` is one dim of two strands; `[12]` reshaped to `[2, 6]` two dims of one strand each, both along dim 0.
@@ -17,7 +17,8 @@ ELSEWHERE = -2
 
 @dataclass(frozen=True, slots=True)
 class Strand:
-    """`size` indices along the base's `dim`, `step` apart; a repetition of the same element has dim BROADCAST.
+    """A run of indices: `size` of them along the base's `dim`, `step` apart; a repetition of one element has dim
+    BROADCAST.
 
     One that begins where no such part of the dim begins has dim ELSEWHERE: cutting the dim would not cut it.
     """
@@ -32,10 +33,12 @@ Strands: TypeAlias = tuple[Strand, ...]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
-    """Attributes:
-    base: name of the tensor.
-    base_shape, shape: of the tensor and of the view.
-    strands: of each dim of the view, the major ones first; None where the view can't be followed.
+    """A view of a tensor, and how each of its dims runs along the tensor's.
+
+    Attributes:
+        base: name of the tensor.
+        base_shape, shape: of the tensor and of the view.
+        strands: of each dim of the view, the major ones first; None where the view can't be followed.
     """
 
     base: str
@@ -46,20 +49,20 @@ class View:
 
     @classmethod
     def whole(cls, name: str, shape: Sequence[int], dtype: str) -> View:
-        """The view of all of a tensor as it is."""
+        """Makes the view of a whole tensor as it is."""
         sizes = tuple(shape)
         strands = tuple((Strand(dim, size, 1),) if size != 1 else () for dim, size in enumerate(sizes))
         return cls(base=name, dtype=dtype, base_shape=sizes, shape=sizes, strands=strands)
 
     @property
     def num_distinct(self) -> int:
-        """Elements of the base that the view shows."""
+        """Number of elements of the base that the view shows."""
         if self.strands is None:
             return min(prod(self.shape), prod(self.base_shape))
         return prod(strand.size for strands in self.strands for strand in strands if strand.dim != BROADCAST)
 
     def lost(self, shape: Sequence[int]) -> View:
-        """A view of some elements in some order."""
+        """Makes a view whose order of elements is unknown."""
         return replace(self, shape=tuple(shape), strands=None)
 
     def permute(self, order: Sequence[int]) -> View:
@@ -88,7 +91,7 @@ class View:
         return replace(self, shape=sizes, strands=grown)
 
     def narrow(self, dim: int, size: int, *, start: int = 0, step: int = 1) -> View:
-        """Every `step`-th index of one dim from `start` on, `size` of them."""
+        """Takes every `step`-th index of one dim from `start` on, `size` of them."""
         sizes = (*self.shape[:dim], size, *self.shape[dim + 1 :])
         if self.strands is None or sizes == self.shape:
             return replace(self, shape=sizes)
@@ -100,7 +103,7 @@ class View:
         return replace(self, shape=sizes, strands=(*self.strands[:dim], new, *self.strands[dim + 1 :]))
 
     def select(self, dim: int) -> View:
-        """One index of one dim, which goes."""
+        """Takes one index of a dim and drops the dim."""
         sizes = (*self.shape[:dim], *self.shape[dim + 1 :])
         if self.strands is None:
             return self.lost(sizes)
@@ -108,7 +111,7 @@ class View:
 
 
 def _regroup(strands: list[Strand], sizes: tuple[int, ...]) -> tuple[Strands, ...] | None:
-    """The strands dealt out to dims of other sizes, split where a dim needs a part; None where none fits."""
+    """Deals the strands out to dims of other sizes, split where a dim needs a part; None where none fits."""
     rest, groups = list(reversed(strands)), []
     for wanted in sizes:
         size, group = wanted, list[Strand]()

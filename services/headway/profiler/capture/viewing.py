@@ -1,4 +1,4 @@
-"""Operators that look at a tensor in another way and move no bytes."""
+"""Operators that view a tensor in another way and move no bytes."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -18,11 +18,11 @@ def is_view(op: OpOverload) -> bool:
 
 
 def follow(op: OpOverload, view: View, arguments: Sequence[Any], shapes: Sequence[tuple[int, ...]]) -> Any:
-    """What a viewing operator gives: a view, or one for each part of a split.
+    """Returns the view that a viewing operator gives, or one for each part of a split.
 
     Args:
-        arguments: after the tensor, in the order of the schema.
-        shapes: of the results.
+        arguments: the operator's arguments after the tensor, in the order of the schema.
+        shapes: shapes of the results.
     """
     name = op._schema.name.removeprefix("aten::")  # noqa: SLF001
     if name in _SPLITS:

@@ -1,1 +1,1 @@
-"""Files of profiles that others made: read, checked field by field, and written again. Pure."""
+"""Reads files of profiles that others made, checks them field by field, and writes them again. Pure."""

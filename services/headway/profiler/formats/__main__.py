@@ -1,4 +1,4 @@
-"""`python -m headway.profiler.formats`: a file of profiles on standard input, the profiles on standard output."""
+"""Reads a file of profiles on standard input and writes the profiles to standard output, in a process of its own."""
 
 import base64
 import json

@@ -13,7 +13,7 @@ def recognises(document: Field) -> bool:
 
 
 def read(document: Field, *, hardware: str, created_at_s: float) -> list[StageProfile]:
-    """InvalidArgumentError names the path of the field."""
+    """Reads stage profiles. InvalidArgumentError names the path of the field."""
     document.only("meta", "models")
     source = document["meta"]["source"].text() if "meta" in document and "source" in document["meta"] else "imported"
     return [
@@ -24,7 +24,7 @@ def read(document: Field, *, hardware: str, created_at_s: float) -> list[StagePr
 
 
 def write(profiles: Sequence[StageProfile]) -> dict[str, Any]:
-    """A document that `read` takes."""
+    """Writes a document that `read` takes."""
     models: dict[str, Any] = {}
     for profile in profiles:
         configs = models.setdefault(profile.model, {"configs": {}})["configs"]

@@ -1,4 +1,4 @@
-"""A JSON document whose faults are told by the path of the field."""
+"""A JSON document in which errors name the path of the field."""
 
 import json
 import math
@@ -15,17 +15,17 @@ _MAX_BYTES = 256 * 1024**2
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """A value, and where it stands: 'models.bert-1.3b.configs.pp1_op2'."""
+    """A value of the document and its path: 'models.bert-1.3b.configs.pp1_op2'."""
 
     value: Any
     path: str
 
     def fault(self, problem: str, *, hint: str = "Correct the file.") -> InvalidArgumentError:
-        """`problem` goes on from the path: 'should be ...'."""
+        """Makes an error whose message goes on from the path with `problem`: 'should be ...'."""
         return InvalidArgumentError(f"{self.path or 'The document'} {problem}.", hint=hint, field=self.path)
 
     def __getitem__(self, name: str) -> "Field":
-        """InvalidArgumentError where it is missing."""
+        """The field of that name; InvalidArgumentError where it is missing."""
         fields = self._expect(dict, "an object")
         if name not in fields:
             raise self.fault(f"lacks '{name}'", hint=f"It has {', '.join(fields) or 'nothing'}.")
@@ -35,14 +35,14 @@ class Field:
         return isinstance(self.value, dict) and name in self.value
 
     def only(self, *names: str) -> "Field":
-        """Itself, where it has no other fields."""
+        """Returns itself; InvalidArgumentError where it has fields of other names."""
         for name in self._expect(dict, "an object"):
             if name not in names:
                 raise self.fault(f"has an unknown field '{name}'", hint=f"Known are {', '.join(names)}.")
         return self
 
     def fields(self) -> "dict[str, Field]":
-        """Not empty."""
+        """All fields by name; InvalidArgumentError where there are none."""
         if not self._expect(dict, "an object"):
             raise self.fault("is empty")
         return {name: self[name] for name in self.value}
@@ -57,7 +57,7 @@ class Field:
         return str(self._expect(str, "a text"))
 
     def count(self, *, least: int = 1) -> int:
-        """A whole number, also where it is written as 8.0."""
+        """The value as a whole number, also where it is written as 8.0."""
         number = self._number()
         if number < least or number != int(number):
             raise self.fault(f"should be a whole number from {least}, not {self.value!r}")
@@ -83,7 +83,7 @@ class Field:
 
 
 def read_document(content: bytes) -> Field:
-    """JSON, or JSON compressed by gzip; InvalidArgumentError where it is neither."""
+    """Reads JSON, plain or compressed by gzip; InvalidArgumentError where it is neither."""
     try:
         text = _decompress(content) if content.startswith(_GZIP_MAGIC) else content
         return Field(json.loads(text, object_pairs_hook=_without_twins), "")

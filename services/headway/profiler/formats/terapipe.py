@@ -18,7 +18,7 @@ def recognises(document: Field) -> bool:
 
 
 def read(document: Field, *, hardware: str, created_at_s: float) -> list[SliceProfile]:
-    """With the context term fitted. InvalidArgumentError names the path of the field."""
+    """Reads slice profiles and fits the context term. InvalidArgumentError names the path of the field."""
     document.only("provenance", "schema", "settings")
     source = document["provenance"].text()
     settings = document["settings"].fields()
@@ -29,7 +29,7 @@ def read(document: Field, *, hardware: str, created_at_s: float) -> list[SlicePr
 
 
 def write(profiles: Sequence[SliceProfile]) -> dict[str, Any]:
-    """A document that `read` takes."""
+    """Writes a document that `read` takes."""
     return {
         "provenance": profiles[0].source,
         "schema": {"latency": "'batch_slice_context' -> [forward_s, backward_s, update_s], one layer"},

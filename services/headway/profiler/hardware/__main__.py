@@ -1,4 +1,5 @@
-"""`python -m headway.profiler.hardware`: a request on standard input, progress and the profile on standard output."""
+"""Measures this machine in a process of its own: reads a request on standard input, writes progress and the profile to
+standard output."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""What some hardware does, timed cell by cell where nothing is known yet."""
+"""Profiles hardware cell by cell; a cell is an operator or collective at one size. What is known is not timed again."""
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -17,15 +17,15 @@ _RANKS = (2, 4, 8)
 
 
 class Calibrator(Protocol):
-    """Where cells are timed."""
+    """The place where cells are timed: this machine or workers of a stack."""
 
     async def machine(self) -> Machine: ...
 
     async def max_ranks(self, machine: Machine) -> Mapping[Transport, int]:
-        """Among how many collectives can be timed there."""
+        """The most ranks between which collectives can be timed there, by transport."""
 
     def time(self, cells: Iterable[Cell]) -> AsyncGenerator[CellTiming | str, None]:
-        """Yields each cell's timing, in any order, and in words what it waits for."""
+        """Yields each cell's timing, in any order, and a text whenever it has to wait."""
 
 
 async def profile_hardware(
@@ -62,7 +62,7 @@ async def profile_hardware(
 
 
 def build_profile(machine: Machine, timings: Iterable[CellTiming]) -> HardwareProfile:
-    """With the fits of the links."""
+    """Makes a profile of timings, with the models fitted to the collectives."""
     found = tuple(sorted(timings, key=lambda timing: timing.cell.key))  # whether they are new or were stored
     return HardwareProfile(machine=machine, created_at_s=time.time(), timings=found, links=fit_links(found))
 

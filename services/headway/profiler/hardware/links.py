@@ -1,4 +1,4 @@
-"""From timed collectives to their models. Pure."""
+"""Fits models to timed collectives. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _MAX_ERROR = 0.05
 
 
 def fit_links(timings: Iterable[CellTiming]) -> tuple[LinkFit, ...]:
-    """Of each collective and number of ranks that was timed with three sizes or more."""
+    """Fits each collective and number of ranks that was timed with three sizes or more."""
     groups: defaultdict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
     for timing in timings:
         if timing.cell.family in COLLECTIVES:
@@ -27,7 +27,7 @@ def fit_links(timings: Iterable[CellTiming]) -> tuple[LinkFit, ...]:
 
 
 def _fit(collective: str, num_ranks: int, samples: list[tuple[float, float]]) -> LinkFit:
-    """Alpha and beta with the least squares of relative errors, and Alpa's piecewise-linear curve."""
+    """Fits alpha and beta by least squares of relative errors, and Alpa's piecewise-linear curve."""
     sizes, seconds = np.array(samples, np.float64).T
     features = np.stack([np.ones_like(sizes), sizes], axis=1)
     alpha, beta = solve_nnls(features / seconds[:, None], np.ones(len(samples)))

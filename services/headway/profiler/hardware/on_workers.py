@@ -1,4 +1,4 @@
-"""Cells that are timed beside the workers of the stack, while these are idle."""
+"""Times cells beside the workers of the stack, while these are idle."""
 
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
@@ -27,7 +27,7 @@ class WorkersCalibrator:
     workers is timed. Where there is one, all run beside it.
 
     Args:
-        share: of the time of a worker that has a model loaded.
+        share: part of the time of a worker with a model loaded that measuring may take, in (0, 1].
     """
 
     def __init__(self, bench_workers: BenchWorkers, machines: Machines, *, hardware: Hardware, share: float) -> None:
@@ -39,7 +39,8 @@ class WorkersCalibrator:
         self._turn = 0
 
     async def machine(self) -> Machine:
-        """FailedPreconditionError while the worker is busy; UnavailableError where none answers."""
+        """The machine of a worker. FailedPreconditionError while the worker is busy; UnavailableError where none
+        answers."""
         for worker in await self._workers():
             async with aclosing(self._bench_workers.calibrate(worker, [], share=1.0)) as answers:
                 async for answer in answers:
@@ -63,7 +64,7 @@ class WorkersCalibrator:
         }
 
     async def time(self, cells: Iterable[Cell]) -> AsyncGenerator[CellTiming | str, None]:
-        """InternalError, which names the cell, where one was lost several times. Waits for busy workers for ever."""
+        """Times cells, and waits for busy workers for ever. InternalError names a cell that was lost several times."""
         for _, group in groupby(sorted(cells, key=_group), key=_group):
             missing = dict.fromkeys(group)
             num_lost = 0
@@ -107,7 +108,8 @@ class WorkersCalibrator:
                     yield answer.timing
 
     async def _choose(self, cell: Cell) -> list[BenchWorker]:
-        """One worker, in turns; for a collective one for each rank. FailedPreconditionError while too few are there."""
+        """Chooses one worker, in turns; for a collective one for each rank. FailedPreconditionError while there are too
+        few."""
         hosts = _by_machine(await self._workers())
         if hosts and (cell.family not in COLLECTIVES or not self._are_several):
             workers = list(chain(*hosts))
@@ -127,7 +129,7 @@ class WorkersCalibrator:
 
 
 def _group(cell: Cell) -> tuple[str, bool, int]:
-    """Cells that one call can time: those without ranks first, then each group of ranks."""
+    """Sort key that puts together cells that one call can time: those without ranks first, then each group of ranks."""
     collective = COLLECTIVES.get(cell.family)
     if collective is None:
         return "", False, 1
@@ -135,7 +137,7 @@ def _group(cell: Cell) -> tuple[str, bool, int]:
 
 
 def _by_machine(workers: Iterable[BenchWorker]) -> list[list[BenchWorker]]:
-    """By their ids, on each machine; that with the most workers first."""
+    """Groups the workers by machine, the machine with the most first; within one they are ordered by id."""
     hosts: defaultdict[str, list[BenchWorker]] = defaultdict(list)
     for worker in sorted(workers, key=lambda worker: worker.worker_id):
         hosts[worker.machine].append(worker)

@@ -1,4 +1,4 @@
-"""Cells that are timed on this machine, in a process of its own."""
+"""Times cells on this machine, in a process of its own."""
 
 from collections.abc import AsyncGenerator, Iterable, Mapping
 from contextlib import aclosing
@@ -16,7 +16,7 @@ _DEADLINE_S = 4 * 3600.0
 
 
 class OwnCalibrator:
-    """Implements `headway.profiler.hardware.hardware.Calibrator`."""
+    """Times cells on this machine; implements `headway.profiler.hardware.hardware.Calibrator`."""
 
     def __init__(self, *, device: str, num_threads: int) -> None:
         self._device = device
@@ -47,7 +47,7 @@ class OwnCalibrator:
 
 
 def ranks_of_one(machine: Machine) -> Mapping[Transport, int]:
-    """Processes that one machine has GPUs for, one each, or cores."""
+    """Number of ranks that one machine can run: one for each GPU, or each core."""
     if machine.hardware.device == "cuda":
         return {Transport.NCCL: machine.num_gpus}
     return {Transport.SHARED_MEMORY: machine.num_cores, Transport.LOOPBACK: machine.num_cores}

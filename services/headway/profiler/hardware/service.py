@@ -19,7 +19,7 @@ _AGAIN_AFTER_S = 1.0
 
 
 class HardwareService:
-    """UnavailableError from every method while Redis is away."""
+    """Makes, lists and gives out hardware profiles. Every method raises UnavailableError while Redis is away."""
 
     def __init__(self, bench_workers: BenchWorkers, machines: Machines, timings: HardwareTimings) -> None:
         self._bench_workers = bench_workers
@@ -30,7 +30,7 @@ class HardwareService:
     async def profile(
         self, wanted: HardwareWanted, *, worker_id: str, share: float
     ) -> AsyncGenerator[HardwareProgress, None]:
-        """Measures what is not known of the hardware of a worker's kind; of the newest one's where the id is empty.
+        """Measures what is not known of the hardware that a worker has; an empty id is the newest worker.
 
         Raises:
             NotFoundError: there is no such worker.
@@ -68,7 +68,7 @@ class HardwareService:
                 await asyncio.sleep(_AGAIN_AFTER_S)
 
     async def list(self) -> list[HardwareSummary]:
-        """By id."""
+        """Summaries of all hardware profiles, ordered by id."""
         running = [worker.hardware for worker in await self._bench_workers.workers()]
         machines = sorted(await self._timings.machines(), key=lambda machine: machine.profile_id)
         return [
@@ -82,14 +82,14 @@ class HardwareService:
         ]
 
     async def forget_stale(self) -> tuple[int, int]:
-        """Removes what no running worker could have measured. Returns how many profiles, and how many timings."""
+        """Removes what no running worker could have measured. Returns the numbers of profiles and of timings."""
         stale = [summary for summary in await self.list() if summary.is_stale]
         for summary in stale:
             await self._timings.forget(summary.profile_id)
         return len(stale), sum(summary.num_timings for summary in stale)
 
     async def get(self, profile_id: str) -> HardwareProfile:
-        """NotFoundError where there is none of that id."""
+        """The profile of that id; NotFoundError where there is none."""
         for machine in await self._timings.machines():
             if machine.profile_id == profile_id:
                 return build_profile(machine, await self._timings.all(profile_id))

@@ -1,4 +1,4 @@
-"""Collectives between ranks beside several workers, one each."""
+"""Times collectives between ranks beside several workers, one each."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
@@ -13,8 +13,8 @@ from headway.rpc.tasks import end_tasks
 async def time_together(
     bench_workers: BenchWorkers, workers: Sequence[BenchWorker], cells: Sequence[Cell], *, share: float
 ) -> AsyncGenerator[CellTiming, None]:
-    """The first worker's rank leads, and tells the others where to meet. Raises what `BenchWorkers.calibrate` does, of
-    any."""
+    """Times cells on all workers. The first one's rank leads, and tells the others where to meet. It raises what
+    `BenchWorkers.calibrate` does, of any worker."""
     others: list[asyncio.Task[None]] = []
     lead = bench_workers.calibrate(workers[0], cells, share=share, place=RankPlace(rank=0, num_ranks=len(workers)))
     try:
@@ -42,7 +42,7 @@ async def _follow(
 async def _next(
     lead: AsyncGenerator[CalibrationAnswer, None], others: Sequence[asyncio.Task[None]]
 ) -> CalibrationAnswer | None:
-    """The leading rank's next answer, None at its end; the fault of another rank as soon as it has one."""
+    """The leading rank's next answer, None at its end; raises the fault of another rank as soon as it has one."""
     following = asyncio.ensure_future(anext(lead, None))
     try:
         while not following.done():

@@ -21,7 +21,7 @@ _CALL_TIMEOUT_S = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BenchWorker:
-    """A worker that is alive."""
+    """A live worker on which programs can be timed."""
 
     worker_id: str
     endpoint: str
@@ -33,14 +33,14 @@ class BenchWorker:
 
 
 class BenchWorkers:
-    """Asks each worker once what it runs on."""
+    """Finds live workers; it asks each one once what it runs on."""
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
         self._known: dict[tuple[str, str], BenchWorker] = {}
 
     async def workers(self) -> list[BenchWorker]:
-        """Those that are there now and answer, the newest first."""
+        """Live workers that answer, the newest first."""
         await self._peers.refresh()
         members = self._peers.members("worker")
         for member in members:
@@ -54,7 +54,7 @@ class BenchWorkers:
         return list(self._known.values())
 
     async def hardware(self, worker_id: str) -> Hardware:
-        """Of the worker, or where the id is empty of the newest one."""
+        """Hardware of the worker; of the newest one where the id is empty."""
         workers = await self.workers()
         for worker in workers:
             if worker_id in ("", worker.worker_id):
@@ -66,13 +66,13 @@ class BenchWorkers:
         raise UnavailableError("No worker is running.", hint="Try again when one is.", retry_after_s=1.0)
 
     async def wait(self, timeout_s: float) -> None:
-        """Returns when processes came or went, or after `timeout_s`."""
+        """Returns when workers came or went, or after `timeout_s`."""
         await self._peers.wait_for_change(timeout_s=timeout_s)
 
     async def time(
         self, worker: BenchWorker, programs: Sequence[Program], *, share: float
     ) -> AsyncGenerator[Timing, None]:
-        """Yields what each took, in order.
+        """Times programs on a worker; yields a timing for each, in order.
 
         Raises:
             FailedPreconditionError: the worker has requests.
@@ -89,7 +89,8 @@ class BenchWorkers:
     async def calibrate(
         self, worker: BenchWorker, cells: Sequence[Cell], *, share: float, place: RankPlace | None = None
     ) -> AsyncGenerator[CalibrationAnswer, None]:
-        """Yields the machine, and each cell's timing; at rank 0 of several the ranks' rendezvous before them.
+        """Times cells on a worker. It yields the machine, then each cell's timing; at rank 0 of several the ranks'
+        rendezvous comes first.
 
         Raises:
             FailedPreconditionError: the worker has requests.

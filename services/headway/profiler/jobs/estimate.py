@@ -1,4 +1,4 @@
-"""Costs of programs that are not measured. Pure."""
+"""Estimates costs of programs that are not measured. Pure."""
 
 from headway.core.catalogue.device import Device
 from headway.core.catalogue.figure import Provenance
@@ -9,7 +9,8 @@ from headway.core.profiling_units import OperatorGroup, ProfilingUnits
 
 
 def estimate(subject: ProfilingUnits, device: Device, *, num_threads: int) -> dict[str, Cost]:
-    """By the roofline of each operator; of layers and the whole the sum. Left out where the device has no rate."""
+    """Estimates each operator by its roofline; a layer's or the whole's cost is the sum. Operators for which the device
+    has no rate are left out."""
     times: dict[str, OperatorTime] = {}
     for group in subject.operators:
         try:

@@ -1,4 +1,4 @@
-"""Jobs: begun, watched, ended, and taken up again after a restart."""
+"""Measuring jobs: started, watched, cancelled, and resumed after a restart."""
 
 import asyncio
 import logging
@@ -24,7 +24,7 @@ _AGAIN_AFTER_S = 1.0
 
 
 class MeasuringJobs:
-    """One job for each model and kind of hardware: who asks for what is being measured joins."""
+    """Runs one job for each model and kind of hardware: a caller who asks for what is being measured joins."""
 
     def __init__(
         self, bench_workers: BenchWorkers, machines: Machines, store: JobStore, *, catalogue: Catalogue
@@ -38,7 +38,7 @@ class MeasuringJobs:
         self._changed = asyncio.Event()
 
     async def resume(self) -> None:
-        """Goes on with the jobs that an earlier process left."""
+        """Resumes the jobs that an earlier process left."""
         while True:
             try:
                 for job in await self._store.jobs.all():
@@ -53,7 +53,7 @@ class MeasuringJobs:
     async def start(
         self, subject: ProfilingUnits, programs: Sequence[Program], *, worker_id: str, share: float, longest_s: float
     ) -> MeasuringJob:
-        """Returns when it is stored.
+        """Starts a job and returns when it is stored.
 
         Args:
             worker_id: whose kind of hardware to measure; empty for the newest worker's.
@@ -99,7 +99,7 @@ class MeasuringJobs:
             await changed.wait()
 
     async def cancel(self, job_id: str) -> MeasuringJob:
-        """What was measured is kept; a job that has ended stays as it is."""
+        """Cancels a job; what was measured is kept. A job that has ended stays as it is."""
         job = await self._get(job_id)
         if job.state is not JobState.RUNNING:
             return job
@@ -109,12 +109,12 @@ class MeasuringJobs:
         return await self._end(job, JobState.CANCELLED)
 
     async def list(self) -> list[MeasuringJob]:
-        """The newest first."""
+        """All jobs, the newest first."""
         stored = {job.job_id: job for job in await self._store.jobs.all()}
         return sorted((stored | self._running).values(), key=lambda job: -job.created_at_s)
 
     async def stop(self) -> None:
-        """Leaves jobs to whoever comes next."""
+        """Stops the tasks but keeps the jobs, which the next process resumes."""
         await end_tasks(list(self._tasks.values()))
 
     async def _get(self, job_id: str) -> MeasuringJob:

@@ -1,4 +1,4 @@
-"""One job from its work to its profile."""
+"""Runs one job from its work to its profile."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -20,7 +20,7 @@ Report = Callable[[int, int, str], Awaitable[None]]
 
 
 class JobRun:
-    """Measures what is not known yet, storing each measurement at once: another run goes on from there."""
+    """Measures what is not known yet, and stores each measurement at once: another run goes on from there."""
 
     def __init__(
         self,
@@ -45,7 +45,8 @@ class JobRun:
         self._faults: dict[str, str] = {}
 
     async def run(self) -> ModelProfile:
-        """UnavailableError where Redis is away; InternalError where a worker reports a time that cannot be."""
+        """Runs the job. UnavailableError where Redis is away; InternalError where a worker reports an impossible
+        time."""
         self._known = await self._store.known(self._names, self._work.hardware)
         self._faults = {
             program: f"estimated to take more than {self._work.longest_s:g} s"
@@ -117,7 +118,7 @@ class JobRun:
 
 
 def _estimates(work: MeasuringWork, catalogue: Catalogue) -> dict[str, Cost]:
-    """None where the catalogue does not have the hardware."""
+    """Estimated costs by program; none where the catalogue lacks the hardware."""
     try:
         device = catalogue.device_of(work.hardware)
     except NotFoundError:

@@ -1,4 +1,4 @@
-"""Spreading programs over the workers of one kind of hardware until each has been timed."""
+"""Spreads programs over the workers of one kind of hardware until each has been timed."""
 
 import asyncio
 import math
@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.5
 
 
 class Benches(Protocol):
-    """Where programs are timed; see `Fleet`."""
+    """Finds workers and times programs on them; see `BenchWorkers`."""
 
     async def workers(self) -> list[BenchWorker]: ...
 
@@ -35,10 +35,11 @@ class Benches(Protocol):
 
 
 class Spread:
-    """Each machine takes a few programs at a time, on one of its workers. A lost worker costs what it was timing.
+    """Times programs on idle workers: each machine takes a few at a time, on one of its workers. A lost worker costs
+    what it was timing.
 
     Args:
-        names: of the programs, for people, by content hash.
+        names: names of the programs, for people, by content hash.
         keep: is told every timing as it comes, by the program's content hash.
         say: is told what is waited for; an empty text where nothing is.
     """
@@ -67,7 +68,7 @@ class Spread:
         self._waits_for = ""
 
     async def run(self, programs: Sequence[Program]) -> None:
-        """Returns when all have been kept.
+        """Returns when every program has a timing or a fault.
 
         Raises:
             InternalError: a worker reports a time that cannot be; names what was timed.
@@ -91,7 +92,7 @@ class Spread:
             await end_tasks(list(lanes.values()))
 
     async def _idle_workers(self) -> list[BenchWorker]:
-        """Of the right hardware, who rested longest first."""
+        """Idle workers of the right hardware, those that rested longest first."""
         now_s = time.monotonic()
         rested = [
             (self._rests_until_s.get(worker.worker_id, 0.0), worker)
@@ -117,7 +118,7 @@ class Spread:
             self._rests_until_s[worker.worker_id] = time.monotonic() + (_RETRY_S if batch else 0.0)
 
     async def _time(self, worker: BenchWorker, batch: deque[Program]) -> None:
-        """Takes what is done from the batch."""
+        """Times a batch on a worker, and takes what is done from the batch."""
         async with aclosing(self._benches.time(worker, tuple(batch), share=self._share)) as timings:
             async for timing in timings:
                 program = batch[0].content_hash
@@ -131,7 +132,7 @@ class Spread:
                 batch.popleft()
 
     async def _give_up_on(self, batch: deque[Program], error: Exception) -> None:
-        """On what was being timed, where that was lost several times."""
+        """Gives up on the program that was being timed, where that was lost several times."""
         self._waits_for = f"waiting for a worker: {error}"
         if not batch:
             return

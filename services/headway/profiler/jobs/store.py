@@ -1,4 +1,4 @@
-"""What jobs keep in Redis."""
+"""The Redis store of measuring jobs."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ from headway.store.schema import MEASUREMENT, MEASURING_JOB, MEASURING_WORK, MOD
 
 
 class JobStore:
-    """UnavailableError from every method while Redis is away."""
+    """Jobs, their work, measurements and profiles. Every method raises UnavailableError while Redis is away."""
 
     def __init__(self, database: Database) -> None:
         self.jobs = Documents(database, MEASURING_JOB, MeasuringJob)
@@ -21,7 +21,7 @@ class JobStore:
         self.profiles = Documents(database, MODEL_PROFILE, ModelProfile)
 
     async def known(self, programs: Iterable[str], hardware: Hardware) -> dict[str, Measurement]:
-        """What was measured of programs, which are content hashes, on equal hardware with equal versions."""
+        """Measurements of these programs (content hashes) on equal hardware with equal versions."""
         hashes = list(programs)
         found = await asyncio.gather(*(self.measurements.get(measurement_id(program, hardware)) for program in hashes))
         return {

@@ -8,13 +8,13 @@ HEADER = ("Name", "Source", "Parameters", "In the source", "Remarks")
 
 
 def markdown(models: Iterable[ZooModel]) -> str:
-    """A table with one row a model: its parameters as built, and as its source says."""
+    """Writes a table with one row a model: its parameters as built, and as its source says."""
     rows = [HEADER, ("---", "---", "--:", "--:", "---"), *(_row(model) for model in models)]
     return "".join(f"| {' | '.join(row)} |\n" for row in rows)
 
 
 def num_parameters(model: ZooModel) -> int:
-    """Numbers that training changes; a matrix with two uses counts once."""
+    """Number of trainable parameters; a matrix with two uses counts once."""
     return sum(parameter.numel() for parameter in model.make("meta").parameters())
 
 
@@ -24,5 +24,5 @@ def _row(model: ZooModel) -> tuple[str, ...]:
 
 
 def _rounded(parameters: int) -> str:
-    """Four digits at most, in billions (B) or millions (M)."""
+    """Writes a number with four digits at most, in billions (B) or millions (M)."""
     return f"{parameters / 1e9:.4g}B" if parameters >= 1e9 else f"{parameters / 1e6:.4g}M"

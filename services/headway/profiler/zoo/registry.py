@@ -1,4 +1,4 @@
-"""The zoo's models by name."""
+"""Finds the zoo's models by name."""
 
 from difflib import get_close_matches
 

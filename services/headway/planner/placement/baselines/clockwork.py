@@ -1,4 +1,4 @@
-"""Re-placement in the way of Clockwork: selective replication anew for each window of time, at no cost."""
+"""Re-placement as Clockwork does it: selective replication anew for each window of time, at no cost."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -15,8 +15,10 @@ from headway.planner.placement.workload import Workload
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedPlacement:
-    """Attributes:
-    placements: one for each window that had requests.
+    """The placements of all windows, and their attainment together.
+
+    Attributes:
+        placements: one for each window that had requests.
     """
 
     attainment: float
@@ -32,7 +34,7 @@ def replace_by_window(
     window_s: float = 60.0,
     options: SearchOptions = SearchOptions.QUICK,
 ) -> WindowedPlacement:
-    """Each window is placed on its own requests and begins with empty queues: more than any real system could do."""
+    """Places each window on its own requests, with empty queues at its start: more than any real system could do."""
     placements, met = [], 0.0
     for window in windows(workload, window_s):
         placement = selective_replication(
@@ -48,7 +50,7 @@ def replace_by_window(
 
 
 def windows(workload: Workload, window_s: float) -> Iterator[Workload]:
-    """Parts with requests, each from its own begin on."""
+    """Splits a workload into windows; those with requests, each with times from its own start."""
     number = np.floor_divide(workload.arrival_s, window_s).astype(np.int64)
     for each in np.unique(number):
         yield workload.take(number == each, start_s=each * window_s)

@@ -1,4 +1,4 @@
-"""Greedy with a fixed group: all groups of one shape, models chosen by the paper's heuristic."""
+"""Greedy placement with a fixed group: all groups of one shape, models chosen by the paper's heuristic."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -18,7 +18,8 @@ def fixed_groups(
     workload: Workload,
     rules: Rules,
 ) -> Found:
-    """As `search_kinds` on this shape alone, by the paper's algorithm; models that don't fit it are left out."""
+    """Searches as `search_kinds` on this shape alone, by the paper's algorithm; models that don't fit it are left
+    out."""
     return search_kinds(
         restrict(models, shape),
         kinds,
@@ -29,7 +30,7 @@ def fixed_groups(
 
 
 def restrict(models: Sequence[PlacedModel], shape: GroupShape) -> list[PlacedModel]:
-    """Models that know one shape only."""
+    """Keeps only the models' profiles of one shape."""
     return [
         replace(model, profiles=tuple(each for each in model.profiles if (each.pp, each.op) == (shape.pp, shape.op)))
         for model in models

@@ -23,7 +23,7 @@ def selective_replication(
     rules: Rules,
     options: SearchOptions = SearchOptions.QUICK,
 ) -> Placement:
-    """The search on single devices, or uniform replication where that is as good but for chance.
+    """Searches on single devices; takes uniform replication where that is as good but for chance.
 
     Models that don't fit one device are left out; FailedPreconditionError if none does.
     """

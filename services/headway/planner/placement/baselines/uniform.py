@@ -1,4 +1,5 @@
-"""Round robin: every model on as many single devices as every other, as far as memory goes. It asks for no traffic."""
+"""Round-robin placement: every model on as many single devices as every other, as far as memory goes. It ignores
+traffic."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +13,7 @@ DEVICE = GroupShape(pp=1, op=1)
 def uniform_replication(
     models: Sequence[PlacedModel], *, num_devices: int, memory_bytes: int, device: str = ""
 ) -> Placement:
-    """Device d of D begins with model d M / D of M and takes models in their order, in a ring, while they fit.
+    """Fills device d of D with models in their order from model d M / D of M on, in a ring, while they fit.
 
     So neighbours share models, as in the AlpaServe artifact. Models that don't fit a device are left out.
 
@@ -36,7 +37,7 @@ def uniform_replication(
 
 
 def uniform_on_kinds(models: Sequence[PlacedModel], kinds: Sequence[DeviceKind]) -> Placement:
-    """On each kind of device as if there were no other."""
+    """Replicates on each kind of device as if there were no other."""
     placements = (
         uniform_replication(models, num_devices=kind.num_devices, memory_bytes=kind.memory_bytes, device=kind.device)
         for kind in kinds

@@ -1,1 +1,1 @@
-"""From a problem to a plan: search, what to expect of the result, and why not otherwise."""
+"""Makes a plan of a problem: the search, predictions for its result, and reasons against the alternatives."""

@@ -1,4 +1,4 @@
-"""What the search is compared with, on its own terms. Pure."""
+"""Baselines that the search is compared with, under the same rules. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -59,7 +59,7 @@ def _deal_out(problem: PlacementProblem, workloads: Workloads) -> CandidatePlace
 
 
 def _fix_groups(problem: PlacementProblem, workloads: Workloads) -> CandidatePlacement:
-    """Pipelines of one length: the best of all lengths."""
+    """The best placement in pipelines of one length, over all lengths."""
     shapes = sorted({GroupShape(pp=profile.pp, op=1) for profile in problem.profiles if profile.op == 1 < profile.pp})
     placements = [_fixed(shape, problem, workloads.searched) for shape in shapes]
     best = max(
@@ -111,7 +111,7 @@ def _by_window(problem: PlacementProblem, workload: Workload) -> PredictedAttain
 def other_policy(
     chosen: CandidatePlacement, problem: PlacementProblem, workloads: Workloads
 ) -> CandidatePlacement | None:
-    """The same groups where somebody else is next in line; None where only one policy is simulated."""
+    """The same groups under the other queue policy; None where only one policy is simulated."""
     assert chosen.placement is not None
     if problem.rules != "serving" or any(model.generates for model in problem.models):
         return None

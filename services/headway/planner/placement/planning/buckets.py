@@ -1,11 +1,11 @@
-"""Models and groups that have to do with each other. Pure."""
+"""Splits models and groups into parts that have nothing to do with each other. Pure."""
 
 from headway.core.placement import Placement
 from headway.core.placement_plan import PlacementBucket
 
 
 def buckets_of(placement: Placement) -> tuple[PlacementBucket, ...]:
-    """The connected components of groups and the models on them; groups without a model are in none."""
+    """Finds the connected components of groups and the models on them; groups without a model are in none."""
     buckets: list[tuple[set[str], list[int]]] = []
     for number, group in enumerate(placement.groups):
         if not group.models:

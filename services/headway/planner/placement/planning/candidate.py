@@ -1,4 +1,4 @@
-"""A way to place models that was weighed."""
+"""A candidate placement that was weighed against others."""
 
 from dataclasses import dataclass
 
@@ -8,9 +8,11 @@ from headway.core.placement_plan import Predictions
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandidatePlacement:
-    """Attributes:
-    placement: None where it is another one in every window of time.
-    remarks: what else there is to say of it, in sentences.
+    """A way to place models, with its predictions.
+
+    Attributes:
+        placement: None where it is another one in every window of time.
+        remarks: further remarks on it, in sentences.
     """
 
     name: str

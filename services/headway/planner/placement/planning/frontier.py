@@ -1,4 +1,4 @@
-"""How far something can go while enough requests still meet their objectives: bisection over the search."""
+"""Finds how far a parameter can go while enough requests still meet their objectives: bisection over the search."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -33,7 +33,7 @@ def find_frontier(
     report: Report,
     should_stop: ShouldStop,
 ) -> Frontier:
-    """The extreme value that attains the target, and what was tried on the way to it.
+    """Finds the extreme value that attains the target, and what was tried on the way to it.
 
     From the problem's own value on, it is doubled or halved until one attains the target and one does not, and then
     bisected. Attainment is that on requests that were held out.
@@ -64,7 +64,7 @@ def find_frontier(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """What is varied.
+    """The parameter that is varied.
 
     Attributes:
         is_harder: whether more of it is harder to attain.
@@ -86,7 +86,7 @@ class _Axis:
 
 
 class _Evaluation:
-    """Attainment at a value, each only once."""
+    """Evaluates attainment at a value, each only once."""
 
     def __init__(
         self,

@@ -40,7 +40,7 @@ def make_placement_plan(
     should_stop: ShouldStop,
     executor: SearchExecutor | None = None,
 ) -> PlacementPlan:
-    """Searches until it is done or `should_stop`; then the plan has the best so far.
+    """Searches until done or `should_stop`; a plan that was stopped has the best so far.
 
     A baseline that keeps more objectives on the requests that are searched takes the place of what the search found.
 
@@ -100,7 +100,7 @@ def search_placement(
     options: SearchOptions | None = None,
     executor: SearchExecutor | None = None,
 ) -> tuple[Placement, bool]:
-    """The best placement, and whether the search came to its end. Models that nothing serves are left out."""
+    """Finds the best placement, and whether the search came to its end. Models that nothing serves are left out."""
 
     def hear(progress: SearchProgress) -> None:
         report(
@@ -126,7 +126,7 @@ def search_placement(
 
 
 def try_instead(plan: PlacementPlan, text: str, files: Mapping[str, bytes]) -> PlacementAlternative:
-    """What another placement would have given on the plan's requests.
+    """Simulates another placement on the plan's requests.
 
     Raises:
         InvalidArgumentError: as `instead`; a file is missing.

@@ -1,4 +1,4 @@
-"""What to expect of a placement, by simulation. Pure."""
+"""Predicts the attainment of a placement by simulation. Pure."""
 
 from dataclasses import replace
 
@@ -17,8 +17,8 @@ _RULES = {"serving": Rules.SERVING, "artifact": Rules.ARTIFACT}
 
 
 def rules_of(problem: PlacementProblem) -> Rules:
-    """InvalidArgumentError where there are none of that name, they have an overhead of their own, or they go with no
-    such queue policy."""
+    """The simulation rules of a problem; InvalidArgumentError where there are none of that name, they have an overhead
+    of their own, or they do not go with its queue policy."""
     if problem.rules not in _RULES:
         raise InvalidArgumentError(
             f"There are no rules '{problem.rules}'.", hint=f"Known are {', '.join(_RULES)}.", field="rules"
@@ -52,7 +52,8 @@ def predict(problem: PlacementProblem, placement: Placement, workloads: Workload
 
 
 def predict_one(problem: PlacementProblem, placement: Placement, workload: Workload) -> PredictedAttainment:
-    """InvalidArgumentError where a group has a model that is unknown or has no profile for it."""
+    """Predicts attainment on one workload; InvalidArgumentError where a group has a model that is unknown or has no
+    profile for it."""
     outcome = simulate(problem.placed_models, placement, workload, rules_of(problem))
     counts = np.bincount(workload.model, minlength=len(workload.models))
     num_served = len(workload) - outcome.num_refused

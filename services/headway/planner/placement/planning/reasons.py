@@ -1,4 +1,4 @@
-"""Why one placement keeps fewer objectives than another. Pure."""
+"""Explains why one placement keeps fewer objectives than another. Pure."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def why_not(
     other: Predictions,
     placement: Placement | None,
 ) -> tuple[str, ...]:
-    """What speaks against the other one, in sentences; also where nothing does.
+    """Says what speaks against the other placement, in sentences; also where nothing does.
 
     Args:
         placement: the other one; None where it changes with time.
@@ -35,7 +35,7 @@ def why_not(
 
 
 def misfits(problem: PlacementProblem, placement: Placement) -> Iterator[str]:
-    """Where it asks for more than there is."""
+    """Says where a placement asks for more than there is."""
     of_device = {kind.device: kind for kind in problem.kinds}
     for kind in problem.kinds:
         num_taken = sum(group.shape.num_devices for group in placement.groups if group.shape.device == kind.device)
@@ -68,7 +68,7 @@ def _compare(chosen: Predictions, other: Predictions) -> Iterator[str]:
 
 
 def _losers(chosen: PredictedAttainment, other: PredictedAttainment) -> Iterator[str]:
-    """The models that lose most requests."""
+    """Names the models that lose most requests."""
     kept = {each.model: each for each in chosen.models}
     lost = {
         each.model: (kept[each.model].attainment - each.attainment) * each.num_requests

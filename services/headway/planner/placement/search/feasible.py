@@ -1,4 +1,4 @@
-"""Whether there is anything to search: what can't be served, and the best that could be."""
+"""Checks that every model can be served on some group, and names the best that could be had."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,7 +8,8 @@ from headway.planner.placement.search.problem import Problem
 
 
 def check_feasible(problem: Problem, *, partial: bool) -> None:
-    """FailedPreconditionError names the first model with requests that no group can serve, and the best achievable.
+    """Raises FailedPreconditionError, which names the first model with requests that no group can serve, and the best
+    achievable.
 
     Args:
         partial: that some models can be served is enough.
@@ -24,7 +25,7 @@ def check_feasible(problem: Problem, *, partial: bool) -> None:
 
 
 def _too_slow(problem: Problem, model: int, fits: NDArray[np.bool_]) -> HeadwayError:
-    """Of a model that generates: its objectives are too tight, or its requests are too long for any group."""
+    """The error for a model that generates: its objectives are too tight, or its requests too long for any group."""
     placed, own = problem.generating[model], problem.workload.take(problem.workload.model == model)
     assert own.lengths is not None
     found = [placed.on(shape) for shape, fit in zip(problem.shapes, fits, strict=True) if fit]

@@ -1,4 +1,4 @@
-"""Models into groups by even load, without a simulation."""
+"""Fills groups with models by even load, without a simulation."""
 
 from collections.abc import Sequence
 from heapq import heapify, heappop, heapreplace
@@ -7,11 +7,11 @@ from headway.planner.placement.search.problem import Groups, Problem, bits
 
 
 def fill(problem: Problem, shapes: Sequence[int], models: int) -> Groups:
-    """Groups of these shapes with each model once, then with replicas of what weighs most while memory lasts.
+    """Fills groups of these shapes with each model once, then with replicas of the heaviest while memory lasts.
 
     Args:
         shapes: of the groups.
-        models: a set; what fits nowhere stays out.
+        models: a set of models; one that fits nowhere stays out.
     """
     if not shapes:
         return ()
@@ -41,19 +41,19 @@ class _Filling:
         self.total_load = {shape: sum(load) or 1.0 for shape, load in self.load.items()}
 
     def size_of(self, model: int) -> float:
-        """Its share of the devices' memory or of the load, whichever is the larger."""
+        """The model's share of the devices' memory or of the load, whichever is the larger."""
         weights, memory_bytes = self.problem.weights, self.problem.memory_bytes
         roomiest = min(set(self.shapes), key=lambda shape: weights[shape][model] / memory_bytes[shape])
         load = max((self.load[shape][model] / self.total_load[shape] for shape in set(self.shapes)), default=0.0)
         return max(weights[roomiest][model] / (memory_bytes[roomiest] * len(self.shapes)), load)
 
     def share_of(self, model: int) -> float:
-        """Load of each of its replicas."""
+        """The load of each of a model's replicas."""
         groups = self.replicas[model]
         return float(self.load[self.shapes[groups[0]]][model] / len(groups))
 
     def add(self, model: int) -> bool:
-        """Into the least busy group that can take it; False if none can."""
+        """Adds a model to the least busy group that can take it; False if none can."""
         weights, able, bit = self.problem.weights, self.problem.able, 1 << model
         best = -1
         for g, shape in enumerate(self.shapes):

@@ -1,4 +1,4 @@
-"""Models that generate, as the search sees them before it simulates any."""
+"""Estimates of models that generate, for the search to use before it simulates any."""
 
 import numpy as np
 from numpy.typing import NDArray
@@ -9,13 +9,13 @@ from headway.planner.placement.workload import Lengths, Workload
 
 
 def full_stage_s(workload: Workload, profile: GenerationProfile) -> NDArray[np.float64]:
-    """What a request of the workload's mean lengths takes of each stage where as many run as can: [num_stages]."""
+    """Seconds that a request of the workload's mean lengths takes of each stage of a full group: [num_stages]."""
     lengths = _lengths(workload)
     return np.array(profile.full_stage_s(float(lengths.prompt.mean()), float(lengths.output.mean())))
 
 
 def can_keep(workload: Workload, profile: GenerationProfile, slo: Slo, *, overhead_s: float) -> bool:
-    """Whether the shortest request is short enough, and keeps its objectives alone."""
+    """Whether the shortest request fits the longest length, and keeps its objectives alone."""
     lengths = _lengths(workload)
     if int((lengths.prompt + lengths.output).min()) > profile.longest:
         return False

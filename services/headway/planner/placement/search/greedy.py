@@ -8,7 +8,7 @@ from headway.planner.placement.search.search_state import SearchState, evaluate
 
 
 def select_by_beam(evaluator: Evaluator, shapes: Sequence[int], models: int, *, beam_size: int) -> Groups:
-    """Every model in every group is simulated; the best `beam_size` selections go on, until nothing more fits."""
+    """Simulates every model in every group; the best `beam_size` selections go on, until nothing more fits."""
     problem = evaluator.problem
     empty = tuple(sorted((shape, 0) for shape in shapes))
     best = evaluate(evaluator, empty)
@@ -29,7 +29,7 @@ def select_by_beam(evaluator: Evaluator, shapes: Sequence[int], models: int, *, 
 
 
 def select_unserved(evaluator: Evaluator, shapes: Sequence[int], models: int) -> Groups:
-    """One simulation a step: the model with most unserved requests goes to the least utilised group that takes it."""
+    """Simulates once a step: the model with most unserved requests goes to the least utilised group that takes it."""
     problem = evaluator.problem
     best = state = evaluate(evaluator, tuple((shape, 0) for shape in shapes))
     while True:
@@ -43,7 +43,7 @@ def select_unserved(evaluator: Evaluator, shapes: Sequence[int], models: int) ->
 
 
 def _grow(state: SearchState, models: int) -> tuple[Group, Group] | None:
-    """The group that changes, and what it becomes."""
+    """Chooses the group that changes, and what it becomes."""
     problem = state.evaluator.problem
     for model in sorted(bits(models), key=lambda each: -state.unserved[each]):
         bit = 1 << model
@@ -55,7 +55,7 @@ def _grow(state: SearchState, models: int) -> tuple[Group, Group] | None:
 
 
 def with_group(groups: Groups, old: Group, new: Group) -> Groups:
-    """Groups with one in the place of another."""
+    """Replaces a group by another one."""
     rest = list(groups)
     rest.remove(old)
     return tuple(sorted([*rest, new]))

@@ -1,4 +1,4 @@
-"""Local search in several processes: from the best so far each on its own way, and again from the best of them."""
+"""Runs local searches in several processes: each from the best so far, and again from the best of them."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ ROUNDS = 4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalSearch:
-    """One way: so many changes of some groups. What is found depends on nothing else."""
+    """One local search: so many changes, from some groups on. Its result depends on nothing else."""
 
     groups: Groups
     moves: int
@@ -24,10 +24,10 @@ class LocalSearch:
 
 
 class SearchExecutor(Protocol):
-    """Processes that search at once, here or on other machines.
+    """Runs local searches at once, in processes here or on other machines.
 
     Attributes:
-        size: number of ways that are tried at once.
+        size: number of local searches at once.
     """
 
     size: int
@@ -35,7 +35,7 @@ class SearchExecutor(Protocol):
     def run(
         self, problem: Problem, searches: Sequence[LocalSearch], should_stop: Callable[[], bool]
     ) -> list[Groups] | None:
-        """What each found, in their order; None where it was stopped before."""
+        """Returns the groups that each found, in order; None where it was stopped before."""
 
 
 def search_in_parallel(
@@ -49,7 +49,7 @@ def search_in_parallel(
     better: Callable[[SearchState], None],
     should_stop: Callable[[], bool],
 ) -> None:
-    """Try so many changes in all. `better` hears of the best of each round; a round that is stopped is lost.
+    """Tries so many changes in all. `better` is called with the best of each round; a round that is stopped is lost.
 
     Args:
         starts: taken in turns in the first round.
@@ -74,7 +74,7 @@ def search_in_parallel(
 
 
 def search_once(problem: Problem, task: LocalSearch) -> Groups:
-    """In a process of its own."""
+    """Runs one local search; called in a process of its own."""
     start = evaluate(Evaluator(problem), task.groups)
     return local_search(
         start,

@@ -1,4 +1,4 @@
-"""Algorithm 4: which models are kept apart, how many devices each bucket of them gets, and how these are grouped.
+"""Algorithm 4: partitions models into buckets, gives each bucket devices, and groups these.
 
 Buckets share no group, so each is evaluated alone and only once for each number of devices; which buckets together are
 best is then a sum, found by dynamic programming over the models in the order of their size.
@@ -32,7 +32,7 @@ NUM_SHAPES = 3
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Groups for a set of models, and what they cost: requests missed, those of models left out included."""
+    """Groups for a set of models, and their cost: requests missed, those of models left out included."""
 
     groups: Groups
     cost: float
@@ -41,8 +41,8 @@ class Partition:
 def partitions(
     evaluator: Evaluator, select: Select, should_stop: Callable[[], bool], *, buckets: bool
 ) -> Iterator[Partition]:
-    """First all models together, in groups of one shape on each kind of device; then buckets of like sizes apart, each
-    on devices of one kind."""
+    """Yields partitions: all models together in groups of one shape on each kind of device, then buckets of like sizes
+    apart, each on devices of one kind."""
     problem = evaluator.problem
     yield from _together(evaluator, select, should_stop)
     if should_stop():
@@ -64,7 +64,7 @@ def partitions(
 
 
 def _together(evaluator: Evaluator, select: Select, should_stop: Callable[[], bool]) -> Iterator[Partition]:
-    """Groups of one shape on one kind of device, and of the best shapes of all kinds side by side."""
+    """Yields groups of one shape on one kind of device, then of the best shapes of all kinds side by side."""
     problem = evaluator.problem
     alone: dict[int, Partition] = {}
     for shape in range(len(problem.shapes)):
@@ -84,7 +84,7 @@ def _together(evaluator: Evaluator, select: Select, should_stop: Callable[[], bo
 
 
 def uniform(problem: Problem, shape: int, num_devices: int | None = None) -> tuple[int, ...]:
-    """As many groups of a shape as fit so many devices of its kind, or all; what is left over in a node goes to the
+    """Makes as many groups of a shape as fit `num_devices` of its kind, or all; what is left over in a node goes to the
     largest shapes that fit."""
     kind = problem.kind_of[shape]
     devices = problem.kinds[kind].num_devices if num_devices is None else num_devices
@@ -104,8 +104,8 @@ def uniform(problem: Problem, shape: int, num_devices: int | None = None) -> tup
 
 
 def model_sizes(problem: Problem) -> list[int]:
-    """Sets of models of one size, by rising latency; the closest sizes are merged while there are too many. One that
-    generates is of no size with one that does not."""
+    """Sorts models into sets of one size, by rising latency; the closest sizes are merged while there are too many. One
+    that generates is never with one that does not."""
     latency_s = np.min(problem.latencies.total_s, axis=0, initial=np.inf)
     generates = [model in problem.generating for model in range(problem.num_models)]
     models = sorted(
@@ -137,7 +137,7 @@ def mask_of_all(masks: list[int]) -> int:
 
 
 def _bucket(evaluator: Evaluator, select: Select, models: int) -> Iterator[Partition]:
-    """A bucket on numbers of devices around its share of each kind, in the shapes that suit it best."""
+    """Tries a bucket on numbers of devices around its share of each kind, in the shapes that suit it best."""
     problem = evaluator.problem
     for kind, there in enumerate(problem.kinds):
         shapes = problem.shapes_on(kind)
@@ -161,7 +161,7 @@ def _bucket(evaluator: Evaluator, select: Select, models: int) -> Iterator[Parti
 
 
 def _share(problem: Problem, models: int, shapes: list[int], num_devices: int, most: int) -> int:
-    """Devices of a kind in proportion to load and to memory, whichever is more; at least one."""
+    """The number of devices of a kind in proportion to load and to memory, whichever is more; at least one."""
     load = np.nanmin(np.where(problem.load[shapes] > 0, problem.load[shapes], np.nan), axis=0)
     members = np.array([bool(models >> model & 1) for model in range(problem.num_models)])
     share = float(np.nansum(load[members]) / max(np.nansum(load), 1e-12))
@@ -176,7 +176,7 @@ def _evaluator(evaluator: Evaluator, select: Select, shapes: tuple[int, ...], mo
 
 
 def _offer(problem: Problem, options: dict[Used, Partition], before: Partition, bucket: Partition) -> None:
-    """Keep a bucket after those before it, if it is the best that uses so many devices."""
+    """Keeps a bucket after those before it, if it is the best that uses so many devices."""
     groups = tuple(sorted((*before.groups, *bucket.groups)))
     devices = tuple(problem.devices_on(kind, groups) for kind in range(len(problem.kinds)))
     cost = before.cost + bucket.cost

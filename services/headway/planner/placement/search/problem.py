@@ -1,4 +1,4 @@
-"""What is searched: models, shapes and devices as numbers. A set of models is an integer with a bit for each."""
+"""The problem of a search: models, shapes and devices as numbers. A set of models is an integer with a bit for each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -25,16 +25,19 @@ Groups = tuple[Group, ...]
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Problem:
-    """Attributes:
-    kinds: of devices.
-    shapes: that fit some kind's machines and that some model can run on.
-    kind_of: by shape, the number of its kind.
-    weight_bytes: that a model needs on the fullest device, by its memory rule; int64 [num_shapes, num_models].
-    able: by shape, the models that fit an empty group of it and can keep their SLO there.
-    workload: requests whose `model` counts in `latencies.models`.
-    models: in the order of `latencies.models`.
-    generating: those that generate. Their latencies are what a request of mean lengths takes of a group that is full of
-        them.
+    """A placement problem in numbers, as the search reads it.
+
+    Attributes:
+        kinds: the kinds of devices.
+        shapes: group shapes that fit some kind's machines and that some model can run on.
+        kind_of: by shape, the number of its kind.
+        weight_bytes: bytes that a model needs on the fullest device, by its memory rule; int64 [num_shapes,
+            num_models].
+        able: by shape, the models that fit an empty group of it and can keep their SLO there.
+        workload: requests whose `model` counts in `latencies.models`.
+        models: in the order of `latencies.models`.
+        generating: models that generate. Their latencies are what a request of mean lengths takes of a group that is
+            full of them.
     """
 
     rules: Rules
@@ -50,12 +53,12 @@ class Problem:
 
     @cached_property
     def memory_bytes(self) -> list[int]:
-        """Of a device, by shape."""
+        """Bytes of a device's memory, by shape."""
         return [self.kinds[kind].memory_bytes for kind in self.kind_of]
 
     @cached_property
     def spans(self) -> list[tuple[int, ...]]:
-        """Devices in each machine, by shape."""
+        """Numbers of devices in each machine, by shape."""
         return [
             self.kinds[kind].span(shape.pp, shape.op) for shape, kind in zip(self.shapes, self.kind_of, strict=True)
         ]
@@ -66,7 +69,7 @@ class Problem:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Requests by model."""
+        """Number of requests by model."""
         return np.bincount(self.workload.model, minlength=self.num_models)
 
     @cached_property
@@ -89,7 +92,7 @@ class Problem:
         return anywhere & mask_of(np.flatnonzero(self.counts))
 
     def co_located(self, group: Group) -> CoLocatedModels:
-        """Its models as they are beside each other."""
+        """The models of a group as they are beside each other."""
         known = self._co_located.get(group)
         if known is None:
             shape, mask = group
@@ -112,8 +115,8 @@ class Problem:
         return group[1] & ~self.able[group[0]] == 0 and self.used_bytes(group) <= self.memory_bytes[group[0]]
 
     def packs(self, shapes: Sequence[int]) -> bool:
-        """Whether groups of these shapes fit the nodes: first fit of what they have in each, largest first; exact if
-        sizes divide one another."""
+        """Whether groups of these shapes fit the nodes, by first fit, the largest first; exact if sizes divide one
+        another."""
         sizes: list[list[int]] = [[] for _ in self.kinds]
         for shape in shapes:
             sizes[self.kind_of[shape]] += self.spans[shape]
@@ -126,7 +129,7 @@ class Problem:
         return [shape for shape, each in enumerate(self.kind_of) if each == kind]
 
     def devices_on(self, kind: int, groups: Sequence[Group]) -> int:
-        """That the groups of a kind take."""
+        """Number of devices that the groups of a kind take."""
         return sum(self.shapes[shape].num_devices for shape, _ in groups if self.kind_of[shape] == kind)
 
     def groups_of(self, placement: Placement) -> Groups:
@@ -149,7 +152,7 @@ class Problem:
 
 
 def bits(mask: int) -> Iterator[int]:
-    """The members of a set, rising."""
+    """Lists the members of a set, rising."""
     while mask:
         lowest = mask & -mask
         yield lowest.bit_length() - 1
@@ -169,8 +172,8 @@ def make_problem(
     rules: Rules,
     kinds: Sequence[DeviceKind],
 ) -> Problem:
-    """A group that the machines of its kind cannot hold is no shape of the problem; one that spans them serves no model
-    that generates.
+    """Makes the problem. A group that the machines of its kind cannot hold is no shape of it; one that spans them
+    serves no model that generates.
 
     Args:
         kinds: of devices; unlike names where there are several.

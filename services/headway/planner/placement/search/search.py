@@ -1,4 +1,4 @@
-"""The placement that keeps most SLOs: algorithms 3 and 4 of the dissertation, then local moves."""
+"""Searches the placement that keeps most SLOs: algorithms 3 and 4 of the dissertation, then local moves."""
 
 import time
 from collections.abc import Callable, Sequence
@@ -45,7 +45,7 @@ def search(
     should_stop: Callable[[], bool] | None = None,
     executor: SearchExecutor | None = None,
 ) -> Found:
-    """Place models on alike devices; see `search_kinds`.
+    """Searches a placement on devices of one kind; see `search_kinds`.
 
     Args:
         memory_bytes: of a device, for models.
@@ -76,7 +76,7 @@ def search_kinds(
     should_stop: Callable[[], bool] | None = None,
     executor: SearchExecutor | None = None,
 ) -> Found:
-    """Place models on devices, each group on those of one kind.
+    """Searches a placement on several kinds of devices, each group on those of one kind.
 
     Of several kinds each is searched alone first, and then from what was found for them, apart and side by side, on all
     of them together. So the result meets no fewer SLOs than the best kind alone.
@@ -125,7 +125,7 @@ def search_kinds(
 
 
 class _Run:
-    """One search. `best` is the best placement so far; `stopped` whether somebody wanted it to end."""
+    """A search in progress. `best` is the best placement so far; `stopped` whether somebody wanted it to end."""
 
     def __init__(
         self,
@@ -147,7 +147,7 @@ class _Run:
         self._given: list[SearchState] = []
 
     def begin_with(self, known: Sequence[Groups]) -> None:
-        """Placements to go on from, beside the partitions."""
+        """Takes further placements to go on from, beside the partitions."""
         self._given = [evaluate(self._evaluator, groups) for groups in known]
         for state in self._given:
             self._keep(state)
@@ -165,7 +165,7 @@ class _Run:
         return self.best
 
     def _starts(self) -> list[SearchState]:
-        """The best of the partitions, and of what was given."""
+        """The placements to go on from: the best of the partitions, and of what was given."""
         found: list[Partition] = []
         for each in partitions(self._evaluator, _selection(self._options), self._stop, buckets=self._options.buckets):
             found.append(each)
@@ -217,7 +217,7 @@ class _Run:
 
 
 def _traffic(models: Sequence[PlacedModel], workload: Workload, options: SearchOptions) -> Workload:
-    """What is searched."""
+    """The traffic that is searched: windows of the trace, and resamples of it."""
     max_requests = max(options.fewest_requests, options.requests_per_model * len(workload.models))
     if any(model.generates for model in models):
         max_requests = min(max_requests, MOST_GENERATED)

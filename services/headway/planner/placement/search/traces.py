@@ -21,7 +21,8 @@ NO_SLO_S = 60.0
 
 
 def thin(workload: Workload, max_requests: int) -> Workload:
-    """Evenly spread windows with about `max_requests` in all, moved together; the trace itself where it has no more."""
+    """Picks evenly spread windows with about `max_requests` in all, moved together; the trace itself where it has no
+    more."""
     count = len(workload)
     rate = count / max(float(workload.arrival_s[-1]), 1e-9)
     size = int(min(WINDOW_SLOS * _largest_slo_s(workload) * rate, count)) + 1
@@ -36,7 +37,7 @@ def thin(workload: Workload, max_requests: int) -> Workload:
 
 
 def resample(workload: Workload, count: int, *, kinds: Sequence[int], seed: int) -> Workload:
-    """The trace, and after it `count` like it, against tuning a placement to what chance did in one trace.
+    """Appends `count` traces like it, against tuning a placement to what chance did in one trace.
 
     In each, every model's arrivals are moved in time, cyclically, which keeps its own rate and bursts and mixes which
     models' bursts meet. They move by up to a tenth of the span, so that models that follow one daily rhythm still do.
@@ -61,7 +62,7 @@ def resample(workload: Workload, count: int, *, kinds: Sequence[int], seed: int)
 
 
 def alike(workload: Workload, kinds: Sequence[int]) -> list[list[int]]:
-    """Sets of models of one kind and one SLO whose numbers of requests differ by no more than chance.
+    """Finds sets of models of one kind and one SLO whose numbers of requests differ by no more than chance.
 
     How far chance goes is seen from how unlike parts of the trace are.
     """
@@ -87,7 +88,7 @@ def alike(workload: Workload, kinds: Sequence[int]) -> list[list[int]]:
 
 
 def join(traces: list[Workload]) -> Workload:
-    """One after the other."""
+    """Joins traces one after the other, with a gap between them."""
     if len(traces) == 1:
         return traces[0]
     spans_s = [float(trace.arrival_s[-1]) + GAP_FACTOR * _largest_slo_s(trace) for trace in traces]

@@ -1,4 +1,5 @@
-"""Requests over time against a placement: who is served where, and when it is finished. Pure, deterministic."""
+"""Simulates requests over time against a placement: who is served where, and when it is finished. Pure,
+deterministic."""
 
 from headway.planner.placement.simulator.outcome import SimulationOutcome
 from headway.planner.placement.simulator.rules import Dispatch, Rules

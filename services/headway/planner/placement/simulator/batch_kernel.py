@@ -43,7 +43,7 @@ def push(request: int, g: int, m: int, queues: Queues) -> None:
 
 @borrowing
 def oldest(g: int, queues: Queues) -> int:
-    """The request that has waited longest in a group, or NONE."""
+    """Finds the request that has waited longest in a group, or NONE."""
     first, _, after, _, _, _, waits = queues
     while first[g] != NONE and not waits[first[g]]:
         first[g] = after[first[g]]
@@ -52,7 +52,7 @@ def oldest(g: int, queues: Queues) -> int:
 
 @borrowing
 def finish_at(start_s: float, clocks: Floats, stage_s: Floats) -> float:
-    """When a batch that starts now, or once the first stage is free, leaves the last stage."""
+    """The time at which a batch that starts now, or once the first stage is free, leaves the last stage."""
     time_s = start_s
     for stage in range(len(stage_s)):
         time_s = max(time_s, clocks[stage]) + stage_s[stage]
@@ -63,7 +63,8 @@ def finish_at(start_s: float, clocks: Floats, stage_s: Floats) -> float:
 def batch_size_of(
     head: int, start_s: float, clocks: Floats, batch_s: Floats, overhead_s: float, requests: Requests, queues: Queues
 ) -> int:
-    """How many of the head's model, from the head on, keep all their SLOs in one batch; 0 if not even the head does."""
+    """Counts how many requests of the head's model, from the head on, keep all their SLOs in one batch; 0 if not even
+    the head does."""
     arrival_s, _, slo_s = requests
     size, request, deadline_s = 0, head, np.inf
     while request != NONE and size < len(batch_s) and batch_s[size, 0] < np.inf:
@@ -89,7 +90,7 @@ def advance(
     queued_s: Floats,
     record: Record,
 ) -> int:
-    """Start all batches of a group up to `until_s`; the requests among them that missed.
+    """Starts all batches of a group up to `until_s`; returns the requests among them that missed.
 
     Args:
         stage_s: of the group, [num_models, max_batch_size, num_stages].
@@ -147,8 +148,8 @@ def serve_batches(
     finish_s: Floats,
     served_by: Ints,
 ) -> tuple[int, NDArray[np.int64], Floats]:
-    """Serve all requests. A request goes where it would be finished first if nothing were batched, among those groups
-    where it would be in time if it went ahead of all that waits; with admission it is refused where there is none.
+    """Serves all requests. A request goes where it would finish first if nothing were batched, among the groups where
+    it would be in time if it went ahead of all that waits; with admission it is refused where there is none.
 
     Args:
         stage_s: [num_shapes, num_models, max_batch_size, max_stages]; the others as `kernel.serve` has them.

@@ -1,4 +1,4 @@
-"""How kernels are compiled that are called within others."""
+"""Compiler options of kernels that are called within others."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

@@ -38,7 +38,7 @@ _WEIGHT = 0.05
 
 
 class Places(NamedTuple):
-    """Models on groups; those of a group are neighbours, in its order.
+    """All places: models on groups. Those of a group are neighbours, in its order.
 
     Of group g there are `[start[g], start[g + 1])`; of model m `of_model[model_start[m]:model_start[m + 1]]`, by group.
     Of each place [num_places, ...]: group and model, whether that generates, and seconds of one pass in each stage.
@@ -54,7 +54,7 @@ class Places(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What is asked for: the model of each request, [num_requests], and its bounds; infinite for none.
+    """The requests' demands: the model of each, [num_requests], and its bounds; infinite for none.
 
     `slo_s` of the whole answers, [num_requests]; of first tokens and between them, [num_models]. `longest` are prompt
     and output tokens together, [num_models]; the gateway refuses what has more. `overhead_s` is what the router adds to
@@ -72,8 +72,8 @@ class Demand(NamedTuple):
 
 
 class Commitments(NamedTuple):
-    """What the router has promised, [num_requests] each, as `router/interference.py` has it: by when there is a first
-    token, how long the rest of the output may take, its gaps, the longest step predicted since, prompts borne since."""
+    """The router's commitments, [num_requests] each, as `router/interference.py` has them: when the first token is due,
+    how long the rest of the output may take, its gaps, the longest step predicted since, prompts borne since."""
 
     first_token_by_s: Floats
     decode_budget_s: Floats
@@ -83,7 +83,7 @@ class Commitments(NamedTuple):
 
 
 class Router(NamedTuple):
-    """What the router knows.
+    """The router's view of all places.
 
     Of each place its own latency model, [num_places, NUM_COEFFICIENTS]; of its latest report, [num_places]: sequences
     that run or wait, those that run, their tokens that are to be computed, the context of those that run; the leases
@@ -107,10 +107,9 @@ class Router(NamedTuple):
 
 
 class Record(NamedTuple):
-    """What is filled in: the place of each request, or NONE where it was refused or given up, and whether it kept its
-    bounds, [num_requests] each; how many did not so far, [1]. `next_s` is when something happens in each group,
-    [num_groups]; infinite for never.
-    """
+    """The results: the place of each request, or NONE where it was refused or given up, and whether it kept its bounds,
+    [num_requests] each; how many did not so far, [1]. `next_s` is when something happens in each group, [num_groups];
+    infinite for never."""
 
     served_by: Counts
     is_met: Flags
@@ -157,7 +156,7 @@ def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts
     limits: Counts,
     missed: Counts,
 ) -> bool:
-    """Serve all requests; sets their `first_s` and `finish_s`, infinite where they are refused, and their places.
+    """Serves all requests; sets their `first_s` and `finish_s`, infinite where they are refused, and their places.
 
     False where it stopped since too many missed.
 
@@ -219,7 +218,7 @@ def _lease(
     predictors: LatencyPredictors,
     record: Record,
 ) -> None:
-    """Request i goes to a place."""
+    """Gives request i to a place."""
     g = places.group[p]
     router.last_chosen[p] = i + 1
     newest = router.newest[p]
@@ -277,7 +276,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
     demand: Demand,
     record: Record,
 ) -> None:
-    """All that groups do by then, in the order of time."""
+    """Advances all groups to `until_s`, in the order of time."""
     for p in range(len(engines.end_s)):
         if engines.num_batches[p] == 0 and has_work(p, engines):  # it was idle until its latest request
             at_s = requests.arrival_s[router.newest[p]]
@@ -311,7 +310,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
 
 @borrowing
 def _next_s(g: int, first: Counts, end_s: Floats, lines: Lines, arrival_s: Floats, finish_s: Floats) -> float:
-    """When something happens next in a group."""
+    """The time of the next event in a group."""
     next_s = min(start_s(g, lines, arrival_s), answer_s(g, lines, finish_s))
     for p in range(first[g], first[g + 1]):
         next_s = min(next_s, end_s[p])
@@ -331,7 +330,7 @@ def _pass(
     demand: Demand,
     record: Record,
 ) -> bool:
-    """A request that is answered in one pass begins, is given up, or has its answer now; False where none does."""
+    """Begins, gives up or answers a request that is answered in one pass; False where none is due."""
     if start_s(g, lines, requests.arrival_s) <= now_s:
         i = lines.first[g]
         p, deadline_s = record.served_by[i], np.inf
@@ -353,7 +352,7 @@ def _pass(
 
 @borrowing
 def _note(i: int, requests: Requests, demand: Demand, record: Record) -> None:
-    """Whether a request that has ended kept its bounds."""
+    """Notes whether a request that has ended kept its bounds."""
     m = demand.model[i]
     first_s, finish_s = requests.first_s[i], requests.finish_s[i]
     is_met = first_s + demand.overhead_s - requests.arrival_s[i] <= demand.ttft_s[m]
@@ -382,7 +381,7 @@ def _report(p: int, engines: Engines, requests: Requests, router: Router) -> Non
 
 @borrowing
 def _unreported(p: int, places: Places, requests: Requests, router: Router) -> tuple[int, int]:
-    """Sequences and their tokens that were leased and are in no report."""
+    """Counts sequences and their tokens that were leased and are in no report."""
     num_missing = router.num_leases[p] - router.sequences[p]
     since_s = router.reported_s[places.group[p]] - _SUBMIT_S
     num_new = new_tokens = 0
@@ -396,7 +395,7 @@ def _unreported(p: int, places: Places, requests: Requests, router: Router) -> t
 
 @borrowing
 def _others_s(p: int, places: Places, engines: Engines, requests: Requests, router: Router, with_passes: bool) -> float:  # noqa: FBT001
-    """What a step of each other model on the group takes that has something to do."""
+    """Seconds that a step of each other model on the group takes that has something to do."""
     g, others_s = places.group[p], 0.0
     for other in range(places.start[g], places.start[g + 1]):
         if other == p:
@@ -430,7 +429,7 @@ def _predict_pass(
     predictors: LatencyPredictors,
     demand: Demand,
 ) -> tuple[float, float]:
-    """When a request is answered in one pass, and the policy's score."""
+    """Predicts when a request is answered in one pass, and the policy's score."""
     g, now_s = places.group[p], requests.arrival_s[i]
     done_s = predict_answer(g, now_s, places.stage_s[p], lines.num_stages[g], predictors)
     others_s = _others_s(p, places, engines, requests, router, False)  # noqa: FBT003
@@ -441,7 +440,7 @@ def _predict_pass(
 def _predict(
     p: int, i: int, places: Places, engines: Engines, requests: Requests, router: Router, demand: Demand
 ) -> tuple[float, float, float, float]:
-    """Times to the first token, between tokens and to the last one, and the policy's score."""
+    """Predicts times to the first token, between tokens and to the last one, and the policy's score."""
     of, limits = router.latency[p], engines.limits[p]
     mean_tokens = router.mean_tokens[demand.model[i]]
     prompt, max_seqs = int(requests.prompt[i]), limits[SEQS]
@@ -478,7 +477,7 @@ def _predict(
 
 @borrowing
 def _compute_s(prompt: int, of: Floats) -> float:
-    """What a prompt adds to the steps that compute it."""
+    """Seconds that a prompt adds to the steps that compute it."""
     return float(of[TOKEN] * prompt + of[PAIR] * (prompt * (prompt / 2)))
 
 
@@ -486,7 +485,7 @@ def _compute_s(prompt: int, of: Floats) -> float:
 def _is_harmful(
     p: int, i: int, step_s: float, places: Places, engines: Engines, requests: Requests, router: Router
 ) -> bool:
-    """Whether somebody whom the place has admitted would be late for request i, with which steps take `step_s`."""
+    """Whether a request that the place has admitted would be late for request i, with which steps take `step_s`."""
     of, limits, promised = router.latency[p], engines.limits[p], router.commitments
     prefill_s = _compute_s(int(requests.prompt[i]), of)
     lease = router.newest[p]
@@ -519,7 +518,7 @@ def _is_harmful(
 
 @borrowing
 def _commit(p: int, i: int, ttft_s: float, step_s: float, requests: Requests, router: Router, demand: Demand) -> None:
-    """The place owes request i its objectives; those who are there bear what it brings."""
+    """Commits the place to request i's objectives; requests that are there bear what it brings."""
     m, promised = demand.model[i], router.commitments
     gaps = max(0.0, min(float(requests.output[i]), router.mean_tokens[m]) - 1)
     promised.first_token_by_s[i] = requests.arrival_s[i] + (min(demand.ttft_s[m], demand.slo_s[i]) - demand.overhead_s)

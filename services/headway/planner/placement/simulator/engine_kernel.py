@@ -28,7 +28,7 @@ from headway.planner.placement.simulator.line_kernel import admit
 
 @borrowing
 def submit(p: int, i: int, engines: Engines, requests: Requests) -> None:
-    """Request i waits at place p, behind all others."""
+    """Appends request i to those that wait at place p."""
     if engines.first_waiting[p] == NONE:
         engines.first_waiting[p] = i
     else:
@@ -44,7 +44,7 @@ def has_work(p: int, engines: Engines) -> bool:
 
 @borrowing
 def begin_step(p: int, now_s: float, engines: Engines, lines: Lines, requests: Requests) -> None:
-    """Make up as many batches as may be under way, and stand them in line."""
+    """Makes up as many batches as may be under way, and appends them to the line."""
     g = engines.group[p]
     if engines.num_batches[p] > engines.num_queued[p]:
         engines.end_s[p] = engines.due_s[p, engines.oldest[p]]
@@ -70,7 +70,7 @@ def begin_step(p: int, now_s: float, engines: Engines, lines: Lines, requests: R
 
 @borrowing
 def end_step(p: int, engines: Engines, requests: Requests) -> int:
-    """Process what the oldest batch brought; the number of requests that have ended, whose `finish_s` is now set."""
+    """Processes the results of the oldest batch; returns how many requests have ended, whose `finish_s` is now set."""
     now_s, slot = engines.end_s[p], engines.oldest[p]
     num_ended = 0
     for index in range(engines.size[p, slot]):
@@ -104,7 +104,7 @@ def end_step(p: int, engines: Engines, requests: Requests) -> int:
 
 @borrowing
 def _max_scheduled(p: int, num_waiting: int, engines: Engines, requests: Requests) -> int:
-    """Shares of a batch, so that all batches are equal."""
+    """The most sequences of a batch, such that all batches are equal."""
     num_batches, max_seqs = engines.num_stages[p], engines.limits[p, SEQS]
     if num_batches == 1:
         return int(max_seqs)
@@ -121,7 +121,7 @@ def _max_scheduled(p: int, num_waiting: int, engines: Engines, requests: Request
 
 @borrowing
 def _make_batch(p: int, engines: Engines, requests: Requests) -> bool:  # noqa: C901, PLR0912, PLR0915 - one step of a scheduler, whose parts share ten variables
-    """Schedule a batch; False if there is nothing to schedule."""
+    """Schedules a batch; False if there is nothing to schedule."""
     limits, running = engines.limits[p], engines.running[p]
     max_tokens, max_prefill, block_size = limits[TOKENS], limits[PREFILL], limits[BLOCK_SIZE]
     slot = (engines.oldest[p] + engines.num_batches[p]) % engines.num_stages[p]

@@ -28,7 +28,7 @@ PREFILLED, PAIRS, DECODES, CONTEXTS = range(NUM_WORK)
 
 
 class Requests(NamedTuple):
-    """In the order of their arrival: [num_requests] each.
+    """All requests in the order of their arrival: [num_requests] each.
 
     `after` is the next that waits at its place; of one that is answered in one pass, the next in its group's line, then
     the next that is under way there.
@@ -50,7 +50,7 @@ class Requests(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Of groups: [num_groups, ...] each.
+    """The lines of groups: [num_groups, ...] each.
 
     `free_s` is when each stage falls free. `first` and `last` are the requests in line that are answered in one pass,
     `first_away` and `last_away` those under way. Batches of models that generate, which wait for requests that came
@@ -70,7 +70,7 @@ class Lines(NamedTuple):
 
 
 class Engines(NamedTuple):
-    """Of places: [num_places, ...] each; those of models that answer in one pass have nothing.
+    """The engines of places: [num_places, ...] each; places of models that answer in one pass have none.
 
     `running` are the oldest first, `back` gave way, the next one last. The batches under way are a ring, of which the
     latest `num_queued` wait to enter the first stage; `work` is what each computes: prompt tokens, their pairs,
@@ -125,9 +125,11 @@ def make_requests(arrival_s: Floats, prompt: Ints, output: Ints) -> Requests:
 
 
 def make_lines(num_stages: Counts, places_of_group: int) -> Lines:
-    """Args:
-    num_stages: [num_groups].
-    places_of_group: of the group that has most.
+    """Makes empty lines of idle groups.
+
+    Args:
+        num_stages: [num_groups].
+        places_of_group: of the group that has most.
     """
     num_groups, max_stages = len(num_stages), int(num_stages.max())
     zeros, none = np.zeros(num_groups, np.int64), np.full(num_groups, NONE, np.int64)
@@ -146,7 +148,8 @@ def make_lines(num_stages: Counts, places_of_group: int) -> Lines:
 
 
 def make_engines(group: Counts, limits: Counts, num_stages: Counts, stages: Floats) -> Engines:
-    """`limits` [num_places, NUM_LIMITS], `stages` [num_places, max_stages, NUM_COEFFICIENTS]."""
+    """Makes idle engines from `limits` [num_places, NUM_LIMITS] and `stages` [num_places, max_stages,
+    NUM_COEFFICIENTS]."""
     num_places, max_stages = stages.shape[:2]
     max_seqs = int(limits[:, SEQS].max())
     zeros = np.zeros(num_places, np.int64)

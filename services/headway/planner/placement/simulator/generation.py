@@ -1,4 +1,4 @@
-"""Requests over time against groups that have models that generate: continuous batching, KV blocks, preemption.
+"""Simulates groups that have models that generate: continuous batching, KV blocks, preemption.
 
 Such a model may share its groups with others of its kind, and with models that answer in one pass; they take turns.
 """
@@ -70,14 +70,16 @@ class GenerationWorkload:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerationOutcome:
-    """Attributes:
-    ttft_s, e2e_s: of each request, from its arrival to its first and to its last token; float64 [num_requests],
-        infinite where it was refused, or given up by its group. In one pass both are the answer's.
-    tpot_s: between its tokens in the mean; not a number of a single one, of one pass, and where it was refused.
-    group: int32 [num_requests], -1 where it was refused or given up.
-    is_met: bool [num_requests], whether it kept all its bounds; refused ones did not.
-    num_preemptions: how often it gave way, int32 [num_requests].
-    num_steps, busy_s: of each group: steps of models that generate, and seconds of all its stages together.
+    """The simulated times of all requests.
+
+    Attributes:
+        ttft_s, e2e_s: of each request, from its arrival to its first and to its last token; float64 [num_requests],
+            infinite where it was refused, or given up by its group. In one pass both are the answer's.
+        tpot_s: between its tokens in the mean; not a number of a single one, of one pass, and where it was refused.
+        group: int32 [num_requests], -1 where it was refused or given up.
+        is_met: bool [num_requests], whether it kept all its bounds; refused ones did not.
+        num_preemptions: how often it gave way, int32 [num_requests].
+        num_steps, busy_s: of each group: steps of models that generate, and seconds of all its stages together.
     """
 
     ttft_s: Floats
@@ -97,7 +99,7 @@ def simulate_generation(
     admission: bool = True,
     overhead_s: float = 0.0,
 ) -> GenerationOutcome:
-    """As `simulate_as_far`, to the end."""
+    """Simulates to the end; see `simulate_as_far`."""
     outcome = simulate_as_far(workload, groups, admission=admission, overhead_s=overhead_s)
     assert outcome is not None, "nothing stops it"
     return outcome
@@ -113,7 +115,7 @@ def simulate_as_far(
     limits: Counts | None = None,
     missed: Counts | None = None,
 ) -> GenerationOutcome | None:
-    """As the router dispatches and the workers' schedulers have it, step by step: without prefix cache, swapping and
+    """Simulates the router's dispatch and the workers' schedulers step by step, without prefix cache, swapping and
     drafts. A request that is longer than one of its model's groups takes is refused, as at the gateway.
 
     Args:
@@ -158,7 +160,7 @@ def simulate_as_far(
 
 
 class _Plane(NamedTuple):
-    """As `serve_together` takes it."""
+    """The arrays that `serve_together` takes."""
 
     places: Places
     engines: Engines
@@ -238,7 +240,7 @@ def _plane(
 
 
 def generation_workload(workload: Workload, models: Sequence[PlacedModel]) -> GenerationWorkload:
-    """Requests for models of which some generate.
+    """Makes the workload for models of which some generate.
 
     Args:
         models: in the order in which the workload has their names.
@@ -255,7 +257,8 @@ def generation_workload(workload: Workload, models: Sequence[PlacedModel]) -> Ge
 
 
 def co_located_models(shape: GroupShape, models: Sequence[PlacedModel], latencies: Latencies) -> CoLocatedModels:
-    """Models of one group, whose memory they share; by their numbers in `latencies`, which may lack some.
+    """The profiles of one group's models, whose memory they share, by their numbers in `latencies`, which may lack
+    some.
 
     Args:
         models: that can run there; one at least.

@@ -1,4 +1,4 @@
-"""One request after the other through pipelines of groups, compiled.
+"""Serves one request after the other through pipelines of groups, compiled.
 
 A request's way through a group is known when it arrives, so that no event queue is needed: a group is the times at
 which its stages fall free.
@@ -17,7 +17,7 @@ Flags = NDArray[np.bool_]
 
 @njit(cache=True, nogil=True)
 def index_replicas(members: Flags) -> tuple[Ints, Ints]:
-    """Groups of each model: of model m `group[start[m]:start[m + 1]]`, in their order.
+    """Lists the groups of each model: of model m `group[start[m]:start[m + 1]]`, in their order.
 
     Args:
         members: [num_groups, num_models].
@@ -37,7 +37,7 @@ def index_replicas(members: Flags) -> tuple[Ints, Ints]:
 
 @borrowing
 def finish_of(arrival_s: float, clocks: Floats, stage_s: Floats, num_stages: int) -> float:
-    """When the last stage would be done with a request that arrives now."""
+    """The time at which the last stage would be done with a request that arrives now."""
     time_s = arrival_s
     for stage in range(num_stages):
         time_s = max(time_s, clocks[stage]) + stage_s[stage]
@@ -55,7 +55,7 @@ def choose(
     stages: Ints,
     by_finish: bool,  # noqa: FBT001
 ) -> int:
-    """The replica of [first, last) that takes the request; the first of equals."""
+    """Chooses the replica of [first, last) that takes the request; the first of equals."""
     best, best_s = first, np.inf
     for replica in range(first, last):
         g = group[replica]
@@ -84,7 +84,7 @@ def serve(  # noqa: C901, PLR0912 - one loop over requests, whose parts share te
     finish_s: Floats,
     served_by: Ints,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """Serve all requests, or stop where too many have missed.
+    """Serves all requests, or stops where too many have missed.
 
     Args:
         group_shape: [num_groups], rows of `num_stages` and of `stage_s` [num_shapes, num_models, max_stages].

@@ -28,7 +28,7 @@ from headway.planner.placement.simulator.kernel import Floats
 
 @borrowing
 def admit(g: int, engines: Engines, lines: Lines, arrival_s: Floats) -> None:
-    """Let the batches in that no request in line came before."""
+    """Moves batches into the pipeline as long as no request in line came before them."""
     first = lines.first[g]
     oldest_s = arrival_s[first] if first != NONE else np.inf
     while lines.num_queued[g]:
@@ -54,7 +54,7 @@ def admit(g: int, engines: Engines, lines: Lines, arrival_s: Floats) -> None:
 
 @borrowing
 def stand(g: int, i: int, lines: Lines, requests: Requests) -> None:
-    """Request i, which is answered in one pass, stands in line."""
+    """Puts request i, which is answered in one pass, in line."""
     requests.after[i] = NONE
     if lines.first[g] == NONE:
         lines.first[g] = i
@@ -65,14 +65,15 @@ def stand(g: int, i: int, lines: Lines, requests: Requests) -> None:
 
 @borrowing
 def start_s(g: int, lines: Lines, arrival_s: Floats) -> float:
-    """When the next request in line enters; infinite for none."""
+    """The time at which the next request in line enters; infinite for none."""
     first = lines.first[g]
     return max(arrival_s[first], lines.free_s[g, 0]) if first != NONE else np.inf
 
 
 @borrowing
 def start(g: int, stage_s: Floats, deadline_s: float, engines: Engines, lines: Lines, requests: Requests) -> bool:
-    """The next request in line enters, and its `finish_s` is set; False where it would be late: then it only leaves."""
+    """Moves the next request in line into the pipeline, and sets its `finish_s`; False where it would be late: then it
+    only leaves."""
     i = lines.first[g]
     lines.first[g] = requests.after[i]
     time_s = requests.arrival_s[i]
@@ -98,14 +99,14 @@ def start(g: int, stage_s: Floats, deadline_s: float, engines: Engines, lines: L
 
 @borrowing
 def answer_s(g: int, lines: Lines, finish_s: Floats) -> float:
-    """When the next answer is there of those under way; infinite for none."""
+    """The time of the next answer of those under way; infinite for none."""
     away = lines.first_away[g]
     return finish_s[away] if away != NONE else np.inf
 
 
 @borrowing
 def land(g: int, lines: Lines, requests: Requests) -> int:
-    """The request whose answer is there."""
+    """Takes out the request whose answer is there."""
     i = lines.first_away[g]
     lines.first_away[g] = requests.after[i]
     return int(i)

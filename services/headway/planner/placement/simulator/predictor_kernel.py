@@ -1,5 +1,5 @@
-"""What the router has leased to a group of models that answer in one pass, compiled, as `router/latency_predictor.py`
-has it.
+"""Predicts latencies of groups whose models answer in one pass, from what was leased to them; compiled, as
+`router/latency_predictor.py` has it.
 
 Nobody is batched and nobody overtakes, so that each lease has a known way from the moment it is given.
 """
@@ -14,8 +14,8 @@ from headway.planner.placement.simulator.kernel import Floats
 
 
 class LatencyPredictors(NamedTuple):
-    """Of groups, [num_groups, ...]: when each stage falls free, and the oldest and newest lease; of each lease when it
-    is due, the one before and the one behind it, [num_requests]."""
+    """The predictors of groups, [num_groups, ...]: when each stage falls free, and the oldest and newest lease; of each
+    lease when it is due, the one before and the one behind it, [num_requests]."""
 
     free_s: Floats
     first: Counts
@@ -39,7 +39,7 @@ def make_predictors(num_groups: int, max_stages: int, num_requests: int) -> Late
 
 @borrowing
 def look(g: int, now_s: float, predictors: LatencyPredictors) -> None:
-    """An answer that is overdue holds up all behind it."""
+    """Moves predictions on to now: an answer that is overdue holds up all behind it."""
     first = predictors.first[g]
     if first != NONE and now_s - predictors.due_s[first] > 0:
         _shift(g, now_s - predictors.due_s[first], predictors)
@@ -47,7 +47,7 @@ def look(g: int, now_s: float, predictors: LatencyPredictors) -> None:
 
 @borrowing
 def predict_answer(g: int, now_s: float, stage_s: Floats, num_stages: int, predictors: LatencyPredictors) -> float:
-    """When a request would be answered that came now."""
+    """Predicts when a request that comes now would be answered."""
     look(g, now_s, predictors)
     time_s = now_s
     for stage in range(num_stages):
@@ -57,7 +57,7 @@ def predict_answer(g: int, now_s: float, stage_s: Floats, num_stages: int, predi
 
 @borrowing
 def enter(g: int, i: int, now_s: float, stage_s: Floats, num_stages: int, predictors: LatencyPredictors) -> None:
-    """Request i was leased to the group."""
+    """Notes that request i was leased to the group."""
     look(g, now_s, predictors)
     time_s = now_s
     for stage in range(num_stages):
@@ -75,7 +75,7 @@ def enter(g: int, i: int, now_s: float, stage_s: Floats, num_stages: int, predic
 
 @borrowing
 def leave(g: int, i: int, now_s: float, is_complete: bool, predictors: LatencyPredictors) -> None:  # noqa: FBT001
-    """The lease of request i ended."""
+    """Notes that the lease of request i ended."""
     look(g, now_s, predictors)
     before, behind = predictors.before[i], predictors.behind[i]
     if before == NONE:

@@ -1,4 +1,4 @@
-"""How a serving plane dispatches, admits and batches, and what it adds to the profiled latencies."""
+"""Rules of a simulation: how a serving plane dispatches, admits and batches, and what it adds to profiled latencies."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from headway.core.line import QueuePolicy
 
 
 class Dispatch(StrEnum):
-    """Which of a model's groups takes a request; the first of equals."""
+    """The way to choose which of a model's groups takes a request; the first of equals."""
 
     LAST_STAGE = "last_stage"
     """The one whose last stage is free first: what the AlpaServe artifact does."""
@@ -20,17 +20,19 @@ class Dispatch(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rules:
-    """Attributes:
-    queue_policy: who is next in a group: the first that came, or with `LEAST_SLACK` who could wait least; then a
-        request is refused too where others that wait would become late for it. That goes with admission, the earliest
-        finish, and one request at a time.
-    admission: refuse at once what would miss its SLO; else it is served late.
-    stage_overhead: a stage takes (1 + stage_overhead * number of stages) times its profiled latency.
-    request_overhead_s: added to each answer; holds no device. Our router's `answer_overhead_s`.
-    single_precision: latencies and SLOs are rounded to float32, as the artifact does.
-    max_batch_size: requests of one model that a group may take at once. Above 1, a group takes the oldest request
-        when its first stage falls free, and with it as many waiting ones of the same model as keep all their SLOs;
-        what can't keep its SLO any more is refused then; on arrival only what couldn't even go ahead of all others.
+    """Rules under which requests are served.
+
+    Attributes:
+        queue_policy: who is next in a group: the first that came, or with `LEAST_SLACK` who could wait least; then a
+            request is refused too where others that wait would become late for it. That goes with admission, the
+            earliest finish, and one request at a time.
+        admission: refuse at once what would miss its SLO; else it is served late.
+        stage_overhead: a stage takes (1 + stage_overhead * number of stages) times its profiled latency.
+        request_overhead_s: added to each answer; holds no device. Our router's `answer_overhead_s`.
+        single_precision: latencies and SLOs are rounded to float32, as the artifact does.
+        max_batch_size: requests of one model that a group may take at once. Above 1, a group takes the oldest request
+            when its first stage falls free, and with it as many waiting ones of the same model as keep all their SLOs;
+            what can't keep its SLO any more is refused then; on arrival only what couldn't even go ahead of all others.
     """
 
     dispatch: Dispatch = Dispatch.EARLIEST_FINISH
@@ -45,7 +47,7 @@ class Rules:
     SERVING: ClassVar["Rules"]
 
     def __post_init__(self) -> None:
-        """InvalidArgumentError for rules that no simulator has."""
+        """Raises InvalidArgumentError for rules that no simulator has."""
         if self.queue_policy is QueuePolicy.PRIORITY:
             raise InvalidArgumentError(
                 "Requests of a workload have no priorities.", hint="Take fcfs or least-slack.", field="queue_policy"

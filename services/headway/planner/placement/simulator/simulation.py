@@ -1,4 +1,4 @@
-"""A workload against a placement."""
+"""Simulates a workload against a placement."""
 
 import time
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ NO_INTS: Ints = np.empty(0, np.int32)
 def simulate(
     models: Sequence[PlacedModel], placement: Placement, workload: Workload, rules: Rules
 ) -> SimulationOutcome:
-    """When each request is finished, and by whom.
+    """Finds when each request is finished, and by which group.
 
     Raises:
         InvalidArgumentError: the workload is empty or out of order, or names unknown models; a group has a model that
@@ -80,7 +80,7 @@ def simulate(
 
 
 def attainment(models: Sequence[PlacedModel], placement: Placement, workload: Workload, rules: Rules) -> float:
-    """Share of requests that meet their SLO; several times as fast as `simulate`, which see for the errors."""
+    """The share of requests that meet their SLO; several times as fast as `simulate`, which see for the errors."""
     if _generating(models, workload):
         return simulate(models, placement, workload, rules).attainment
     _check(models, placement, workload, rules)
@@ -89,7 +89,7 @@ def attainment(models: Sequence[PlacedModel], placement: Placement, workload: Wo
 
 
 def compile_kernels(rules: Rules, *, generation: bool = False) -> float:
-    """Compile what these rules need, or load it from numba's cache: the seconds that took.
+    """Compiles the kernels for these rules, or loads them from numba's cache; returns the seconds that took.
 
     Args:
         generation: also for models that generate.
@@ -116,7 +116,8 @@ def compile_kernels(rules: Rules, *, generation: bool = False) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Arrays:
-    """A placement: `group_shape` int32 [num_groups] counts in the shapes, `members` bool [num_groups, num_models]."""
+    """A placement as arrays: `group_shape` int32 [num_groups] counts in the shapes, `members` is bool [num_groups,
+    num_models]."""
 
     latencies: Latencies
     group_shape: Ints
@@ -137,7 +138,7 @@ def _check(models: Sequence[PlacedModel], placement: Placement, workload: Worklo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Record:
-    """What is filled in: of each request, by model, and by group."""
+    """The results of a simulation: of each request, by model, and by group."""
 
     finish_s: Floats
     group: Ints
@@ -146,14 +147,14 @@ class _Record:
 
 
 def _generating(models: Sequence[PlacedModel], workload: Workload) -> list[PlacedModel]:
-    """Those of the workload."""
+    """The workload's models that generate."""
     return [model for model in models if model.generates and model.name in workload.models]
 
 
 def _generating_parts(
     models: Sequence[PlacedModel], placement: Placement, workload: Workload
 ) -> list[tuple[list[int], set[str]]]:
-    """Groups that share models, directly or over others, and their models; where one generates."""
+    """Finds groups that share models, directly or over others, and their models; those parts where one generates."""
     parts: list[tuple[list[int], set[str]]] = []
     for number, placed in enumerate(placement.groups):
         if not placed.models:
@@ -212,7 +213,7 @@ def _arrays(models: Sequence[PlacedModel], placement: Placement, workload: Workl
 def _run(
     arrays: _Arrays, workload: Workload, rules: Rules, finish_s: Floats, served_by: Ints
 ) -> tuple[int, NDArray[np.int64], Floats]:
-    """Requests that missed, requests met by model, device seconds by group."""
+    """Serves requests; returns how many missed, how many were met by model, and device seconds by group."""
     latencies = arrays.latencies
     op = np.array([shape.op for shape in latencies.shapes], np.float64)[arrays.group_shape]
     slo_s = rounded(workload.slo_s, rules)
@@ -266,7 +267,7 @@ def serve_one_by_one(
     finish_s: Floats,
     served_by: Ints,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """By the kernel of the rules' queue policy; arguments and results are those of `kernel.serve`."""
+    """Serves by the kernel of the rules' queue policy; arguments and results are those of `kernel.serve`."""
     cluster = (group_shape, members, num_stages, stage_s)
     if rules.queue_policy is QueuePolicy.LEAST_SLACK:
         return serve_by_slack(
@@ -289,5 +290,5 @@ def serve_one_by_one(
 
 
 def rounded(slo_s: Floats, rules: Rules) -> Floats:
-    """SLOs as the rules compare them."""
+    """Rounds SLOs as the rules compare them."""
     return slo_s.astype(np.float32).astype(np.float64) if rules.single_precision else slo_s

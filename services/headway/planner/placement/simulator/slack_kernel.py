@@ -98,7 +98,7 @@ def predict(
     requests: Requests,
     lines: Lines,
 ) -> float:
-    """When a group would be done with request i; infinite where that, or somebody behind it, would be late.
+    """Predicts when a group would be done with request i; infinite where that, or somebody behind it, would be late.
 
     Args:
         clocks: of the group, which are played forward.
@@ -136,7 +136,8 @@ def serve_by_slack(
     finish_s: Floats,
     served_by: Ints,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """Serve all requests, or stop where too many have been refused: the arguments and results of `kernel.serve`.
+    """Serves all requests, or stops where too many have been refused; arguments and results are those of
+    `kernel.serve`.
 
     A request goes where it is answered first, among the groups where nobody would be late for it.
     """

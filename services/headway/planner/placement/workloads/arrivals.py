@@ -13,7 +13,7 @@ _MOST_AT_ONCE = 1 << 20  # requests that are drawn at once: a bursty process may
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """A span of time of one character.
+    """A span of time in which rate and burstiness are constant.
 
     Attributes:
         duration_s: above 0.
@@ -27,7 +27,7 @@ class Window:
 
 
 def gamma_arrivals(windows: Sequence[Window], rng: np.random.Generator) -> NDArray[np.float64]:
-    """Arrival times in seconds, in order, over all windows one after the other.
+    """Draws arrival times in seconds, in order, over all windows one after the other.
 
     The process is stationary from its first moment on: what is expected in a window of one rate is exactly rate times
     duration. A time between requests that lasts beyond its window goes on in the next, as fast as the rate there.
@@ -51,13 +51,14 @@ def gamma_arrivals(windows: Sequence[Window], rng: np.random.Generator) -> NDArr
 
 
 def _residual(cv: float, rng: np.random.Generator) -> float:
-    """Time from any moment to the next renewal: a uniform part of the interval around it, which is a long one."""
+    """Draws the time from any moment to the next renewal: a uniform part of the interval around it, which is a long
+    one."""
     shape = 1 / cv**2
     return float(rng.random() * rng.gamma(shape + 1, 1 / shape))
 
 
 def _renewals(first: float, length: float, cv: float, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Renewals from `first` on, with one beyond `length`."""
+    """Draws renewals from `first` on, with one beyond `length`."""
     shape = 1 / cv**2
     parts = [np.array([first])]
     last, num_drawn = first, 0

@@ -21,7 +21,7 @@ _LATEST_S = 1e12
 def read_azure(
     content: bytes, *, file: str, models: Sequence[str], duration_s: float | None, rng: np.random.Generator
 ) -> Workload:
-    """Either format, by its header; requests have no objectives of their own (NaN).
+    """Reads either format, told apart by its header; requests have no objectives of their own (NaN).
 
     Args:
         duration_s: of the trace's beginning; None for all of it.

@@ -1,4 +1,4 @@
-"""How many requests a workload may have: it is said before any are made. Pure."""
+"""Bounds how many requests a workload may have, before any are made. Pure."""
 
 import math
 
@@ -12,7 +12,8 @@ MAX_WINDOWS = 1_000_000
 
 
 def check_num_requests(expected: float, *, what: str, hint: str) -> None:
-    """InvalidArgumentError where `expected`, the requests that `what` makes, is above `MAX_REQUESTS`, or no number."""
+    """Raises InvalidArgumentError where `expected`, the requests that `what` makes, is above `MAX_REQUESTS`, or no
+    number."""
     if not expected <= MAX_REQUESTS:
         number = f"about {expected:.3g}" if math.isfinite(expected) else "more than can be counted"
         raise InvalidArgumentError(
@@ -21,7 +22,7 @@ def check_num_requests(expected: float, *, what: str, hint: str) -> None:
 
 
 def check_num_windows(expected: float, *, what: str) -> None:
-    """InvalidArgumentError where `what` has more windows than `MAX_WINDOWS`."""
+    """Raises InvalidArgumentError where `what` has more windows than `MAX_WINDOWS`."""
     if not expected <= MAX_WINDOWS:
         raise InvalidArgumentError(
             f"{what} would have about {expected:.3g} windows of its models; the most are {MAX_WINDOWS:,}.",

@@ -1,4 +1,4 @@
-"""Columns of a CSV file, plain or gzip, whose faults are told with file and line."""
+"""Reads columns of a CSV file, plain or gzip; errors name file and line."""
 
 import csv
 import gzip
@@ -18,10 +18,11 @@ T = TypeVar("T")
 
 
 class CsvTable:
-    """A file with a header. Iterate over `chunks` once."""
+    """A CSV file with a header. `chunks` can be iterated over once."""
 
     def __init__(self, content: bytes, *, file: str, columns: Sequence[str], optional: Sequence[str] = ()) -> None:
-        """InvalidArgumentError where the header lacks one of `columns`. Columns of other names are not read."""
+        """Reads the header; InvalidArgumentError where it lacks one of `columns`. Columns of other names are not
+        read."""
         self.file = file
         self._reader = csv.reader(_text(content))
         header = [name.strip() for name in next(self._rows(), [])]
@@ -32,7 +33,7 @@ class CsvTable:
         self._wanted = [name for name in (*columns, *optional) if name in header]
 
     def chunks(self) -> Iterator["Chunk"]:
-        """Some ten thousand lines each; none is empty. Empty lines are passed over."""
+        """Yields some ten thousand lines at a time; none is empty. Empty lines are passed over."""
         rows = self._rows()
         next_line = self._reader.line_num + 1
         places = [self.header.index(name) for name in self._wanted]
@@ -48,7 +49,7 @@ class CsvTable:
                 yield Chunk(self, lines, dict(zip(self._wanted, columns, strict=True)))
 
     def fail(self, line: int, problem: str, *, hint: str = "Correct the line.") -> NoReturn:
-        """`problem` goes on from the line: 'has no model'."""
+        """Makes an error whose message goes on from the line with `problem`: 'has no model'."""
         raise InvalidArgumentError(f"{self.file}, line {line} {problem}.", hint=hint, field=self.file)
 
     def _rows(self) -> Iterator[list[str]]:
@@ -63,7 +64,7 @@ class CsvTable:
 
 
 class Chunk:
-    """Lines of a file by column.
+    """Some lines of a file, by column.
 
     Attributes:
         lines: numbers of the lines in the file, from 1 on.
@@ -83,7 +84,7 @@ class Chunk:
     def numbers(
         self, name: str, *, least: float = -math.inf, most: float = math.inf, default: float | None = None
     ) -> list[float]:
-        """Not below `least` nor above `most`; `default` where a field is empty."""
+        """Reads a column of numbers from `least` to `most`; an empty field is `default`."""
 
         def read(text: str) -> float:
             if default is not None and not text.strip():
@@ -98,7 +99,8 @@ class Chunk:
         return self.convert(name, read, fault=lambda text: f"has {name} '{text}', which should be {what}")
 
     def convert(self, name: str, read: Callable[[str], T], *, fault: Callable[[str], str], hint: str = "") -> list[T]:
-        """`read` of each field; where it raises ValueError or KeyError, `fault` says what is wrong with the text."""
+        """Applies `read` to each field; where it raises ValueError or KeyError, `fault` says what is wrong with the
+        text."""
         texts = self._fields[name]
         try:
             return [read(text) for text in texts]

@@ -1,4 +1,4 @@
-"""Arrivals of each model put in one order. Pure."""
+"""Merges the arrivals of all models into one order. Pure."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from headway.planner.placement.workload import Workload
 
 
 def merged(models: Sequence[str], arrivals: Sequence[NDArray[np.float64]], *, slo_s: Sequence[float]) -> Workload:
-    """`arrivals` and `slo_s` are of each model; requests at one moment keep the order of their models."""
+    """Merges `arrivals` and `slo_s`, each by model; requests at one moment keep the order of their models."""
     arrival_s = np.concatenate(arrivals)
     model = np.repeat(np.arange(len(models), dtype=np.int32), [len(each) for each in arrivals])
     order = np.argsort(arrival_s, kind="stable")

@@ -1,5 +1,5 @@
-"""Other traces of the same character: rate and CV of each model in each window, and arrivals drawn from them
-(dissertation sections 4.4.2 and 4.6.2). Pure."""
+"""Resamples a trace: fits rate and CV of each model in each window, and draws arrivals from them (dissertation sections
+4.4.2 and 4.6.2). Pure."""
 
 from dataclasses import replace
 
@@ -15,7 +15,7 @@ _LEAST_CV = 0.01
 
 
 def fit_windows(arrival_s: NDArray[np.float64], *, window_s: float, duration_s: float) -> list[Window]:
-    """Of one model's arrivals; the last window may be shorter.
+    """Fits rate and CV in each window of one model's arrivals; the last window may be shorter.
 
     A window with fewer than three requests says nothing of its CV: it is taken for Poisson.
     """
@@ -42,7 +42,7 @@ def resample(
     rate_scale: float = 1.0,
     cv_scale: float = 1.0,
 ) -> Workload:
-    """A Gamma process fitted to each model in each window, drawn anew.
+    """Fits a Gamma process to each model in each window, and draws it anew.
 
     A request's objective is its model's, which is the median of those it had; its lengths are those of one of them.
     """
@@ -60,7 +60,7 @@ def resample(
 
 
 def _draw_lengths(recorded: Workload, drawn: Workload, rng: np.random.Generator) -> Lengths:
-    """Prompt and output of one recorded request of the same model together."""
+    """Draws lengths: prompt and output of one recorded request of the same model together."""
     assert recorded.lengths is not None
     source = np.zeros(len(drawn), np.int64)
     for number in range(len(recorded.models)):

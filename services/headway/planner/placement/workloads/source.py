@@ -1,4 +1,4 @@
-"""The requests that a placement is searched on, and others that it is checked on. Pure: files come as bytes."""
+"""Makes the requests that a placement is searched on, and others that it is checked on. Pure: files come as bytes."""
 
 import hashlib
 import math
@@ -25,14 +25,14 @@ _SEARCHED, _HELD_OUT = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workloads:
-    """Of one character, but not the same requests."""
+    """Two workloads of one character with different requests: one to search on, one to check on."""
 
     searched: Workload
     held_out: Workload
 
 
 def make_workloads(problem: PlacementProblem, files: Mapping[str, bytes]) -> Workloads:
-    """The same ones for the same arguments.
+    """Makes both workloads; the same ones for the same arguments.
 
     Args:
         files: content of those that the problem's workload names.
@@ -62,7 +62,7 @@ def make_workloads(problem: PlacementProblem, files: Mapping[str, bytes]) -> Wor
 
 
 def with_lengths(workload: Workload, problem: PlacementProblem, *, part: int) -> Workload:
-    """Requests for models that generate, and that do not say how long they are, get lengths of their model's."""
+    """Gives requests for models that generate, and that do not say how long they are, lengths of their model's."""
     if not any(model.generates for model in problem.models):
         return replace(workload, lengths=None)
     count = len(workload)
@@ -82,7 +82,7 @@ def with_lengths(workload: Workload, problem: PlacementProblem, *, part: int) ->
 
 
 def with_slos(workload: Workload, problem: PlacementProblem) -> Workload:
-    """Requests without an objective (NaN) get their model's."""
+    """Gives requests without an objective (NaN) their model's."""
     of_models = np.array([problem.slo_s(model) for model in problem.models])
     slo_s = np.where(np.isnan(workload.slo_s), of_models[workload.model], workload.slo_s)
     return replace(workload, slo_s=slo_s)
@@ -96,7 +96,7 @@ def _make(spec: WorkloadSpec, problem: PlacementProblem, files: Mapping[str, byt
 
 
 def _halves(spec: WorkloadSpec, problem: PlacementProblem, files: Mapping[str, bytes]) -> list[Workload]:
-    """A file's first half is searched, its second held out: a plan is for requests that come later."""
+    """Splits a file: its first half is searched, its second held out, as a plan is for requests that come later."""
     recorded = _read(spec, problem, files)
     half_s = _length_s(recorded, problem.workload) / 2
     middle = int(np.searchsorted(recorded.arrival_s, half_s))
@@ -146,7 +146,7 @@ def _resampled(recorded: Workload, spec: WorkloadSpec, duration_s: float, rng: n
 
 
 def _generate(spec: WorkloadSpec, problem: PlacementProblem, *, part: int) -> Workload:
-    """Every model is a process of its own."""
+    """Generates requests; every model is a process of its own."""
     source, models = problem.workload, problem.models
     duration_s = source.duration_s or _DEFAULT_DURATION_S
     check_num_requests(
@@ -195,7 +195,7 @@ def _length_s(recorded: Workload, source: WorkloadSource) -> float:
 
 
 def _rng(source: WorkloadSource, part: int, purpose: str) -> np.random.Generator:
-    """One for each purpose, so that a further model leaves the others' requests as they were."""
+    """Makes a generator for each purpose, so that a further model leaves the others' requests as they were."""
     digest = hashlib.sha256(purpose.encode()).digest()
     return np.random.default_rng([source.seed, part, int.from_bytes(digest[:8], "big")])
 

@@ -1,4 +1,4 @@
-"""Requests as they were recorded. Pure: files come as bytes."""
+"""Reads recorded requests. Pure: files come as bytes."""
 
 from collections.abc import Sequence
 
@@ -16,8 +16,8 @@ _MOST_TOKENS = 10**8
 
 
 def read_trace(content: bytes, *, file: str, models: Sequence[str]) -> Workload:
-    """CSV with the columns time_s, model and, where requests have objectives of their own, slo_s; prompt_tokens and
-    output_tokens of models that generate.
+    """Reads CSV with the columns time_s, model and, where requests have objectives of their own, slo_s; prompt_tokens
+    and output_tokens of models that generate.
 
     An absent or empty slo_s is NaN in the result: the model's objective is meant. 'inf' is none at all.
 
@@ -29,8 +29,8 @@ def read_trace(content: bytes, *, file: str, models: Sequence[str]) -> Workload:
 
 
 def read_replay(content: bytes, *, file: str, models: Sequence[str]) -> Workload:
-    """CSV with the columns at_s (seconds since 1970), model, slo_ms, prompt_tokens and output_tokens, as a router
-    records them; more are not read.
+    """Reads CSV with the columns at_s (seconds since 1970), model, slo_ms, prompt_tokens and output_tokens, as a router
+    records them; further columns are ignored.
 
     The first request is at 0. Else as `read_trace`.
     """
@@ -77,7 +77,7 @@ def _joined(chunks: Sequence[NDArray[np.int32]]) -> Lengths:
 
 
 def _tokens(chunk: Chunk, name: str) -> list[int]:
-    """0 where nothing is said."""
+    """Reads a number of tokens; an empty field is 0."""
     if not chunk.has(name):
         return [0] * len(chunk.lines)
     return chunk.convert(

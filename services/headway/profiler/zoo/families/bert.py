@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BertConfig:
-    """See `headway.profiler.zoo.model.Architecture`."""
+    """Sizes of a BERT; implements `headway.profiler.zoo.model.Architecture`."""
 
     hidden: int
     num_layers: int
@@ -24,7 +24,7 @@ class BertConfig:
         return replace(self, hidden=32, num_layers=2, num_heads=4, vocabulary=64, seq=16)
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
-        """Token ids, and to which of two sentences each belongs."""
+        """Makes token ids, and which of two sentences each token belongs to."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, seq), self.num_token_types))
 
     def network(self) -> "nn.Module":

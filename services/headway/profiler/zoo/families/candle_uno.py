@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CandleUnoConfig:
-    """See `headway.profiler.zoo.model.Architecture`."""
+    """Sizes of a CANDLE-Uno; implements `headway.profiler.zoo.model.Architecture`."""
 
     num_branches: int
     num_layers: int = 4
@@ -25,7 +25,7 @@ class CandleUnoConfig:
         return replace(self, hidden=16)
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
-        """The features of each branch."""
+        """Makes the features of each branch."""
         return (InputSpec((batch, self.hidden)),) * self.num_branches
 
     def network(self) -> "nn.Module":

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlrmConfig:
-    """See `headway.profiler.zoo.model.Architecture`. The embeddings of one bag are concatenated."""
+    """Sizes of a DLRM; implements `headway.profiler.zoo.model.Architecture`. The embeddings of one bag are
+    concatenated."""
 
     num_dense: int
     num_sparse: int
@@ -30,7 +31,7 @@ class DlrmConfig:
         return replace(self, hidden=16, num_entries=32, embedding=4, bag_size=3)
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
-        """The dense features of each branch, then the entries in each bag."""
+        """Makes the dense features of each branch, then the entries in each bag."""
         dense = InputSpec((batch, self.hidden))
         sparse = InputSpec((batch, self.bag_size), self.num_entries)
         return (dense,) * self.num_dense + (sparse,) * self.num_sparse

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavaConfig:
-    """See `headway.profiler.zoo.model.Architecture`. Images are square; sizes are in pixels."""
+    """Sizes of a Flava, in pixels for the square images; implements `headway.profiler.zoo.model.Architecture`."""
 
     num_text_layers: int
     num_vision_layers: int
@@ -38,7 +38,7 @@ class FlavaConfig:
         )
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
-        """Token ids and images."""
+        """Makes token ids and images."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, 3, self.image_size, self.image_size)))
 
     def network(self) -> "nn.Module":

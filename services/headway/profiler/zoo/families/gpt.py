@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GptConfig:
-    """See `headway.profiler.zoo.model.Architecture`."""
+    """Sizes of a GPT; implements `headway.profiler.zoo.model.Architecture`."""
 
     num_layers: int
     hidden: int

@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GShardConfig:
-    """See `headway.profiler.zoo.model.Architecture`. A token goes to `num_experts_per_token` of the experts."""
+    """Sizes of a GShard MoE, in which a token goes to `num_experts_per_token` experts; implements
+    `headway.profiler.zoo.model.Architecture`."""
 
     hidden: int
     num_layers: int

@@ -30,7 +30,8 @@ class ExpertsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaConfig:
-    """See `headway.profiler.zoo.model.Architecture`. `inner` is the width of the MLP where there are no experts."""
+    """Sizes of a Llama; implements `headway.profiler.zoo.model.Architecture`. `inner` is the width of the MLP where
+    there are no experts."""
 
     num_layers: int
     hidden: int

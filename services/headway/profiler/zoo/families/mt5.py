@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mt5Config:
-    """See `headway.profiler.zoo.model.Architecture`. Half of the layers are the encoder's.
+    """Sizes of an mT5, half of whose layers are the encoder's; implements `headway.profiler.zoo.model.Architecture`.
 
     `has_output_matrix` tells a matrix of its own for the logits from the shared embedding.
     """
@@ -34,7 +34,7 @@ class Mt5Config:
         return replace(self, num_layers=4, hidden=32, num_heads=4, vocabulary=64, seq=16)
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
-        """Ids of the source's and of the target's tokens, equally many."""
+        """Makes ids of the source's and of the target's tokens, equally many."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, seq), self.vocabulary))
 
     def network(self) -> "nn.Module":

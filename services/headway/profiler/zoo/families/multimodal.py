@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiModalConfig:
-    """See `headway.profiler.zoo.model.Architecture`.
+    """Sizes of a multi-branch transformer; implements `headway.profiler.zoo.model.Architecture`.
 
     `is_plain` layers are an attention and two linear layers in a row, without norms and residual connections.
     """
@@ -28,7 +28,7 @@ class MultiModalConfig:
         return replace(self, num_layers=2, hidden=32, inner=48, num_heads=4, seq=16)
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
-        """Embedded features of each branch."""
+        """Makes embedded features for each branch."""
         return (InputSpec((batch, seq, self.hidden)),) * self.num_branches
 
     def network(self) -> "nn.Module":

@@ -45,7 +45,7 @@ class Attention(nn.Module):
         rotary: tuple[Tensor, Tensor] | None = None,
         bias: Tensor | None = None,
     ) -> Tensor:
-        """Each position of x attends to `memory`, or to x.
+        """Lets each position of x attend to `memory`, or to x.
 
         Args:
             x: [batch, seq, hidden].
@@ -73,7 +73,7 @@ class Attention(nn.Module):
         return self.output(mixed.transpose(1, 2).flatten(2))  # type: ignore[no-any-return]
 
     def _heads(self, x: Tensor) -> Tensor:
-        """[batch, seq, heads * head_dim] to [batch, heads, seq, head_dim]."""
+        """Reshapes [batch, seq, heads * head_dim] to [batch, heads, seq, head_dim]."""
         return x.view(*x.shape[:-1], -1, self.head_dim).transpose(1, 2)
 
 
@@ -86,6 +86,6 @@ def rotary_table(seq: int, head_dim: int, *, base: float, device: torch.device) 
 
 
 def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    """x, [batch, heads, seq, head_dim], with the halves of each head rotated against each other."""
+    """Rotates the halves of each head of x, [batch, heads, seq, head_dim], against each other."""
     first, second = x.chunk(2, dim=-1)
     return x * cos.to(x.dtype) + torch.cat((-second, first), dim=-1) * sin.to(x.dtype)

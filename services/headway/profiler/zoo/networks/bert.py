@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.bert`."""
+"""The network of BERT; see `headway.profiler.zoo.families.bert`."""
 
 from torch import Tensor, nn
 
@@ -27,7 +27,8 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(config.hidden, config.hidden)
 
     def forward(self, tokens: Tensor, token_types: Tensor) -> tuple[Tensor, Tensor]:
-        """Ids and types, [batch, seq] each, to hidden states [batch, seq, hidden] and their pool [batch, hidden]."""
+        """Maps ids and types, [batch, seq] each, to hidden states [batch, seq, hidden] and their pool [batch,
+        hidden]."""
         x = self.norm(self.embedding(tokens) + self.token_types(token_types))
         for layer in self.layers:
             x = layer(x)

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.candle_uno`."""
+"""The network of CANDLE-Uno; see `headway.profiler.zoo.families.candle_uno`."""
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +16,6 @@ class CandleUno(nn.Module):
         self.response = nn.Linear(config.num_branches * config.hidden, 1)
 
     def forward(self, *features: Tensor) -> Tensor:
-        """Features [batch, hidden] of each branch to the predicted response [batch, 1]."""
+        """Maps features [batch, hidden] of each branch to the predicted response [batch, 1]."""
         outputs = [branch(x) for branch, x in zip(self.branches, features, strict=True)]
         return self.response(torch.cat(outputs, dim=-1))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.dcgan`."""
+"""The network of DCGAN's generator; see `headway.profiler.zoo.families.dcgan`."""
 
 from itertools import pairwise
 
@@ -21,7 +21,7 @@ class Dcgan(nn.Module):
         self.generate = nn.Sequential(*modules)
 
     def forward(self, latent: Tensor) -> Tensor:
-        """Random vectors [batch, latent] to images [batch, 3, size, size] in -1 to 1."""
+        """Maps random vectors [batch, latent] to images [batch, 3, size, size] in -1 to 1."""
         x = self.project(latent).unflatten(1, (self.channels, FIRST_SIZE, FIRST_SIZE))
         return self.generate(x)  # type: ignore[no-any-return]
 

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.dlrm`."""
+"""The network of DLRM; see `headway.profiler.zoo.families.dlrm`."""
 
 import torch
 from torch import Tensor, nn
@@ -22,7 +22,8 @@ class Dlrm(nn.Module):
         self.output = nn.Linear(config.hidden, 1)
 
     def forward(self, *features: Tensor) -> Tensor:
-        """Features [batch, hidden] of each dense branch and entries [batch, bag] of each bag to logits [batch, 1]."""
+        """Maps features [batch, hidden] of each dense branch and entries [batch, bag] of each bag to logits [batch,
+        1]."""
         dense, sparse = features[: len(self.dense)], features[len(self.dense) :]
         outputs = [branch(x) for branch, x in zip(self.dense, dense, strict=True)]
         outputs += [bag(entries).flatten(1) for bag, entries in zip(self.sparse, sparse, strict=True)]

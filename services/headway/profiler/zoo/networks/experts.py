@@ -23,7 +23,7 @@ class DispatchedExperts(nn.Module):
         self.down = _weights(num_experts, inner, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, seq, hidden] to the same; zeros for a token that no expert had room for."""
+        """Maps [batch, seq, hidden] to the same shape; zeros for a token that no expert had room for."""
         combine = self._combine(self.router(x).softmax(dim=-1))
         dispatch = (combine > 0).to(x.dtype)
         inputs = torch.einsum("gsec,gsm->egcm", dispatch, x)
@@ -74,7 +74,7 @@ class GatheredExperts(nn.Module):
         self.down = _weights(num_experts, inner, hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, seq, hidden] to the same; zeros for a token that no expert had room for."""
+        """Maps [batch, seq, hidden] to the same shape; zeros for a token that no expert had room for."""
         tokens = x.flatten(0, 1)
         num_tokens = tokens.shape[0]
         capacity = min(num_tokens, ceil(self.capacity_factor * self.num_chosen * num_tokens / self.num_experts))
@@ -94,7 +94,7 @@ class GatheredExperts(nn.Module):
 
 
 def _one_hot(index: Tensor, size: int) -> Tensor:
-    """[...] to [..., size] of 0 and 1; all 0 for an index that is too large."""
+    """Maps indices [...] to [..., size] of 0 and 1; all 0 for an index that is too large."""
     return (index.unsqueeze(-1) == torch.arange(size, device=index.device)).to(torch.int64)
 
 

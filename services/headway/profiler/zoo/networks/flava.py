@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.flava`."""
+"""The network of Flava; see `headway.profiler.zoo.families.flava`."""
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,8 @@ class Flava(nn.Module):
         self.cross_encoder = Encoder(config, num_layers=config.num_cross_layers)
 
     def forward(self, tokens: Tensor, images: Tensor) -> Tensor:
-        """Ids [batch, seq] and images [batch, 3, size, size] to hidden states [batch, patches + 1 + seq, hidden]."""
+        """Maps ids [batch, seq] and images [batch, 3, size, size] to hidden states [batch, patches + 1 + seq,
+        hidden]."""
         text = self.text_projection(self.text_encoder(self.text_embedding(tokens)))
         vision = self.vision_projection(self.vision_encoder(self.patches(images)))
         return self.cross_encoder(torch.cat((vision, text), dim=1))  # type: ignore[no-any-return]
@@ -43,7 +44,7 @@ class Encoder(nn.Module):
         self.norm = nn.LayerNorm(config.hidden)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, seq, hidden] to the same."""
+        """Maps [batch, seq, hidden] to the same shape."""
         for layer in self.layers:
             x = layer(x)
         return self.norm(x)  # type: ignore[no-any-return]
@@ -60,7 +61,7 @@ class PatchEmbedding(nn.Module):
         self.positions = nn.Parameter(torch.zeros(1, num_patches + 1, config.hidden))
 
     def forward(self, images: Tensor) -> Tensor:
-        """[batch, 3, size, size] to [batch, patches + 1, hidden]."""
+        """Maps [batch, 3, size, size] to [batch, patches + 1, hidden]."""
         patches = self.project(images).flatten(2).transpose(1, 2)
         whole = self.whole.expand(images.shape[0], -1, -1)
         return torch.cat((whole, patches), dim=1) + self.positions

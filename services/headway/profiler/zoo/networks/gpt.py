@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.gpt`."""
+"""The network of GPT; see `headway.profiler.zoo.families.gpt`."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -24,7 +24,7 @@ class Gpt(nn.Module):
         self.norm = nn.LayerNorm(config.hidden)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [batch, seq] to logits [batch, seq, vocabulary]."""
+        """Maps ids [batch, seq] to logits [batch, seq, vocabulary]."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)

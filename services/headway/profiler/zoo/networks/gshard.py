@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.gshard`."""
+"""The network of GShard MoE; see `headway.profiler.zoo.families.gshard`."""
 
 from torch import Tensor, nn
 from torch.nn import functional
@@ -25,7 +25,7 @@ class GShard(nn.Module):
         self.norm = nn.LayerNorm(config.hidden)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [batch, seq] to logits [batch, seq, vocabulary]."""
+        """Maps ids [batch, seq] to logits [batch, seq, vocabulary]."""
         x = self.embedding(tokens)
         for layer in self.layers:
             x = layer(x)

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.llama`."""
+"""The network of Llama; see `headway.profiler.zoo.families.llama`."""
 
 from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ class Llama(nn.Module):
         self.head = nn.Linear(config.hidden, config.vocabulary, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [batch, seq] to logits [batch, seq, vocabulary]."""
+        """Maps ids [batch, seq] to logits [batch, seq, vocabulary]."""
         rotary = rotary_table(tokens.shape[1], self.head_dim, base=self.rotary_base, device=tokens.device)
         x = self.tokens(tokens)
         for layer in self.layers:
@@ -40,7 +40,7 @@ class SharedExperts(nn.Module):
         self.shared_gate = nn.Linear(hidden, 1, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, seq, hidden] to the same."""
+        """Maps [batch, seq, hidden] to the same shape."""
         return self.experts(x) + self.shared_gate(x).sigmoid() * self.shared(x)  # type: ignore[no-any-return]
 
 

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.mt5`."""
+"""The network of mT5; see `headway.profiler.zoo.families.mt5`."""
 
 import math
 
@@ -28,7 +28,7 @@ class Mt5(nn.Module):
         self.head = nn.Linear(config.hidden, config.vocabulary, bias=False) if config.has_output_matrix else None
 
     def forward(self, source: Tensor, target: Tensor) -> Tensor:
-        """Ids [batch, source seq] and [batch, target seq] to logits [batch, target seq, vocabulary]."""
+        """Maps ids [batch, source seq] and [batch, target seq] to logits [batch, target seq, vocabulary]."""
         memory, bias = self.tokens(source), self.encoder_bias(source)
         for layer in self.encoder:
             memory = layer(memory, bias=bias)
@@ -53,7 +53,8 @@ class DecoderLayer(nn.Module):
         self.feed_forward = GatedMlp(config.hidden, config.inner, activation="gelu")
 
     def forward(self, x: Tensor, memory: Tensor, bias: Tensor) -> Tensor:
-        """[batch, seq, hidden] to the same, given `memory` [batch, source seq, hidden]; `bias` as in `Attention`."""
+        """Maps [batch, seq, hidden] to the same shape, given `memory` [batch, source seq, hidden]; `bias` as in
+        `Attention`."""
         x = x + self.attention(self.attention_norm(x), bias=bias)
         x = x + self.cross_attention(self.cross_norm(x), memory=memory)
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.multimodal`."""
+"""The network of parallel branches; see `headway.profiler.zoo.families.multimodal`."""
 
 import torch
 from torch import Tensor, nn
@@ -17,7 +17,7 @@ class MultiModal(nn.Module):
         )
 
     def forward(self, *features: Tensor) -> Tensor:
-        """Features [batch, seq, hidden] of each branch to [batch, seq, branches * hidden]."""
+        """Maps features [batch, seq, hidden] of each branch to [batch, seq, branches * hidden]."""
         outputs = [branch(x) for branch, x in zip(self.branches, features, strict=True)]
         return torch.cat(outputs, dim=-1)
 

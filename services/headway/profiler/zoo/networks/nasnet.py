@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.nasnet`."""
+"""The network of NASNet-A; see `headway.profiler.zoo.families.nasnet`."""
 
 from dataclasses import dataclass
 
@@ -13,14 +13,15 @@ NORM_EPS = 1e-3
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """Channels of a cell's output, and how often its sides were halved since the first convolution."""
+    """The shape of a cell's output: channels, and how often its sides were halved since the first convolution."""
 
     width: int
     num_halvings: int
 
 
 class NasNet(nn.Module):
-    """Two reduction cells in the stem have a quarter and half of the first stack's filters; each later one doubles."""
+    """The network of NASNet-A. Two reduction cells in the stem have a quarter and half of the first stack's filters;
+    each later one doubles."""
 
     def __init__(self, config: NasNetConfig) -> None:
         super().__init__()
@@ -42,7 +43,7 @@ class NasNet(nn.Module):
         self.classifier = nn.Linear(last.width, config.num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[batch, 3, size, size] to logits [batch, classes]."""
+        """Maps [batch, 3, size, size] to logits [batch, classes]."""
         before = x = self.stem(images)
         for cell in self.cells:
             before, x = x, cell(before, x)
@@ -50,7 +51,7 @@ class NasNet(nn.Module):
 
 
 class NormalCell(nn.Module):
-    """Keeps the sides; yields six times `filters` channels."""
+    """A cell that keeps the sides and yields six times `filters` channels."""
 
     def __init__(self, before: Output, last: Output, filters: int) -> None:
         super().__init__()
@@ -63,7 +64,7 @@ class NormalCell(nn.Module):
         self.before_3x3 = nn.ModuleList(Separable(filters, 3) for _ in range(2))
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
-        """Outputs of the cell before the last and of the last, [batch, channels, height, width] each."""
+        """Combines outputs of the cell before the last and of the last, [batch, channels, height, width] each."""
         before, last = self.before(before), self.last(last)
         outputs = (
             before,
@@ -77,7 +78,7 @@ class NormalCell(nn.Module):
 
 
 class ReductionCell(nn.Module):
-    """Halves the sides; yields four times `filters` channels."""
+    """A cell that halves the sides and yields four times `filters` channels."""
 
     def __init__(self, before: Output, last: Output, filters: int) -> None:
         super().__init__()
@@ -90,7 +91,7 @@ class ReductionCell(nn.Module):
         self.reduced_3x3 = Separable(filters, 3)
 
     def forward(self, before: Tensor, last: Tensor) -> Tensor:
-        """Outputs of the cell before the last and of the last, [batch, channels, height, width] each."""
+        """Combines outputs of the cell before the last and of the last, [batch, channels, height, width] each."""
         before, last = self.before(before), self.last(last)
         reduced = self.last_5x5(last) + self.before_7x7[0](before)
         largest = functional.max_pool2d(last, 3, 2, padding=1)
@@ -101,14 +102,15 @@ class ReductionCell(nn.Module):
 
 
 class Projection(nn.Sequential):
-    """To `filters` channels."""
+    """A ReLU, a 1 x 1 convolution to `filters` channels and a batch norm."""
 
     def __init__(self, width: int, filters: int) -> None:
         super().__init__(nn.ReLU(), nn.Conv2d(width, filters, 1, bias=False), nn.BatchNorm2d(filters, NORM_EPS))
 
 
 class HalvingProjection(nn.Module):
-    """To `filters` channels, half of them from the pixels of even rows and columns, half from those of odd ones."""
+    """A projection to `filters` channels that halves the sides: half of them from the pixels of even rows and columns,
+    half from those of odd ones."""
 
     def __init__(self, width: int, filters: int) -> None:
         super().__init__()

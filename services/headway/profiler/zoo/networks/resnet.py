@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.resnet`."""
+"""The network of residual networks; see `headway.profiler.zoo.families.resnet`."""
 
 from itertools import pairwise
 
@@ -25,7 +25,8 @@ class ResNet(nn.Module):
         self.classifier = nn.Linear(channels[-1], config.num_classes)
 
     def forward(self, images: Tensor) -> Tensor:
-        """[batch, 3, height, width], of videos [batch, 3, frames, height, width], to logits [batch, classes]."""
+        """Maps images [batch, 3, height, width] or videos [batch, 3, frames, height, width] to logits [batch,
+        classes]."""
         x = self.pool(functional.relu(self.stem(images)))
         for stage in self.stages:
             x = stage(x)
@@ -85,7 +86,7 @@ class Bottleneck(nn.Module):
 
 
 def _stage(config: ResNetConfig, number: int, *, width_in: int, width_out: int) -> nn.Sequential:
-    """The blocks of one stage; all but the first stage halve the sides in their first block."""
+    """Makes the blocks of one stage; all but the first stage halve the sides in their first block."""
     base = config.base_channels * 2**number
     return nn.Sequential(
         *(

@@ -7,7 +7,7 @@ from headway.profiler.zoo.networks.attention import Attention
 
 
 class Layer(nn.Module):
-    """Norms come before the attention and before the feed-forward block."""
+    """A layer with norms before the attention and before the feed-forward block."""
 
     def __init__(self, attention: Attention, feed_forward: nn.Module, *, norms: tuple[nn.Module, nn.Module]) -> None:
         super().__init__()
@@ -16,13 +16,13 @@ class Layer(nn.Module):
         self.feed_forward = feed_forward
 
     def forward(self, x: Tensor, *, rotary: tuple[Tensor, Tensor] | None = None, bias: Tensor | None = None) -> Tensor:
-        """[batch, seq, hidden] to the same; the rest as in `Attention`."""
+        """Maps [batch, seq, hidden] to the same shape; the rest is as in `Attention`."""
         x = x + self.attention(self.attention_norm(x), rotary=rotary, bias=bias)
         return x + self.feed_forward(self.feed_forward_norm(x))  # type: ignore[no-any-return]
 
 
 class PostNormLayer(nn.Module):
-    """Norms come after the residual connections, as in the first transformers."""
+    """A layer with norms after the residual connections, as in the first transformers."""
 
     def __init__(self, attention: Attention, feed_forward: nn.Module, *, norms: tuple[nn.Module, nn.Module]) -> None:
         super().__init__()
@@ -31,7 +31,7 @@ class PostNormLayer(nn.Module):
         self.feed_forward = feed_forward
 
     def forward(self, x: Tensor) -> Tensor:
-        """[batch, seq, hidden] to the same."""
+        """Maps [batch, seq, hidden] to the same shape."""
         x = self.attention_norm(x + self.attention(x))
         return self.feed_forward_norm(x + self.feed_forward(x))  # type: ignore[no-any-return]
 
@@ -49,6 +49,6 @@ class Embedding(nn.Module):
         self.positions = nn.Embedding(seq, hidden)
 
     def forward(self, tokens: Tensor) -> Tensor:
-        """Ids [batch, seq] to [batch, seq, hidden]."""
+        """Maps ids [batch, seq] to [batch, seq, hidden]."""
         positions = torch.arange(tokens.shape[1], device=tokens.device)
         return self.tokens(tokens) + self.positions(positions)  # type: ignore[no-any-return]
