@@ -14,14 +14,14 @@ from headway.router.place import Place
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Replica:
-    """A model on a group.
+    """One model on one group.
 
     Attributes:
-        report: the leader's latest on this model; None while no stream to it lives.
-        drift: of its steps from the plan; None where the plan does not know them.
-        last_chosen: number of the latest decision for it; 0 for none.
-        role: what the plan has it do.
-        block_bytes: of a KV block; 0 where blocks cannot go to other groups.
+        report: the leader's latest load report on this model; None while no stream to it lives.
+        drift: how its steps differ from the plan's latency model; None where the plan has none.
+        last_chosen: the number of the latest decision that chose it; 0 for none.
+        role: whether the plan has it prefill, decode, or do both.
+        block_bytes: the size of a KV block; 0 where blocks cannot go to other groups.
         stage_latencies: seconds of its steps in each stage of the pipeline, from the plan; empty where that is unknown.
     """
 
@@ -45,7 +45,7 @@ class Replica:
 
     @property
     def is_one_pass(self) -> bool:
-        """Without blocks it does not generate."""
+        """Whether the model answers in one pass: one without KV blocks does not generate."""
         return self.report is not None and self.report.num_blocks == 0
 
     def update(self, report: LoadReport) -> None:
@@ -67,15 +67,15 @@ class Replica:
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Group:
-    """A model-parallel group, by its leading worker.
+    """A model-parallel group of workers, known by its leader.
 
     Attributes:
-        endpoint: host:port of the leader.
-        replicas: by model, as last reported; they share the group's devices.
-        state: of a leader that has no model; 'unreachable' while no stream to it lives.
+        endpoint: the leader's address, host:port.
+        replicas: the replicas by model, as last reported; they share the group's devices.
+        state: the state of a leader that has no model; 'unreachable' while no stream to it lives.
         reported_at_s: when the latest reports came.
         connected_at_s: when the stream began that they came on.
-        predictor: what was leased to it of models that answer in one pass.
+        predictor: predicts when the leased requests of models that answer in one pass are done.
     """
 
     worker_id: str
@@ -100,14 +100,14 @@ class Group:
             self.replicas.setdefault(model, Replica(group=self, model=model)).update(report)
 
     def disconnect(self) -> None:
-        """Its stream broke: no candidate until it reports again."""
+        """Notes that the leader's stream broke: the group is no candidate until it reports again."""
         self.state = "unreachable"
         for replica in self.replicas.values():
             replica.report = None
 
 
 class Fleet:
-    """All groups, and the plan that they carry out."""
+    """All groups of workers, and the plan that they carry out."""
 
     def __init__(self) -> None:
         self._groups: dict[str, Group] = {}
@@ -115,7 +115,7 @@ class Fleet:
 
     @property
     def groups(self) -> list[Group]:
-        """Those of the plan first, in its order."""
+        """The groups: those of the plan first, in its order."""
         return list(self._groups.values())
 
     @property

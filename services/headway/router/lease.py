@@ -16,18 +16,18 @@ class Lease:
     """A request's place in a group.
 
     Attributes:
-        num_sequences: that it stands for in the group's load.
+        num_sequences: the sequences that it stands for in the group's load.
         num_prefill_tokens: prompt tokens that the group has to compute for it.
         num_cached_tokens: prompt tokens that the group is believed to hold.
-        leased_at_s: by the router's clock.
+        leased_at_s: when it was given, in the router's clock's seconds.
         reason: why this group, in words.
         is_sole_replica: whether the next request of the model would get the same answer.
-        ttft_s, tpot_s, e2e_s: predicted; None where no latency model is known.
-        decode_group_id, decode_target: where the sequences are to go on once their prompt is computed, the group and
-            its leader; '' and None: they stay.
+        ttft_s, tpot_s, e2e_s: the predicted latencies; None where no latency model is known.
+        decode_group_id, decode_target: the group, and its leader, where sequences go on once their prompt is computed;
+            '' and None where they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
-        slack_s: for how long it may still wait at the group before it misses an objective; infinite where it has none.
-        commitment: what the group owes it, of a model that generates; None where nothing is predicted.
+        slack_s: seconds that it may still wait at the group before it misses an objective; infinite where it has none.
+        commitment: what the group owes it, for a model that generates; None where nothing is predicted.
     """
 
     lease_id: str
@@ -63,7 +63,7 @@ class Lease:
 
 
 class LeaseOutcome(StrEnum):
-    """How a lease ended."""
+    """How a request ended that had a lease."""
 
     COMPLETE = "complete"
     CANCELLED = "cancelled"
@@ -73,13 +73,13 @@ class LeaseOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Release:
-    """The gateway's last word on a lease.
+    """The gateway's last message about a lease.
 
     Attributes:
         lease_id: empty where the gateway gave up before it learned of the lease; then request and gateway name it.
-        ttft_s, tpot_s, e2e_s: measured; None if never reached.
-        num_output_tokens: of all its sequences.
-        slo: what it was measured against; empty for the lease's own.
+        ttft_s, tpot_s, e2e_s: the measured latencies; None for those never reached.
+        num_output_tokens: the output tokens of all its sequences.
+        slo: the objectives that it was measured against; empty for the lease's own.
     """
 
     outcome: LeaseOutcome

@@ -78,7 +78,7 @@ class Leader:
         """Makes room for one more model; returns the group as that sees it.
 
         Args:
-            number: that the other ranks know it by.
+            number: the number that the other ranks know the model by.
             parallel: the group's axes with the model's own layers of stages; None for the group's.
         """
         self._models.add(number)
