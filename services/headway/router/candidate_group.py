@@ -140,7 +140,7 @@ class CandidateGroup:
         )
 
     def saved_s(self, request: RoutingRequest) -> float:
-        """Returns the seconds that computing would take for what the candidate would fetch."""
+        """Returns the seconds of computing that the fetch saves."""
         alone = replace(self, num_fetched_tokens=0, fetch_s=0.0)
         return alone.prefill_s(request) - (self.prefill_s(request) - self.fetch_s)
 

@@ -227,7 +227,7 @@ class Sessions:
         )
 
     def _tell_moved(self, request_ids: Sequence[str], worker_id: str) -> None:
-        """Tells the sessions that their sequences have moved. The engine's earlier outputs have been delivered by now."""
+        """Tells the sessions that their sequences have moved. The engine's earlier outputs are delivered by now."""
         error = UnavailableError(f"The request has moved to {worker_id}.", hint="Submit it there.")
         for request_id in request_ids:
             entry = self._entries.get(request_id)

@@ -30,7 +30,7 @@ class TokenKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenText:
-    """The text of one token by itself. A part of a character reads as U+FFFD; `raw` holds the bytes that it stands for."""
+    """The text of one token by itself. A part of a character reads as U+FFFD; `raw` holds the bytes behind it."""
 
     text: str
     raw: bytes
