@@ -1,4 +1,4 @@
-"""How long an engine step takes, as a function of what it computes.
+"""The latency model of an engine step: its time as a function of what it computes.
 
 The model is linear in five features (the terms of TeraPipe's eq. 2.9, extended by decodes): a step that prefills
 chunks of n_i tokens after c_i context tokens, and decodes B sequences that read C context tokens in all, takes
@@ -27,7 +27,7 @@ class LatencyModel:
     origin: str = "measured"
 
     def part(self, share: float) -> "LatencyModel":
-        """Of so much of the model, 0 to 1."""
+        """Returns the latency of a part of the model; `share` is in [0, 1]."""
         return replace(
             self,
             base_s=share * self.base_s,

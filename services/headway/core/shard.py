@@ -1,4 +1,4 @@
-"""What one rank of a group holds of a model: layers, heads, rows, experts; and what that weighs."""
+"""The part of a model that one rank of a group holds: layers, heads, rows, experts; and its size."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
@@ -11,19 +11,19 @@ from headway.core.parallel_config import CP_FFN, ParallelConfig, Span, split
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelShard:
-    """One rank's part.
+    """One rank's part of a model.
 
     Attributes:
-        query_heads: of `num_heads`, projected here.
-        kv_heads: of `num_kv_heads`; where there are fewer than ranks, several ranks project the same one.
+        query_heads: the query heads that are projected here, of `num_heads`.
+        kv_heads: the KV heads, of `num_kv_heads`; where there are fewer than ranks, several ranks project the same one.
         attended_query_heads, cached_kv_heads: the same, where ranks that share the cache split the weights: each
             attends with the heads of all of them to its shard of their keys and values.
-        mlp: of the `intermediate_size` of dense layers.
-        shared_mlp: of the shared expert's width.
-        experts: held whole.
-        vocab: rows of the token embedding (first stage).
-        head: rows of the output head, which all stages share.
-        is_first, is_last: stage of the pipeline.
+        mlp: the columns of the `intermediate_size` of dense layers.
+        shared_mlp: the columns of the shared expert's width.
+        experts: the experts, which are held whole.
+        vocab: the rows of the token embedding (first stage).
+        head: the rows of the output head, which all stages share.
+        is_first, is_last: whether its stage is the pipeline's first or last.
         tensor_index: part 0 adds biases and residuals of products whose inputs are split.
     """
 
@@ -103,7 +103,7 @@ def head_weight_bytes(spec: ModelSpec, shard: ModelShard) -> int:
 
 
 def _matrix_bytes(spec: ModelSpec) -> int:
-    """Of an element."""
+    """Returns the bytes of one element of a matrix."""
     return QUANTIZATION_BYTES[spec.quantization] if spec.quantization else spec.dtype_bytes
 
 
@@ -200,7 +200,7 @@ def _faults(spec: ModelSpec, parallel: ParallelConfig, *, num_workers: int) -> I
 
 
 def _weight_parts(parallel: ParallelConfig) -> tuple[int, str]:
-    """How many ranks share each weight, and the axis that makes them so many."""
+    """Returns how many ranks share each weight, and the axis along which they do."""
     is_tensor = parallel.cp_ffn == "tensor"
     return parallel.tp * (parallel.cp if is_tensor else 1), "cp" if is_tensor else "tp"
 

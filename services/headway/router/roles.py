@@ -31,7 +31,7 @@ def by_role(
 
 
 def _decoder(request: RoutingRequest, candidates: Sequence[CandidateGroup], *, policy: Policy) -> CandidateGroup:
-    """Chooses a decode group by the policy among those with memory for the whole prompt; among all where none has it."""
+    """Chooses a decode group by the policy among those with memory for the whole prompt; among all if none has it."""
     ready = [replace(candidate, num_cached_tokens=max(0, request.num_prompt_tokens - 1)) for candidate in candidates]
     roomy = [
         candidate for candidate in ready if candidate.num_free_tokens > request.num_prompt_tokens and candidate.has_room
