@@ -1,4 +1,4 @@
-"""Where a client connects to, and as whom."""
+"""The address that a client connects to, and its credentials."""
 
 import os
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ class Address:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """To send with every call."""
+        """Returns the metadata to send with every call."""
         return (("authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
 
 

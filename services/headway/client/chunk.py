@@ -1,4 +1,4 @@
-"""What a client receives."""
+"""The output that a client receives."""
 
 from dataclasses import dataclass
 

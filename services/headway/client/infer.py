@@ -1,4 +1,4 @@
-"""What a client sends to a model that does not generate, and what it receives."""
+"""The inputs that a client sends to an encoder, and the results that it receives."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class InferOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Embeddings:
-    """One vector for each input, in order."""
+    """The embeddings of a request's inputs, one vector for each, in order."""
 
     vectors: tuple[tuple[float, ...], ...]
     usage: Usage
@@ -46,7 +46,7 @@ class Embeddings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Classification:
-    """One input's best label, and the score of each."""
+    """The classification of one input: its best label, and the score of each label."""
 
     label: str
     scores: dict[str, float]

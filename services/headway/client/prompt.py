@@ -1,4 +1,4 @@
-"""What a client sends."""
+"""The prompts that a client sends."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias, TypedDict

@@ -1,4 +1,4 @@
-"""How a stack on this machine is found: the file `stack.json` in its state directory."""
+"""Finds a stack on this machine by the file `stack.json` in its state directory."""
 
 import json
 import os
@@ -42,7 +42,7 @@ class Stack:
 
 
 def default_state_dir() -> Path:
-    """Where `headway up` keeps its state unless told otherwise, by the XDG rules."""
+    """Returns the directory where `headway up` keeps its state unless told otherwise, by the XDG rules."""
     base = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
     return Path(base) / "headway" / "default"
 
@@ -62,7 +62,7 @@ def read_stack(state_dir: Path) -> Stack | None:
 
 
 def unreadable(path: Path) -> UnauthenticatedError:
-    """What another user than the stack's owner is told."""
+    """Returns the error for a user other than the stack's owner."""
     return UnauthenticatedError(
         f"{path} may be read by the owner of the stack alone.",
         hint="Run the command as that user, or use the gateway: --endpoint HOST:PORT, and --api-key where it asks.",

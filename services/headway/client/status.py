@@ -84,13 +84,13 @@ class ControllerStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupStatus:
-    """What one group is doing.
+    """The status of one group.
 
     Attributes:
         num_in_flight: requests that the router sent there and that have not ended.
         num_running, num_waiting: sequences in the running batch, and queued for it.
         report_age_s: seconds since the worker's last load report.
-        latency: of its steps as the router predicts them: profiled, and corrected by what live ones take. None where
+        latency: the latency model by which the router predicts its steps: profiled, corrected by live steps. None where
             that is unknown.
     """
 
