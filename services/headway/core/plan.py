@@ -194,7 +194,7 @@ class Assignment:
 
     @property
     def pipeline_latencies(self) -> tuple[LatencyModel, ...]:
-        """The latency model of each pipeline stage: as they are given, else parts of the whole's by the stages' layers."""
+        """The latency model of each pipeline stage: as given, else parts of the whole's by the stages' layers."""
         if self.stage_latencies:
             return self.stage_latencies
         layers = {self.parallel.place(rank).stage: share.num_layers for rank, share in enumerate(self.ranks)}
@@ -270,7 +270,7 @@ class ServingPlan:
         return next((worker for worker in self.workers if worker.worker_id == worker_id), None)
 
     def assignments_of(self, worker_id: str) -> tuple[Assignment, ...]:
-        """Returns the assignments of the group that a worker is part of, whatever its rank: one for each of its models."""
+        """Returns the assignments of the group that a worker is in, whatever its rank: one for each of its models."""
         return tuple(a for a in self.assignments if worker_id in a.worker_ids)
 
     def assignment(self, worker_id: str, model: str) -> Assignment | None:

@@ -127,7 +127,7 @@ def _as_emulated(
     layouts: Collection[ParallelConfig],
     catalogue: Catalogue,
 ) -> dict[str, Profile]:
-    """What was measured on real devices of the kinds that are emulated, by the ids of the emulated ones."""
+    """Returns the profiles measured on real devices of the kinds that are emulated, by the ids of the emulated ones."""
     return {
         profile_id(model.spec, hardware, layout): profile
         for profile, hardware, model, layout in product(measured, emulated, models, layouts)

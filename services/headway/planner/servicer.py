@@ -1,4 +1,4 @@
-"""PlannerService over gRPC: convert, call, convert."""
+"""PlannerService over gRPC: it converts messages, calls the planner's service, and converts the results."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterable

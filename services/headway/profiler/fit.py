@@ -1,4 +1,4 @@
-"""From measured steps to a latency model."""
+"""Fits a latency model to measured steps."""
 
 from collections.abc import Sequence
 from statistics import median
@@ -36,7 +36,7 @@ def fit_latency(fitted: Sequence[StepMeasurement], *, held_out: Sequence[StepMea
 
 
 def _features(measurement: StepMeasurement) -> tuple[float, ...]:
-    """What the coefficients of `LatencyModel` multiply, in its order."""
+    """Returns the features that the coefficients of `LatencyModel` multiply, in its order."""
     num_prefill, num_decodes, num_context = (
         measurement.prefill_tokens,
         measurement.num_decodes,

@@ -1,4 +1,4 @@
-"""From timed messages to Alpa's piecewise-linear model of communication (dissertation section 3.8.4). Pure."""
+"""Fits Alpa's piecewise-linear model of communication to timed messages (dissertation section 3.8.4). Pure."""
 
 import math
 from collections import defaultdict
@@ -9,7 +9,8 @@ from headway.core.piecewise import PiecewiseLinear
 
 
 def fit_piecewise(samples: Sequence[tuple[float, float]], *, max_error: float = 0.02) -> PiecewiseLinear:
-    """As few points as bring every size within `max_error` of its seconds, among sizes that were timed.
+    """Returns a curve of as few points as bring every size within `max_error` of its seconds, among sizes that were
+    timed.
 
     Several timings of one size count as their median, and a larger message that was quicker as the mean of both.
 

@@ -1,4 +1,4 @@
-"""From a table of slices to TeraPipe's t_ctx(i, j) = a0 + a1 i + a2 j + a3 i j (equation 2.9). Pure."""
+"""Fits TeraPipe's t_ctx(i, j) = a0 + a1 i + a2 j + a3 i j (equation 2.9) to a table of slices. Pure."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -1,4 +1,6 @@
-"""Which steps to measure: a few prefills, decodes and mixtures over short and long contexts, as the worker allows."""
+"""The grid of steps to measure: a few prefills, decodes and mixtures over short and long contexts, as the worker
+allows.
+"""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -10,7 +12,7 @@ _MAX_PREFILL_TOKENS = 1024
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerLimits:
-    """What one step of a worker's engine may hold."""
+    """The limits of one step of a worker's engine."""
 
     max_num_seqs: int
     max_num_batched_tokens: int

@@ -90,7 +90,9 @@ def _order(summary: ProfileSummary) -> tuple[str, str, str, int, int]:
 
 
 def read_profiles(content: bytes, *, hardware: str, created_at_s: float) -> Sequence[StageProfile | SliceProfile]:
-    """Of a file in AlpaServe's or TeraPipe's form; InvalidArgumentError names the path of the field."""
+    """Reads the profiles of a file in AlpaServe's or TeraPipe's form; InvalidArgumentError names the path of the
+    field.
+    """
     document = read_document(content)
     if alpaserve.recognises(document):
         return alpaserve.read(document, hardware=hardware, created_at_s=created_at_s)

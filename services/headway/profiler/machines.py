@@ -1,4 +1,4 @@
-"""One measurement at a time on a machine: two would slow each other down."""
+"""Limits each machine to one measurement at a time: two would slow each other down."""
 
 import asyncio
 from collections import defaultdict

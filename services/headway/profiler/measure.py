@@ -16,7 +16,7 @@ _LONGEST_RETRY_S = 1.0
 
 
 class Bench(Protocol):
-    """Where steps are timed."""
+    """Times engine steps, somewhere."""
 
     async def measure(self, point: Point) -> float:
         """Seconds of one step; FailedPreconditionError while requests are running."""

@@ -17,7 +17,7 @@ _REFUSAL_S = 0.005
 
 
 class Neighbour:
-    """Leads another group of the machine, with a model of its own."""
+    """A worker that leads another group of the machine, with a model of its own."""
 
     def __init__(self, bench: Bench, limits: WorkerLimits) -> None:
         self._bench = bench

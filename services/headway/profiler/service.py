@@ -32,7 +32,7 @@ _Measured = dict[Point, StepMeasurement]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfilingProgress:
-    """How far a profile is. The last one has the profile; `reused` if it came from the store."""
+    """The progress of a profile. The last one has the profile; `reused` if it came from the store."""
 
     num_done: int
     num_total: int
@@ -41,7 +41,7 @@ class ProfilingProgress:
 
 
 class ProfilerService:
-    """Measures one worker of a machine at a time.
+    """The profiler's service, which measures one worker of a machine at a time.
 
     Measurements of a profile that was interrupted are kept in memory, and the next attempt goes on from there.
     """

@@ -1,4 +1,4 @@
-"""ProfilerService over gRPC: convert, call, convert."""
+"""ProfilerService over gRPC: it converts messages, calls the profiler's service, and converts the results."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -1,4 +1,4 @@
-"""The worker under measurement, over gRPC."""
+"""A client of the worker under measurement."""
 
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -24,7 +24,7 @@ _STEP_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedWorker:
-    """What a worker has loaded, and in what group; equal descriptions mean that nothing was loaded in between."""
+    """The model that a worker has loaded, and its group; equal descriptions mean that nothing was loaded in between."""
 
     hardware: Hardware
     parallel: ParallelConfig
@@ -33,7 +33,9 @@ class LoadedWorker:
 
 
 class Worker:
-    """Calls to one worker about a model, its only one for ''. They raise UnavailableError when the worker is lost."""
+    """A client of one worker, about one of its models ('' for its only one). It raises UnavailableError when the worker
+    is lost.
+    """
 
     def __init__(self, channel: grpc.aio.Channel, *, peers: Peers, endpoint: str, model: str = "") -> None:
         self.machine = machine_of(endpoint)

@@ -61,7 +61,7 @@ _DISTILBERT_NAMES = _Names(
 
 
 class _Kind(TypedDict):
-    """The device, dtype and layout that all of a layer's products share."""
+    """The bias, dtype and device that all of a layer's products share."""
 
     bias: bool
     dtype: torch.dtype

@@ -17,7 +17,7 @@ _RATES = {f"{prefix}FLOP/s": factor for prefix, factor in _DECIMAL.items()}
 
 
 class Kind(Enum):
-    """The kind of a quantity; each value is (what it measures, an example, the factor of each unit to the base unit)."""
+    """The kind of a quantity; each value is (what it measures, an example, each unit with its factor)."""
 
     BYTES = ("a number of bytes", "80 GB", _BYTES)
     BANDWIDTH = ("a bandwidth", "900 GB/s", {f"{unit}/s": factor for unit, factor in (_BYTES | _BITS).items()})

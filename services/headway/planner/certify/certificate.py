@@ -1,4 +1,6 @@
-"""What is wrong with a serving plan. Every figure is worked out here again, from the model's dimensions."""
+"""Certifies a serving plan: it finds what is wrong with it. Every figure is worked out here again, from the model's
+dimensions.
+"""
 
 import math
 from collections import Counter
@@ -92,7 +94,7 @@ def _layout_violations(
 
 
 def _kind_violations(assignment: Assignment, model: ModelDeployment, hardware: Mapping[str, Hardware]) -> Iterator[str]:
-    """Those of a model that generates, or of one that does not."""
+    """Returns the violations that only a model that generates can have, or only one that does not."""
     if model.spec.encoder is not None:
         yield from encoder_violations(assignment, model, hardware=hardware)
         return
@@ -102,7 +104,7 @@ def _kind_violations(assignment: Assignment, model: ModelDeployment, hardware: M
 
 
 def _memory_violations(assignment: Assignment, spec: ModelSpec, hardware: Mapping[str, Hardware]) -> Iterator[str]:
-    """Of each worker of the group."""
+    """Returns the memory violations of each worker of the group."""
     for rank, share in enumerate(assignment.shares):
         violations = memory_violations(
             assignment,

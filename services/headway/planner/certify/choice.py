@@ -1,4 +1,4 @@
-"""Why a plan has the layout that it has, and what became of the others."""
+"""Explains why a plan has its layout, and what became of the others."""
 
 from collections.abc import Iterator
 

@@ -1,4 +1,4 @@
-"""What is wrong with how models share workers."""
+"""Finds what is wrong with how models share workers."""
 
 from collections import Counter
 from collections.abc import Iterator, Mapping

@@ -29,7 +29,7 @@ def emulation_violations(
 
 
 def profiled_violations(assignment: Assignment, hardware: Mapping[str, Hardware]) -> Iterator[str]:
-    """Of a group that serves a model whose layout and bytes only its profile knows."""
+    """Returns the violations of a group that serves a model whose layout and bytes only its profile knows."""
     parallel = assignment.parallel
     if (num_ranks := len(assignment.worker_ids)) != parallel.num_ranks:
         yield f"{parallel} has {parallel.num_ranks} ranks, and the assignment tells of {num_ranks}."

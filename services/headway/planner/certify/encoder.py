@@ -1,4 +1,4 @@
-"""What is wrong with the assignment of a model that does not generate."""
+"""Finds what is wrong with the assignment of an encoder."""
 
 import math
 from collections.abc import Iterator, Mapping

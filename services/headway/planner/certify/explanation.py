@@ -1,4 +1,4 @@
-"""Why a plan is as it is, in sentences for people."""
+"""Explains a serving plan in sentences."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -11,7 +11,9 @@ from headway.planner.certify.group_explanation import explain_group
 
 
 def explain(plan: ServingPlan) -> list[str]:
-    """From the whole to the parts: who serves what, then each group's memory, limits and predictions."""
+    """Explains a plan from the whole to the parts: who serves what, then each group's memory, limits and
+    predictions.
+    """
     return [
         *_explain_replicas(plan),
         *_explain_sharing(plan),
@@ -53,7 +55,7 @@ def _explain_replicas(plan: ServingPlan) -> Iterator[str]:
 
 
 def _explain_sharing(plan: ServingPlan) -> Iterator[str]:
-    """Of each place that has several models."""
+    """Explains each place that has several models."""
     places: dict[str, list[str]] = {}
     for assignment in plan.assignments:
         places.setdefault(_place(assignment), []).append(assignment.model)
@@ -122,7 +124,7 @@ def _explain_memory(
 
 
 def _explain_rest(plan: ServingPlan, worker: PlanWorker) -> str:
-    """What the models of a shared worker leave; nothing of one that has a single model."""
+    """Explains the memory that the models of a shared worker leave; empty for a worker that has a single model."""
     there = plan.assignments_of(worker.worker_id)
     if len(there) == 1:
         return ""

@@ -31,7 +31,7 @@ def group_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
 
 
 def _leader_violations(assignment: Assignment) -> Iterator[str]:
-    """What the assignment says of its worker is what it says of rank 0."""
+    """Checks that what the assignment says of its worker is what it says of rank 0."""
     leader = assignment.ranks[0]
     for name in ("worker_id", "weight_bytes", "kv_cache_bytes", "reserved_bytes", "host_cache_bytes"):
         if getattr(assignment, name) != getattr(leader, name):
@@ -47,7 +47,7 @@ def _split_violations(parts: int, spec: ModelSpec) -> Iterator[str]:
 
 
 def _layer_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
-    """Each layer is on as many ranks as share it, and rank 0, which gives logits, has the last."""
+    """Checks that each layer is on as many ranks as share it, and that rank 0, which gives logits, has the last."""
     num_sharing = assignment.parallel.tp * assignment.parallel.cp
     holders = Counter(
         layer for share in assignment.ranks for layer in range(share.first_layer, share.first_layer + share.num_layers)
@@ -81,7 +81,7 @@ def _stage_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
 
 
 def _block_violations(assignment: Assignment) -> Iterator[str]:
-    """Each cache shard has equally many."""
+    """Checks that each cache shard has equally many blocks."""
     for name in ("num_blocks", "num_host_blocks"):
         if (value := getattr(assignment, name)) % assignment.parallel.cp:
             yield f"{name} is {value}, which {assignment.parallel.cp} cache shards cannot share evenly."

@@ -1,4 +1,4 @@
-"""What the workers of a group share, and what each of them has, in sentences for people."""
+"""Explains what the workers of a group share, and what each of them has, in sentences."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from headway.planner.certify.memory import part_of
 
 
 def explain_group(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:
-    """From the axes to the ranks; nothing of a lone worker."""
+    """Explains a group from its axes to its ranks; empty for a lone worker."""
     if not assignment.ranks:
         return
     parallel = assignment.parallel

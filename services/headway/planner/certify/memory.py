@@ -12,7 +12,7 @@ _BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 @dataclass(frozen=True, slots=True)
 class RankPart:
-    """What one rank has of a model: part `index` of `parts` of each of its layers.
+    """The part of a model that one rank has: part `index` of `parts` of each of its layers.
 
     Attributes:
         first_layer, num_layers: of the whole model, for a worker that serves alone.
@@ -29,7 +29,9 @@ class RankPart:
     head_parts: int = 1
 
     def of(self, total: int) -> int:
-        """How many of `total` things; the first parts have one more where they don't come out even."""
+        """Returns how many of `total` things the part has; the first parts have one more where they don't come out
+        even.
+        """
         return total // self.parts + (self.index < total % self.parts)
 
     def head_rows_of(self, spec: ModelSpec) -> int:
@@ -47,7 +49,9 @@ class RankPart:
         return sum(replace(self, index=part).of(spec.num_kv_heads) for part in self.cached)
 
     def query_heads_of(self, spec: ModelSpec) -> int:
-        """Those of its KV heads; the parts that have the same KV head share its query heads."""
+        """Returns the query heads of the part's KV heads; the parts that have the same KV head share its query
+        heads.
+        """
         num_per_head = spec.num_heads // spec.num_kv_heads
         if spec.num_kv_heads >= self.parts:
             return self.of(spec.num_kv_heads) * num_per_head
@@ -56,7 +60,9 @@ class RankPart:
 
 
 def part_of(assignment: Assignment, spec: ModelSpec, *, rank: int) -> RankPart:
-    """By the order of ranks: those of a stage's layers stand together, and among them those of a cache shard."""
+    """Returns the part of a rank, by the order of ranks: those of a stage's layers stand together, and among them those
+    of a cache shard.
+    """
     if not assignment.ranks:
         return RankPart(0, 1, 0, spec.num_layers, range(1))
     parallel, share = assignment.parallel, assignment.ranks[rank]

@@ -11,7 +11,7 @@ from headway.core.units import format_bytes
 
 
 def find_placement_violations(plan: PlacementPlan) -> list[str]:
-    """What is wrong with a plan, in sentences; empty for a valid one."""
+    """Returns what is wrong with a plan, in sentences; empty for a valid one."""
     if plan.version != PLACEMENT_PLAN_VERSION:
         return [f"The plan is of version {plan.version}; known is {PLACEMENT_PLAN_VERSION}."]
     return [

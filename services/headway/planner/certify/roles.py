@@ -1,4 +1,4 @@
-"""What is wrong with the roles of a plan's groups."""
+"""Finds what is wrong with the roles of a plan's groups."""
 
 from collections.abc import Iterator
 

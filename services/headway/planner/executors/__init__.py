@@ -1,4 +1,4 @@
-"""Where local search goes on in parallel: in processes of this machine, or on many machines by Ray."""
+"""Search executors run local searches in parallel: in processes of this machine, or on many machines by Ray."""
 
 from contextlib import AbstractContextManager, nullcontext
 
@@ -8,7 +8,7 @@ from headway.planner.placement.search.parallel import SearchExecutor
 
 
 def search_executor(processes: int | None, ray: str) -> AbstractContextManager[SearchExecutor | None]:
-    """None where the caller's process does it alone.
+    """Returns the executor to search with; None where the caller's process searches alone.
 
     Args:
         processes: ways at once; None for one, or for as many as a Ray cluster has cores.

@@ -13,7 +13,7 @@ _LOOK_EVERY_S = 0.2
 
 
 class ProcessSearchExecutor:
-    """Implements `headway.planner.placement.search.parallel.SearchExecutor`."""
+    """Runs local searches in processes; implements `headway.planner.placement.search.parallel.SearchExecutor`."""
 
     def __init__(self, pool: Pool, *, size: int) -> None:
         self.size = size

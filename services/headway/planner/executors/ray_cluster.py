@@ -15,7 +15,7 @@ _CONNECT_TIMEOUT_S = 5.0
 
 
 class RaySearchExecutor:
-    """Implements `headway.planner.placement.search.parallel.SearchExecutor`."""
+    """Runs local searches on a Ray cluster; implements `headway.planner.placement.search.parallel.SearchExecutor`."""
 
     def __init__(self, ray: Any, *, size: int) -> None:
         self.size = size

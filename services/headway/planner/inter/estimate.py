@@ -89,7 +89,7 @@ def estimate_stage_profiles(
 
 
 def _measured_part(links: Links, *, op: int) -> str:
-    """What a profile's source says of exchanges."""
+    """Returns the part of the latency that a profile's source measured for exchanges."""
     figures = [links.figure("send", num_ranks=2)]
     if op > 1:
         figures.insert(0, links.figure("all_reduce", num_ranks=op))
@@ -101,7 +101,7 @@ def _measured_part(links: Links, *, op: int) -> str:
 
 
 def _cast(graph: Graph, dtype: str) -> Graph:
-    """As if its float32 numbers, which are nearly all, were `dtype`."""
+    """Returns the graph as if its float32 numbers, which are nearly all, were `dtype`."""
     ratio = dtype_bytes(dtype) / dtype_bytes("float32")
     was_float32 = {tensor.name for tensor in graph.tensors if tensor.dtype == "float32"}
 
@@ -138,7 +138,9 @@ def _weight_bytes(stage: Sequence[OperatorCost]) -> int:
 
 
 def _live_bytes(graph: Graph) -> NDArray[np.float64]:
-    """Of activations that are held after each operator, from none on: what a stage that ends there hands over."""
+    """Returns the bytes of activations that are held after each operator, from none on: a stage that ends there hands
+    them over.
+    """
     made = {name: number for number, each in enumerate(graph.operators) for name in each.outputs}
     last_read = {name: number for number, each in enumerate(graph.operators) for name in each.inputs}
     changes = np.zeros(len(graph.operators) + 2)

@@ -1,4 +1,4 @@
-"""What each operator of a captured model takes when a stage's devices share its products, estimated. Pure.
+"""Estimates the time of each operator of a captured model when a stage's devices share its products. Pure.
 
 Weights are split as Megatron does: a product of whole activations splits its columns, and what it makes is split; a
 product of split activations splits its rows, and what it makes is summed over the devices. What lies between works on
@@ -19,7 +19,7 @@ _FALLBACK_DTYPE = "float32"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorCost:
-    """On each of a stage's devices.
+    """The cost of one operator on each of a stage's devices.
 
     Attributes:
         seconds: with what is exchanged between them.
@@ -33,7 +33,8 @@ class OperatorCost:
 
 
 def operator_costs(graph: Graph, device: Device, links: Links, *, op: int) -> list[OperatorCost]:
-    """Of a forward pass on `op` devices, in the graph's order. InvalidArgumentError where the device has no rate.
+    """Returns the costs of a forward pass on `op` devices, in the graph's order. InvalidArgumentError where the device
+    has no rate.
 
     Args:
         links: between the devices of a stage.
@@ -111,7 +112,7 @@ def _extents(operator: Operator) -> tuple[int, ...]:
 
 
 def _dtype(operator: Operator, tensors: dict[str, TensorSpec], device: Device) -> str:
-    """That of the products; of a device that lacks it, the rate of another of as many bytes."""
+    """Returns the dtype of the products. For a device that lacks it, another one of as many bytes stands in."""
     dtypes = [tensors[name].dtype for name in operator.inputs if name in tensors and "float" in tensors[name].dtype]
     dtype = dtypes[0] if dtypes else _FALLBACK_DTYPE
     if dtype in device.peak:

@@ -17,7 +17,7 @@ from headway.planner.inter.stage_kernel import least_bottleneck, least_sum
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCosts:
-    """What each run of layers costs on each submesh, in each variant: a logical mesh shape with options.
+    """The cost of each run of layers on each submesh, in each variant: a logical mesh shape with options.
 
     Attributes:
         latency_s: [layers, layers, submeshes, variants]; entry [k, i] is of one micro-batch through the layers k to i
@@ -60,7 +60,7 @@ class StageChoice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCut:
-    """A pipeline.
+    """A pipeline: the layers cut into stages, each on a submesh.
 
     Attributes:
         stages: in the order of the layers.
@@ -110,7 +110,7 @@ def cut_stages(
 
 
 class _Search:
-    """Pipelines of one cluster."""
+    """The search for the best pipelines of one cluster."""
 
     def __init__(self, costs: StageCosts, *, num_devices: int, num_micro_batches: int, max_stages: int | None) -> None:
         num_layers = costs.latency_s.shape[0]
@@ -143,7 +143,7 @@ class _Search:
         return best
 
     def _next_bound(self, best: StageCut, *, least_sum_s: float) -> float:
-        """What the slowest stage of anything better takes less than."""
+        """Returns the bound that the slowest stage of anything better stays below."""
         gain_s = best.pipeline_s - least_sum_s
         if self._later == 0:
             return np.inf if gain_s > 0 else 0.0

@@ -14,7 +14,9 @@ Ints = NDArray[np.int32]
 
 @njit(cache=True, nogil=True)
 def fastest_variants(latency_s: Floats, successors: Ints, num_following: int, bound_s: float) -> tuple[Floats, Ints]:
-    """Of each run of layers on each submesh: the latency of the fastest variant within the bound, and which it is."""
+    """Returns for each run of layers on each submesh the latency of the fastest variant within the bound, and which
+    variant it is.
+    """
     num_layers, _, num_submeshes, num_variants = latency_s.shape
     fastest = np.full((num_layers, num_layers, num_submeshes), np.inf)
     which = np.zeros((num_layers, num_layers, num_submeshes), np.int32)

@@ -63,7 +63,7 @@ class StageSlicer:
         )
 
     def _solve(self, max_stages: int) -> list[NDArray[np.int64]]:
-        """For each number of stages, and each number of layers in them: where the last stage begins."""
+        """Returns for each number of stages, and each number of layers in them, where the last stage begins."""
         num_layers = len(self._handover_s)
         stops = np.arange(num_layers + 1)
         slowest = np.concatenate(([np.inf], self._until_s[1:] + self._handover_s))
@@ -79,5 +79,5 @@ class StageSlicer:
         return starts
 
     def _latency_s(self, start: NDArray[np.int64] | int, stop: int) -> NDArray[np.float64]:
-        """Of the layers [start, stop) as one stage."""
+        """Returns the latency of the layers [start, stop) as one stage."""
         return np.asarray(self._until_s[stop] - self._until_s[start] + self._handover_s[stop - 1])

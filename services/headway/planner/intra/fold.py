@@ -1,4 +1,4 @@
-"""What of a problem's edges can be said by its nodes alone. Pure."""
+"""Folds edge costs of a problem into its nodes, where nodes alone can express them. Pure."""
 
 import numpy as np
 

@@ -1,4 +1,6 @@
-"""Which strategy each node takes, as costs and matrices: equation 3.1 with a bound on memory. Pure."""
+"""The problem of choosing a strategy for each node, as costs and matrices: equation 3.1 with a bound on memory.
+Pure.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -40,7 +42,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StrategyProblem:
-    """One strategy for each node.
+    """The problem of choosing one strategy for each node.
 
     Attributes:
         cost_s: [strategies] of each node; computing and communicating, c + d of equation 3.1. A node is an operator
@@ -70,7 +72,7 @@ class StrategyProblem:
                 raise _wrong(f"tensors[{i}]", "does not have finite bytes for each strategy of its node")
 
     def objective_s(self, strategies: Sequence[int]) -> float:
-        """Equation 3.1."""
+        """Returns the objective of a choice, equation 3.1."""
         nodes = sum(float(cost_s[k]) for cost_s, k in zip(self.cost_s, strategies, strict=True))
         return nodes + sum(float(e.cost_s[strategies[e.source], strategies[e.target]]) for e in self.edges)
 

@@ -1,4 +1,4 @@
-"""From one sharding of a tensor to another on the same mesh (dissertation table 3.2). Pure."""
+"""The cost of resharding: from one sharding of a tensor to another on the same mesh (dissertation table 3.2). Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -11,7 +11,9 @@ class MeshLinks(Protocol):
     """The lines along the axes of a device mesh."""
 
     def seconds(self, operation: str, num_bytes: float, *, axis: int) -> float:
-        """Of a collective among the devices along an axis, in which `num_bytes` leave each of them."""
+        """Returns the seconds of a collective among the devices along an axis, in which `num_bytes` leave each of
+        them.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,7 +60,7 @@ def reshard(
 def reshard_s(
     num_bytes: float, source: ShardingSpec, target: ShardingSpec, mesh_shape: Sequence[int], links: MeshLinks
 ) -> float:
-    """Seconds of `reshard`."""
+    """Returns the seconds that `reshard` takes."""
     steps = reshard(num_bytes, source, target, mesh_shape)
     return sum(links.seconds(step.operation, step.sent_bytes, axis=step.axis) for step in steps)
 

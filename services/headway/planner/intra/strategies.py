@@ -60,14 +60,14 @@ class Strategy:
 
     @property
     def name(self) -> str:
-        """For people, e.g. 'm->0 k->1'."""
+        """The strategy's name for messages and tables, e.g. 'm->0 k->1'."""
         return " ".join(f"{loop}->{axis}" for axis, loop in enumerate(self.loops) if loop is not None) or "replicated"
 
 
 def strategies(
     operator: Operator, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]
 ) -> tuple[Strategy, ...]:
-    """All that divide evenly; one at least, as every operator can be computed on each device.
+    """Returns all strategies that divide evenly; one at least, as every operator can be computed on each device.
 
     Of heavy operators only those that use most devices.
     """
@@ -119,7 +119,7 @@ class _Splitter:
         self._writes = [self._shards(access, tensors[access.tensor].shape) for access in space.writes]
 
     def strategy(self, loops: tuple[str | None, ...]) -> Strategy | None:
-        """None where a loop does not divide."""
+        """Returns the strategy that splits these loops; None where a loop does not divide."""
         left = dict(self._sizes)
         for loop, size in zip(loops, self._mesh_shape, strict=True):
             if loop is not None:
@@ -134,7 +134,8 @@ class _Splitter:
         )
 
     def _shards(self, access: Access, shape: Sequence[int]) -> dict[str, Shard]:
-        """How each loop shards an operand when it is split; of loops that run along two dims the first one counts.
+        """Returns how each loop shards an operand when it is split; for loops that run along two dims the first one
+        counts.
 
         An operand that is a slice, such as one third of a fused projection, is a part of its dim: all parts are cut
         alike.

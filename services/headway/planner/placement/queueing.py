@@ -51,7 +51,9 @@ def largest_uneven_overhead(load: float) -> float:
 
 
 def _largest(load: float, latency_s: Callable[[float], float]) -> float:
-    """By bisection: both latencies rise with the overhead, and at 1 the pipeline is never the slower."""
+    """Finds the largest overhead by bisection: both latencies rise with it, and at 1 the pipeline is never the
+    slower.
+    """
     bound_s = simple_latency_s(load, 1.0)
     if load == 0:
         raise InvalidArgumentError("Without load nothing waits.", hint="Give a load above 0 and below 2.", field="load")

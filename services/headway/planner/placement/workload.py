@@ -22,7 +22,7 @@ class Lengths:
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workload:
-    """Requests in the order of their arrival.
+    """A workload: requests in the order of their arrival.
 
     Attributes:
         models: names; `model` counts in them.
@@ -52,7 +52,9 @@ class Workload:
         )
 
     def moved(self, shift_s: NDArray[np.float64], *, span_s: float) -> "Workload":
-        """Each model's requests later by its shift, float64 [num_models]; cyclic in [0, span_s)."""
+        """Returns the workload with each model's requests later by its shift, float64 [num_models]; cyclic in [0,
+        span_s).
+        """
         arrival_s = np.mod(self.arrival_s + shift_s[self.model], span_s)
         return replace(self, arrival_s=arrival_s).take(np.argsort(arrival_s, kind="stable"))
 

@@ -1,4 +1,4 @@
-"""Which group serves which model.
+"""Allocates groups to models.
 
 Nobody has told the planner how the load will split, so it takes every model to be asked for equally many tokens and
 makes the model that gives the fewest tokens per second give as many as possible: a spare group goes to where a token

@@ -1,4 +1,4 @@
-"""How much one engine step may compute."""
+"""Decides how much one engine step may compute."""
 
 from dataclasses import dataclass
 

@@ -28,7 +28,7 @@ def choose_plan(
     link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> ServingPlan:
-    """As `make_plan`, which see, with a layout that the limits leave open.
+    """Makes a plan as `make_plan` does, and chooses the layout where the limits leave it open.
 
     Layouts are weighed by estimates, so that measuring one of them changes no choice.
 

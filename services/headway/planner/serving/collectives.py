@@ -1,4 +1,4 @@
-"""What the ranks of a group send each other in a step.
+"""The collectives between the ranks of a group in a step.
 
 Bytes are those that leave the rank that sends most: of a sum over N ranks 2 (N-1)/N of the tensor (a ring, or for N = 2
 a swap), of an all-gather N-1 times its own part (a ring), of an all-to-all what the others get, of a gather its own
@@ -48,7 +48,7 @@ class StepCollective:
 
 
 def collectives_of(spec: ModelSpec, parallel: ParallelConfig, *, stage: int) -> tuple[StepCollective, ...]:
-    """Those that a rank of a stage takes part in for its layers, in the order of the network."""
+    """Returns the collectives that a rank of a stage takes part in for its layers, in the order of the network."""
     shard = shard_of(spec, parallel, rank=parallel.rank_of(Place(stage, 0, 0)))
     collectives = (
         *_weight_collectives(spec, parallel, shard),
@@ -87,14 +87,14 @@ def head_collectives_of(spec: ModelSpec, parallel: ParallelConfig) -> tuple[Step
 
 
 def figures_of(spec: ModelSpec, parallel: ParallelConfig, links: Links) -> tuple[LinkFigure, ...]:
-    """Of every collective of a step, each once."""
+    """Returns the figures of every collective of a step, each once."""
     stages = (collectives_of(spec, parallel, stage=stage) for stage in range(parallel.pp))
     collectives = chain(*stages, () if spec.encoder is not None else head_collectives_of(spec, parallel))
     return tuple(dict.fromkeys(collective.figure(links) for collective in collectives))
 
 
 def own_share(parallel: ParallelConfig) -> float:
-    """Of a step's tokens, those that a rank has outside attention."""
+    """Returns the share of a step's tokens that a rank has outside attention."""
     return 1 / parallel.cp if parallel.cp_ffn == "data" else 1.0
 
 

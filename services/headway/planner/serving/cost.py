@@ -1,4 +1,4 @@
-"""What a step of a group costs, by what it is spent on. Pure.
+"""The cost of a group's step, by what it is spent on. Pure.
 
 Each part is linear in the five features of `LatencyModel`. Products run at the device's usual FLOP/s and weights are
 read once a step; that the two are added, and not the larger of them taken, is the efficiency that falls with few rows:
@@ -24,7 +24,7 @@ _LAUNCH_SHARE = 0.5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLoad:
-    """What a step computes.
+    """The load of one step: what it computes.
 
     Attributes:
         context_tokens: of all decodes together.
@@ -91,7 +91,7 @@ class StepCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageCost:
-    """Of the slowest rank of one stage, or of the head, in which all stages take part at the same time."""
+    """The cost of the slowest rank of one stage, or of the head, in which all stages take part at the same time."""
 
     compute: Terms
     communication: Terms
@@ -111,7 +111,7 @@ class StageCost:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupCost:
-    """Of one group.
+    """The cost of a step of one group.
 
     Attributes:
         stages: of its pipeline, the first first, for their layers.
@@ -137,7 +137,7 @@ class GroupCost:
 def cost_of_group(
     spec: ModelSpec, parallel: ParallelConfig, *, roofline: Roofline, links: Links, block_size: int = 16
 ) -> GroupCost:
-    """What steps cost a group of equal devices.
+    """Returns what steps cost a group of equal devices.
 
     Args:
         roofline: of every device.
@@ -158,7 +158,7 @@ def cost_of_group(
 
 
 def _head(spec: ModelSpec, parallel: ParallelConfig, roofline: Roofline, links: Links) -> StageCost:
-    """Of the leader, whose part is the largest, and which schedules and samples."""
+    """Returns the cost of the head at the leader, whose part is the largest, and which schedules and samples."""
     if spec.encoder is not None:
         return StageCost(compute=Terms(), communication=Terms(), overhead=Terms())
     num_parts = parallel.num_ranks
@@ -173,7 +173,7 @@ def _head(spec: ModelSpec, parallel: ParallelConfig, roofline: Roofline, links: 
 
 
 def _head_flops(spec: ModelSpec) -> int:
-    """Of a token."""
+    """Returns the FLOPs of the head for one token."""
     return 0 if spec.encoder is not None else 2 * spec.vocab_size * (spec.embedding_dim or spec.hidden_size)
 
 

@@ -1,4 +1,4 @@
-"""What devices and the lines between them reach in practice: from the catalogue, or lines as they were measured."""
+"""The practical rates of devices and links: from the catalogue, or links as they were measured."""
 
 import sys
 from collections import Counter
@@ -14,7 +14,7 @@ from headway.core.links import Links, MeasuredLinks, UsualLinks
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roofline:
-    """What a device reaches in practice: of a GPU's data sheet the `usual` share, about 60 %.
+    """The rates that a device reaches in practice; for a GPU the `usual` share of its data sheet, about 60 %.
 
     Attributes:
         flops: multiply-adds times two per second, in 16-bit floats; half of it in float32.
@@ -70,7 +70,7 @@ def roofline_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Roofl
 
 
 def fabric_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Fabric:
-    """What usually connects workers of that kind on one machine."""
+    """Returns the link that usually connects workers of that kind on one machine."""
     known = catalogue or built_in_catalogue()
     return known.links[known.device_of(hardware).link].fabric
 
@@ -78,7 +78,9 @@ def fabric_of(hardware: Hardware, catalogue: Catalogue | None = None) -> Fabric:
 def links_among(
     workers: Sequence[PlanWorker], profiles: Sequence[LinkProfile] = (), catalogue: Catalogue | None = None
 ) -> Links:
-    """Between the workers of a group: as was measured last on hardware and versions like theirs, else the usual."""
+    """Returns the links between the workers of a group: as measured last on hardware and versions like theirs, else the
+    usual.
+    """
     hardware = workers[0].hardware
     num_on = Counter(worker.machine for worker in workers)
     return _links(
@@ -90,7 +92,9 @@ def links_among(
 
 
 def links_on(device: str, profiles: Sequence[LinkProfile], catalogue: Catalogue) -> Links:
-    """Between devices of one machine: as was measured last on such, else the usual; NotFoundError for one unknown."""
+    """Returns the links between devices of one machine: as measured last on such, else the usual; NotFoundError for an
+    unknown device.
+    """
     return _links(
         [profile for profile in profiles if catalogue.device_of(profile.machine.hardware).name == device],
         usual=UsualLinks(fabric=catalogue.links[catalogue.device(device).link].fabric),

@@ -1,4 +1,4 @@
-"""Which workers serve a model together."""
+"""Decides which workers serve a model together."""
 
 from collections.abc import Collection, Sequence
 

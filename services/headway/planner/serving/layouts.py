@@ -47,7 +47,7 @@ class CandidateLayout:
 
 
 def layouts_of(models: Sequence[ModelDeployment], *, num_workers: int) -> Iterator[ParallelConfig]:
-    """Those that every model allows, of 16 ranks at most, fewest ranks first."""
+    """Returns the layouts that every model allows, of 16 ranks at most, fewest ranks first."""
     most = min(num_workers, _MAX_RANKS)
     sizes = range(1, most + 1)
     axes = [axes for axes in product(sizes, sizes, sizes) if axes[0] * axes[1] * axes[2] <= most]
@@ -59,7 +59,7 @@ def layouts_of(models: Sequence[ModelDeployment], *, num_workers: int) -> Iterat
 
 
 def weigh(plan: ServingPlan) -> CandidateLayout:
-    """What a plan with estimates is worth; models that share a group have an equal part of its time each."""
+    """Returns the worth of a plan with estimates; models that share a group have an equal part of its time each."""
     rates = {model.name: 0.0 for model in plan.models}
     rates_at_slo = dict(rates)
     num_sharing = Counter(assignment.worker_id for assignment in plan.assignments)
@@ -112,7 +112,7 @@ def choose(candidates: Sequence[CandidateLayout], *, in_use: ParallelConfig | No
 
 
 def evaluator(candidate: CandidateLayout, chosen: CandidateLayout, candidates: Sequence[CandidateLayout]) -> Verdict:
-    """What became of one that was not chosen."""
+    """Explains what became of a layout that was not chosen."""
     if chosen.rate_at_slo and not candidate.rate_at_slo:
         return Verdict.MISSES
     is_better = _worth(candidate, candidates) > _worth(chosen, candidates)
@@ -136,7 +136,7 @@ def _choose_best(candidates: Sequence[CandidateLayout]) -> tuple[CandidateLayout
 
 
 def _worth(candidate: CandidateLayout, candidates: Sequence[CandidateLayout]) -> float:
-    """By the objectives if any layout keeps them."""
+    """Returns the worth by the objectives, if any layout keeps them."""
     can_keep_slo = any(other.rate_at_slo for other in candidates)
     return candidate.rate_at_slo if can_keep_slo else candidate.rate
 
@@ -150,7 +150,7 @@ def _is_allowed(model: ModelDeployment, layout: ParallelConfig) -> bool:
 
 
 def _num_seqs(assignment: Assignment, model: ModelDeployment) -> int:
-    """As many as may run and have blocks."""
+    """Returns how many sequences may run and have blocks."""
     if model.spec.encoder is not None:
         return 1
     num_each = -(-context_of(assignment, model) // assignment.block_size)

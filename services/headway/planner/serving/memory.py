@@ -1,4 +1,4 @@
-"""How the memory of a group's workers is split: weights, what the runtime needs, and KV blocks.
+"""Splits the memory of a group's workers: weights, what the runtime needs, and KV blocks.
 
     |<------------------------ memory_bytes ------------------------>|
     |  weights  |  reserved  |  KV blocks  |  unused, on a CPU        |
@@ -36,7 +36,8 @@ _SHORTEST_USEFUL_LEN = 256
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemorySplit:
-    """What a replica takes of its workers. `num_blocks` blocks hold at least one sequence of `max_model_len`.
+    """The memory that a replica takes of its workers. `num_blocks` blocks hold at least one sequence of
+    `max_model_len`.
 
     Attributes:
         num_blocks, num_host_blocks: of all cache shards together.
@@ -53,7 +54,7 @@ class MemorySplit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shortfall:
-    """Why a model does not fit a group.
+    """The reason why a model does not fit a group.
 
     Attributes:
         worker: of the group's, the one that lacks most.
@@ -83,7 +84,7 @@ class _Room:
     free_bytes: int
 
     def lacking_bytes(self, num_blocks: int) -> int:
-        """For so many blocks; negative where there is room for more."""
+        """Returns the bytes that are lacking for this many blocks; negative where there is room for more."""
         return num_blocks * self.block_bytes - self.free_bytes
 
     def share(self, *, num_blocks: int, num_host_blocks: int) -> RankShare:
@@ -108,11 +109,11 @@ class _Rooms:
 
     @property
     def block_bytes(self) -> int:
-        """Of the largest part of a block."""
+        """The bytes of the largest part of a block."""
         return max(room.block_bytes for room in self.ranks)
 
     def lacking_bytes(self, num_blocks: int) -> tuple[int, ...]:
-        """In each stage, of the worker that lacks most."""
+        """Returns the bytes lacking in each stage, at the worker that lacks most."""
         stages: list[list[int]] = [[] for _ in range(self.parallel.pp)]
         for rank, room in enumerate(self.ranks):
             stages[self.parallel.place(rank).stage].append(room.lacking_bytes(num_blocks))
@@ -170,7 +171,7 @@ def split_memory(
 
 
 def _balance(fastest: _Rooms, measure: Callable[[ParallelConfig], tuple[_Rooms, int]]) -> tuple[_Rooms, int]:
-    """With stages of which the one that lacks most lacks as little as possible."""
+    """Balances the stages so that the one that lacks most lacks as little as possible."""
     parallel = fastest.parallel
     leaders = (fastest.ranks[parallel.rank_of(Place(stage, 0, 0))] for stage in range(parallel.pp))
 
@@ -243,7 +244,7 @@ def _check_pool(model: ModelDeployment, kv_cache_bytes: int, needed_bytes: int) 
 
 
 def _shortfall(spec: ModelSpec, rooms: _Rooms, num_blocks: int, block_size: int) -> Shortfall:
-    """Of the worker that lacks most for `num_blocks` blocks."""
+    """Returns the shortfall of the worker that lacks most for `num_blocks` blocks."""
     worst = max(rooms.ranks, key=lambda room: room.lacking_bytes(num_blocks))
     num_fitting = min(max(room.free_bytes, 0) // room.block_bytes for room in rooms.ranks)
     longest_len = num_fitting * rooms.parallel.cp * block_size
@@ -267,7 +268,7 @@ def _size_pool(model: ModelDeployment, rooms: _Rooms, batching: Batching) -> tup
 
 
 def _pool_blocks(room: _Room) -> tuple[int, int]:
-    """How many blocks a worker usually has, and how many a longer sequence may take."""
+    """Returns how many blocks a worker usually has, and how many a longer sequence may take."""
     if room.worker.hardware.device != "cpu":
         return room.free_bytes // room.block_bytes, room.free_bytes // room.block_bytes
     least_bytes, most_bytes = _CPU_POOL_BYTES

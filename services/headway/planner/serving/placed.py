@@ -167,7 +167,7 @@ def _assign_groups(
     current: ServingPlan | None,
     catalogue: Catalogue,
 ) -> dict[int, Group]:
-    """Of each group, on workers with the kind of device that it is placed on."""
+    """Assigns each group to workers with the kind of device that it is placed on."""
     worker_groups: dict[int, Group] = {}
     devices = [group.shape.device or problem.cluster.device for group in groups]
     if unknown := sorted(set(devices) - {cluster.device for cluster in problem.clusters}):

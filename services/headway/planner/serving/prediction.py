@@ -1,4 +1,4 @@
-"""What a replica should give, from the latency of its steps."""
+"""Predicts what a replica gives, from the latency of its steps."""
 
 from headway.core.latency import LatencyModel
 from headway.core.plan import Prediction

@@ -1,4 +1,4 @@
-"""Why there is no plan, and the nearest thing that works."""
+"""Explains why there is no plan, and names the nearest thing that works."""
 
 from collections.abc import Sequence
 

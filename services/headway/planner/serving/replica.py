@@ -102,7 +102,7 @@ def _latency(
     links: Links,
     catalogue: Catalogue | None,
 ) -> tuple[LatencyModel, str]:
-    """As measured, with the profile's id; else as estimated, and ''."""
+    """Returns the measured latency, with the profile's id; else the estimated one, and ''."""
     profile = profiles.get(profile_id(spec, hardware, parallel))
     if profile is None:
         return estimate_latency(spec, hardware, parallel, links=links, catalogue=catalogue), ""

@@ -1,4 +1,4 @@
-"""Which groups compute prompts, and which go on with their sequences. Pure."""
+"""Decides which groups compute prompts, and which go on with their sequences. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import replace

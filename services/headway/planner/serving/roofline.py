@@ -53,7 +53,7 @@ def estimate_latency(
 def estimate_stage_latencies(
     spec: ModelSpec, hardware: Hardware, parallel: ParallelConfig, *, catalogue: Catalogue | None = None
 ) -> tuple[LatencyModel, ...]:
-    """What one batch takes in each stage of the pipeline, the first stage first; see `estimate_latency`.
+    """Estimates what one batch takes in each stage of the pipeline, the first stage first; see `estimate_latency`.
 
     All stages compute the head together; it is counted once, behind the last.
     """

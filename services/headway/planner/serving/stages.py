@@ -1,4 +1,4 @@
-"""Which layers make which stage of a pipeline. Pure."""
+"""Divides layers into the stages of a pipeline. Pure."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""Which workers make which group of a placement: as much as possible stays where it is. Pure."""
+"""Assigns workers to the groups of a placement: as much as possible stays where it is. Pure."""
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from headway.planner.serving.grouping import Group
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HeldGroup:
-    """Workers that serve together.
+    """A group of workers that serve together.
 
     Attributes:
         worker_ids: by rank.

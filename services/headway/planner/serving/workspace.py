@@ -1,4 +1,4 @@
-"""What a worker needs beside weights and KV blocks."""
+"""The memory that a worker needs beside weights and KV blocks."""
 
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.model import ModelSpec
@@ -52,7 +52,7 @@ def _exchanged_width(spec: ModelSpec, shard: ModelShard, parallel: ParallelConfi
 
 
 def _num_logits(spec: ModelSpec, shard: ModelShard, parallel: ParallelConfig, *, leads: bool) -> int:
-    """Of each sequence."""
+    """Returns the number of logits of each sequence."""
     is_gathered = len(shard.head) < spec.vocab_size or parallel.cp > 1
     num_copies = _NUM_LOGIT_COPIES + is_gathered if leads else 0
     return num_copies * spec.vocab_size + (len(shard.head) if is_gathered else 0)

@@ -1,4 +1,4 @@
-"""Which arguments of operators are indices, and of how many."""
+"""Lists the arguments of operators that are indices, and what they index."""
 
 from collections.abc import Iterator, Sequence
 from math import prod

@@ -1,4 +1,4 @@
-"""From what the user names to a graph."""
+"""Captures a model that the user names as a graph."""
 
 from collections.abc import Callable
 

@@ -1,4 +1,4 @@
-"""A trace to a `core.graph.Graph`."""
+"""Turns a trace into a `core.graph.Graph`."""
 
 import operator
 from collections.abc import Iterable

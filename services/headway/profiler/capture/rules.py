@@ -1,4 +1,4 @@
-"""What each aten operator is: its family, its loops and its arithmetic."""
+"""The rules of aten operators: the family, loops and arithmetic of each."""
 
 import torch
 from torch._ops import OpOverload
@@ -14,7 +14,7 @@ from headway.profiler.capture.viewing import is_view
 
 
 def rule_of(op: OpOverload) -> Rule | None:
-    """None where the operator is not known."""
+    """Returns the rule of an operator; None where it is not known."""
     name = base_name(op)
     if name is None:
         return None

@@ -43,7 +43,7 @@ def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
 
 
 def _from_checkpoint(directory: Path, request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
-    """From `config.json` alone: the weights are not read."""
+    """Builds a model from its `config.json` alone: the weights are not read."""
     spec = read_spec(directory)
     with torch.device("meta"):
         module = Decoder(spec).to(getattr(torch, spec.dtype))

@@ -1,4 +1,4 @@
-"""From labelled views to an iteration space over the tensors behind them."""
+"""Turns labelled views into an iteration space over the tensors behind them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field

@@ -1,4 +1,4 @@
-"""What some hardware does, timed cell by cell where nothing is known yet."""
+"""Profiles hardware, cell by cell, where nothing is known yet."""
 
 import time
 from collections.abc import AsyncGenerator, Iterable, Mapping
@@ -17,7 +17,7 @@ _RANKS = (2, 4, 8)
 
 
 class Calibrator(Protocol):
-    """Where cells are timed."""
+    """Times cells, somewhere."""
 
     async def machine(self) -> Machine: ...
 
@@ -62,7 +62,7 @@ async def profile_hardware(
 
 
 def build_profile(machine: Machine, timings: Iterable[CellTiming]) -> HardwareProfile:
-    """With the fits of the links."""
+    """Builds the profile, with the fits of the links."""
     found = tuple(sorted(timings, key=lambda timing: timing.cell.key))  # whether they are new or were stored
     return HardwareProfile(machine=machine, created_at_s=time.time(), timings=found, links=fit_links(found))
 

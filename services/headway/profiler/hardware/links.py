@@ -1,4 +1,4 @@
-"""From timed collectives to their models. Pure."""
+"""Fits models of collectives to their timings. Pure."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -17,7 +17,7 @@ _MAX_ERROR = 0.05
 
 
 def fit_links(timings: Iterable[CellTiming]) -> tuple[LinkFit, ...]:
-    """Of each collective and number of ranks that was timed with three sizes or more."""
+    """Fits each collective and number of ranks that was timed with three sizes or more."""
     groups: defaultdict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
     for timing in timings:
         if timing.cell.family in COLLECTIVES:

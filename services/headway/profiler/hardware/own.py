@@ -16,7 +16,7 @@ _DEADLINE_S = 4 * 3600.0
 
 
 class OwnCalibrator:
-    """Implements `headway.profiler.hardware.hardware.Calibrator`."""
+    """Calibrates this machine in processes of its own; implements `headway.profiler.hardware.hardware.Calibrator`."""
 
     def __init__(self, *, device: str, num_threads: int) -> None:
         self._device = device

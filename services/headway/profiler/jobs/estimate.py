@@ -9,7 +9,9 @@ from headway.core.profiling_units import OperatorGroup, ProfilingUnits
 
 
 def estimate(subject: ProfilingUnits, device: Device, *, num_threads: int) -> dict[str, Cost]:
-    """By the roofline of each operator; of layers and the whole the sum. Left out where the device has no rate."""
+    """Estimates each operator by its roofline, and layers and the whole by the sum. Left out where the device has no
+    rate.
+    """
     times: dict[str, OperatorTime] = {}
     for group in subject.operators:
         try:

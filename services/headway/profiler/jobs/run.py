@@ -1,4 +1,4 @@
-"""One job from its work to its profile."""
+"""Runs one job from its work to its profile."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -117,7 +117,7 @@ class JobRun:
 
 
 def _estimates(work: MeasuringWork, catalogue: Catalogue) -> dict[str, Cost]:
-    """None where the catalogue does not have the hardware."""
+    """Returns the estimated costs; None where the catalogue does not have the hardware."""
     try:
         device = catalogue.device_of(work.hardware)
     except NotFoundError:

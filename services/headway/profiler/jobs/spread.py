@@ -23,7 +23,7 @@ _LOOK_EVERY_S = 0.5
 
 
 class Benches(Protocol):
-    """Where programs are timed; see `Fleet`."""
+    """The workers on which programs are timed; see `Fleet`."""
 
     async def workers(self) -> list[BenchWorker]: ...
 
@@ -35,7 +35,8 @@ class Benches(Protocol):
 
 
 class Spread:
-    """Each machine takes a few programs at a time, on one of its workers. A lost worker costs what it was timing.
+    """Spreads a job's programs over machines: each takes a few at a time, on one of its workers. A lost worker costs
+    what it was timing.
 
     Args:
         names: of the programs, for people, by content hash.

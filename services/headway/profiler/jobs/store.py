@@ -1,4 +1,4 @@
-"""What jobs keep in Redis."""
+"""The jobs as they are kept in Redis."""
 
 import asyncio
 from collections.abc import Iterable

@@ -1,4 +1,4 @@
-"""What placements are compared with: simpler strategies, one a file. Pure."""
+"""Baselines that placements are compared with: simpler strategies, one a file. Pure."""
 
 from headway.planner.placement.baselines.clockwork import WindowedPlacement, replace_by_window
 from headway.planner.placement.baselines.fixed import fixed_groups

@@ -32,7 +32,9 @@ def replace_by_window(
     window_s: float = 60.0,
     options: SearchOptions = SearchOptions.QUICK,
 ) -> WindowedPlacement:
-    """Each window is placed on its own requests and begins with empty queues: more than any real system could do."""
+    """Places models anew for each window. Each window is placed on its own requests and begins with empty queues: more
+    than any real system could do.
+    """
     placements, met = [], 0.0
     for window in windows(workload, window_s):
         placement = selective_replication(

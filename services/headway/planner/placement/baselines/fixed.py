@@ -18,7 +18,9 @@ def fixed_groups(
     workload: Workload,
     rules: Rules,
 ) -> Found:
-    """As `search_kinds` on this shape alone, by the paper's algorithm; models that don't fit it are left out."""
+    """Searches as `search_kinds` on this shape alone, by the paper's algorithm; models that don't fit it are left
+    out.
+    """
     return search_kinds(
         restrict(models, shape),
         kinds,

@@ -36,7 +36,7 @@ def uniform_replication(
 
 
 def uniform_on_kinds(models: Sequence[PlacedModel], kinds: Sequence[DeviceKind]) -> Placement:
-    """On each kind of device as if there were no other."""
+    """Places models on each kind of device as if there were no other."""
     placements = (
         uniform_replication(models, num_devices=kind.num_devices, memory_bytes=kind.memory_bytes, device=kind.device)
         for kind in kinds

@@ -1,1 +1,1 @@
-"""From a problem to a plan: search, what to expect of the result, and why not otherwise."""
+"""The way from a problem to a plan: it searches, predicts the result, and explains it."""

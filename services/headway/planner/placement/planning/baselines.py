@@ -1,4 +1,4 @@
-"""What the search is compared with, on its own terms. Pure."""
+"""The baselines that the search is compared with, on its own terms. Pure."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

@@ -20,7 +20,7 @@ _EXAMPLE = "Write groups=8x1 (stages x devices of each), groups=4x2,4x2 or model
 
 
 def instead(text: str, *, problem: PlacementProblem, placement: Placement, workload: Workload) -> Placement:
-    """What is asked for in place of `placement`.
+    """Returns the placement that is asked for in place of `placement`.
 
     One shape alone is repeated until the devices are used up; several are taken as they are, `3*2x1` for three. Where
     there are several kinds of devices `2x1@A100-40` is on those of one, and a shape alone without a kind on all. Models
@@ -83,7 +83,7 @@ def _most(shape: GroupShape, kind: DeviceKind) -> int:
 
 
 def _kinds(device: str, problem: PlacementProblem, *, all_of_them: bool) -> list[DeviceKind]:
-    """Those that a shape with this device, or none, is meant for."""
+    """Returns the kinds of device that a shape with this device, or with none, is meant for."""
     kinds = problem.kinds
     if not device and (all_of_them or len(kinds) == 1):
         return list(kinds)
@@ -113,7 +113,7 @@ def _select(shapes: tuple[GroupShape, ...], problem: PlacementProblem, workload:
 
 
 def _move(placement: Placement, text: str, problem: PlacementProblem) -> Placement:
-    """Each model that is named is on the groups that are said, and on no others."""
+    """Puts each named model on the groups that are said, and on no others."""
     groups = list(placement.groups)
     known = {model.name for model in problem.models}
     for part in text.split(";"):

@@ -1,4 +1,4 @@
-"""What cannot be had, and the best that can. Pure."""
+"""Finds the objectives that cannot be met, and the best that can. Pure."""
 
 from collections.abc import Iterator
 
@@ -15,7 +15,7 @@ from headway.planner.placement.workload import Workload
 
 
 def findings_of(problem: PlacementProblem, placement: Placement, workload: Workload) -> tuple[str, ...]:
-    """In sentences, one for each model that no group serves."""
+    """Returns the findings in sentences, one for each model that no group serves."""
     placed = {name for group in placement.groups for name in group.models}
     longest_s = np.zeros(len(problem.models))
     np.maximum.at(longest_s, workload.model, workload.slo_s)
@@ -86,5 +86,5 @@ def _of_generating(problem: PlacementProblem, model: ProblemModel, fitting: list
 
 
 def alone_s(profile: StageProfile, rules: Rules) -> float:
-    """Of one request on an idle group."""
+    """Returns the latency of one request on an idle group."""
     return profile.latency_s * (1 + rules.stage_overhead * profile.pp) + rules.request_overhead_s

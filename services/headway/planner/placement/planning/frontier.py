@@ -1,4 +1,4 @@
-"""How far something can go while enough requests still meet their objectives: bisection over the search."""
+"""Finds how far a figure can go while enough requests still meet their objectives, by bisection over the search."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -64,7 +64,7 @@ def find_frontier(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Axis:
-    """What is varied.
+    """The figure that is varied.
 
     Attributes:
         is_harder: whether more of it is harder to attain.
@@ -86,7 +86,7 @@ class _Axis:
 
 
 class _Evaluation:
-    """Attainment at a value, each only once."""
+    """Evaluates the attainment at a value, each value only once."""
 
     def __init__(
         self,

@@ -126,7 +126,7 @@ def search_placement(
 
 
 def try_instead(plan: PlacementPlan, text: str, files: Mapping[str, bytes]) -> PlacementAlternative:
-    """What another placement would have given on the plan's requests.
+    """Returns what another placement would have given on the plan's requests.
 
     Raises:
         InvalidArgumentError: as `instead`; a file is missing.

@@ -1,4 +1,4 @@
-"""What to expect of a placement, by simulation. Pure."""
+"""Predicts a placement's attainment and latencies by simulation. Pure."""
 
 from dataclasses import replace
 

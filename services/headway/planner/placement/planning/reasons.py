@@ -1,4 +1,4 @@
-"""Why one placement keeps fewer objectives than another. Pure."""
+"""Explains why one placement meets fewer objectives than another. Pure."""
 
 from collections.abc import Iterator
 
@@ -20,7 +20,7 @@ def why_not(
     other: Predictions,
     placement: Placement | None,
 ) -> tuple[str, ...]:
-    """What speaks against the other one, in sentences; also where nothing does.
+    """Returns what speaks against the other placement, in sentences; also where nothing does.
 
     Args:
         placement: the other one; None where it changes with time.
@@ -35,7 +35,7 @@ def why_not(
 
 
 def misfits(problem: PlacementProblem, placement: Placement) -> Iterator[str]:
-    """Where it asks for more than there is."""
+    """Returns where the placement asks for more than there is."""
     of_device = {kind.device: kind for kind in problem.kinds}
     for kind in problem.kinds:
         num_taken = sum(group.shape.num_devices for group in placement.groups if group.shape.device == kind.device)

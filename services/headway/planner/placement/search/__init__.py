@@ -1,4 +1,6 @@
-"""Which models share which groups of devices, so that most requests keep their SLO. Pure."""
+"""The search for a placement: which models share which groups of devices, so that most requests meet their SLO.
+Pure.
+"""
 
 from headway.planner.placement.search.options import Found, SearchOptions, SearchProgress, Selection
 from headway.planner.placement.search.search import search, search_kinds

@@ -24,7 +24,9 @@ def check_feasible(problem: Problem, *, partial: bool) -> None:
 
 
 def _too_slow(problem: Problem, model: int, fits: NDArray[np.bool_]) -> HeadwayError:
-    """Of a model that generates: its objectives are too tight, or its requests are too long for any group."""
+    """Returns why no group can serve a model that generates: its objectives are too tight, or its requests are too
+    long.
+    """
     placed, own = problem.generating[model], problem.workload.take(problem.workload.model == model)
     assert own.lengths is not None
     found = [placed.on(shape) for shape, fit in zip(problem.shapes, fits, strict=True) if fit]

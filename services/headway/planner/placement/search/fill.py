@@ -41,7 +41,7 @@ class _Filling:
         self.total_load = {shape: sum(load) or 1.0 for shape, load in self.load.items()}
 
     def size_of(self, model: int) -> float:
-        """Its share of the devices' memory or of the load, whichever is the larger."""
+        """Returns a model's share of the devices' memory or of the load, whichever is the larger."""
         weights, memory_bytes = self.problem.weights, self.problem.memory_bytes
         roomiest = min(set(self.shapes), key=lambda shape: weights[shape][model] / memory_bytes[shape])
         load = max((self.load[shape][model] / self.total_load[shape] for shape in set(self.shapes)), default=0.0)

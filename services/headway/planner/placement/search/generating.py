@@ -9,7 +9,9 @@ from headway.planner.placement.workload import Lengths, Workload
 
 
 def full_stage_s(workload: Workload, profile: GenerationProfile) -> NDArray[np.float64]:
-    """What a request of the workload's mean lengths takes of each stage where as many run as can: [num_stages]."""
+    """Returns the seconds that a request of the workload's mean lengths takes of each stage where as many run as can:
+    [num_stages].
+    """
     lengths = _lengths(workload)
     return np.array(profile.full_stage_s(float(lengths.prompt.mean()), float(lengths.output.mean())))
 

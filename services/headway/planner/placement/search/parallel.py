@@ -34,7 +34,7 @@ class SearchExecutor(Protocol):
     def run(
         self, problem: Problem, searches: Sequence[LocalSearch], should_stop: Callable[[], bool]
     ) -> list[Groups] | None:
-        """What each found, in their order; None where it was stopped before."""
+        """Runs the searches and returns what each found, in their order; None where it was stopped before."""
 
 
 def search_in_parallel(
@@ -67,7 +67,7 @@ def search_in_parallel(
 
 
 def search_once(problem: Problem, task: LocalSearch) -> Groups:
-    """In a process of its own."""
+    """Runs one local search, in a process of its own."""
     start = evaluate(Evaluator(problem), task.groups)
     return local_search(
         start, moves=task.moves, rng=Random(task.seed), better=lambda _: None, should_stop=lambda: False

@@ -1,4 +1,4 @@
-"""What is searched: models, shapes and devices as numbers. A set of models is an integer with a bit for each."""
+"""The search problem: models, shapes and devices as numbers. A set of models is an integer with a bit for each."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -50,7 +50,7 @@ class Problem:
 
     @cached_property
     def memory_bytes(self) -> list[int]:
-        """Of a device, by shape."""
+        """The memory of a device in bytes, by shape."""
         return [self.kinds[kind].memory_bytes for kind in self.kind_of]
 
     @cached_property
@@ -66,7 +66,7 @@ class Problem:
 
     @cached_property
     def counts(self) -> NDArray[np.int64]:
-        """Requests by model."""
+        """The number of requests by model."""
         return np.bincount(self.workload.model, minlength=self.num_models)
 
     @cached_property
@@ -89,7 +89,7 @@ class Problem:
         return anywhere & mask_of(np.flatnonzero(self.counts))
 
     def co_located(self, group: Group) -> CoLocatedModels:
-        """Its models as they are beside each other."""
+        """Returns the problem with its models as they are beside each other."""
         known = self._co_located.get(group)
         if known is None:
             shape, mask = group
@@ -126,7 +126,7 @@ class Problem:
         return [shape for shape, each in enumerate(self.kind_of) if each == kind]
 
     def devices_on(self, kind: int, groups: Sequence[Group]) -> int:
-        """That the groups of a kind take."""
+        """Returns the number of devices that the groups of a kind take."""
         return sum(self.shapes[shape].num_devices for shape, _ in groups if self.kind_of[shape] == kind)
 
     def groups_of(self, placement: Placement) -> Groups:

@@ -209,7 +209,7 @@ class _Run:
 
 
 def _traffic(models: Sequence[PlacedModel], workload: Workload, options: SearchOptions) -> Workload:
-    """What is searched."""
+    """Returns the workload that is searched."""
     max_requests = max(options.fewest_requests, options.requests_per_model * len(workload.models))
     if any(model.generates for model in models):
         max_requests = min(max_requests, MOST_GENERATED)

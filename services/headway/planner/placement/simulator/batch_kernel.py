@@ -52,7 +52,7 @@ def oldest(g: int, queues: Queues) -> int:
 
 @borrowing
 def finish_at(start_s: float, clocks: Floats, stage_s: Floats) -> float:
-    """When a batch that starts now, or once the first stage is free, leaves the last stage."""
+    """Returns when a batch that starts now, or once the first stage is free, leaves the last stage."""
     time_s = start_s
     for stage in range(len(stage_s)):
         time_s = max(time_s, clocks[stage]) + stage_s[stage]
@@ -63,7 +63,9 @@ def finish_at(start_s: float, clocks: Floats, stage_s: Floats) -> float:
 def batch_size_of(
     head: int, start_s: float, clocks: Floats, batch_s: Floats, overhead_s: float, requests: Requests, queues: Queues
 ) -> int:
-    """How many of the head's model, from the head on, keep all their SLOs in one batch; 0 if not even the head does."""
+    """Returns how many requests of the head's model, from the head on, keep all their SLOs in one batch; 0 if not even
+    the head does.
+    """
     arrival_s, _, slo_s = requests
     size, request, deadline_s = 0, head, np.inf
     while request != NONE and size < len(batch_s) and batch_s[size, 0] < np.inf:

@@ -1,4 +1,4 @@
-"""How kernels are compiled that are called within others."""
+"""Compiles kernels that are called within other kernels."""
 
 from collections.abc import Callable
 from typing import Any, TypeVar

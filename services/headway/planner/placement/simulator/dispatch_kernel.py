@@ -54,7 +54,7 @@ class Places(NamedTuple):
 
 
 class Demand(NamedTuple):
-    """What is asked for: the model of each request, [num_requests], and its bounds; infinite for none.
+    """The requests as asked for: the model of each, [num_requests], and its bounds; infinite for none.
 
     `slo_s` of the whole answers, [num_requests]; of first tokens and between them, [num_models]. `longest` are prompt
     and output tokens together, [num_models]; the gateway refuses what has more. `overhead_s` is what the router adds to
@@ -83,7 +83,7 @@ class Commitments(NamedTuple):
 
 
 class Router(NamedTuple):
-    """What the router knows.
+    """The router's view of groups.
 
     Of each place its own latency model, [num_places, NUM_COEFFICIENTS]; of its latest report, [num_places]: sequences
     that run or wait, those that run, their tokens that are to be computed, the context of those that run; the leases
@@ -277,7 +277,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
     demand: Demand,
     record: Record,
 ) -> None:
-    """All that groups do by then, in the order of time."""
+    """Advances all groups to a time, event by event."""
     for p in range(len(engines.end_s)):
         if engines.num_batches[p] == 0 and has_work(p, engines):  # it was idle until its latest request
             at_s = requests.arrival_s[router.newest[p]]
@@ -311,7 +311,7 @@ def _advance(  # noqa: C901 - one loop over events, whose parts share all arrays
 
 @borrowing
 def _next_s(g: int, first: Counts, end_s: Floats, lines: Lines, arrival_s: Floats, finish_s: Floats) -> float:
-    """When something happens next in a group."""
+    """Returns when something happens next in a group."""
     next_s = min(start_s(g, lines, arrival_s), answer_s(g, lines, finish_s))
     for p in range(first[g], first[g + 1]):
         next_s = min(next_s, end_s[p])
@@ -396,7 +396,7 @@ def _unreported(p: int, places: Places, requests: Requests, router: Router) -> t
 
 @borrowing
 def _others_s(p: int, places: Places, engines: Engines, requests: Requests, router: Router, with_passes: bool) -> float:  # noqa: FBT001
-    """What a step of each other model on the group takes that has something to do."""
+    """Returns the step times of the other models on the group that have something to do."""
     g, others_s = places.group[p], 0.0
     for other in range(places.start[g], places.start[g + 1]):
         if other == p:
@@ -430,7 +430,7 @@ def _predict_pass(
     predictors: LatencyPredictors,
     demand: Demand,
 ) -> tuple[float, float]:
-    """When a request is answered in one pass, and the policy's score."""
+    """Predicts when a request is answered in one pass, and the policy's score."""
     g, now_s = places.group[p], requests.arrival_s[i]
     done_s = predict_answer(g, now_s, places.stage_s[p], lines.num_stages[g], predictors)
     others_s = _others_s(p, places, engines, requests, router, False)  # noqa: FBT003
@@ -478,7 +478,7 @@ def _predict(
 
 @borrowing
 def _compute_s(prompt: int, of: Floats) -> float:
-    """What a prompt adds to the steps that compute it."""
+    """Returns the seconds that a prompt adds to the steps that compute it."""
     return float(of[TOKEN] * prompt + of[PAIR] * (prompt * (prompt / 2)))
 
 

@@ -28,7 +28,7 @@ PREFILLED, PAIRS, DECODES, CONTEXTS = range(NUM_WORK)
 
 
 class Requests(NamedTuple):
-    """In the order of their arrival: [num_requests] each.
+    """The requests in the order of their arrival, as arrays of [num_requests].
 
     `after` is the next that waits at its place; of one that is answered in one pass, the next in its group's line, then
     the next that is under way there.
@@ -50,7 +50,7 @@ class Requests(NamedTuple):
 
 
 class Lines(NamedTuple):
-    """Of groups: [num_groups, ...] each.
+    """The queues of groups, as arrays of [num_groups, ...].
 
     `free_s` is when each stage falls free. `first` and `last` are the requests in line that are answered in one pass,
     `first_away` and `last_away` those under way. Batches of models that generate, which wait for requests that came
@@ -70,7 +70,7 @@ class Lines(NamedTuple):
 
 
 class Engines(NamedTuple):
-    """Of places: [num_places, ...] each; those of models that answer in one pass have nothing.
+    """The engines of places, as arrays of [num_places, ...]; those of models that answer in one pass are empty.
 
     `running` are the oldest first, `back` gave way, the next one last. The batches under way are a ring, of which the
     latest `num_queued` wait to enter the first stage; `work` is what each computes: prompt tokens, their pairs,

@@ -49,7 +49,7 @@ CoLocatedModels: TypeAlias = Mapping[int, GenerationProfile | OnePass]
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class GenerationWorkload:
-    """Requests of one sequence each, in the order of their arrival.
+    """A workload of requests of one sequence each, in the order of their arrival.
 
     Attributes:
         arrival_s: float64 [num_requests], from 0 on.
@@ -97,7 +97,7 @@ def simulate_generation(
     admission: bool = True,
     overhead_s: float = 0.0,
 ) -> GenerationOutcome:
-    """As `simulate_as_far`, to the end."""
+    """Simulates as `simulate_as_far` does, to the end."""
     outcome = simulate_as_far(workload, groups, admission=admission, overhead_s=overhead_s)
     assert outcome is not None, "nothing stops it"
     return outcome
@@ -158,7 +158,7 @@ def simulate_as_far(
 
 
 class _Plane(NamedTuple):
-    """As `serve_together` takes it."""
+    """The arguments of `serve_together`."""
 
     places: Places
     engines: Engines

@@ -37,7 +37,7 @@ def index_replicas(members: Flags) -> tuple[Ints, Ints]:
 
 @borrowing
 def finish_of(arrival_s: float, clocks: Floats, stage_s: Floats, num_stages: int) -> float:
-    """When the last stage would be done with a request that arrives now."""
+    """Returns when the last stage would be done with a request that arrives now."""
     time_s = arrival_s
     for stage in range(num_stages):
         time_s = max(time_s, clocks[stage]) + stage_s[stage]

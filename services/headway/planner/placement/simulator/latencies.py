@@ -14,7 +14,7 @@ from headway.planner.placement.simulator.rules import Rules
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Latencies:
-    """Under some rules, overheads included.
+    """The latencies of models on shapes under some rules, overheads included.
 
     Attributes:
         models: names.
@@ -32,7 +32,7 @@ class Latencies:
 
     @property
     def total_s(self) -> NDArray[np.float64]:
-        """Of one request alone: float64 [num_shapes, num_models], without the overhead of a request."""
+        """The latency of one request alone: float64 [num_shapes, num_models], without the overhead of a request."""
         total: NDArray[np.float64] = np.cumsum(self.stage_s[:, :, 0, :], axis=-1)[
             ..., -1
         ]  # in order, as the router adds
@@ -40,13 +40,15 @@ class Latencies:
 
     @property
     def period_s(self) -> NDArray[np.float64]:
-        """Of the slowest stage: float64 [num_shapes, num_models]."""
+        """The latency of the slowest stage: float64 [num_shapes, num_models]."""
         slowest: NDArray[np.float64] = self.stage_s[:, :, 0, :].max(axis=-1)
         return slowest
 
 
 def latencies_of(models: Sequence[PlacedModel], shapes: Sequence[GroupShape], rules: Rules) -> Latencies:
-    """Of models that answer in one pass; the others can't run. InvalidArgumentError if a profile lacks batch size 1."""
+    """Returns the latencies of models that answer in one pass; the others can't run. InvalidArgumentError if a profile
+    lacks batch size 1.
+    """
     num_stages = np.array([shape.pp for shape in shapes], np.int32)
     most_stages = max(num_stages, default=1)
     stage_s = np.full((len(shapes), len(models), rules.max_batch_size, most_stages), np.inf)
@@ -62,7 +64,7 @@ def latencies_of(models: Sequence[PlacedModel], shapes: Sequence[GroupShape], ru
 
 
 def _of_batches(profile: StageProfile, rules: Rules) -> NDArray[np.float64]:
-    """[max_batch_size, pp] seconds."""
+    """Returns the stage latencies by batch size, [max_batch_size, pp] seconds."""
     batches = sorted(profile.batches, key=lambda batch: batch.batch_size)
     if not batches or batches[0].batch_size != 1:
         raise InvalidArgumentError(

@@ -65,7 +65,7 @@ def stand(g: int, i: int, lines: Lines, requests: Requests) -> None:
 
 @borrowing
 def start_s(g: int, lines: Lines, arrival_s: Floats) -> float:
-    """When the next request in line enters; infinite for none."""
+    """Returns when the next request in line enters; infinite for none."""
     first = lines.first[g]
     return max(arrival_s[first], lines.free_s[g, 0]) if first != NONE else np.inf
 
@@ -98,7 +98,7 @@ def start(g: int, stage_s: Floats, deadline_s: float, engines: Engines, lines: L
 
 @borrowing
 def answer_s(g: int, lines: Lines, finish_s: Floats) -> float:
-    """When the next answer is there of those under way; infinite for none."""
+    """Returns when the next answer of those under way is there; infinite for none."""
     away = lines.first_away[g]
     return finish_s[away] if away != NONE else np.inf
 

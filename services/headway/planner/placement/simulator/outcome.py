@@ -1,4 +1,4 @@
-"""What a simulation found."""
+"""The outcome of a simulation."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class SimulationOutcome:
-    """All requests count, from the first on.
+    """The outcome of a simulation; all requests count, from the first on.
 
     Attributes:
         attainment: share of requests that met their SLO; refused ones did not.
@@ -30,7 +30,7 @@ class SimulationOutcome:
 
     @property
     def latency_s(self) -> NDArray[np.float64]:
-        """Of the requests that were served, in their order."""
+        """The latencies of the requests that were served, in their order."""
         served = self.group >= 0
         latency: NDArray[np.float64] = self.finish_s[served] - self.arrival_s[served]
         return latency
@@ -41,11 +41,11 @@ class SimulationOutcome:
 
     @property
     def mean_latency_s(self) -> float:
-        """Of the requests that were served; not a number where none was."""
+        """The mean latency of the requests that were served; not a number where none was."""
         latency_s = self.latency_s
         return float(latency_s.mean()) if len(latency_s) else float("nan")
 
     def latency_percentile_s(self, percent: float) -> float:
-        """Of the requests that were served; not a number where none was."""
+        """Returns a percentile of the latencies of the requests that were served; not a number where none was."""
         latency_s = self.latency_s
         return float(np.percentile(latency_s, percent)) if len(latency_s) else float("nan")

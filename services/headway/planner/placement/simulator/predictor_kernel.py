@@ -47,7 +47,7 @@ def look(g: int, now_s: float, predictors: LatencyPredictors) -> None:
 
 @borrowing
 def predict_answer(g: int, now_s: float, stage_s: Floats, num_stages: int, predictors: LatencyPredictors) -> float:
-    """When a request would be answered that came now."""
+    """Predicts when a request that came now would be answered."""
     look(g, now_s, predictors)
     time_s = now_s
     for stage in range(num_stages):

@@ -1,4 +1,4 @@
-"""How a serving plane dispatches, admits and batches, and what it adds to the profiled latencies."""
+"""The rules of a serving plane: how it dispatches, admits and batches, and what it adds to the profiled latencies."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,7 +9,7 @@ from headway.core.line import QueuePolicy
 
 
 class Dispatch(StrEnum):
-    """Which of a model's groups takes a request; the first of equals."""
+    """The rule for which of a model's groups takes a request; the first of equals."""
 
     LAST_STAGE = "last_stage"
     """The one whose last stage is free first: what the AlpaServe artifact does."""

@@ -1,4 +1,4 @@
-"""A workload against a placement."""
+"""Simulates a workload against a placement."""
 
 import time
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ NO_INTS: Ints = np.empty(0, np.int32)
 def simulate(
     models: Sequence[PlacedModel], placement: Placement, workload: Workload, rules: Rules
 ) -> SimulationOutcome:
-    """When each request is finished, and by whom.
+    """Simulates when each request is finished, and by whom.
 
     Raises:
         InvalidArgumentError: the workload is empty or out of order, or names unknown models; a group has a model that
@@ -137,7 +137,7 @@ def _check(models: Sequence[PlacedModel], placement: Placement, workload: Worklo
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class _Record:
-    """What is filled in: of each request, by model, and by group."""
+    """The record that a kernel fills in: for each request, model and group."""
 
     finish_s: Floats
     group: Ints
@@ -146,7 +146,7 @@ class _Record:
 
 
 def _generating(models: Sequence[PlacedModel], workload: Workload) -> list[PlacedModel]:
-    """Those of the workload."""
+    """Returns the requests to models that generate."""
     return [model for model in models if model.generates and model.name in workload.models]
 
 
@@ -266,7 +266,9 @@ def serve_one_by_one(
     finish_s: Floats,
     served_by: Ints,
 ) -> tuple[NDArray[np.int64], NDArray[np.int64], Floats, NDArray[np.int64]]:
-    """By the kernel of the rules' queue policy; arguments and results are those of `kernel.serve`."""
+    """Serves requests one by one, by the kernel of the rules' queue policy; arguments and results are those of
+    `kernel.serve`.
+    """
     cluster = (group_shape, members, num_stages, stage_s)
     if rules.queue_policy is QueuePolicy.LEAST_SLACK:
         return serve_by_slack(

@@ -87,7 +87,7 @@ def predict(
     requests: Requests,
     lines: Lines,
 ) -> float:
-    """When a group would be done with request i; infinite where that, or somebody behind it, would be late.
+    """Predicts when a group would be done with request i; infinite where that, or somebody behind it, would be late.
 
     Args:
         clocks: of the group, which are played forward.

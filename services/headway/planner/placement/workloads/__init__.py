@@ -1,1 +1,1 @@
-"""Where requests come from: traces that were recorded, arrivals that are generated, and traces that are resampled."""
+"""Sources of workloads: recorded traces, generated arrivals, and resampled traces."""

@@ -1,4 +1,4 @@
-"""How many requests a workload may have: it is said before any are made. Pure."""
+"""Bounds the number of a workload's requests before any are made. Pure."""
 
 import math
 

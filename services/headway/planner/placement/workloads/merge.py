@@ -1,4 +1,4 @@
-"""Arrivals of each model put in one order. Pure."""
+"""Merges the arrivals of all models into one order. Pure."""
 
 from collections.abc import Sequence
 

@@ -15,7 +15,7 @@ _LEAST_CV = 0.01
 
 
 def fit_windows(arrival_s: NDArray[np.float64], *, window_s: float, duration_s: float) -> list[Window]:
-    """Of one model's arrivals; the last window may be shorter.
+    """Fits the windows of one model's arrivals; the last window may be shorter.
 
     A window with fewer than three requests says nothing of its CV: it is taken for Poisson.
     """

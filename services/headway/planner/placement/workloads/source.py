@@ -25,7 +25,7 @@ _SEARCHED, _HELD_OUT = 0, 1
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Workloads:
-    """Of one character, but not the same requests."""
+    """Workloads of one character that have different requests."""
 
     searched: Workload
     held_out: Workload

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class BertConfig:
-    """See `headway.profiler.zoo.model.Architecture`."""
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`."""
 
     hidden: int
     num_layers: int

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DcganConfig:
-    """See `headway.profiler.zoo.model.Architecture`.
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`.
 
     The vector is projected to 4 x 4 pixels of `channels[0]` channels; each convolution doubles the sides and yields the
     next number of channels, the last one an image's three.

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DlrmConfig:
-    """See `headway.profiler.zoo.model.Architecture`. The embeddings of one bag are concatenated."""
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`. The embeddings
+    of one bag are concatenated.
+    """
 
     num_dense: int
     num_sparse: int

@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FlavaConfig:
-    """See `headway.profiler.zoo.model.Architecture`. Images are square; sizes are in pixels."""
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`. Images are
+    square; sizes are in pixels.
+    """
 
     num_text_layers: int
     num_vision_layers: int

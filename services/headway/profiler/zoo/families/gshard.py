@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class GShardConfig:
-    """See `headway.profiler.zoo.model.Architecture`. A token goes to `num_experts_per_token` of the experts."""
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`. A token goes to
+    `num_experts_per_token` of the experts.
+    """
 
     hidden: int
     num_layers: int

@@ -30,7 +30,9 @@ class ExpertsConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LlamaConfig:
-    """See `headway.profiler.zoo.model.Architecture`. `inner` is the width of the MLP where there are no experts."""
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`. `inner` is the
+    width of the MLP where there are no experts.
+    """
 
     num_layers: int
     hidden: int

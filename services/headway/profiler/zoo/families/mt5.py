@@ -11,7 +11,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Mt5Config:
-    """See `headway.profiler.zoo.model.Architecture`. Half of the layers are the encoder's.
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`. Half of the
+    layers are the encoder's.
 
     `has_output_matrix` tells a matrix of its own for the logits from the shared embedding.
     """

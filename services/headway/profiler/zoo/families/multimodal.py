@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MultiModalConfig:
-    """See `headway.profiler.zoo.model.Architecture`.
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`.
 
     `is_plain` layers are an attention and two linear layers in a row, without norms and residual connections.
     """

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NasNetConfig:
-    """See `headway.profiler.zoo.model.Architecture`.
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`.
 
     Three stacks of `num_cells` normal cells, with a reduction cell between two stacks, after two more in the stem;
     `filters` are those of the first stack. NASNet-A (N @ P) has N = num_cells and P = 24 filters.

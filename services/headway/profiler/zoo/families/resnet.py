@@ -13,7 +13,7 @@ BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ResNetConfig:
-    """See `headway.profiler.zoo.model.Architecture`.
+    """The configuration of one model of this family; see `headway.profiler.zoo.model.Architecture`.
 
     Stage i has `blocks[i]` blocks of base_channels * 2**i channels, multiplied by `squeeze` after the first convolution
     of a block, by `width` after the second, which is in `groups`, and by 4 after the third.

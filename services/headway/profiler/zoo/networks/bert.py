@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.bert`."""
+"""The networks of the family `headway.profiler.zoo.families.bert`."""
 
 from torch import Tensor, nn
 

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.candle_uno`."""
+"""The networks of the family `headway.profiler.zoo.families.candle_uno`."""
 
 import torch
 from torch import Tensor, nn

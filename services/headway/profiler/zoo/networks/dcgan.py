@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.dcgan`."""
+"""The networks of the family `headway.profiler.zoo.families.dcgan`."""
 
 from itertools import pairwise
 

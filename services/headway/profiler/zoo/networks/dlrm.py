@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.dlrm`."""
+"""The networks of the family `headway.profiler.zoo.families.dlrm`."""
 
 import torch
 from torch import Tensor, nn

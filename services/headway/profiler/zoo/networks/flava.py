@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.flava`."""
+"""The networks of the family `headway.profiler.zoo.families.flava`."""
 
 import torch
 from torch import Tensor, nn

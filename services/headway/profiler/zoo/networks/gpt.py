@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.gpt`."""
+"""The networks of the family `headway.profiler.zoo.families.gpt`."""
 
 from torch import Tensor, nn
 from torch.nn import functional

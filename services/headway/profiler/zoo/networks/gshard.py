@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.gshard`."""
+"""The networks of the family `headway.profiler.zoo.families.gshard`."""
 
 from torch import Tensor, nn
 from torch.nn import functional

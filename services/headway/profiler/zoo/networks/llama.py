@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.llama`."""
+"""The networks of the family `headway.profiler.zoo.families.llama`."""
 
 from torch import Tensor, nn
 

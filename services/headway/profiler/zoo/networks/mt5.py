@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.mt5`."""
+"""The networks of the family `headway.profiler.zoo.families.mt5`."""
 
 import math
 

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.multimodal`."""
+"""The networks of the family `headway.profiler.zoo.families.multimodal`."""
 
 import torch
 from torch import Tensor, nn

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.nasnet`."""
+"""The networks of the family `headway.profiler.zoo.families.nasnet`."""
 
 from dataclasses import dataclass
 
@@ -101,7 +101,7 @@ class ReductionCell(nn.Module):
 
 
 class Projection(nn.Sequential):
-    """To `filters` channels."""
+    """A projection to `filters` channels."""
 
     def __init__(self, width: int, filters: int) -> None:
         super().__init__(nn.ReLU(), nn.Conv2d(width, filters, 1, bias=False), nn.BatchNorm2d(filters, NORM_EPS))

@@ -1,4 +1,4 @@
-"""See `headway.profiler.zoo.families.resnet`."""
+"""The networks of the family `headway.profiler.zoo.families.resnet`."""
 
 from itertools import pairwise
 
