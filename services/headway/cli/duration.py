@@ -1,4 +1,4 @@
-"""Times that people write: 5ms, 90s, 30m, 24h, 7d."""
+"""Reads times as people write them: 5ms, 90s, 30m, 24h, 7d."""
 
 import math
 import re

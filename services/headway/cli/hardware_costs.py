@@ -1,4 +1,4 @@
-"""What `--hardware` names."""
+"""Finds the hardware that `--hardware` names."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What came of re-planning, for people."""
+"""Shows the decisions of re-planning."""
 
 import time
 

@@ -1,4 +1,4 @@
-"""Start-up as people see it: a bar on a terminal, a line for each step elsewhere."""
+"""Shows the start-up: a bar on a terminal, a line for each step elsewhere."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -89,9 +89,7 @@ class BlockManager:
 
     @property
     def imbalance(self) -> float:
-        """How much more the fullest shard holds of the blocks in tables than its weight gives it, as a ratio; 1 when
-        all are even.
-        """
+        """The fullest shard's blocks in tables, relative to what its weight gives it; 1 where all are even."""
         return self._shard_selector.imbalance(self._pool.num_in_tables_by_shard)
 
     def set_shard_weights(self, weights: Group[float]) -> None:

@@ -47,9 +47,7 @@ _LAST_RELEASE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """The sequences that did not end by themselves during a drain: cut off at the deadline, or migrated to another
-    worker.
-    """
+    """The sequences that did not end by themselves during a drain: cut off at the deadline, or migrated."""
 
     num_cancelled: int = 0
     num_moved: int = 0
@@ -287,9 +285,7 @@ class WorkerService:
         return [replica.report() for replica in self.replicas] or [LoadReport(state=self.state)]
 
     def next_change(self) -> Coroutine[None, None, object]:
-        """Returns an awaitable that ends after the next step, load or drain since this call. Take it before you read
-        the state.
-        """
+        """Returns an awaitable that ends after the next step, load or drain. Take it before you read the state."""
         return self._changed.wait()
 
     async def stop(self) -> None:

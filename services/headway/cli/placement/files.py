@@ -1,4 +1,4 @@
-"""What the user's files hold, for a problem of placement."""
+"""Reads the user's files for a placement problem."""
 
 import base64
 import hashlib

@@ -1,4 +1,4 @@
-"""How what is live would fare with the requests of a placement."""
+"""Simulates how the live placement would fare with the requests of another one."""
 
 from headway.cli.calls import calling
 from headway.cli.placement.problem import file_contents

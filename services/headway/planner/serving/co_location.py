@@ -46,7 +46,7 @@ def fill_group(
 
 
 def without_runtime(assignment: Assignment, group: Group) -> Assignment:
-    """Of one that has reserved it."""
+    """Returns the assignment without the runtime's memory, which it had reserved."""
     return _reserving(assignment, -_runtime(group))
 
 

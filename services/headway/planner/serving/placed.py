@@ -116,7 +116,9 @@ def _fill(
 def _there(
     models: Sequence[ModelDeployment], group: Group, limits: EngineLimits, current: ServingPlan | None
 ) -> dict[str, Assignment]:
-    """What the current plan has of these models on that very group. The first of a group has the runtime's memory."""
+    """Returns what the current plan has of these models on that very group. The first of a group has the runtime's
+    memory.
+    """
     worker_ids = tuple(worker.worker_id for worker in group)
     assigned = [a for a in current.assignments if a.worker_ids == worker_ids] if current is not None else []
     same = {model.name for model in models if current is not None and _is_same(model, current.model(model.name))}

@@ -201,7 +201,7 @@ def _co_location(
 
 
 def _natural(worker_id: str) -> tuple[str, int, str]:
-    """'worker-2' before 'worker-10'."""
+    """Returns a key that sorts 'worker-2' before 'worker-10'."""
     stem = worker_id.rstrip("0123456789")
     digits = worker_id[len(stem) :]
     return stem, int(digits or -1), worker_id

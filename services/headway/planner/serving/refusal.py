@@ -30,7 +30,7 @@ def too_few_workers(workers: Sequence[PlanWorker], parallel: ParallelConfig) -> 
 def no_room_together(
     models: Sequence[ModelDeployment], needs: Sequence[int], groups: Sequence[Group], *, runtime_bytes: int
 ) -> FailedPreconditionError:
-    """Each model fits a group by itself, and there are too few groups for all.
+    """Returns the error where each model fits a group by itself, and there are too few groups for all.
 
     Args:
         needs: least bytes of each worker that each model takes, beside `runtime_bytes` once.
@@ -85,7 +85,7 @@ def no_group_fits(
 def no_common_allocation(
     left_over: Sequence[ModelDeployment], models: Sequence[ModelDeployment], groups: Sequence[Group]
 ) -> FailedPreconditionError:
-    """Each model fits some group, but they compete for the large ones."""
+    """Returns the error where each model fits some group, but they compete for the large ones."""
     names = ", ".join(f"'{model.name}'" for model in left_over)
     kind = "workers" if len(groups[0]) == 1 else "groups"
     largest_bytes = max(min(worker.hardware.memory_bytes for worker in group) for group in groups)

@@ -78,7 +78,9 @@ def _assign_workers(
 
 
 def _stay(groups: Sequence[PlacedGroup], held: Sequence[HeldGroup]) -> dict[int, tuple[str, ...]]:
-    """Those with most models in common first, and of these those that differ least."""
+    """Matches groups to held groups of their shape: those with most models in common first, then those that differ
+    least.
+    """
     pairs = sorted(
         (-len(common), len(there.models.symmetric_difference(group.models)), index, place)
         for index, group in enumerate(groups)
