@@ -1,4 +1,4 @@
-"""`headway apply`"""
+"""The command `headway apply`."""
 
 import asyncio
 import json

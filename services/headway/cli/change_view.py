@@ -1,4 +1,4 @@
-"""What applying a placement changes, for people."""
+"""Shows what applying a placement changes."""
 
 from collections.abc import Iterator, Sequence
 

@@ -1,4 +1,4 @@
-"""`headway chat`"""
+"""The command `headway chat`."""
 
 import sys
 from collections.abc import Iterator

@@ -1,4 +1,4 @@
-"""One stack per state directory."""
+"""Claims a state directory: one stack may use it."""
 
 import asyncio
 import os

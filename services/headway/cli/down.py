@@ -1,4 +1,4 @@
-"""`headway down`"""
+"""The command `headway down`."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`headway embed`"""
+"""The command `headway embed`."""
 
 import json
 import sys

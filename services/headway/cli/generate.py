@@ -1,4 +1,4 @@
-"""`headway generate`"""
+"""The command `headway generate`."""
 
 import json
 import sys

@@ -1,4 +1,4 @@
-"""A hardware profile as a picture."""
+"""Draws a hardware profile as a picture."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""`headway kv`"""
+"""The command `headway kv`."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`headway logs`"""
+"""The command `headway logs`."""
 
 import heapq
 import time

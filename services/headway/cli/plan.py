@@ -1,4 +1,4 @@
-"""`headway plan`"""
+"""The command `headway plan`."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""A serving plan for people."""
+"""Shows a serving plan."""
 
 from rich.console import Group, RenderableType
 from rich.table import Table

@@ -1,4 +1,4 @@
-"""`headway prefix`"""
+"""The command `headway prefix`."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`headway profile`"""
+"""The command `headway profile`."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`headway profile catalogue`"""
+"""The command `headway profile catalogue`."""
 
 import json
 from typing import Annotated

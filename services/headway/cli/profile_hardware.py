@@ -1,4 +1,4 @@
-"""`headway profile hardware`"""
+"""The command `headway profile hardware`."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""`headway profile model`"""
+"""The command `headway profile model`."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`headway replan`"""
+"""The command `headway replan`."""
 
 import asyncio
 import dataclasses

@@ -1,4 +1,4 @@
-"""`headway status`"""
+"""The command `headway status`."""
 
 import json
 import time

@@ -1,4 +1,4 @@
-"""The state of a stack for people."""
+"""Shows the state of a stack."""
 
 from rich.console import Group, JustifyMethod, RenderableType
 from rich.text import Text

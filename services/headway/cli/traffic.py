@@ -1,4 +1,4 @@
-"""`headway traffic`"""
+"""The command `headway traffic`."""
 
 import asyncio
 import gzip

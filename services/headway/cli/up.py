@@ -1,4 +1,4 @@
-"""`headway up`"""
+"""The command `headway up`."""
 
 import asyncio
 import os

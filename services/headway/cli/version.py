@@ -1,4 +1,4 @@
-"""`headway version`"""
+"""The command `headway version`."""
 
 import json
 import platform

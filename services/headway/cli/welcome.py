@@ -1,4 +1,4 @@
-"""What `headway up` prints once the stack serves."""
+"""Prints what a user needs once the stack serves: its plan, a first request, and how to stop it."""
 
 import json
 

@@ -1,4 +1,4 @@
-"""How many workers `headway up` starts."""
+"""Decides how many workers `headway up` starts."""
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.parallel_config import SINGLE, ParallelConfig

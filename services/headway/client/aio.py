@@ -1,4 +1,4 @@
-"""The asyncio client."""
+"""The asyncio client of a running stack."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from pathlib import Path

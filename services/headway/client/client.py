@@ -1,4 +1,4 @@
-"""The synchronous client."""
+"""The synchronous client of a running stack."""
 
 from collections.abc import Callable, Generator, Sequence
 from pathlib import Path

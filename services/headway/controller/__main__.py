@@ -89,8 +89,9 @@ async def main(config: ControllerConfig) -> None:
 
 
 async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
-    """What the user wants. Shares of the machine are worked out once and written back: a later controller must come
-    to the same commands, or it would not adopt the workers."""
+    """Reads the deployment that the user wants. Shares of the machine are worked out once and written back: a later
+    controller must come to the same commands, or it would not adopt the workers.
+    """
     deployment = await deployments.get()
     if deployment is None:
         raise SystemExit("headway-controller: Redis holds no deployment. `headway up` writes one.")

@@ -1,4 +1,4 @@
-"""What a plan changes, told before it is applied: the way to it is gone through as it would be. Pure."""
+"""Lists what a plan changes before it is applied. Pure: the way to the plan is gone through as it would be."""
 
 from collections.abc import Collection, Mapping, Sequence
 
@@ -9,11 +9,11 @@ Works = Mapping[str, Sequence[LoadSpec]]
 
 
 def changes_to(wanted: Works, *, serving: Works, memory_bytes: Mapping[str, int]) -> tuple[PlanChange, ...]:
-    """What becomes of every model on every group, what stays among it.
+    """Returns what becomes of every model on every group, also of those that stay.
 
     Args:
-        wanted, serving: by worker.
-        memory_bytes: of each worker.
+        wanted, serving: the models that the plan has on each worker, and those that it serves now.
+        memory_bytes: the memory of each worker.
     """
     pausing = paused_models(wanted, serving=serving, memory_bytes=memory_bytes)
     there = {(work.model, work.worker_ids) for work in _distinct(serving)}

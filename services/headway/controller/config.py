@@ -8,7 +8,7 @@ from headway.rpc.catalogue_config import CatalogueConfig
 
 
 class ControllerConfig(CatalogueConfig):
-    """`python -m headway.controller`."""
+    """The settings of a controller: the flags of `python -m headway.controller`."""
 
     state_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "state" / "headway" / "default")
     """Directory of the stack's state; logs go to its `logs` folder."""

@@ -107,7 +107,9 @@ class DesiredPlan:
             await self.set(fresh)
 
     async def _plan_again(self, plan: ServingPlan) -> ServingPlan:
-        """As it was made: an applied placement is assigned workers again, and stays until another one is applied."""
+        """Plans again as the plan was made: an applied placement is assigned workers again, and stays until another one
+        is applied.
+        """
         placement = await self._placements.get(plan.placement_id) if plan.placement_id else None
         if placement is None:
             return await self._planner.make(plan.models, plan.workers, limits=self._limits, current=plan)

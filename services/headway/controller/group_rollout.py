@@ -20,17 +20,17 @@ _LAST_WORDS_S = 1.0
 
 
 class GroupRollout:
-    """Performs an action in the background.
+    """Performs one action of a rollout on a group of workers, in the background.
 
     Only a leader releases its group's ranks, model by model; they hear no one else. Where a group is to fall apart its
     processes are ended: they are started again, and take their new work then. The same goes for ranks that wait for one
     that was lost while it loaded.
 
     Args:
-        workers: all that are involved and present.
-        trouble: with loads on this group.
+        workers: all workers that are involved and present.
+        trouble: counts failed loads on this group.
         end_run: ends a worker's process, which is then started again.
-        targets: workers at which what runs of each work that ends can go on.
+        targets: for each model that is drained, the workers where its running sequences can go on.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class GroupRollout:
         return is_same_place or work.leader in self.action.ended
 
     async def _unload(self, work: LoadSpec) -> None:
-        """From the leader on, which releases the others."""
+        """Unloads a model from the leader on, which releases the other ranks."""
         for worker_id in work.worker_ids:
             worker = self._workers.get(worker_id)
             if worker is None or worker.is_gone:
@@ -170,8 +170,9 @@ class _Ranks:
         return self._rendezvous.rpartition("/")[2]
 
     async def _wait(self, ranks: Mapping[asyncio.Task[None], str]) -> None:
-        """Until all are done, or one has failed; the others then get a moment to tell of their faults, for those that
-        only follow from another's say less."""
+        """Waits until all ranks are done, or one has failed. The others then get a moment to report their faults: a
+        fault that only follows from another one says less.
+        """
         waiting, num_reports = True, -1
         while waiting:
             if num_reports == self._num_reports and self._work.is_shared:
@@ -207,7 +208,7 @@ class _Ranks:
 
 
 def _fault_of(load: asyncio.Task[None]) -> BaseException | None:
-    """Of a load that is over."""
+    """Returns the error of a load that is over, if it failed."""
     if load.cancelled():
         return UnavailableError("The load was cut off.", hint="It is tried again.")
     return load.exception()

@@ -1,4 +1,4 @@
-"""Which processes run together: those that joined one run of a group. Pure."""
+"""Decides which processes run together: those that joined one run of a group. Pure."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -6,11 +6,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRun:
-    """What one worker process is part of.
+    """The run of a group that one worker process is part of.
 
     Attributes:
-        worker_ids: of the group.
-        epoch: of the run that it joined; '' for none.
+        worker_ids: the group's workers.
+        epoch: the id of the run that it joined; '' for none.
     """
 
     worker_ids: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""What there is to share among workers."""
+"""The cores, memory and GPUs of this machine that workers share."""
 
 import os
 from dataclasses import dataclass
@@ -45,7 +45,7 @@ def read_machine() -> MachineResources:
 
 
 def find_gpus(visible: str | None, *, driver: Path) -> tuple[str, ...] | None:
-    """Those that the variable lets CUDA see, or all that the driver lists."""
+    """Returns the GPUs that the variable lets CUDA see, or all that the driver lists."""
     if visible is not None:
         names = (name.strip() for name in visible.split(","))
         return tuple(takewhile(lambda name: name not in ("", "-1"), names))  # CUDA heeds none behind those either
@@ -53,7 +53,7 @@ def find_gpus(visible: str | None, *, driver: Path) -> tuple[str, ...] | None:
 
 
 def _position(core: int) -> tuple[int, int, int]:
-    """Its package and its place there, which hardware threads of one core have in common."""
+    """Returns the core's package and its place there, which hardware threads of one core have in common."""
     package, place = (_number(_TOPOLOGY / f"cpu{core}/topology/{name}") for name in ("physical_package_id", "core_id"))
     return package or 0, place or 0, core
 

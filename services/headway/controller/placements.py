@@ -19,10 +19,10 @@ LATEST = "latest"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proposal:
-    """What a placement comes to.
+    """A placement that is not applied yet, with the plan that it would give.
 
     Attributes:
-        changes: of all models on all groups, also of those that stay.
+        changes: what becomes of all models on all groups, also of those that stay.
         replaces: the id of the plan that was desired when it was made; empty for none.
     """
 
@@ -32,7 +32,7 @@ class Proposal:
 
 
 class Placements:
-    """Those that were applied, and what another one would come to."""
+    """The placements that were applied; it also plans what another one would give."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class Placements:
         self._limits = limits
 
     async def propose(self, placement: PlacementPlan, models: Sequence[ModelDeployment]) -> Proposal:
-        """Applies nothing.
+        """Plans a placement for the present workers, without applying it.
 
         Raises:
             FailedPreconditionError: the workers are too few, of another kind, or have too little memory.
@@ -70,7 +70,7 @@ class Placements:
         await self._stored.put(placement, placement.plan_id)
 
     async def get(self, placement_id: str) -> PlacementPlan:
-        """By its id, 'latest' for the one in use; NotFoundError where there is none."""
+        """Returns a placement by its id, or the one in use by 'latest'; NotFoundError where there is none."""
         plan = self._desired.plan
         name = placement_id if placement_id != LATEST else "" if plan is None else plan.placement_id
         placement = await self._stored.get(name) if name else None

@@ -57,7 +57,7 @@ class Handle:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessRecord:
-    """What is kept of a launched process, so that the next controller finds it."""
+    """The record of a launched process, from which the next controller finds it."""
 
     name: str
     kind: str

@@ -1,4 +1,4 @@
-"""From the plan and the workers as they are to what must be done, and in which order. Pure.
+"""Compares the plan with the workers as they are, and returns the actions to take, in order. Pure.
 
 What is loaded or drained is a model on a group of workers; most groups are of one, and a group may have several models.
 Order keeps models served: what takes nobody's place is loaded first, all groups at once and each model by model, also
@@ -17,12 +17,13 @@ from headway.core.plan import Assignment, ModelDeployment, ServingPlan
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadSpec:
-    """What the workers of a group are told to load; the fields are those of `LoadModelRequest`.
+    """The order that the workers of a group get to load a model; the fields are those of `LoadModelRequest`.
 
     Attributes:
-        worker_ids: the group's, by rank; the first leads.
-        stage_latencies: what emulated devices take; empty for real ones.
-        memory_bytes: that it takes on each worker, by rank. No worker is told, and equal works may differ in it.
+        worker_ids: the group's workers, by rank; the first leads.
+        stage_latencies: the latency model of each stage on emulated devices; empty for real ones.
+        memory_bytes: the memory that it takes on each worker, by rank. It is not sent, and equal orders may differ in
+            it.
     """
 
     model: str
@@ -101,7 +102,7 @@ class Action:
 
 
 def load_specs_of(plan: ServingPlan) -> dict[str, tuple[LoadSpec, ...]]:
-    """Each worker's works, the same for all workers of a group; predictions are no part of them."""
+    """Returns each worker's load orders, the same for all workers of a group; predictions are no part of them."""
     models = {model.name: model for model in plan.models}
     works: dict[str, tuple[LoadSpec, ...]] = {}
     for assignment in plan.assignments:
@@ -121,12 +122,12 @@ def reconcile(
     serving: Mapping[str, Collection[LoadSpec]],
     memory_bytes: Mapping[str, int] | None = None,
 ) -> list[Action]:
-    """What must change on the workers that are there; groups of which one is away are left alone.
+    """Returns the actions to take on the workers that are there; groups of which one is away are left alone.
 
     Args:
-        wanted: the plan's, by worker id.
+        wanted: the plan's load orders, by worker id.
         serving: what each live worker serves.
-        memory_bytes: of each worker; without, nothing is loaded beside what is to go.
+        memory_bytes: the memory of each worker; without it, nothing is loaded beside what is to go.
     """
     room = memory_bytes or {}
     unwanted = {
@@ -190,7 +191,7 @@ def _action(
 
 
 def _disjoint(actions: Sequence[Action]) -> list[Action]:
-    """Those that involve no worker of one before."""
+    """Returns the actions that share no worker with an action before them."""
     involved: set[str] = set()
     chosen = []
     for action in actions:
@@ -221,7 +222,9 @@ def _in_the_way(
     serving: Mapping[str, Collection[LoadSpec]],
     room: Mapping[str, int],
 ) -> tuple[LoadSpec, ...]:
-    """What its workers have and are not to have, unless it fits beside; and itself, where only some of them have it."""
+    """Returns what must leave the workers before this order is loaded: all that is not wanted, unless it fits beside,
+    and the order itself where only some of them have it.
+    """
     is_begun = any(work in serving[worker_id] for worker_id in work.worker_ids)
     to_go = _distinct(work.worker_ids, unwanted)
     apart = tuple(other for other in to_go if not _goes_beside(work, other))
@@ -246,7 +249,7 @@ def _has_room(work: LoadSpec, others: Collection[LoadSpec], room: Mapping[str, i
 
 
 def _distinct(worker_ids: Collection[str], works: Mapping[str, Collection[LoadSpec]]) -> tuple[LoadSpec, ...]:
-    """Those of any of the workers, each once."""
+    """Returns the orders of any of these workers, each once."""
     return tuple(dict.fromkeys(work for worker_id in worker_ids for work in works[worker_id]))
 
 

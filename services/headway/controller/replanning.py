@@ -37,7 +37,7 @@ class _Traffic:
 
 
 class ApplyPlan(Protocol):
-    """See `ControllerService.apply`."""
+    """Applies a placement; see `ControllerService.apply`."""
 
     async def __call__(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None) -> object: ...
 
@@ -100,7 +100,7 @@ class Replanning:
             yield replace(decision, verdict=ReplanningVerdict.FAILED, reason=reason)
 
     async def _read(self, how: ReplanningPolicy) -> _Traffic:
-        """Of the models that are to be placed; others are left aside."""
+        """Reads the recorded requests for the models that are to be placed; other models are left aside."""
         now_s, names = time.time(), {model.name for model in how.models}
         parts, num_requests = [write_replay(())], 0
         async for of_hour in self._traffic.read(now_s - how.window_s, now_s):
@@ -166,7 +166,9 @@ class Replanning:
         return replace(decision, verdict=ReplanningVerdict.APPLIED, reason=reason)
 
     async def _live_attainment(self, found: PlacementPlan, traffic: _Traffic) -> float | None:
-        """Of the placement in use, on the very requests on which the other was checked; None where it is unknown."""
+        """Returns the attainment of the placement in use, on the very requests on which the other was checked; None
+        where it is unknown.
+        """
         plan = self._desired.plan
         live = (
             None

@@ -126,7 +126,7 @@ class ControllerService:
         return plan
 
     async def plan_ids(self) -> list[str]:
-        """The newest first."""
+        """Returns the ids of the plans, the newest first."""
         return await self._plans.history()
 
     def status(self) -> StackStatus:
@@ -147,7 +147,7 @@ class ControllerService:
         )
 
     def fault(self) -> HeadwayError | None:
-        """What start-up cannot get past by itself."""
+        """The error that start-up cannot get past by itself, if there is one."""
         return self._supervisor.fault() or self._desired.fault or self._pool.fault()
 
     async def shutdown(self, *, grace_s: float) -> None:

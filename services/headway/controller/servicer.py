@@ -1,4 +1,4 @@
-"""ControllerService over gRPC: convert, call, convert."""
+"""ControllerService over gRPC: it converts messages, calls the controller's service, and converts the results."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing

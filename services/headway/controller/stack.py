@@ -1,4 +1,4 @@
-"""Which processes a deployment needs. Pure."""
+"""Lists the processes that a deployment needs. Pure."""
 
 import json
 from dataclasses import dataclass, replace
@@ -23,7 +23,9 @@ _ALL_OF_THE_GPU_BYTES = 2**50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSettings:
-    """What every process of the stack is told. The first two may hold secrets, so they travel in the environment."""
+    """The settings that every process of the stack gets. The first two may hold secrets, so they travel in the
+    environment.
+    """
 
     redis_url: str
     auth_token: str | None

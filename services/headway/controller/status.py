@@ -109,7 +109,9 @@ def worker_status(worker: Worker) -> WorkerStatus:
 
 
 def _fraction(wanted: LoadSpec, worker: Worker | None, *, pid: int | None) -> float:
-    """How much of its part of a work a worker has loaded. One that was restarted has nothing until it is met again."""
+    """Returns how much of its part of a model a worker has loaded, in [0, 1]. A worker that was restarted has nothing
+    until it is met again.
+    """
     if worker is None or not worker.is_present or worker.member.pid != (pid or worker.member.pid):
         return 0.0
     if wanted in worker.works:

@@ -59,7 +59,7 @@ class Supervised:
         )
 
     def begin(self, handle: Handle, *, now_s: float) -> None:
-        """A new run."""
+        """Records a new run of the process."""
         self.handle = handle
         self.launched_at_s = now_s
         self.restart_at_s = None
@@ -68,7 +68,7 @@ class Supervised:
         self.leased_at_s = now_s
 
     def note_lease(self, *, now_s: float) -> None:
-        """It renews its lease, which makes it ready."""
+        """Records that the process renewed its lease, which makes it ready."""
         self.leased_at_s = now_s
         self.has_been_ready = True
         self.num_early_deaths = 0

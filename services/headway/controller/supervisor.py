@@ -96,7 +96,7 @@ class Supervisor:
         return next((m for m in members if m.member_id == name and m.pid == process.handle.pid), None)
 
     def fault(self) -> HeadwayError | None:
-        """Of the first process that cannot be started."""
+        """The error of the first process that cannot be started, if there is one."""
         return next((fault for process in self.processes.values() if (fault := process.fault) is not None), None)
 
     async def stop(self) -> None:
@@ -180,7 +180,7 @@ class Supervisor:
             log.warning("%s is not recorded: %s", process.spec.name, error)
 
     async def _withdraw(self, member: Member) -> None:
-        """So that nobody calls it for the seconds until its lease lapses."""
+        """Withdraws a dead member's lease, so that nobody calls it for the seconds until the lease would lapse."""
         try:
             await self._membership.withdraw(member)
         except HeadwayError as error:

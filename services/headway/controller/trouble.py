@@ -11,10 +11,10 @@ _FAULT_RETRY_S = 30.0
 
 
 class LoadTrouble:
-    """What went wrong with loads on a group of workers, over their restarts.
+    """Counts what went wrong with loads on a group of workers, over their restarts.
 
     Attributes:
-        fault: what people should know; None while all is well or may pass by itself.
+        fault: the error to show users; None while all is well or may pass by itself.
     """
 
     def __init__(self) -> None:

@@ -24,7 +24,7 @@ class Worker:
         has_lease: whether it holds its lease.
         is_gone: whether it has died or is being ended.
         loading: the model of the load that runs; '' for none.
-        fraction: of it, in [0, 1].
+        fraction: how much of that model is loaded, in [0, 1].
     """
 
     def __init__(self, member: Member, *, report: WorkerReport, works: Sequence[LoadSpec]) -> None:
@@ -52,13 +52,13 @@ class Worker:
         self.loading, self.fraction = model, 0.0
 
     def begin(self, work: LoadSpec, *, epoch: str) -> None:
-        """It has loaded its part of a work."""
+        """Records that the worker has loaded its part of a model."""
         self.loading = ""
         self.works = (*(other for other in self.works if other.model != work.model), work)
         self.run = GroupRun(worker_ids=work.worker_ids, epoch=epoch)
 
     def end(self, works: Collection[LoadSpec]) -> None:
-        """It does not serve these any more."""
+        """Records that the worker no longer serves these models."""
         self.works = tuple(work for work in self.works if work not in works)
         self.loading, self.fraction = "", 0.0
         if not self.works:

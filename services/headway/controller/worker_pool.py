@@ -1,4 +1,4 @@
-"""All workers: who is there, what each serves, and the way from that to a plan."""
+"""All workers: which are present, what each serves, and the rollout from that to a plan."""
 
 import asyncio
 import logging
@@ -57,15 +57,15 @@ class WorkerPool:
             self._end_run(worker_id)
 
     def serving(self) -> dict[str, tuple[LoadSpec, ...]]:
-        """What each worker that is present serves."""
+        """Returns what each present worker serves."""
         return {worker_id: worker.works for worker_id, worker in self.workers.items() if worker.is_present}
 
     def memory_bytes(self) -> dict[str, int]:
-        """What each worker that is present may use."""
+        """Returns the memory that each present worker may use, in bytes."""
         return {name: worker.hardware.memory_bytes for name, worker in self.workers.items() if worker.is_present}
 
     def plan_workers(self) -> list[PlanWorker]:
-        """Those that are present, as a planner sees them."""
+        """Returns the present workers as the planner takes them."""
         return [
             PlanWorker(
                 worker_id=worker_id,
@@ -98,7 +98,7 @@ class WorkerPool:
             self._end_run(mate)
 
     def fault(self) -> HeadwayError | None:
-        """Of the first group that cannot load its model."""
+        """The error of the first group that cannot load its model, if there is one."""
         faults = (trouble.fault for trouble in self._troubles.values())
         return next((fault for fault in faults if fault is not None), None)
 
@@ -172,7 +172,9 @@ class WorkerPool:
             self._end_run(member.member_id)
 
     async def _load_specs_of(self, worker_id: str, report: WorkerReport) -> list[LoadSpec]:
-        """What a worker that another controller has loaded serves; not what was being drained."""
+        """Returns the load orders of what a worker serves that another controller has loaded, without what was being
+        drained.
+        """
         works: list[LoadSpec] = []
         for model, plan_id in report.plan_ids.items():
             plan = await self._plans.get(plan_id)

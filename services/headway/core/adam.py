@@ -1,4 +1,4 @@
-"""Adam's update of one parameter, as a program to time."""
+"""The program of Adam's update of one parameter, to be timed."""
 
 import json
 
@@ -12,7 +12,9 @@ _OPTIONS = {"lr": 1e-3, "beta1": 0.9, "beta2": 0.999, "weight_decay": 0.0, "eps"
 
 
 def adam_program(num_elements: int) -> Program:
-    """In float32, which is what parameters are updated in whatever they are computed in. All of it is in no cache."""
+    """Makes Adam's update of `num_elements` elements, in float32, in which parameters are updated whatever they are
+    computed in. None of its data is in a cache.
+    """
     state = Value(shape=(num_elements,), stride=(1,), dtype="float32", is_weight=True)
     step = Value(shape=(), stride=(), dtype="float32")
     lists = [[{REFERENCE: i}] for i in range(_STATE)]

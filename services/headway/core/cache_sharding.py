@@ -1,4 +1,4 @@
-"""How a cache lies on the workers of a group, as they tell it."""
+"""The sharding of a KV cache over the workers of a group, as they report it."""
 
 from dataclasses import dataclass
 
@@ -7,12 +7,12 @@ from headway.core.kv import ShardUsage
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardWork:
-    """What attention over a rank's shard has taken since the model was loaded.
+    """The work of attention over a rank's cache shard since the model was loaded.
 
     Attributes:
-        num_calls: of attention, one for each layer and step.
-        num_keys: that they read: for each token of the step, those of its sequence that lie on the shard.
-        seconds: from when all ranks had exchanged what they need until this rank was done.
+        num_calls: calls of attention, one for each layer and step.
+        num_keys: keys that they read: for each token of the step, those of its sequence that lie on the shard.
+        seconds: the time from when all ranks had exchanged what they need until this rank was done.
     """
 
     num_calls: int = 0
@@ -22,12 +22,12 @@ class ShardWork:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheSharding:
-    """One worker's answer.
+    """One worker's report of how its cache is sharded.
 
     Attributes:
         epoch: changes with the leader's cache; empty at the other ranks.
-        shards: by cache-parallel rank; empty at ranks that do not lead.
-        work: the worker's own.
+        shards: the shards by cache-parallel rank; empty at ranks that do not lead.
+        work: the attention work of this worker's shard.
     """
 
     epoch: str = ""

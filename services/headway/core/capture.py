@@ -1,4 +1,4 @@
-"""What to capture, and how far a capture is."""
+"""The request to capture a model as a graph, and the progress of a capture."""
 
 from dataclasses import dataclass
 

@@ -7,16 +7,16 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
-    """What a worker runs on.
+    """The hardware of one worker.
 
     Attributes:
         device: 'cpu' or 'cuda'.
-        name: as the vendor names it.
+        name: the vendor's name of the device.
         num_threads: compute threads of the worker.
         memory_bytes: what the worker may use for weights and KV blocks.
         software: library and driver versions that timings depend on.
-        device_id: which of the machine's GPUs it is, as `CUDA_VISIBLE_DEVICES` names it; empty for none.
-        is_emulated: whether there is no such device: the worker takes its time and computes nothing. `name` is then
+        device_id: the GPU's id, as `CUDA_VISIBLE_DEVICES` names it; empty for none.
+        is_emulated: whether the device is emulated: the worker takes its time and computes nothing. `name` is then
             that of a device in the catalogue.
     """
 
@@ -30,7 +30,7 @@ class Hardware:
 
     @property
     def label(self) -> str:
-        """Its name, for people."""
+        """The hardware's name, for messages and tables."""
         return f"{self.name}, emulated" if self.is_emulated else self.name
 
     @property
@@ -45,11 +45,11 @@ class Hardware:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fabric:
-    """What connects the workers of a group.
+    """The link between the workers of a group.
 
     Attributes:
-        latency_s: of one collective of two workers, however little it carries.
-        bytes_per_s: that leave one worker.
+        latency_s: the seconds of one collective of two workers, however little it carries.
+        bytes_per_s: the bytes per second that leave one worker.
     """
 
     latency_s: float

@@ -1,4 +1,4 @@
-"""Who makes and who reads each tensor of a graph, and how long it is held."""
+"""The dataflow of a graph: who makes and who reads each tensor, and how long it is held."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,17 +15,17 @@ class Dataflow:
 
     @cached_property
     def positions(self) -> dict[str, int]:
-        """Of each operator, by its name."""
+        """The position of each operator, by its name."""
         return {operator.name: at for at, operator in enumerate(self.graph.operators)}
 
     @cached_property
     def producer(self) -> dict[str, int]:
-        """Of each tensor that an operator makes, by its name."""
+        """The position of the operator that makes each tensor, by the tensor's name."""
         return {name: at for at, operator in enumerate(self.graph.operators) for name in operator.outputs}
 
     @cached_property
     def consumers(self) -> dict[str, tuple[int, ...]]:
-        """Of each tensor that is read, by its name, in order."""
+        """The positions of the operators that read each tensor, in order, by the tensor's name."""
         found: dict[str, list[int]] = {}
         for at, operator in enumerate(self.graph.operators):
             for name in operator.inputs:
@@ -40,7 +40,7 @@ class Dataflow:
 
     @cached_property
     def last_use(self) -> dict[str, int]:
-        """Of each tensor that an operator makes: the last operator that reads it, or that makes it if none does."""
+        """The position of the last operator that reads each tensor, or of its maker where none does."""
         return {name: (self.consumers.get(name, ()) or (at,))[-1] for name, at in self.producer.items()}
 
     def predecessors(self, at: int) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What a user asks `headway up` for: models, workers and the options of the processes that serve them."""
+"""A deployment: the models, workers and process options that a user asks `headway up` for."""
 
 from dataclasses import dataclass, field
 
@@ -8,16 +8,16 @@ from headway.core.plan import EngineLimits, ModelDeployment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayOptions:
-    """Where and how clients are answered.
+    """The options of the gateway: where and how clients are answered.
 
     Attributes:
-        host, port: HTTP address; port 0 takes a free one.
-        grpc_port: of the gRPC inference service; 0 takes a free one.
+        host, port: the HTTP address; port 0 takes a free one.
+        grpc_port: the port of the gRPC inference service; 0 takes a free one.
         api_keys: accepted bearer tokens; empty accepts every client.
         tenants: a YAML file of tenants and their objectives; empty for none.
         strict_fields: whether requests with fields that have no effect are refused.
-        max_body_bytes: larger HTTP bodies are refused with 413.
-        max_concurrency: requests being answered at once; more are refused with 429.
+        max_body_bytes: the largest HTTP body; larger ones are refused with 413.
+        max_concurrency: the most requests answered at once; more are refused with 429.
     """
 
     host: str = "127.0.0.1"
@@ -32,7 +32,7 @@ class GatewayOptions:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EmulatedDevices:
-    """So many devices of a kind, by its name in the catalogue; `memory_bytes` of each may be used."""
+    """A number of emulated devices of one kind, by its name in the catalogue; `memory_bytes` of each may be used."""
 
     count: int
     name: str
@@ -41,16 +41,16 @@ class EmulatedDevices:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerOptions:
-    """How worker processes are launched.
+    """The options of worker processes.
 
     Attributes:
-        count: worker processes.
+        count: the number of worker processes.
         device: 'cpu' or 'cuda'.
         num_threads: compute threads of each; 0 shares the machine's cores evenly.
-        memory_bytes: what each may use; 0 shares the machine's available memory.
-        cores: of the machine, that each worker is bound to, by worker; () for none: they run where there is room. None
+        memory_bytes: the memory that each may use; 0 shares the machine's available memory.
+        cores: the cores that each worker is bound to, by worker; () for none: they run where there is room. None
             gives each its share where there are several that compute on the CPU, and cores enough for their threads.
-        gpus: of the machine, one for each worker, as `CUDA_VISIBLE_DEVICES` names them; () for none.
+        gpus: the GPU of each worker, as `CUDA_VISIBLE_DEVICES` names it; () for none.
         emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
 

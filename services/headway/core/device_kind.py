@@ -41,7 +41,9 @@ class DeviceKind:
 
 
 def first_fit(sizes: Iterable[int], rooms: Sequence[int]) -> list[int] | None:
-    """What is left of each room after each size went to the first one with room for it; None where there was none."""
+    """Puts each size into the first room that has space for it. Returns the space left in each room; None where a size
+    found none.
+    """
     left = list(rooms)
     for size in sizes:
         room = next((index for index, free in enumerate(left) if free >= size), None)
@@ -52,7 +54,7 @@ def first_fit(sizes: Iterable[int], rooms: Sequence[int]) -> list[int] | None:
 
 
 def most_groups(parts: Sequence[int], rooms: Sequence[int]) -> int:
-    """That can lie there side by side, each with `parts` of one `span`; exact."""
+    """Returns how many groups fit side by side, each with `parts` of one `span`; exact."""
     count = 0
     while first_fit(sorted((*parts,) * (count + 1), reverse=True), rooms) is not None:
         count += 1

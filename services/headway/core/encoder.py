@@ -1,11 +1,11 @@
-"""What an encoder makes of its hidden states: an embedding, or a score for each label."""
+"""The output of an encoder: an embedding, or a score for each label, made of its hidden states."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Pooling(StrEnum):
-    """How the hidden states of a sequence become one vector."""
+    """The way in which the hidden states of a sequence become one vector."""
 
     MEAN = "mean"
     CLS = "cls"  # the first token's
@@ -13,7 +13,7 @@ class Pooling(StrEnum):
 
 
 class ScoreFunction(StrEnum):
-    """How a classifier's logits become scores."""
+    """The function that turns a classifier's logits into scores."""
 
     SIGMOID = "sigmoid"
     SOFTMAX = "softmax"

@@ -29,7 +29,7 @@ class HeadwayError(Exception):
         code: the kind of fault.
         message: what is wrong, in one sentence.
         hint: what the caller can do; may be empty.
-        field: name of the offending request or configuration field; may be empty.
+        field: the name of the offending request or configuration field; may be empty.
         retry_after_s: seconds after which a retry may succeed, if known.
     """
 

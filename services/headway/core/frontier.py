@@ -1,11 +1,13 @@
-"""How far something can go while enough requests still meet their objectives."""
+"""The frontier of a figure: how far it can go while enough requests still meet their objectives."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class Question(StrEnum):
-    """What an operator asks: the extreme of one figure at which enough requests still meet their objectives."""
+    """The question of a frontier search: the extreme of one figure at which enough requests still meet their
+    objectives.
+    """
 
     DEVICES = "devices"
     RATE = "rate"

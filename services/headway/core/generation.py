@@ -9,14 +9,14 @@ from headway.core.plan import Assignment
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CacheMemory:
-    """What a model takes of the devices of its group, and what there is.
+    """The memory that a model takes on the devices of its group, and the memory that there is.
 
     Attributes:
-        memory_bytes: of each device, for all models of the group.
-        fixed_bytes: weights and activations, on each device of every stage.
-        block_bytes: of a KV block, likewise.
-        least_blocks: that hold a sequence as long as it has to be served.
-        token_bytes: that a token keeps on all devices together; models share what is left over in this proportion.
+        memory_bytes: the memory of each device, for all models of the group.
+        fixed_bytes: the bytes of weights and activations, on each device of every stage.
+        block_bytes: the bytes of a KV block, on each device of every stage.
+        least_blocks: the blocks that hold the longest sequence that has to be served.
+        token_bytes: the bytes that a token keeps on all devices together; models share the rest in this proportion.
     """
 
     memory_bytes: int
@@ -27,29 +27,32 @@ class CacheMemory:
 
     @property
     def least_bytes(self) -> tuple[int, ...]:
-        """On each device of every stage."""
+        """The least memory that the model needs, on each device of every stage."""
         return tuple(
             fixed + self.least_blocks * block for fixed, block in zip(self.fixed_bytes, self.block_bytes, strict=True)
         )
 
     def num_blocks(self, room_bytes: Sequence[int]) -> int:
-        """In so much memory on each device of every stage; never fewer than it must have."""
+        """Returns the blocks that fit into this memory on each device of every stage; never fewer than the model must
+        have.
+        """
         rooms = zip(room_bytes, self.fixed_bytes, self.block_bytes, strict=True)
         return max(self.least_blocks, min((room - fixed) // block for room, fixed, block in rooms))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GenerationProfile:
-    """As a plan has the group's engine, alone there; see `Assignment`.
+    """The engine of a model that generates, as a plan sizes it for a group of its own; see `Assignment`.
 
     Attributes:
-        latency: of its steps, from which the router predicts.
-        stage_latencies: what a batch takes in each stage of the pipeline; of them as many are under way.
-        num_blocks: that fit beside weights and activations.
-        max_num_prefill_tokens: of a step; None for all that the decodes leave.
-        max_model_len: prompt and output tokens of a request at most.
-        watermark: share of the blocks that admission leaves to what runs.
-        memory: from which its blocks follow beside other models; None where that is unknown, so that it needs a group
+        latency: the latency model of its steps, from which the router predicts.
+        stage_latencies: the latency model of each pipeline stage; as many batches are in flight as there are stages.
+        num_blocks: the KV blocks that fit beside weights and activations.
+        max_num_prefill_tokens: the most prefill tokens of a step; None for all that the decodes leave.
+        max_model_len: the most tokens that a request's prompt and output may have together.
+        watermark: the share of the blocks that admission leaves to running sequences.
+        memory: the memory from which its blocks follow beside other models; None where unknown, so that it needs a
+            group
             to itself.
     """
 
@@ -74,7 +77,7 @@ class GenerationProfile:
         return min(self.max_model_len, self.num_cache_tokens + 1)
 
     def with_blocks(self, num_blocks: int) -> "GenerationProfile":
-        """With so many at most."""
+        """Returns the profile with at most `num_blocks` blocks."""
         max_model_len = min(self.max_model_len, num_blocks * self.block_size)
         return replace(self, num_blocks=min(self.num_blocks, num_blocks), max_model_len=max_model_len)
 
@@ -86,8 +89,9 @@ class GenerationProfile:
         return ttft_s, tpot_s
 
     def full_stage_s(self, num_prompt_tokens: float, num_output_tokens: float) -> tuple[float, ...]:
-        """What a request of mean lengths takes of each stage's time where as many run as the engine and its blocks
-        allow."""
+        """Returns the seconds that a request of mean lengths takes of each stage's time, where as many run as the
+        engine and its blocks allow.
+        """
         num_tokens = num_prompt_tokens + num_output_tokens / 2
         num_seqs = max(1.0, min(self.max_num_seqs, self.num_cache_tokens / max(num_tokens, 1.0)))
         share = num_seqs / len(self.stage_latencies)
@@ -99,7 +103,7 @@ class GenerationProfile:
 
 
 def generation_profile_of(assignment: Assignment) -> GenerationProfile:
-    """Of a model that generates."""
+    """Returns the profile of a model that generates, from its assignment."""
     return GenerationProfile(
         latency=assignment.prediction.latency,
         stage_latencies=assignment.pipeline_latencies,

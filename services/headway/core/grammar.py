@@ -16,7 +16,7 @@ _GBNF_RULE = "::="
 
 
 def grammar_of(guide: Guide) -> str:
-    """What the library compiles; ValueError where the text is not even JSON that should be, or not GBNF."""
+    """Returns the grammar that the library compiles; ValueError where a text that should be JSON or GBNF is not."""
     match guide.kind:
         case GuideKind.JSON_SCHEMA:
             return _json_grammar(guide.text)
@@ -31,7 +31,7 @@ def grammar_of(guide: Guide) -> str:
 
 
 def grammar_fault(guide: Guide) -> str:
-    """Why a guide cannot be followed; empty if it can.
+    """Returns why a guide cannot be followed; empty if it can.
 
     Names of special tokens in a grammar are taken on trust: only the worker has the vocabulary.
     """

@@ -18,7 +18,7 @@ _MASTER_BYTES = 4
 
 
 class TensorRole(StrEnum):
-    """What a tensor is to the model."""
+    """The role of a tensor in the model."""
 
     PARAMETER = "parameter"
     BUFFER = "buffer"
@@ -75,17 +75,17 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Operator:
-    """One kernel's worth of work.
+    """One operator of a graph: one kernel's worth of work.
 
     Attributes:
-        name: unique in the graph.
-        target: what it calls, e.g. 'aten.addmm.default'.
+        name: its name, unique in the graph.
+        target: the function that it calls, e.g. 'aten.addmm.default'.
         module: path of the module that it belongs to; that of its forward operator where it is a backward one.
         inputs, outputs: names of tensors, views resolved to what they view; each once.
         flops: two for each multiply-add of products, convolutions and attention (causal or not); else 0.
-        bytes_read: of distinct elements: of a broadcast operand each once, of a sliced one the slice.
+        bytes_read: the bytes of distinct elements: of a broadcast operand each once, of a sliced one the slice.
         space: None where it is not known, as for unknown operators.
-        forward: of a backward operator, the name of the forward one that it belongs to.
+        forward: for a backward operator, the name of the forward one that it belongs to.
         attributes: arguments that are no tensors, as text.
     """
 
@@ -136,12 +136,12 @@ class Graph:
 
     @property
     def gradient_bytes(self) -> int:
-        """Of the gradients of parameters, each in its parameter's dtype."""
+        """The bytes of the gradients of parameters, each in its parameter's dtype."""
         return sum(tensor.num_bytes for tensor in self._trained())
 
     @property
     def optimizer_bytes(self) -> int:
-        """Of Adam: two float32 moments, and a float32 copy of parameters that are kept in less."""
+        """The bytes of Adam's state: two float32 moments, and a float32 copy of parameters that are kept in less."""
         return sum(
             tensor.num_elements * (_MOMENTS_BYTES + (_MASTER_BYTES if dtype_bytes(tensor.dtype) < 4 else 0))
             for tensor in self._trained()
@@ -157,7 +157,9 @@ class Graph:
 
     @property
     def activation_bytes(self) -> int:
-        """In training what the forward pass keeps for the backward pass; else the most that is held at any time."""
+        """The bytes of activations: in training all that the forward pass keeps for the backward pass; else the most
+        that is held at any time.
+        """
         if not self.is_training:
             return self._peak_bytes()
         tensors = self.tensors_by_name()
@@ -165,7 +167,7 @@ class Graph:
 
     @property
     def unknown_operators(self) -> dict[str, int]:
-        """What was called that capture has no rule for, and how often."""
+        """The targets that capture has no rule for, with the number of their calls."""
         return dict(sorted(Counter(op.target for op in self.operators if op.kind is OperatorKind.UNKNOWN).items()))
 
     @property

@@ -1,4 +1,4 @@
-"""What models take of the memory of a group's devices."""
+"""Counts the memory that models take on the devices of a group."""
 
 from collections.abc import Sequence
 from enum import StrEnum
@@ -11,7 +11,7 @@ RUNTIME_BYTES = {"cpu": 400 * 1024**2, "cuda": 1024**3}
 
 
 class MemoryRule(StrEnum):
-    """What counts."""
+    """The rule for what counts as held memory."""
 
     WEIGHTS = "weights"
     """As AlpaServe's artifact counts."""
@@ -21,8 +21,9 @@ class MemoryRule(StrEnum):
 
 
 def held_bytes(profile: StageProfile, rule: MemoryRule) -> tuple[int, ...]:
-    """On each device of every stage; of a model that generates at least, with blocks for one sequence where what they
-    take is known."""
+    """Returns the bytes held on each device of every stage. A model that generates counts with blocks for one sequence
+    at least, where their size is known.
+    """
     if profile.generation is not None:
         memory = profile.generation.memory
         return profile.weight_bytes if memory is None else memory.least_bytes

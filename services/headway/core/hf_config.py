@@ -241,7 +241,7 @@ def _sliding(config: Config, architecture: str, num_layers: int) -> tuple[int | 
 
 
 def _rope_layers(config: Config, num_layers: int) -> tuple[bool, ...]:
-    """Which layers rotate; SmolLM3 leaves every fourth one without positions."""
+    """Returns whether each layer rotates; SmolLM3 leaves every fourth one without positions."""
     if flags := config.get("no_rope_layers"):
         return tuple(bool(flag) for flag in flags[:num_layers])
     interval = int(config.get("no_rope_layer_interval", 4))

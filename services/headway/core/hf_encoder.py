@@ -83,7 +83,9 @@ def _with_labels(encoder: EncoderSpec, config: Config) -> EncoderSpec:
 
 
 def _score_function(config: Config, *, num_labels: int) -> ScoreFunction:
-    """What the checkpoint states in one of three ways; else the sigmoid for one label, the softmax for several."""
+    """Returns the score function that the checkpoint states in one of three ways; else the sigmoid for one label, the
+    softmax for several.
+    """
     stated = (config.get("sentence_transformers") or {}).get("activation_fn")
     stated = stated or config.get("sbert_ce_default_activation_function")
     if stated:

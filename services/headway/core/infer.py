@@ -56,9 +56,9 @@ class InferOutput:
     """The whole answer to one request.
 
     Attributes:
-        vectors: one for each sequence, float32, little-endian; empty if it failed.
+        vectors: one vector for each sequence, float32, little-endian; empty if it failed.
         error: message of a failure.
-        is_late: it failed since it could not keep its objective any more.
+        is_late: whether it failed because it could no longer meet its objective.
     """
 
     request_id: str

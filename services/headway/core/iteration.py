@@ -18,7 +18,8 @@ class Dim:
 
 
 class Reduction(StrEnum):
-    """How the elements along a loop meet in what an operator writes: what has to follow when the loop is split.
+    """The way in which elements along a loop are reduced in an operator's output: it says what has to follow when the
+    loop is split.
 
     SUM, MEAN, MAX, MIN and PRODUCT join partial results by an all-reduce. MOMENTS (normalisations, variances) need sums
     over all elements before any of them is computed: an all-reduce of a few numbers a row. WHOLE (softmax inside
@@ -36,7 +37,7 @@ class Reduction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Access:
-    """How an operand is indexed.
+    """The indexing of one operand by an operator's loops.
 
     Attributes:
         tensor: its name in the graph: never a view, always the tensor that has the bytes.
@@ -52,7 +53,7 @@ class Access:
 
     @property
     def loops(self) -> frozenset[str]:
-        """All loops that index it."""
+        """The loops that index the operand."""
         return frozenset(loop for dim in self.dims for loop in loops_of(dim))
 
 

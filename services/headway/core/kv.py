@@ -1,4 +1,4 @@
-"""What KV blocks are used for, as workers tell it."""
+"""The use of KV blocks, as workers report it."""
 
 from dataclasses import dataclass
 
@@ -95,8 +95,8 @@ class BlockUse:
     """One entry of a block table.
 
     Attributes:
-        is_on_host: in the host tier rather than the device's pool.
-        num_tokens: of this sequence that are computed in it.
+        is_on_host: whether it lies in the host tier rather than the device's pool.
+        num_tokens: how many computed tokens of this sequence it holds.
         shared_with: other sequences, of any request, whose tables name the block.
         shard: the cache-parallel rank that has it, in its pool or host tier.
     """
@@ -133,7 +133,7 @@ class SequenceBlocks:
     Attributes:
         label: its request id; for a beam, with its rank behind it.
         status: 'waiting', 'running' or 'swapped'.
-        num_shards: that its blocks may lie on.
+        num_shards: the number of shards that its blocks may lie on.
         ranges: where the computed tokens lie, in their order; empty where there is one shard.
     """
 

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class QueuePolicy(StrEnum):
-    """Who is next."""
+    """The policy that orders waiting requests."""
 
     FCFS = "fcfs"
     """First come, first served."""
@@ -45,12 +45,13 @@ def rank_of(policy: QueuePolicy, *, arrived_s: float, latest_start_s: float, pri
 
 
 def batch_size(deadlines_s: Sequence[float], finish_s: Callable[[int], float]) -> int:
-    """How many of a line, from its head on, can be one batch that is done by the earliest of their deadlines.
+    """Returns how many requests, from the head of a line on, can be one batch that is done by the earliest of their
+    deadlines.
 
     0 where not even the head alone would be in time: it has no chance any more (AlpaServe drops it).
 
     Args:
-        deadlines_s: of those that may be in the batch, in the order of the line; infinite for none.
+        deadlines_s: deadlines of the requests that may be in the batch, in line order; infinite for none.
         finish_s: when a batch of that many would be done; it never falls as the batch grows.
     """
     earliest_s = math.inf

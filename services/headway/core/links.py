@@ -1,4 +1,4 @@
-"""What workers take to exchange something, by the collective and how many take part. Pure."""
+"""The seconds that workers take for a collective, by its kind and the number of ranks. Pure."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -34,12 +34,12 @@ class LinkFigure:
 
 
 class Links(Protocol):
-    """Between the workers of a group."""
+    """The links between the workers of a group."""
 
     def figure(self, operation: str, *, num_ranks: int) -> LinkFigure: ...
 
     def seconds(self, operation: str, num_bytes: float, *, num_ranks: int) -> float:
-        """Of one collective in which `num_bytes` leave each rank."""
+        """Returns the seconds of one collective in which `num_bytes` leave each rank."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -102,7 +102,7 @@ class MeasuredLinks:
         )
 
     def seconds(self, operation: str, num_bytes: float, *, num_ranks: int) -> float:
-        """By the piecewise-linear curve."""
+        """Returns the seconds of one collective by the fitted, piecewise-linear curve."""
         fit = self._fit(operation, num_ranks)
         if fit is None:
             return self.usual.seconds(operation, num_bytes, num_ranks=num_ranks)
@@ -110,7 +110,9 @@ class MeasuredLinks:
         return fit.curve.at(num_bytes / _leaving_share(operation, fit.num_ranks)) + max(0.0, further_s)
 
     def _fit(self, operation: str, num_ranks: int) -> LinkFit | None:
-        """Of the nearest number of ranks, rather more than fewer; None where the collective was not timed."""
+        """Returns the fit for the nearest number of ranks, rather more than fewer; None where the collective was not
+        timed.
+        """
         kind = "all_gather" if operation == "gather" else operation
         family = _FAMILIES.get((kind, self._transport(operation, num_ranks)))
         timed = [fit for fit in self.fits if fit.collective == family]
@@ -130,7 +132,7 @@ def _num_rounds(num_ranks: int) -> int:
 
 
 def _leaving_share(operation: str, num_ranks: int) -> float:
-    """Of the tensor that was timed, what leaves each of the ranks."""
+    """Returns the share of the timed tensor that leaves each of the ranks."""
     if operation == "send":
         return 1.0
     return (2 if operation == "all_reduce" else 1) * (num_ranks - 1) / num_ranks

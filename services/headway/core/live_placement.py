@@ -31,7 +31,7 @@ def live_placement(plan: ServingPlan, models: Collection[str], *, catalogue: Cat
 
 
 def placement_text(placement: Placement) -> str:
-    """As `headway plan explain --instead` takes it: 'groups=1*2x1,1*1x1 models=chat@0,1;code@1'."""
+    """Writes a placement as `headway plan explain --instead` takes it: 'groups=1*2x1,1*1x1 models=chat@0,1;code@1'."""
     homes: dict[str, list[str]] = {}
     for number, group in enumerate(placement.groups):
         for model in group.models:

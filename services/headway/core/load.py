@@ -1,4 +1,4 @@
-"""How busy a worker is."""
+"""The load of a worker."""
 
 from dataclasses import dataclass
 
@@ -9,18 +9,18 @@ _NO_WORK = StepWork()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadReport:
-    """What a worker says of itself, with the limits of the model that it has loaded (zeros before it has one).
+    """A worker's report of its load, with the limits of the model that it has loaded (zeros before it has one).
 
     Attributes:
         model, state: what it serves; 'starting', 'loading', 'ready', 'draining', or 'rank' where another worker leads.
-        num_running, num_waiting: sequences, those handed to it but not yet scheduled among the waiting ones.
+        num_running, num_waiting: running and waiting sequences; those not yet scheduled count as waiting.
         num_pending_prefill_tokens: prompt tokens of all of them that are still to be computed.
-        num_context_tokens: context lengths of the running sequences, summed.
+        num_context_tokens: the sum of the running sequences' context lengths.
         num_blocks, num_free_blocks: KV blocks in all; those that a new sequence could have, evictable ones included.
-        num_preemptions: since the model was loaded.
-        num_prefix_hit_tokens, num_prefix_query_tokens: found and looked up in the prefix cache, since then.
-        fetch_bytes_per_s: at which blocks came from other workers lately; 0 where none did.
-        work: of all its steps since then; none where they are not counted.
+        num_preemptions: preemptions since the model was loaded.
+        num_prefix_hit_tokens, num_prefix_query_tokens: tokens found and looked up in the prefix cache since then.
+        fetch_bytes_per_s: how fast blocks came from other workers lately; 0 where none did.
+        work: the work of all its steps since then; empty where it is not counted.
     """
 
     model: str = ""

@@ -19,14 +19,14 @@ class JobState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringJob:
-    """How far it is.
+    """The progress of a measuring job.
 
     Attributes:
-        hardware: as the vendor names it.
-        num_done: programs whose cost is known, or known to be unknown.
-        num_cached: programs that had been measured before.
+        hardware: the vendor's name of the hardware.
+        num_done: the programs whose cost is known, or known to be unknown.
+        num_cached: the programs that had been measured before.
         message: what it waits for, or why it failed.
-        profile_id: of the profile that it makes.
+        profile_id: the id of the profile that it makes.
     """
 
     job_id: str
@@ -43,12 +43,12 @@ class MeasuringJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuringWork:
-    """What a job is to do.
+    """The work of a measuring job.
 
     Attributes:
-        programs: every one that the subject names.
-        share: of the time of a worker that has a model loaded.
-        longest_s: programs that are estimated to run longer are not measured.
+        programs: every program that the profiling units name.
+        share: the share of the time of a worker that has a model loaded.
+        longest_s: the longest estimated run of a program that is measured; longer ones are left out.
     """
 
     subject: ProfilingUnits

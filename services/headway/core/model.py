@@ -27,7 +27,7 @@ class ModelFamily(StrEnum):
 
 
 class Task(StrEnum):
-    """What a model is asked for."""
+    """The task that a model does."""
 
     GENERATE = "generate"
     EMBED = "embed"
@@ -36,13 +36,14 @@ class Task(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RopeSpec:
-    """Rotary embedding. `kind` is 'default', 'linear', 'dynamic', 'llama3' or 'yarn'; the rest belongs to the kind.
+    """A rotary embedding. `kind` is 'default', 'linear', 'dynamic', 'llama3' or 'yarn'; the other fields belong to the
+    kind.
 
     Attributes:
-        theta: base of the frequencies.
-        rotary_dim: leading dimensions of a head that rotate.
-        original_max_position: context length that the scaling starts from.
-        attention_factor: scale of cos and sin (yarn).
+        theta: the base of the frequencies.
+        rotary_dim: the number of leading dimensions of a head that rotate.
+        original_max_position: the context length that the scaling starts from.
+        attention_factor: the scale of cos and sin (yarn).
         truncate: whether yarn rounds its correction range to whole dimensions.
     """
 
@@ -180,7 +181,9 @@ class ModelSpec:
 
     @property
     def num_head_weights(self) -> int:
-        """Of what gives logits: as large as the token embedding; in an encoder two small matrices at most."""
+        """The number of weights that give logits: as many as the token embedding has; in an encoder two small matrices
+        at most.
+        """
         if self.encoder is None:
             return self._num_embedding_weights
         return self.hidden_size * (self.hidden_size + len(self.encoder.labels)) if self.encoder.labels else 0
@@ -191,14 +194,14 @@ class ModelSpec:
 
     @property
     def num_position_rows(self) -> int:
-        """Of the tables of positions and token types, where they are learnt."""
+        """The rows of the tables of positions and token types, where they are learnt."""
         if self.encoder is not None:
             return self.encoder.num_positions + self.encoder.num_token_types
         return self.max_position
 
     @property
     def _num_router_weights(self) -> int:
-        """Of the routers, and of the gates of shared experts."""
+        """The number of weights of the routers, and of the gates of shared experts."""
         if self.experts is None:
             return 0
         num_outputs = self.experts.num_experts + (self.experts.shared_intermediate_size > 0)
@@ -209,7 +212,9 @@ class ModelSpec:
         return sum(self.is_sparse(layer) for layer in range(self.num_layers))
 
     def _num_layer_weights(self, *, is_active: bool) -> int:
-        """Of the layers' matrices but the routers; `is_active` counts only those that one token goes through."""
+        """Returns the number of weights in the layers' matrices, without routers; `is_active` counts only those that
+        one token passes.
+        """
         attention = self.hidden_size * self.head_dim * (2 * self.num_heads + 2 * self.num_kv_heads)
         widths = (self.num_layers - self._num_sparse_layers) * self.intermediate_size
         if (experts := self.experts) is not None:

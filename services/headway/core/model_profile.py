@@ -1,4 +1,4 @@
-"""What the operators, layers and the whole of a model take on a kind of hardware."""
+"""The profile of a model: the costs of its operators, layers and the whole of it on a kind of hardware."""
 
 import hashlib
 from collections.abc import Sequence
@@ -30,11 +30,11 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Cost:
-    """Of one run of a program.
+    """The cost of one run of a program.
 
     Attributes:
-        provenance: None where it is not known, and `note` says why.
-        note: also why it was estimated.
+        provenance: how the cost came to be known; None where it is not known, and `note` says why.
+        note: why the cost is not known, or was estimated.
     """
 
     seconds: float = 0.0
@@ -66,18 +66,18 @@ class ModelProfile:
     created_at_s: float
 
     def seconds(self, counts: Counts) -> float:
-        """Of so many runs of each; those that are not known count nothing."""
+        """Returns the seconds of `counts` runs of each program; programs of unknown cost count nothing."""
         return sum(count * self.costs[program].seconds for program, count in counts.items())
 
     def cost(self, program: str) -> Cost:
         return self.costs.get(program, UNKNOWN)
 
     def hottest(self) -> list[OperatorGroup]:
-        """Those that take the longest in all first."""
+        """Returns the operators, those that take the longest in all first."""
         return sorted(self.subject.operators, key=lambda group: -group.count * self.costs[group.program].seconds)
 
     def phase_s(self, phase: str) -> float:
-        """Of all operators of 'forward', 'backward' or 'optimizer'."""
+        """Returns the seconds of all operators of 'forward', 'backward' or 'optimizer'."""
         groups = (group for group in self.subject.operators if group.phase == phase)
         return sum(group.count * self.costs[group.program].seconds for group in groups)
 
@@ -118,13 +118,13 @@ class ModelProfile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelProfileSummary:
-    """What a list says of a profile.
+    """A summary of a model profile, for lists.
 
     Attributes:
-        num_programs: whose cost is known.
-        seconds: of all operators.
-        relative_error: median of what is known of each.
-        is_stale: no worker that runs has this hardware and these versions.
+        num_programs: the number of programs whose cost is known.
+        seconds: the seconds of all operators together.
+        relative_error: the median of the programs' known relative errors.
+        is_stale: whether no running worker has this hardware and these versions.
     """
 
     profile_id: str
@@ -159,7 +159,9 @@ def model_profile_id(subject: ProfilingUnits, hardware: Hardware) -> str:
 
 
 def measurement_id(program: str, hardware: Hardware) -> str:
-    """Of a program by its content hash, which covers operators, shapes, strides, dtypes and attributes."""
+    """Returns the id of a program's measurement. It follows from its content hash, which covers operators, shapes,
+    strides, dtypes and attributes.
+    """
     return _hashed("measurement", program, hardware.content_hash)
 
 

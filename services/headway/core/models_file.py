@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 class ModelOrigin(StrEnum):
-    """From where a model's latencies are known."""
+    """The source of a model's latencies."""
 
     PROFILE = "profile"
     """Stage profiles that were imported, by the name of their model."""
@@ -35,15 +35,15 @@ class ModelOrigin(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModelEntry:
-    """One model.
+    """One entry of a models file.
 
     Attributes:
-        source: name of the profiles' model, what to capture, or the language model's directory.
-        seq: tokens of a request, of a captured model; None for the model's own.
+        source: the name of the profiles' model, what to capture, or the language model's directory.
+        seq: the tokens of a captured model's request; None for the model's own.
         dtype: that a captured model's float32 numbers are served in; None for float32. Of a language model: None for
             the checkpoint's.
-        share, slo_s, prompt, output, ttft_s, tpot_s: as of a `ProblemModel`.
-        place: file and line, for faults that are found later.
+        share, slo_s, prompt, output, ttft_s, tpot_s: see `ProblemModel`.
+        place: the entry's file and line, for faults that are found later.
     """
 
     name: str
@@ -83,7 +83,7 @@ def read_models_file(text: str, *, file: str) -> tuple[ModelEntry, ...]:
 
 
 def _read_entry(item: Located) -> list[ModelEntry]:
-    """As many as its count says; then each has its number in its name."""
+    """Reads an entry as as many models as its count says; with a count, each has its number in its name."""
     _only(item, _FIELDS)
     fields = item.fields
     origins = [origin for origin in ModelOrigin if origin in fields]

@@ -7,12 +7,12 @@ from headway.core.stage_profile import StageBatch, StageProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLink:
-    """What a group may use between machines.
+    """The link that a group may use between machines.
 
     Attributes:
-        name: in the catalogue.
-        latency_s: of handing over however little.
-        bytes_per_s: that leave one device.
+        name: its name in the catalogue.
+        latency_s: the seconds to hand over however little.
+        bytes_per_s: the bytes per second that leave one device.
     """
 
     name: str

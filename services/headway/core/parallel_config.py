@@ -1,4 +1,4 @@
-"""How the workers of a group share one model: along which axes, and who stands where."""
+"""The parallel config of a group: the axes along which workers share one model, and the coordinates of each rank."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -8,7 +8,7 @@ CP_FFN = ("data", "tensor")
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """[start, stop)"""
+    """The half-open range [start, stop)."""
 
     start: int
     stop: int
@@ -35,12 +35,12 @@ def split(total: int, *, parts: int, index: int) -> Span:
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A rank's coordinates.
+    """A rank's coordinates in its group.
 
     Attributes:
-        stage: of the pipeline; the first embeds, the last gives hidden states, from which all compute logits.
-        shard: of the KV cache.
-        tensor: of the weights.
+        stage: its pipeline stage; the first embeds, the last gives hidden states, from which all compute logits.
+        shard: its shard of the KV cache.
+        tensor: its part of the weights.
     """
 
     stage: int
@@ -79,12 +79,14 @@ class ParallelConfig:
         return ((self.pp - 1 - place.stage) * self.cp + place.shard) * self.tp + place.tensor
 
     def tensor_ranks(self, rank: int) -> tuple[int, ...]:
-        """Those of the same stage and shard, by tensor coordinate."""
+        """Returns the ranks of the same stage and shard, by tensor coordinate."""
         place = self.place(rank)
         return tuple(self.rank_of(Place(place.stage, place.shard, tensor)) for tensor in range(self.tp))
 
     def weight_ranks(self, rank: int) -> tuple[int, ...]:
-        """Those of the same stage that share each layer's weights with it, in the order of their parts."""
+        """Returns the ranks of the same stage that share each layer's weights with this one, in the order of their
+        parts.
+        """
         if self.cp_ffn == "data":
             return self.tensor_ranks(rank)
         stage = self.place(rank).stage
@@ -92,7 +94,7 @@ class ParallelConfig:
         return tuple(sorted(mates, key=self.weight_part))
 
     def cache_ranks(self, rank: int) -> tuple[int, ...]:
-        """Those of the same stage and tensor coordinate, by shard."""
+        """Returns the ranks of the same stage and tensor coordinate, by shard."""
         place = self.place(rank)
         return tuple(self.rank_of(Place(place.stage, shard, place.tensor)) for shard in range(self.cp))
 
@@ -121,14 +123,16 @@ class ParallelConfig:
         return index * self.pp + self.pp - 1 - self.place(rank).stage, parts * self.pp
 
     def head_ranks(self, rank: int) -> tuple[int, ...]:
-        """Those that share the output head with it, in the order of their parts: the weight ranks of all stages."""
+        """Returns the ranks that share the output head with this one, in the order of their parts: the weight ranks of
+        all stages.
+        """
         shard = self.place(rank).shard
         mates = [mate for mate in range(self.num_ranks) if self.cp_ffn == "tensor" or self.place(mate).shard == shard]
         return tuple(sorted(mates, key=self.head_part))
 
     @property
     def flags(self) -> str:
-        """As `headway up` is asked for it."""
+        """Returns the config as flags of `headway up`."""
         axes = [f"--{name} {size}" for name, size in (("tp", self.tp), ("pp", self.pp), ("cp", self.cp)) if size > 1]
         if self.stage_layers:
             axes.append(f"--stage-layers {','.join(map(str, self.stage_layers))}")

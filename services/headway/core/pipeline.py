@@ -1,4 +1,4 @@
-"""When batches come out of a pipeline whose stages take known times. Pure.
+"""Predicts when batches come out of a pipeline whose stages take known times. Pure.
 
 A batch enters a stage when it has left the one before and the batch ahead of it has left this one: first come, first
 served, and no stage waits for a later one to be free, as in AlpaServe's runtime (dissertation, section 4.5).
@@ -36,7 +36,7 @@ class Pipeline:
         return self._free_s[-1]
 
     def predict(self, ready_s: float, stage_s: Sequence[float]) -> float:
-        """When a batch would leave the last stage, if it entered now."""
+        """Returns when a batch would leave the last stage if it entered now, in the clock's seconds."""
         return self._play(ready_s, stage_s)[-1]
 
     def copy(self) -> "Pipeline":
@@ -46,11 +46,11 @@ class Pipeline:
         return copy
 
     def shift(self, by_s: float) -> None:
-        """All that is under way is so much later than it was to be; earlier where it is negative."""
+        """Delays all that is under way by `by_s` seconds; a negative value makes it earlier."""
         self._free_s = [free_s + by_s for free_s in self._free_s]
 
     def _play(self, ready_s: float, stage_s: Sequence[float]) -> list[float]:
-        """When the batch leaves each stage."""
+        """Returns when the batch leaves each stage."""
         leaves_s, times_s = ready_s, []
         for free_s, duration_s in zip(self._free_s, stage_s, strict=True):
             leaves_s = max(leaves_s, free_s) + duration_s

@@ -1,4 +1,4 @@
-"""Which models share which groups of devices: AlpaServe's placement (dissertation section 4.4.2)."""
+"""A placement: the models that share each group of devices (AlpaServe, dissertation section 4.4.2)."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -77,12 +77,14 @@ class PlacedModel:
         return any(profile.generation is not None for profile in self.profiles)
 
     def on(self, shape: GroupShape) -> StageProfile | None:
-        """Its stages on a group of that shape; None where it can't run there."""
+        """Returns the model's profile on a group of that shape; None where it can't run there."""
         return next((profile for profile in self.profiles if _is_of(profile, shape)), None)
 
     def needed_bytes(self, shape: GroupShape, memory_bytes: int) -> int | None:
-        """Of `memory_bytes` on each device, at the fullest stage of a group of that shape; None where it can't run
-        there. A model that generates, and of whose memory no more is known than its weights, has all of it."""
+        """Returns how many of `memory_bytes` the model needs on each device, at the fullest stage of a group of that
+        shape; None where it can't run there. A model that generates, and of whose memory no more is known than its
+        weights, needs all of it.
+        """
         profile = self.on(shape)
         if profile is None:
             return None

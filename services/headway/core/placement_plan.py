@@ -1,4 +1,4 @@
-"""What placing models came to: one document, with its predictions and what they rest on."""
+"""The result of placing models: one document with the placement, its predictions and what they rest on."""
 
 from dataclasses import dataclass
 
@@ -10,10 +10,10 @@ PLACEMENT_PLAN_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedModel:
-    """One model's requests.
+    """The prediction for one model's requests.
 
     Attributes:
-        attainment: share that met their objective; refused ones did not.
+        attainment: the share that met their objective; refused requests did not.
     """
 
     model: str
@@ -23,11 +23,11 @@ class PredictedModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictedAttainment:
-    """What a simulation found, of all requests.
+    """The result of simulating all requests.
 
     Attributes:
-        utilisation: of each group.
-        mean_latency_s, p99_latency_s: of the requests that were served; None where none was.
+        utilisation: the utilisation of each group, in [0, 1].
+        mean_latency_s, p99_latency_s: latencies of the requests that were served; None where none was.
     """
 
     attainment: float
@@ -39,7 +39,9 @@ class PredictedAttainment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Predictions:
-    """Of one placement, on the requests it was searched on and on others; `held_out` is what to expect."""
+    """The predictions for one placement, on the requests it was searched on and on others; `held_out` is what to
+    expect.
+    """
 
     searched: PredictedAttainment
     held_out: PredictedAttainment
@@ -95,13 +97,13 @@ class PlacementPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementProgress:
-    """How far a search is.
+    """The progress of a placement search.
 
     Attributes:
-        phase: in words.
-        attainment: of the best placement so far, on the requests that are searched.
-        groups: of that placement, e.g. '4 x 2x1'; empty where there is none yet.
-        elapsed_s: since the search began.
+        phase: the search's phase, in words.
+        attainment: the attainment of the best placement so far, on the requests that are searched.
+        groups: that placement's groups, e.g. '4 x 2x1'; empty where there is none yet.
+        elapsed_s: seconds since the search began.
     """
 
     phase: str

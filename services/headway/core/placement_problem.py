@@ -1,4 +1,4 @@
-"""What to place: models, the devices for them, and the requests to expect."""
+"""A placement problem: the models to place, the devices for them, and the requests to expect."""
 
 import math
 from dataclasses import dataclass
@@ -14,10 +14,10 @@ from headway.core.stage_profile import StageProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenLengths:
-    """Of prompts or outputs: Gamma distributed, rounded, one token at least.
+    """The lengths of prompts or outputs: Gamma distributed, rounded, one token at least.
 
     Attributes:
-        cv: coefficient of variation; 0 where all are alike.
+        cv: the coefficient of variation; 0 where all are alike.
     """
 
     mean: float
@@ -55,12 +55,12 @@ class ProblemModel:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServingCluster:
-    """Equal devices.
+    """A cluster of equal devices.
 
     Attributes:
         device: its name in the catalogue.
-        devices_per_node: that are in one machine.
-        memory_bytes: of each device, for models: what the runtime leaves.
+        devices_per_node: the number of devices in one machine.
+        memory_bytes: the memory of each device that the runtime leaves for models.
         nodes: devices of each machine where machines are uneven; () where all but the last have `devices_per_node`.
         across_nodes: what pipelines that fit no machine may use between machines; None: no group spans them.
     """
@@ -86,16 +86,16 @@ class TraceFile:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadSource:
-    """How to make the requests again, bit for bit.
+    """The source of a workload, from which the same requests can be made again, bit for bit.
 
     Attributes:
-        spec: as `parse_workload_spec` takes it; what is searched.
+        spec: the workload that is searched, as `parse_workload_spec` takes it.
         held_out: another one that the result is checked on; empty: of a file its second half, of what is generated as
             much again.
-        duration_s: of each; None: the whole file.
+        duration_s: the duration of each workload; None for the whole file.
         slo_scale: objective of a model that has none, over its latency alone on as few devices as it runs on; of one
             that generates, of its first token as of the others, with a prompt of the mean length.
-        files: that the specs name.
+        files: the files that the specs name.
     """
 
     spec: str
@@ -139,7 +139,7 @@ class PlacementProblem:
 
     @property
     def placed_models(self) -> tuple[PlacedModel, ...]:
-        """Each with the profiles of its architecture."""
+        """Returns the models, each with the profiles of its architecture."""
         return tuple(
             PlacedModel(
                 name=model.name,
@@ -155,7 +155,7 @@ class PlacementProblem:
         return MemoryRule.WEIGHTS if self.rules == "artifact" else MemoryRule.RESERVED
 
     def profiles_of(self, model: ProblemModel) -> tuple[StageProfile, ...]:
-        """Of its architecture, each as its group would lie on the machines."""
+        """Returns the profiles of a model's architecture, each as its group would lie on the machines."""
         return tuple(self._laid_out(profile) for profile in self.profiles if profile.model == model.architecture)
 
     def span_of(self, shape: GroupShape) -> tuple[int, ...]:
@@ -163,11 +163,13 @@ class PlacementProblem:
         return _kind(self.cluster_of(shape), device=shape.device).span(shape.pp, shape.op)
 
     def cluster_of(self, shape: GroupShape) -> ServingCluster:
-        """That a group is on."""
+        """Returns the cluster that a group of this shape is on."""
         return next(each for each in self.clusters if shape.device in ("", each.device))
 
     def crossing_s(self, model: ProblemModel, shape: GroupShape) -> float:
-        """What machine to machine adds to one pass of a model through a group that it has a profile for."""
+        """Returns the seconds that links between machines add to one pass of a model through a group that it has a
+        profile for.
+        """
         profile = next(
             profile
             for profile in self.profiles
@@ -188,13 +190,15 @@ class PlacementProblem:
         return generation.alone_s(model.prompt.mean)
 
     def slo_s(self, model: ProblemModel) -> float:
-        """Of whole answers, where requests have none of their own; infinite for none."""
+        """Returns the objective of whole answers, where requests have none of their own; infinite for none."""
         if model.slo_s is not None:
             return model.slo_s
         return math.inf if model.generates else self.workload.slo_scale * self.latency_s(model)
 
     def token_slo(self, model: ProblemModel) -> Slo:
-        """Of first tokens and of the time between tokens; none where the model does not generate."""
+        """Returns the objectives of first tokens and of the time between tokens; empty where the model does not
+        generate.
+        """
         if not model.generates:
             return Slo()
         if (model.ttft_s, model.tpot_s, model.slo_s) != (None, None, None):
@@ -203,7 +207,7 @@ class PlacementProblem:
         return Slo(ttft_s=ttft_s, tpot_s=tpot_s)
 
     def slo(self, model: ProblemModel) -> Slo:
-        """All of them."""
+        """Returns all objectives of a model."""
         slo_s = self.slo_s(model)
         return Slo(e2e_s=slo_s if slo_s < math.inf else None).over(self.token_slo(model))
 
@@ -218,8 +222,9 @@ class PlacementProblem:
 
 
 def planned_policy(policy: QueuePolicy, *, generates: bool) -> QueuePolicy:
-    """What a problem has for a stack's policy: first come, first served where models generate, since they are simulated
-    so only, and for priorities, which a workload does not have."""
+    """Returns the policy that a problem has for a stack's policy: first come, first served where models generate, since
+    only that is simulated, and for priorities, which a workload does not have.
+    """
     return policy if policy is QueuePolicy.LEAST_SLACK and not generates else QueuePolicy.FCFS
 
 

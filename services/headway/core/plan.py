@@ -40,13 +40,13 @@ class ModelDeployment:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EngineLimits:
-    """What an operator sets for every engine; None is the planner's choice.
+    """The limits that an operator sets for every engine; None is the planner's choice.
 
     Attributes:
-        max_num_prefill_tokens: of one step.
+        max_num_prefill_tokens: the most prefill tokens of one step.
         host_cache_bytes: host memory of each worker for swapped sequences and evicted prefixes.
         preemption: 'auto', 'recompute' or 'swap'.
-        num_draft_tokens: per step of speculative decoding; 0 turns it off.
+        num_draft_tokens: draft tokens per step of speculative decoding; 0 turns it off.
         tp, pp, cp, cp_ffn, stage_layers: axes of every group; see `ParallelConfig`. Where only the stages' layers are
             set, there are as many stages. Empty layers are the planner's choice.
         prefill_workers, decode_workers: that compute the model's prompts, and that go on with its sequences. Both or
@@ -93,7 +93,7 @@ class Prediction:
         tpot_s: with one running sequence of 512 tokens of context.
         tpot_loaded_s: with as many as max_num_seqs and the blocks allow.
         output_tokens_per_s: at that load.
-        latency: the step model that all of it rests on.
+        latency: the latency model of steps that all figures rest on.
         profile_id: of the measured profile; empty when estimated.
         input_tokens_per_s: of a model that does not generate, in full steps; the other rates and tpot_s are 0 then, and
             ttft_s is the time to its answer.
@@ -110,11 +110,11 @@ class Prediction:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RankShare:
-    """What one worker of a group holds.
+    """The part of a model that one worker of a group holds.
 
     Attributes:
-        reserved_bytes: activations, workspace and the runtime itself.
-        first_layer, num_layers: of its stage.
+        reserved_bytes: the bytes for activations, workspace and the runtime itself.
+        first_layer, num_layers: the layers of its stage.
     """
 
     worker_id: str
@@ -127,7 +127,7 @@ class RankShare:
 
 
 class Role(StrEnum):
-    """What a group does for its model."""
+    """The role of a group for its model."""
 
     BOTH = ""
     PREFILL = "prefill"
@@ -141,21 +141,21 @@ class Assignment:
     Several models may share a group: their assignments name the same workers in the same order and the same axes.
 
     Attributes:
-        worker_id: of the group's leader, rank 0. The bytes are its own.
-        weight_bytes: weights as the worker holds them.
+        worker_id: the id of the group's leader, rank 0. The bytes are its own.
+        weight_bytes: the bytes of the weights as the worker holds them.
         kv_cache_bytes: the worker's part of num_blocks blocks of block_size tokens.
         reserved_bytes: activations, workspace and, once on each worker, the runtime itself.
-        max_num_prefill_tokens: of one step; None for all that the decodes leave.
+        max_num_prefill_tokens: the most prefill tokens of one step; None for all that the decodes leave.
         num_blocks: of all the group's cache shards together; a worker has the blocks of its own, and of each the part
             of its layers and heads.
         host_cache_bytes: the worker's part of num_host_blocks blocks, as many on each cache shard, in host memory.
-        preemption: how sequences give way: 'auto', 'recompute' or 'swap'.
-        num_draft_tokens: per step of speculative decoding; 0 turns it off.
+        preemption: how sequences are preempted: 'auto', 'recompute' or 'swap'.
+        num_draft_tokens: draft tokens per step of speculative decoding; 0 turns it off.
         ranks: the shares of the group's workers, by rank; empty for a lone worker.
         role: whether the group computes prompts for others to go on with, or goes on with theirs.
         stage_latencies: what a step takes in each stage of the pipeline, where the group's devices are emulated; else
             empty.
-        links: between the group's workers, as estimates count them; empty for a lone worker.
+        links: the links between the group's workers that estimates use; empty for a lone worker.
     """
 
     group_id: str
@@ -184,7 +184,7 @@ class Assignment:
 
     @property
     def shares(self) -> tuple["Assignment | RankShare", ...]:
-        """What each worker holds, by rank; of a lone worker the assignment says it itself."""
+        """Returns what each worker holds, by rank; for a lone worker that is the assignment itself."""
         return self.ranks or (self,)
 
     @property
@@ -194,7 +194,7 @@ class Assignment:
 
     @property
     def pipeline_latencies(self) -> tuple[LatencyModel, ...]:
-        """Of each stage: as they are given, else the whole's by the stages' layers."""
+        """The latency model of each pipeline stage: as given, else parts of the whole's by the stages' layers."""
         if self.stage_latencies:
             return self.stage_latencies
         layers = {self.parallel.place(rank).stage: share.num_layers for rank, share in enumerate(self.ranks)}
@@ -205,7 +205,7 @@ class Assignment:
 
 
 class Verdict(StrEnum):
-    """What became of a layout; the first three are chosen."""
+    """The verdict on a layout; the first three are chosen."""
 
     REPLICAS = "replicas"
     BEST = "best"
@@ -259,7 +259,7 @@ class ServingPlan:
 
     @property
     def emulated_devices(self) -> str:
-        """Those that its workers take the time of, as '16 x V100-16'; '' where there are none."""
+        """The emulated devices of the plan's workers, as '16 x V100-16'; '' where there are none."""
         names = Counter(worker.hardware.name for worker in self.workers if worker.hardware.is_emulated)
         return ", ".join(f"{count} x {name}" for name, count in names.items())
 
@@ -270,11 +270,11 @@ class ServingPlan:
         return next((worker for worker in self.workers if worker.worker_id == worker_id), None)
 
     def assignments_of(self, worker_id: str) -> tuple[Assignment, ...]:
-        """Of the group that a worker is part of, whatever its rank: one for each of its models."""
+        """Returns the assignments of the group that a worker is in, whatever its rank: one for each of its models."""
         return tuple(a for a in self.assignments if worker_id in a.worker_ids)
 
     def assignment(self, worker_id: str, model: str) -> Assignment | None:
-        """Of a model to the group that a worker is part of."""
+        """Returns the assignment of a model to the group that a worker is part of."""
         return next((a for a in self.assignments_of(worker_id) if a.model == model), None)
 
 

@@ -1,11 +1,11 @@
-"""What another plan changes."""
+"""The changes that another plan brings."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class ChangeKind(StrEnum):
-    """What happens to a model on a group of workers."""
+    """The change to a model on a group of workers."""
 
     KEEP = "keep"
     LOAD = "load"
@@ -16,11 +16,11 @@ class ChangeKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanChange:
-    """One model on one group.
+    """The change to one model on one group.
 
     Attributes:
-        worker_ids: by rank.
-        memory_bytes: that the model takes on each of them; empty for one that is drained.
+        worker_ids: the group's workers, by rank.
+        memory_bytes: the memory that the model takes on each of them; empty for one that is drained.
         pauses: whether nobody serves the model for a while, because its place has to be free first.
     """
 

@@ -1,4 +1,4 @@
-"""What was measured of a model on a kind of worker."""
+"""The measured profile of a model on a kind of worker."""
 
 import hashlib
 from dataclasses import dataclass

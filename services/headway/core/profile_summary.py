@@ -1,4 +1,4 @@
-"""What a list says of an imported profile."""
+"""The summary of an imported profile, for lists."""
 
 from dataclasses import dataclass
 
@@ -9,12 +9,12 @@ from headway.core.stage_profile import StageProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileSummary:
-    """Of a `StageProfile` or a `SliceProfile`.
+    """The summary of a `StageProfile` or a `SliceProfile`.
 
     Attributes:
         kind: 'stages' or 'slices'.
-        num_points: timings that it holds.
-        relative_error: of the fit where there is one, else what the source states; 0 where it states none.
+        num_points: the number of timings that it holds.
+        relative_error: the error of the fit where there is one, else what the source states; 0 where it states none.
     """
 
     profile_id: str

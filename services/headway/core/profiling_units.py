@@ -73,7 +73,7 @@ class ProfilingUnits:
     stages: tuple[Layer, ...] = ()
 
     def program_names(self) -> dict[str, str]:
-        """All programs, with names for people."""
+        """Returns all programs, with names for messages and tables."""
         names = {self.program: f"all of {self.model}"}
         for layer in (*self.layers, *self.stages):
             names |= {layer.backward_program: f"{layer.name} backward", layer.forward_program: layer.name}
@@ -82,7 +82,7 @@ class ProfilingUnits:
         return names
 
     def members(self) -> dict[str, Counts]:
-        """Of each program that is more than one operator, those that it consists of."""
+        """Returns the operators that each program of several operators consists of."""
         total: Counts = {}
         found: dict[str, Counts] = {}
         for layer in (*self.layers, *self.stages):

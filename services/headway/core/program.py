@@ -34,7 +34,7 @@ class Value:
 
     @property
     def num_bytes(self) -> int:
-        """Of the memory that it spans; a broadcast dim takes none."""
+        """The bytes of the memory that the value spans; a broadcast dim takes none."""
         if 0 in self.shape:
             return 0
         steps = ((size - 1) * abs(step) for size, step in zip(self.shape, self.stride, strict=True))
@@ -43,15 +43,15 @@ class Value:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Instruction:
-    """One call.
+    """One call of a program.
 
     Attributes:
-        target: 'aten.mm.default', or 'getitem' for one of several results.
+        target: the function that it calls, such as 'aten.mm.default', or 'getitem' for one of several results.
         arguments: JSON: `args` and `kwargs`, in which `{"value": i}` is the program's i-th value. Other objects
             stand for what JSON lacks (`{"dtype": "float32"}`, `device`, `layout`, `memory_format`, `complex`).
-        results: its tensors.
-        is_view: it moves no bytes.
-        name: of the operator in the graph; empty in parts.
+        results: the tensors that it returns.
+        is_view: whether it only makes views and moves no bytes.
+        name: the operator's name in the graph; empty in parts.
     """
 
     target: str
@@ -89,7 +89,9 @@ class Program:
 
     @cached_property
     def peak_bytes(self) -> int:
-        """Of inputs, which are held throughout, and of results, each until it was last read, also through views."""
+        """The most bytes held at once, of inputs, which are held throughout, and of results, each until it was last
+        read, also through views.
+        """
         num_inputs = len(self.inputs)
         owner = list(range(num_inputs))  # of each value the one that has its bytes
         last_use: dict[int, int] = {}
@@ -111,7 +113,7 @@ class Program:
         return peak
 
     def positions(self) -> dict[str, int]:
-        """Of each named instruction."""
+        """The position of each named instruction."""
         return {instruction.name: at for at, instruction in enumerate(self.instructions) if instruction.name}
 
     def part(self, positions: Iterable[int], *, with_views: bool) -> "Program":

@@ -10,15 +10,15 @@ from headway.core.stage_profile import StageProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanningPolicy:
-    """How to re-plan.
+    """The policy of re-planning.
 
     Attributes:
-        every_s: between two searches, in a loop.
-        window_s: of traffic, until now.
+        every_s: seconds between two searches, in a loop.
+        window_s: the seconds of traffic before now that are planned for.
         min_gain: attainment that a new placement must gain to be applied, a share of all requests.
-        time_limit_s: of a search; then the best until then counts.
+        time_limit_s: the longest search; after it the best placement so far counts.
         slo_scale: objective of a model that has none, over its latency alone.
-        profiles: of every model.
+        profiles: the profiles of every model.
         deployments: how to serve each of them.
     """
 
@@ -33,7 +33,7 @@ class ReplanningPolicy:
 
 
 class ReplanningVerdict(StrEnum):
-    """What came of it."""
+    """The verdict of a re-planning decision."""
 
     APPLIED = "applied"
     PROPOSED = "proposed"
@@ -44,14 +44,14 @@ class ReplanningVerdict(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplanningDecision:
-    """One time.
+    """One decision of re-planning.
 
     Attributes:
-        reason: in a sentence.
-        num_requests: of the window.
+        reason: why, in a sentence.
+        num_requests: the number of requests in the window.
         attainment_before, attainment_after: predicted for requests like those, of the placement in use and of the one
             that was found; None where it is unknown.
-        placement_id: of the one that was found; empty for none.
+        placement_id: the id of the placement that was found; empty for none.
     """
 
     decided_at_s: float

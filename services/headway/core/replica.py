@@ -1,4 +1,4 @@
-"""What is served where."""
+"""The replicas of models on workers."""
 
 from typing import NamedTuple
 

@@ -9,7 +9,7 @@ GREEDY_TEMPERATURE = 1e-5
 
 
 class FinishReason(StrEnum):
-    """Why a sequence ended."""
+    """The reason why a sequence ended."""
 
     STOP = "stop"  # end-of-sequence token or a stop token id
     LENGTH = "length"  # max_tokens or the model's maximum length
@@ -18,7 +18,7 @@ class FinishReason(StrEnum):
 
 
 class GuideKind(StrEnum):
-    """What a guide's text is."""
+    """The kind of a guide's text."""
 
     JSON_SCHEMA = "json_schema"
     JSON_OBJECT = "json_object"  # any object; the text is empty
@@ -36,7 +36,7 @@ class Guide:
 
 
 class EarlyStopping(StrEnum):
-    """When a beam search is done, as in transformers' `early_stopping`."""
+    """The rule for when a beam search is done, as in transformers' `early_stopping`."""
 
     FIRST = "true"  # as soon as `width` hypotheses have ended
     HEURISTIC = "false"  # when the best running beam can hardly beat the worst ended one
@@ -48,9 +48,9 @@ class BeamSearch:
     """Beam search (dissertation 5.4.4) in place of sampling.
 
     Attributes:
-        width: beams, >= 2.
-        num_hypotheses: best ones to return, <= width.
-        length_penalty: exponent of the length that a hypothesis' log probability is divided by.
+        width: the number of beams, >= 2.
+        num_hypotheses: how many of the best hypotheses are returned, <= width.
+        length_penalty: the exponent of the length that a hypothesis' log probability is divided by.
     """
 
     width: int
@@ -61,10 +61,10 @@ class BeamSearch:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingParams:
-    """How one sequence is sampled. Ranges are checked where a request enters, in the gateway.
+    """The sampling parameters of one sequence. Ranges are checked where a request enters, in the gateway.
 
     Attributes:
-        max_tokens: output tokens at most, >= 1.
+        max_tokens: the most output tokens, >= 1.
         temperature: below `GREEDY_TEMPERATURE`, 0 among them, is greedy.
         top_k: keep the k most probable tokens; 0 keeps all.
         top_p: keep the smallest set of tokens whose probability reaches top_p, in (0, 1].
@@ -75,7 +75,7 @@ class SamplingParams:
             sequence draws the same numbers again.
         stop_token_ids: end the sequence besides the model's own end-of-sequence ids.
         ignore_eos: do not end at the model's end-of-sequence ids.
-        min_tokens: output tokens before any stop token may be sampled.
+        min_tokens: the output tokens before any stop token may be sampled.
         num_logprobs: None for none; 0 for the sampled token only; n for the n best besides.
         num_prompt_logprobs: the same for prompt tokens (all but the first).
         logit_bias: (token id, bias) added to the logits.
@@ -191,8 +191,8 @@ class Hypothesis:
 
 @dataclass(slots=True)
 class SequenceOutput:
-    """What one engine step produced for one sequence. One is made for each token on either side of a stream: it is not
-    frozen, which would take thrice as long.
+    """The output of one engine step for one sequence. One is made for each token on either side of a stream, so it is
+    not frozen: that would take three times as long.
 
     Attributes:
         token_ids: new tokens, in order; empty when only the end is reported.
@@ -202,7 +202,7 @@ class SequenceOutput:
         stop_token_id: the token that ended the sequence, when finish_reason is STOP (it is in token_ids).
         num_cached_tokens: prompt tokens whose KV came from the prefix cache (first output only).
         error: message when finish_reason is ERROR.
-        hypotheses: of a beam search, best first, with its only output; `token_ids` is empty then.
+        hypotheses: a beam search's results, best first, in its only output; `token_ids` is empty then.
     """
 
     request_id: str

@@ -1,4 +1,4 @@
-"""How a model's requests are sampled where they do not say: what its `generation_config.json` recommends."""
+"""The sampling defaults of a model: what its `generation_config.json` recommends for requests that set none."""
 
 import math
 from collections.abc import Mapping
@@ -12,11 +12,11 @@ _RANGES = {"temperature": (0.0, 2.0), "top_p": (0.0, 1.0), "min_p": (0.0, 1.0)}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingDefaults:
-    """Of one model; without a `generation_config.json` those of the OpenAI API.
+    """The sampling defaults of one model; without a `generation_config.json` those of the OpenAI API.
 
     Attributes:
         max_tokens: output tokens of a chat request that sets no limit; None for all that fit.
-        max_tokens_limit: output tokens of any request at most; None for no such limit.
+        max_tokens_limit: the most output tokens of any request; None for no such limit.
     """
 
     temperature: float = 1.0
@@ -29,7 +29,7 @@ class SamplingDefaults:
 
     @property
     def of_beam_search(self) -> "SamplingDefaults":
-        """What is left of them where nothing is drawn."""
+        """Returns the defaults for a beam search, where nothing is drawn."""
         return replace(self, temperature=1.0, top_p=1.0, top_k=0, min_p=0.0)
 
 

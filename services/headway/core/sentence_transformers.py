@@ -1,4 +1,4 @@
-"""What a sentence-transformers directory says on pooling: the list of its modules, as parsed documents."""
+"""Reads the pooling that a sentence-transformers directory states in the list of its modules, as parsed documents."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace

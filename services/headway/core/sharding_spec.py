@@ -1,4 +1,4 @@
-"""How a tensor lies on the devices of a mesh (dissertation section 3.4.1, table 3.1). Pure."""
+"""The sharding of a tensor over the devices of a mesh (dissertation section 3.4.1, table 3.1). Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ class Shard:
 
 @dataclass(frozen=True, slots=True)
 class ShardingSpec:
-    """For each mesh axis the dim that it shards, or None where the tensor is replicated along it.
+    """A tensor's sharding: for each mesh axis the dim that it shards, or None where the tensor is replicated along it.
 
     Where several axes cut the same parts of a dim, the first axis cuts first.
     """
@@ -54,7 +54,9 @@ class ShardingSpec:
         )
 
     def label(self, num_dims: int) -> str:
-        """As the dissertation writes it, e.g. S0R or S01R; a dim that is cut in its inner part has an apostrophe."""
+        """Returns the sharding as the dissertation writes it, e.g. S0R or S01R; a dim that is cut in its inner part has
+        an apostrophe.
+        """
         parts = []
         for dim in range(num_dims):
             cuts = [(axis, shard) for axis, shard in enumerate(self.axes) if shard is not None and shard.dim == dim]
@@ -64,7 +66,7 @@ class ShardingSpec:
 
 
 def sharding_specs(shape: Sequence[int], mesh_shape: Sequence[int]) -> Iterator[ShardingSpec]:
-    """All that divide, the replicated one first; axes of one device shard nothing."""
+    """Yields all shardings that divide the shape evenly, the replicated one first; axes of one device shard nothing."""
     choices: list[list[Shard | None]] = [
         [None, *(Shard(dim) for dim in range(len(shape)))] if size > 1 else [None] for size in mesh_shape
     ]

@@ -32,7 +32,7 @@ class ContextFit:
     num_held_out: int
 
     def seconds(self, slice_tokens: int, context_tokens: int, *, batch_size: int = 1) -> float:
-        """What the context adds; 0 where there is none."""
+        """Returns the seconds that the context adds; 0 where there is none."""
         if context_tokens == 0:
             return 0.0
         i, j = batch_size * slice_tokens, batch_size * context_tokens

@@ -1,4 +1,4 @@
-"""How long one layer takes for a slice of a sequence after others: TeraPipe's latency tables, and what was fitted."""
+"""The latency of one layer for a slice of a sequence after others: TeraPipe's tables, and the fit through them."""
 
 import hashlib
 from collections import defaultdict

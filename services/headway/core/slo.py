@@ -23,11 +23,13 @@ class Slo:
 
     @property
     def wait_s(self) -> float:
-        """How long nothing may come: of an answer in one pass its bound. Infinite for none."""
+        """The longest time in seconds that a client waits without output; for an answer in one pass its bound. Infinite
+        for none.
+        """
         return min((bound_s for bound_s in (self.ttft_s, self.e2e_s) if bound_s is not None), default=math.inf)
 
     def over(self, default: "Slo") -> "Slo":
-        """These bounds, and those of `default` that are not among them."""
+        """Returns these bounds, with those of `default` that are not set here."""
         return Slo(
             ttft_s=default.ttft_s if self.ttft_s is None else self.ttft_s,
             tpot_s=default.tpot_s if self.tpot_s is None else self.tpot_s,

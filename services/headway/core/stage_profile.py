@@ -1,4 +1,4 @@
-"""How long the stages of a pipeline take, and what they hold: profiles as AlpaServe and Alpa make them."""
+"""Stage profiles as AlpaServe and Alpa make them: how long the stages of a pipeline take, and what they hold."""
 
 import hashlib
 from dataclasses import dataclass
@@ -9,12 +9,12 @@ from headway.core.generation import GenerationProfile
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageBatch:
-    """One batch size.
+    """The figures of one batch size.
 
     Attributes:
-        stage_latency_s: of each stage.
-        activation_bytes: on each device of the stage.
-        handover_bytes: that each stage but the last hands to the next; () where that is unknown.
+        stage_latency_s: the latency of each stage.
+        activation_bytes: the bytes of activations on each device of the stage.
+        handover_bytes: the bytes that each stage but the last hands to the next; () where that is unknown.
     """
 
     batch_size: int
@@ -62,7 +62,9 @@ class StageProfile:
 
     @property
     def latency_s(self) -> float:
-        """Of one pass alone, through all stages; stage to stage is part of the stages' latencies."""
+        """Returns the latency of one pass alone, through all stages; the stages' latencies include the transfers
+        between them.
+        """
         return sum(self.smallest_batch.stage_latency_s)
 
 

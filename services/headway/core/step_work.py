@@ -1,19 +1,20 @@
-"""What engine steps compute: that on which the time they take depends."""
+"""The work of engine steps, on which their time depends."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepWork:
-    """Of several steps, summed.
+    """The work of several steps, summed.
 
     Attributes:
-        num_prefill_tokens: of all chunks.
-        num_prefill_pairs: of a chunk's token and one at or before it, half of those within the chunk: n (c + n / 2) for
+        num_prefill_tokens: the tokens of all prefill chunks.
+        num_prefill_pairs: pairs of a chunk's token and one at or before it, half of those within the chunk: n (c + n /
+            2) for
             n tokens after c.
         num_decodes: sequences that computed one token.
-        num_context_tokens: that those had in the cache.
-        duration_s: that the steps took, copies of blocks left out.
+        num_context_tokens: the tokens that those had in the cache.
+        duration_s: the seconds that the steps took, without copies of blocks.
     """
 
     num_steps: int = 0

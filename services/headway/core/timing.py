@@ -1,4 +1,4 @@
-"""Programs to time, and how long they took."""
+"""Orders to time programs, and the timings."""
 
 from dataclasses import dataclass
 
@@ -8,12 +8,12 @@ from headway.core.program import Program
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TimingOrder:
-    """What a bench is to time, one after the other.
+    """The order for a bench: the programs to time, one after the other.
 
     Attributes:
         device: 'cpu' or 'cuda'.
-        memory_bytes: what a program may take.
-        share: of the time that is spent measuring; the bench rests in between.
+        memory_bytes: the memory that a program may take.
+        share: the share of the time that is spent measuring; the bench rests in between.
     """
 
     programs: tuple[Program, ...]
@@ -32,7 +32,7 @@ class Timing:
 
     Attributes:
         number: of the program in its order.
-        relative_error: median distance of the repeats from their median, as a share of it.
+        relative_error: the median distance of the repeats from their median, as a share of it.
         fault: why there is no time; empty where there is one.
     """
 
@@ -44,7 +44,7 @@ class Timing:
 
 
 def check_share(share: float) -> None:
-    """Of the time that is spent measuring; InvalidArgumentError where it is none."""
+    """Checks a share of time for measuring; InvalidArgumentError where it is none."""
     if not 0 < share <= 1:
         raise InvalidArgumentError(
             f"share must be above 0 and at most 1, not {share}.", hint="0.5 measures half of the time.", field="share"

@@ -12,13 +12,13 @@ REPLAY_COLUMNS = ("at_s", "model", "slo_ms", "prompt_tokens", "output_tokens")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """One request.
+    """One request of recorded traffic.
 
     Attributes:
-        at_s: since 1970.
-        max_output_tokens: of each sequence; 0 where nothing is generated.
-        slo: what was asked for, or its model's default.
-        num_output_tokens: that it was given; None where it was refused or has not ended.
+        at_s: when it arrived, in seconds since 1970.
+        max_output_tokens: the most output tokens of each sequence; 0 where nothing is generated.
+        slo: the request's objectives, or its model's default.
+        num_output_tokens: the output tokens that it got; None where it was refused or has not ended.
     """
 
     at_s: float

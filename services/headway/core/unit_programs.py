@@ -1,4 +1,4 @@
-"""From a graph and its program to what has to be timed. Pure."""
+"""Makes the programs to be timed from a graph and its program. Pure."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -141,7 +141,7 @@ class _UnitBuilder:
             )
 
     def _layers(self) -> tuple[Layer, ...]:
-        """In the order in which they are first run."""
+        """Returns the layers in the order in which they are first run."""
         members: dict[str, list[Operator]] = defaultdict(list)
         for operator in self._graph.operators:
             members[layer_of(operator.module)].append(operator)

@@ -1,4 +1,4 @@
-"""Figures for people."""
+"""Formats figures for messages and tables."""
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB", "PiB")
 

@@ -1,4 +1,4 @@
-"""Which requests to expect, as people write it: `gamma:rate=20,cv=4`, `trace.csv`, `azure:day1.csv,window=3600`."""
+"""The requests to expect, as people write them: `gamma:rate=20,cv=4`, `trace.csv`, `azure:day1.csv,window=3600`."""
 
 import math
 from collections.abc import Mapping
@@ -11,7 +11,7 @@ _EXAMPLE = "Write trace.csv, gamma:rate=20,cv=4, poisson:rate=20, powerlaw:rate=
 
 
 class WorkloadKind(StrEnum):
-    """Where requests are from."""
+    """The kind of source that requests come from."""
 
     TRACE = "trace"
     GAMMA = "gamma"

@@ -1,1 +1,1 @@
-"""What clients talk to: the OpenAI API over HTTP, and the inference service over gRPC."""
+"""The gateway, which clients talk to: the OpenAI API over HTTP, and the inference service over gRPC."""

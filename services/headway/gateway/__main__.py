@@ -1,4 +1,4 @@
-"""The process `headway-gateway`."""
+"""Starts the process `headway-gateway`."""
 
 import asyncio
 

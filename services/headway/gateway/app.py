@@ -1,4 +1,4 @@
-"""The HTTP application."""
+"""The HTTP application: it maps paths to handlers."""
 
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError, version
@@ -27,7 +27,7 @@ _JSON = "application/json"
 
 
 def make_app(service: GatewayService) -> ASGIApp:
-    """All routes, behind the middleware."""
+    """Makes the HTTP application: all routes, behind the middleware."""
     app = FastAPI(title="Headway", version=_version(), description="The OpenAI API, and what operators ask.")
     handlers = _add_handlers(app, service)
     _add_models(app, service)
@@ -51,27 +51,27 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
 
     @post("/v1/completions", CompletionRequest)
     def completions() -> Response:
-        """Text behind prompts."""
+        """Completes prompts with text."""
         return GenerationHandler(service, CompletionRequest, prepare_completion)
 
     @post("/v1/chat/completions", ChatRequest)
     def chat_completions() -> Response:
-        """The assistant's next message."""
+        """Answers a chat with the assistant's next message."""
         return GenerationHandler(service, ChatRequest, prepare_chat)
 
     @post("/v1/embeddings", EmbeddingRequest)
     def embeddings() -> Response:
-        """Vectors of texts."""
+        """Embeds texts as vectors."""
         return InferHandler(service, EmbeddingRequest, embed)
 
     @post("/v1/classify", ClassifyRequest)
     def classes() -> Response:
-        """Labels of texts."""
+        """Classifies texts by the model's labels."""
         return InferHandler(service, ClassifyRequest, classify)
 
     @post("/v1/rerank", RerankRequest)
     def ranking() -> Response:
-        """Documents by their relevance to a query."""
+        """Ranks documents by their relevance to a query."""
         return InferHandler(service, RerankRequest, rerank)
 
     return handlers
@@ -87,7 +87,7 @@ def _add_models(app: FastAPI, service: GatewayService) -> None:
 
     @app.get("/v1/models/{name:path}", response_model=None)
     async def model(name: str) -> Response:
-        """One model."""
+        """Returns one model of the OpenAI API's list."""
         return _json(_model_document(await service.served_models.get(name)))
 
 
@@ -107,12 +107,12 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
 
     @app.get("/metrics", response_model=None)
     async def metrics() -> Response:
-        """For Prometheus."""
+        """Returns the gateway's metrics in Prometheus's text format."""
         return Response(generate_latest(), media_type=CONTENT_TYPE)
 
     @app.get("/metrics/targets", response_model=None)
     async def metrics_targets() -> Response:
-        """Where every process of the stack has its metrics, for Prometheus's HTTP service discovery."""
+        """Returns the metrics addresses of every process of the stack, for Prometheus's HTTP service discovery."""
         return Response(orjson.dumps(service.scrape_targets()), media_type=_JSON)
 
     @app.get("/version", response_model=None)
@@ -122,7 +122,7 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
 
 
 def _version() -> str:
-    """As installed; a source tree that only lies on the path has none."""
+    """Returns the installed version; a source tree that only lies on the path has none."""
     try:
         return version("headway")
     except PackageNotFoundError:

@@ -9,7 +9,8 @@ from headway.gateway.job import Delta
 
 
 class BeamDecoding:
-    """All hypotheses of one search, which come together at its end: a worker that dies before leaves nothing.
+    """Decodes all hypotheses of one beam search. They come together at its end, so a worker that dies earlier leaves
+    nothing.
 
     Args:
         decodings: one for each hypothesis that is wanted, best first.
@@ -29,7 +30,7 @@ class BeamDecoding:
         return self._decodings[0].request
 
     def accept(self, output: SequenceOutput) -> list[Delta]:
-        """Each hypothesis whole."""
+        """Returns one whole delta for each hypothesis."""
         pairs = zip(self._decodings, output.hypotheses, strict=True)
         deltas = [_delta(decoding, hypothesis, output) for decoding, hypothesis in pairs]
         return [replace(deltas[0], num_cached_tokens=output.num_cached_tokens), *deltas[1:]]

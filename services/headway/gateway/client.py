@@ -1,4 +1,4 @@
-"""What the gateway asks of workers, as core types."""
+"""A client of workers for the gateway, in core types."""
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """Takes a sequence back."""
+    """An action that takes a sequence back."""
 
     sequence_id: str
 
@@ -58,7 +58,7 @@ PlainToken: TypeAlias = tuple[str, int]
 
 @dataclass(slots=True)
 class StepOutputs:
-    """What an engine step brought. The youngest sequences are last in either list."""
+    """The outputs of one engine step. The youngest sequences are last in either list."""
 
     plain: list[PlainToken]
     others: list[SequenceOutput | Failure]

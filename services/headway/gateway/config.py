@@ -1,4 +1,4 @@
-"""Settings of the gateway."""
+"""The settings of the gateway."""
 
 from pathlib import Path
 
@@ -8,7 +8,7 @@ from headway.rpc.config import ProcessConfig
 
 
 class GatewayConfig(ProcessConfig):
-    """Flags of `headway-gateway`. `port` is that of the gRPC inference service."""
+    """The flags of `headway-gateway`. `port` is that of the gRPC inference service."""
 
     http_host: str = "127.0.0.1"
     """Address to answer HTTP on."""

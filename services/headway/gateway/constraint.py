@@ -1,4 +1,4 @@
-"""What an output may and may not be made of."""
+"""Constraints on the tokens of an output."""
 
 import asyncio
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ _MAX_FAULT_CHARS = 300
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Constraints:
-    """Of one request.
+    """What one request's output must and must not contain.
 
     Attributes:
-        logit_bias: (token id, bias).
+        logit_bias: (token id, bias) pairs; a bias is added to the token's logit.
         bad_words: texts that must not appear, as far as they are spelt with the tokens that the tokenizer gives them.
         guide: a language that the output must belong to.
-        guide_field: its name in the client's request.
+        guide_field: the guide's field in the client's request, for errors.
     """
 
     logit_bias: tuple[tuple[int, float], ...] = ()

@@ -63,7 +63,7 @@ class Decoding:
 
     @property
     def request(self) -> GenerationRequest:
-        """What to submit: the client's prompt, and behind it the tokens that came already."""
+        """The request to submit: the client's prompt, followed by the tokens that were generated already."""
         request = self._request
         if self._has_prompt_logprobs:
             request = replace(request, sampling=replace(request.sampling, num_prompt_logprobs=None))
@@ -100,7 +100,9 @@ class Decoding:
         return [delta]
 
     def push(self, token_id: int) -> str:
-        """As `accept`, of an output that is a token and nothing else, where there are no stop strings: the new text."""
+        """Accepts an output that is one token and nothing else, where there are no stop strings; returns the new text.
+        See `accept`.
+        """
         self._token_ids.append(token_id)
         return self._detokenizer.push(token_id)
 

@@ -29,7 +29,7 @@ class Generator:
         self._sole_replicas: dict[str, str] = {}
 
     def generate(self, job: Job, *, text_sink: TextSink | None = None) -> AsyncGenerator[list[Delta], None]:
-        """What came of the job's sequences, as it comes; closing the iterator cancels what still runs.
+        """Yields the deltas of the job's sequences as they come; closing the iterator cancels what still runs.
 
         Args:
             text_sink: see `Run`; it takes what comes between two items of the iterator, never before the first.

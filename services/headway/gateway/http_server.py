@@ -15,10 +15,10 @@ _BACKLOG = 2048
 
 
 class HttpServer(uvicorn.Server):
-    """Serves one application.
+    """An HTTP server for one ASGI application.
 
     Attributes:
-        port: the one that it listens on.
+        port: the port that it listens on.
     """
 
     def __init__(self, app: ASGIApp, *, host: str, port: int, grace_s: int) -> None:
@@ -46,7 +46,7 @@ class HttpServer(uvicorn.Server):
         self._task: asyncio.Task[None] | None = None
 
     async def run_forever(self) -> None:
-        """Serves until `stop`."""
+        """Serves requests until `stop` is called."""
         self._task = asyncio.current_task()
         await self.serve(sockets=[self._socket])
 

@@ -14,7 +14,9 @@ _SEED_RANGE = 2**64
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prompt:
-    """One prompt. `field` is its name in the client's request, `text` what it says (None for one of token ids)."""
+    """One prompt of a job. `field` is its name in the client's request, `text` its text (None for a prompt of token
+    ids).
+    """
 
     token_ids: tuple[int, ...]
     field: str
@@ -23,10 +25,10 @@ class Prompt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrival:
-    """What came with a request besides its body.
+    """The facts about a request that do not come from its body.
 
     Attributes:
-        at_s: by the monotonic clock.
+        at_s: when the request arrived, in the monotonic clock's seconds.
         slo: the client's own, or its tenant's; what they leave open is the model's.
         priority: the lowest goes first where requests wait by priority.
         tenant: who asks; empty for nobody in particular.
@@ -64,7 +66,7 @@ class Job:
 
     @property
     def num_sequences(self) -> int:
-        """That the client gets."""
+        """The number of sequences that the client gets."""
         return len(self.prompts) * self.options.n
 
     @property
@@ -72,7 +74,7 @@ class Job:
         return sum(len(prompt.token_ids) for prompt in self.prompts)
 
     def prompt_of(self, index: int) -> Prompt:
-        """That of a sequence that the client gets."""
+        """Returns the prompt of a sequence that the client gets, by the sequence's index."""
         return self.prompts[index // self.options.n]
 
     def requests(self, prompt_index: int) -> list[GenerationRequest]:
@@ -96,18 +98,18 @@ class Job:
 
 @dataclass(slots=True, kw_only=True)
 class Delta:
-    """What came of one sequence at once. One is made for each token: it is not frozen, which would take thrice as long.
+    """New output of one sequence. One is made for each token, so it is not frozen: that would take three times as long.
 
     Attributes:
-        index: of the sequence in the job: prompt by prompt, n each.
+        index: the sequence's index in the job: prompt by prompt, n sequences each.
         text: new text; may be empty while a character or a stop string is incomplete.
-        logprobs: of the new tokens that stand for text, if asked for.
-        text_offsets: of each of those, the characters of output before it.
-        prompt_logprobs: of prompt tokens 1.., once, if asked for.
-        finish_reason: on a sequence's last delta.
-        num_cached_tokens: of the prompt, from a prefix cache; with the first delta.
-        num_dropped_tokens: generated for sequences that the client does not get.
-        score: on a sequence's last delta, where log probabilities were computed: their mean over its tokens.
+        logprobs: log probabilities of the new tokens that stand for text, if asked for.
+        text_offsets: for each of those tokens, the characters of output before it.
+        prompt_logprobs: log probabilities of prompt tokens 1.., given once, if asked for.
+        finish_reason: why the sequence ended; set on its last delta only.
+        num_cached_tokens: prompt tokens that a prefix cache gave; set on the first delta.
+        num_dropped_tokens: tokens generated for sequences that the client does not get.
+        score: the mean log probability of the sequence's tokens; on its last delta, where they were computed.
     """
 
     index: int

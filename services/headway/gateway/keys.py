@@ -1,4 +1,4 @@
-"""API keys."""
+"""Checks API keys."""
 
 import hmac
 from collections.abc import Sequence

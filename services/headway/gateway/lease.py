@@ -1,4 +1,4 @@
-"""What the gateway and the router tell each other."""
+"""The messages between the gateway and the router, as plain types."""
 
 import math
 from dataclasses import dataclass, field
@@ -64,7 +64,7 @@ class Lease:
 
 
 class LeaseOutcome(StrEnum):
-    """How a lease ended."""
+    """How a lease ended, as the gateway reports it to the router."""
 
     COMPLETE = "complete"
     CANCELLED = "cancelled"

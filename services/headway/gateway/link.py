@@ -28,7 +28,7 @@ Delivery: TypeAlias = PlainToken | SequenceOutput | Failure | LinkLost
 
 
 class WorkerLink:
-    """The stream to one worker. It opens with the first submission; once broken it is not used again.
+    """A gateway's stream to one worker. It opens with the first submission; once broken it is not used again.
 
     Attributes:
         is_broken: whether it takes no more submissions.

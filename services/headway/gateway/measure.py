@@ -23,10 +23,10 @@ from headway.observe.metrics import (
 
 
 class Stopwatch:
-    """When tokens came; times in seconds of one monotonic clock.
+    """Notes when a request's tokens came, in seconds of one monotonic clock.
 
     Attributes:
-        num_tokens: of all sequences together.
+        num_tokens: the tokens of all sequences together.
     """
 
     __slots__ = ("_first_s", "_last_s", "_last_s_by_index", "_num_sequences", "arrived_s", "num_tokens")
@@ -49,7 +49,9 @@ class Stopwatch:
         return None if last_s is None else now_s - last_s
 
     def note_next(self, now_s: float, *, index: int) -> float:
-        """As `note`, of one token that is not the sequence's first."""
+        """Notes one token that is not the sequence's first, as `note` does. Returns the seconds since its previous
+        token.
+        """
         self.num_tokens += 1
         last_s = self._last_s_by_index
         gap_s = now_s - last_s[index]
@@ -89,7 +91,7 @@ class ModelMetrics:
     def observe_success(
         self, watch: Stopwatch, *, slo: Slo, tenant: str, num_prompt_tokens: int, reason: str, now_s: float
     ) -> None:
-        """A complete answer."""
+        """Records the latencies and token counts of a complete answer."""
         REQUEST_SUCCESS.labels(self._model, reason).inc()
         self._e2e.observe(now_s - watch.arrived_s)
         self._num_prompt_tokens.observe(num_prompt_tokens)

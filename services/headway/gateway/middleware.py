@@ -1,4 +1,5 @@
-"""What every HTTP request passes: an id, the key, a count of its answer, and a last resort for bugs.
+"""The middleware that every HTTP request passes: it gives an id, checks the key, counts the answer, and answers for
+bugs.
 
 Pure ASGI, since each event of a stream passes too: it costs one call here. A stream's task is resumed for each event
 through all that awaits it, so handlers are not behind the layers of the application.
@@ -49,11 +50,11 @@ class _Exit:
 
 
 class RequestMiddleware:
-    """An ASGI application around another.
+    """An ASGI application that wraps another with the gateway's checks.
 
     Args:
-        handlers: by path, what answers a POST in place of the application.
-        paths: of the application, without those that have parameters; answers are counted by them.
+        handlers: what answers a POST in place of the application, by path.
+        paths: the application's paths without parameters; answers are counted by path.
     """
 
     def __init__(

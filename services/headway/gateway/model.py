@@ -11,17 +11,17 @@ from headway.gateway.text.tokenizer import Tokenizer
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServedModel:
-    """What requests for one model need.
+    """A model that is served, with all that its requests need.
 
     Attributes:
         template: None where the checkpoint has no chat template.
-        max_model_len: prompt and output tokens at most.
-        num_replicas: groups that serve it.
+        max_model_len: the most tokens that prompt and output may have together.
+        num_replicas: the number of groups that serve it.
         block_size: tokens per block of the workers' prefix caches; 0 where they keep none.
-        slo: of requests that name none.
+        slo: the objectives of requests that name none.
         created_at_s: when it began to be served, in seconds since 1970.
         fingerprint: changes when the model behind the name does.
-        sampling_defaults: of requests that do not say.
+        sampling_defaults: sampling parameters of requests that set none.
         is_emulated: whether answers are made up, by emulated devices.
     """
 

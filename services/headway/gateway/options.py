@@ -1,4 +1,4 @@
-"""What clients may ask for, over HTTP and gRPC alike, and the checks that it passes."""
+"""The generation options that clients may set, over HTTP and gRPC alike, and their checks."""
 
 import math
 from dataclasses import dataclass, field
@@ -158,7 +158,9 @@ class Options:
             )
 
     def _check_guided(self) -> None:
-        """Where a guided output ends is for its guide to say; and one path through a language is no beam."""
+        """Refuses options that a guide excludes: the guide decides where the output ends, and a beam search would
+        follow one path through its language.
+        """
         excluded = {
             "ignore_eos": self.ignore_eos,
             "min_tokens": self.min_tokens > 0,
@@ -188,7 +190,9 @@ class Options:
         random_seed: int,
         bad_token_ids: tuple[tuple[int, ...], ...] = (),
     ) -> SamplingParams:
-        """Of the request's first sequence; `random_seed` is taken where the client gave none."""
+        """Returns the sampling parameters of the request's first sequence; `random_seed` is its seed where the client
+        gave none.
+        """
         check_range("min_tokens", self.min_tokens, 0, max_tokens)
         return SamplingParams(
             max_tokens=max_tokens,

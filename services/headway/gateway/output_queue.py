@@ -1,4 +1,4 @@
-"""Where a task waits for what others have for it."""
+"""The queue in which the outputs of a prompt's sequences wait for its task."""
 
 import asyncio
 from collections import deque
@@ -38,7 +38,7 @@ class OutputQueue(Generic[T]):
         self._items.extendleft(reversed(items))
 
     async def take(self, shortcut: Callable[[T], bool] | None = None) -> list[T]:
-        """All items, oldest first; waits for one if there is none.
+        """Returns all items, the oldest first; waits for one if there is none.
 
         Args:
             shortcut: called with each item that comes while the reader waits; True if that does for the item, which the

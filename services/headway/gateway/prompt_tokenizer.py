@@ -1,4 +1,4 @@
-"""Prompts to token ids, once per request."""
+"""Tokenises prompts, once per request."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

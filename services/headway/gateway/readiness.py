@@ -5,7 +5,7 @@ from headway.rpc.peers import Peers
 
 
 def waiting_for(served_models: ServedModels, peers: Peers) -> list[str]:
-    """What is missing, for people; empty when everything is there."""
+    """Returns what the stack still lacks, in words; empty when it is ready."""
     if served_models.plan is None:
         return ["a plan"]
     missing = [f"model '{name}': {fault}" for name, fault in served_models.faults.items()]

@@ -1,4 +1,4 @@
-"""How often and how long something is tried again that gets nowhere."""
+"""Limits how often and how long something is retried without progress."""
 
 import asyncio
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class RetryDeadline:
         self.renew()
 
     def renew(self) -> None:
-        """Something was achieved."""
+        """Starts the deadline anew after progress."""
         self._started_s: float | None = None
         self._backoff_s = 0.0
 

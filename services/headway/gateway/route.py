@@ -1,4 +1,4 @@
-"""Where a request goes, and with what."""
+"""The route of a request: the worker that it goes to, and what it takes along."""
 
 from dataclasses import dataclass
 

@@ -48,11 +48,11 @@ class _RouterSilentError(UnavailableError):
 
 
 class RouterLink:
-    """The stream to one router. It opens with the first action; once broken it is not used again.
+    """A gateway's stream to one router. It opens with the first action; once broken it is not used again.
 
     Attributes:
-        endpoint: of the router.
-        is_broken: whether it takes nothing more.
+        endpoint: the router's address.
+        is_broken: whether it takes no more actions.
     """
 
     def __init__(self, endpoint: str, peers: Peers) -> None:
@@ -89,7 +89,7 @@ class RouterLink:
         self._actions.put(router_pb2.DispatchRequest(release=message))
 
     def finish(self) -> None:
-        """Nothing more follows: the stream ends once the router has heard and answered everything."""
+        """Closes the sending side: the stream ends once the router has heard and answered everything."""
         self._actions.put(None)
 
     async def run(self) -> None:

@@ -56,7 +56,7 @@ class _WorkerLeftError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Submission:
-    """Where the sequences are computed, and where their outputs come in."""
+    """Sequences that were submitted to a worker, and the queue of their outputs."""
 
     route: Route
     link: WorkerLink
@@ -111,7 +111,8 @@ class Run:
         self._token_paths: dict[str, _TokenPath] = {}  # of those that the sink has begun to take tokens of
 
     async def deltas(self) -> AsyncGenerator[list[Delta], None]:
-        """What came of the sequences, as it comes, but for what the sink takes; closing the iterator cancels them.
+        """Yields the deltas of the sequences as they come, without what the sink takes; closing the iterator cancels
+        them.
 
         Raises:
             HeadwayError: no worker took the sequences, or theirs failed.
@@ -196,9 +197,10 @@ class Run:
                 return lease
 
     def _submit_ahead(self) -> _Submission | None:
-        """Where there is no choice the sequences set out while the router places them: it saves a message's way there
-        and back. The router may yet refuse them, or know better; then they are taken back. So do those that go on where
-        their lease said that they would."""
+        """Submits the sequences while the router still places them, where there is no choice; this saves the time of a
+        message and its answer. If the router refuses them, or places them elsewhere, they are taken back. Sequences
+        that go on where their lease said are submitted the same way.
+        """
         route, self._next_route = self._next_route, None
         if route is None and self._loss is None and not (self._wanted.resumed or self._wanted.slo):
             endpoint = self._sole_replicas.get(self._wanted.model)
@@ -300,7 +302,7 @@ class Run:
         log.info("%s is lost after %d tokens: %s", lease.worker_id, self._watch.num_tokens, lost.cause)
 
     def _note_move(self, lease: Lease, worker_id: str) -> None:
-        """It goes on where its blocks are; one that failed the request before is as good as any by now."""
+        """Records that the sequences move to a worker that has their blocks, even if it failed the request before."""
         excluded = tuple(other for other in self._wanted.excluded_worker_ids if other != worker_id)
         self._wanted = replace(
             self._wanted, resumed=True, excluded_worker_ids=excluded, preferred_worker_id=worker_id, block_hashes=()
@@ -343,7 +345,7 @@ def _raise_fault(fault: Failure | LinkLost) -> None:
 
 
 def _decodings(job: Job, prompt_index: int) -> dict[str, Decoding | BeamDecoding]:
-    """What the workers generate for one prompt, by request id."""
+    """Returns the decodings of one prompt, by the id of the request that workers get."""
     requests = job.requests(prompt_index)
     if job.options.beam_width is not None:
         (request,) = requests

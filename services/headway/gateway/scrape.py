@@ -1,4 +1,4 @@
-"""Where Prometheus finds the metrics of every process of the stack."""
+"""Lists the metrics addresses of every process of the stack for Prometheus."""
 
 from typing import Any
 

@@ -23,7 +23,7 @@ _RETRY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class _CheckpointText:
-    """What the gateway needs of a checkpoint besides its shape."""
+    """The tokenizer, chat template and defaults that the gateway reads from a checkpoint."""
 
     tokenizer: Tokenizer
     template: ChatTemplate | None
@@ -31,13 +31,13 @@ class _CheckpointText:
 
 
 class ServedModels:
-    """Changes with the plan.
+    """The models that the current plan serves.
 
     Attributes:
-        follower: tells of new plans.
+        follower: follows the plan in the store.
         plan: the current one; None before the first.
         models: those that can be asked for, by name.
-        faults: why the others cannot, by name.
+        faults: why the other models cannot be asked for, by name.
     """
 
     def __init__(self, plans: PlanStore) -> None:
@@ -81,7 +81,7 @@ class ServedModels:
         log.info("plan %s serves %s", plan.plan_id, ", ".join(models) or "nothing")
 
     async def _text_of(self, deployment: ModelDeployment) -> _CheckpointText:
-        """Of a checkpoint, read once."""
+        """Returns the tokenizer and templates of a checkpoint, which is read once."""
         source = _source_of(deployment)
         if source not in self._texts:
             self._texts[source] = await asyncio.to_thread(_read_text, *source)

@@ -1,4 +1,4 @@
-"""What both protocols share: models, keys, slots, and the way from a request to its deltas."""
+"""The service behind both protocols: models, keys, slots, and the way from a request to its deltas."""
 
 import random
 from collections.abc import AsyncGenerator, Sequence
@@ -30,12 +30,12 @@ from headway.rpc.peers import Peers
 
 
 class GatewayService:
-    """One gateway.
+    """The gateway's service, which HTTP handlers and the gRPC servicer share.
 
     Attributes:
-        threads: for long work on requests.
-        max_body_bytes: of an HTTP request.
-        max_sequences: that one request may generate.
+        threads: run long work on requests, such as tokenisation.
+        max_body_bytes: the largest body of an HTTP request.
+        max_sequences: the most sequences that one request may generate.
         strict_fields: whether requests with fields that have no effect are refused.
     """
 
@@ -64,7 +64,7 @@ class GatewayService:
         self._inferrer = inferrer
 
     def check_options(self, model: ServedModel, options: Options, *, num_prompts: int) -> None:
-        """Before any prompt is tokenised: InvalidArgumentError names what a request must not ask for."""
+        """Checks a request's options before any prompt is tokenised; InvalidArgumentError names the field at fault."""
         options.check(vocab_size=model.spec.vocab_size)
         field = "n" if num_prompts == 1 else "prompt"
         check_num_sequences(num_prompts * options.num_parallel, max_sequences=self.max_sequences, field=field)
@@ -92,7 +92,7 @@ class GatewayService:
         return job
 
     def generate(self, job: Job, *, text_sink: TextSink | None = None) -> AsyncGenerator[list[Delta], None]:
-        """See `Generator.generate`."""
+        """Generates a job's sequences; see `Generator.generate`."""
         return self._generator.generate(job, text_sink=text_sink)
 
     async def infer(
@@ -110,9 +110,9 @@ class GatewayService:
         return await self._inferrer.infer(make_infer_job(request_id, model=model, sequences=sequences, arrival=arrival))
 
     def waiting_for(self) -> list[str]:
-        """What keeps the stack from answering for every model; empty when ready."""
+        """Returns what keeps the stack from answering for every model, in words; empty when it is ready."""
         return waiting_for(self.served_models, self._peers)
 
     def scrape_targets(self) -> list[dict[str, Any]]:
-        """See `scrape_targets`."""
+        """Returns the metrics addresses of the stack; see `scrape_targets`."""
         return scrape_targets(self._peers)

@@ -41,7 +41,7 @@ _STATUS_TIMEOUT_S = 2.0
 
 
 class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
-    """Converts, calls, converts."""
+    """The inference service over gRPC: it converts messages, calls the gateway's service, and converts the results."""
 
     def __init__(self, service: GatewayService, *, peers: Peers) -> None:
         self._service = service
@@ -106,7 +106,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def GetClusterStatus(
         self, request: inference_pb2.GetClusterStatusRequest, context: Context
     ) -> inference_pb2.GetClusterStatusResponse:
-        """What can be learnt: a service that is away just now leaves its part out."""
+        """Returns the state of the cluster; a service that is away just now leaves its part out."""
         self._admit(context)
         await self._service.served_models.follower.catch_up()
         plan = self._service.served_models.plan

@@ -1,4 +1,4 @@
-"""How many requests are being answered."""
+"""Limits how many requests are answered at once."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

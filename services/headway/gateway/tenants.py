@@ -14,11 +14,11 @@ from headway.gateway.keys import token_of
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
-    """A client's share in the service.
+    """A client of the service, with its objectives and API keys.
 
     Attributes:
-        slo: of its requests, as far as they name none.
-        api_keys: by which it is known.
+        slo: objectives of its requests, as far as they name none.
+        api_keys: the keys that identify it.
     """
 
     name: str
@@ -30,7 +30,7 @@ ANYONE = Tenant(name="", slo=Slo())
 
 
 class Tenants:
-    """Who may be asking."""
+    """The clients that the gateway knows."""
 
     def __init__(self, tenants: Sequence[Tenant] = ()) -> None:
         self._by_name = {tenant.name: tenant for tenant in tenants}
@@ -41,7 +41,8 @@ class Tenants:
         return list(self._by_key)
 
     def find(self, *, authorization: str, name: str) -> Tenant:
-        """By the API key, else by the name that the request gives; `ANYONE` where it gives none.
+        """Returns the tenant that an API key belongs to, else the one that the request names; `ANYONE` where it names
+        none.
 
         Raises:
             InvalidArgumentError: nobody has that name, or the key is somebody else's.
@@ -75,7 +76,7 @@ class _File(BaseModel):
 
 
 def read_tenants(path: Path) -> Tenants:
-    """From a YAML file; InvalidArgumentError names the file and what is wrong in it."""
+    """Reads the tenants from a YAML file; InvalidArgumentError names the file and what is wrong in it."""
     hint = "Write tenants: {gold: {api_keys: [KEY], slo_ms: 500}}; see docs/serve.md."
     try:
         document = _File.model_validate(yaml.safe_load(path.read_text()))

@@ -1,4 +1,4 @@
-"""What connections send in one round of the event loop, sent back to back at its end.
+"""Coalesces writes: what connections send in one round of the event loop is sent back to back at its end.
 
 An engine step brings a token for each of many streams. Where each were sent as soon as it is ready, a client would be
 woken for every single one, and be asleep again before the next: on a machine that is busy with other things waking is
@@ -16,7 +16,7 @@ WRITE_CHUNK: Final = "headway.write_chunk"
 
 
 class WriteCoalescer:
-    """Of one event loop."""
+    """Collects the writes of one event loop's connections and sends them together."""
 
     def __init__(self) -> None:
         self._waiting: list[BatchedTransport] = []
@@ -79,7 +79,9 @@ def batched_http_protocol() -> type[HttpToolsProtocol]:
             self.scope["extensions"] = {WRITE_CHUNK: {"write": self._write_chunk}}
 
         def send_400_response(self, msg: str) -> None:
-            """What is no HTTP reaches no application, which counts all other answers."""
+            """Counts the answer to a request that is no HTTP: it never reaches the application, which counts all other
+            answers.
+            """
             HTTP_REQUESTS.labels("none", "none", 400).inc()
             super().send_400_response(msg)
 

@@ -1,4 +1,4 @@
-"""The process `headway-kvcache`."""
+"""Starts the process `headway-kvcache`."""
 
 from headway.kvcache.config import KvCacheConfig
 from headway.kvcache.prefix import Prefix

@@ -27,14 +27,14 @@ class ShardingClient(Protocol):
     """Asks and tells workers; HeadwayError where one does not answer."""
 
     async def sharding(self, endpoint: str) -> CacheSharding:
-        """How a worker's cache lies on its group."""
+        """Returns how a worker's cache lies on its group."""
 
     async def set_sharding(self, endpoint: str, weights: Sequence[float], *, epoch: str) -> None:
         """Tells a leader how its shards share blocks; the epoch is that of its answer."""
 
 
 class _Group:
-    """What is known of the cache of one leader."""
+    """The state of one leader's cache, as far as it is known."""
 
     def __init__(self, sharding: CacheSharding) -> None:
         self.sharding = sharding
@@ -68,7 +68,7 @@ class CacheSharder:
         self._groups: dict[str, _Group] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Shares the caches out until cancelled."""
         while True:
             await self.look()
             await asyncio.sleep(self._every_s)
@@ -83,7 +83,7 @@ class CacheSharder:
         await asyncio.gather(*(self._look_at(leader, endpoints) for leader in leaders))
 
     def shards(self, worker_id: str) -> tuple[ShardUsage, ...]:
-        """Of a leader's cache, at the last look; none where it is whole."""
+        """Returns the shards of a leader's cache at the last look; empty where the cache is whole."""
         group = self._groups.get(worker_id)
         return group.sharding.shards if group else ()
 

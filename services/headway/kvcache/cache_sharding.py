@@ -1,4 +1,4 @@
-"""Which share of every sequence each shard of a group's cache is to have.
+"""Decides which share of every sequence each shard of a group's cache is to have.
 
 In attention all ranks of a group wait for the one that takes longest over its shard, so shares are in proportion to the
 speeds of the shards, as far as there is room for them. Shares decide where blocks lie; nothing depends on their being
@@ -11,12 +11,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """What a decision is made of.
+    """The state of one shard that a decision is based on.
 
     Attributes:
-        weight: its present share; those of all shards add up to 1.
-        num_blocks: that it has room for.
-        speed: at which it is read, in proportion to the others; None where that is not known.
+        weight: its present share; the shares of all shards add up to 1.
+        num_blocks: the number of blocks that it has room for.
+        speed: how fast it is read, in proportion to the others; None where that is not known.
     """
 
     weight: float
@@ -26,12 +26,12 @@ class ShardState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardingLimits:
-    """How decisions are held back; in parts of what a shard would have if all had the same.
+    """Limits on changes of shares, as parts of what each shard would have if all had the same.
 
     Attributes:
-        min_share: that a shard has, however slow it is, so that its speed is still measured.
-        threshold: smaller changes are not worth it.
-        max_change: of a share at once.
+        min_share: the least share of a shard, however slow it is, so that its speed is still measured.
+        threshold: the smallest change that is made.
+        max_change: the largest change of a share at once.
     """
 
     min_share: float = 0.25

@@ -10,9 +10,9 @@ class WorkerCapacity:
     """One worker's blocks. Sizes are 0 until it has sent a load report.
 
     Attributes:
-        num_indexed_blocks: what the prefix index knows of it.
+        num_indexed_blocks: the number of its blocks that the prefix index knows.
         sequence_number: of the last event applied.
-        num_snapshots: times that the view of it was rebuilt.
+        num_snapshots: how often the index was rebuilt from a snapshot of it.
         num_drifted_blocks: that snapshots proved the index wrong about.
         shards: of a cache that lies on several workers, as it was seen last; else none.
     """
@@ -31,7 +31,7 @@ class WorkerCapacity:
 
 @dataclass(frozen=True, slots=True)
 class ClusterCapacity:
-    """All workers, and the distinct block hashes over them."""
+    """The capacity of all workers' caches, and the number of distinct block hashes over them."""
 
     workers: tuple[WorkerCapacity, ...]
     num_distinct_blocks: int

@@ -1,4 +1,4 @@
-"""What the KV-cache service reads from workers, as core types."""
+"""A client of workers for the KV-cache service, in core types."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from typing import TypeVar
@@ -28,7 +28,9 @@ _MOVE_TIMEOUT_S = 65.0
 
 
 class CacheClient:
-    """Workers. Their streams have channels of their own, and end with a HeadwayError when they break."""
+    """A client of the workers' caches. Its streams have channels of their own, and end with a HeadwayError when they
+    break.
+    """
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
@@ -36,10 +38,10 @@ class CacheClient:
     async def watch_blocks(
         self, endpoint: str, *, after: Sequence[Position]
     ) -> AsyncGenerator[tuple[str, BlockUpdate], None]:
-        """What changes in the caches of a worker's models, each with the model's name.
+        """Yields what changes in the caches of a worker's models, each change with the model's name.
 
         Args:
-            after: where the reader stands, in any order.
+            after: the last events that the reader knows, one for each cache, in any order.
         """
         request = worker_pb2.WatchBlocksRequest(
             others=[
@@ -66,13 +68,13 @@ class CacheClient:
                 raise error_from_rpc(error) from None
 
     async def usages(self, endpoint: str) -> list[KvUsage]:
-        """What the blocks of each of a worker's models are used for."""
+        """Returns how the blocks of each of a worker's models are used."""
         request = worker_pb2.GetBlocksRequest()
         response = await self._ask(endpoint, lambda stub, **options: stub.GetBlocks(request, **options))
         return [from_pb(usage, KvUsage) for usage in response.usages or (response.usage,)]
 
     async def describe(self, member: Member, request_id: str) -> RequestUsage:
-        """What runs of a request on a worker; NotFoundError where there is nothing."""
+        """Returns what a worker holds of a request; NotFoundError where it holds nothing."""
         request = worker_pb2.GetBlockTablesRequest(request_id=request_id)
         response = await self._ask(member.endpoint, lambda stub, **options: stub.GetBlockTables(request, **options))
         return RequestUsage(
@@ -97,7 +99,7 @@ class CacheClient:
         )
 
     async def sharding(self, endpoint: str) -> CacheSharding:
-        """How a worker's cache lies on its group."""
+        """Returns how a worker's cache lies on its group."""
         request = worker_pb2.GetShardingRequest()
         response = await self._ask(endpoint, lambda stub, **options: stub.GetSharding(request, **options))
         return from_pb(response.sharding, CacheSharding)

@@ -1,4 +1,4 @@
-"""Settings of the KV-cache service."""
+"""The settings of the KV-cache service."""
 
 from pydantic import Field
 
@@ -6,7 +6,7 @@ from headway.rpc.config import ProcessConfig
 
 
 class KvCacheConfig(ProcessConfig):
-    """Flags of `headway-kvcache`."""
+    """The flags of `headway-kvcache`."""
 
     reconcile_every_s: float = Field(default=60.0, gt=0)
     """How often each worker is asked for a snapshot to compare the index with."""

@@ -42,11 +42,11 @@ class Position:
 
 
 class Feed(Generic[H]):
-    """Keeps the index right about one holder.
+    """Keeps the index right about one holder, from the holder's block events.
 
     Attributes:
-        position: where the index stands.
-        num_snapshots: times that the worker's view was rebuilt.
+        position: the last event that the index has applied.
+        num_snapshots: how often the index was rebuilt from a snapshot.
         num_drifted_blocks: blocks that snapshots proved the index wrong about, 0 while nobody has a bug.
     """
 
@@ -60,7 +60,7 @@ class Feed(Generic[H]):
 
     @property
     def resume_from(self) -> Position:
-        """What to ask the worker for: events after this."""
+        """The position to ask the worker from: it sends the events after this one."""
         return Position() if self._needs_snapshot else self.position
 
     def ask_for_snapshot(self) -> None:

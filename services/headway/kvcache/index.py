@@ -1,4 +1,4 @@
-"""Who caches which blocks: workers, and of a worker that has several models each by itself.
+"""The prefix index: which holders cache which blocks. A holder is a worker, or one model of a worker that has several.
 
 A hash names a block and all that come before it, so the blocks of a prompt that a holder has from the first one on
 are exactly what it can skip. Holders are bits of one integer per hash, so that one pass over a prompt's hashes
@@ -30,20 +30,20 @@ class PrefixIndex(Generic[H]):
         return len(self._blocks.get(holder, ()))
 
     def store(self, holder: H, block_hash: bytes) -> None:
-        """It holds the block from now on; no change if it did."""
+        """Records that the holder has the block; changes nothing if that was known."""
         bit = self._bits.get(holder) or self._admit(holder)
         self._holders[block_hash] = self._holders.get(block_hash, 0) | bit
         self._blocks[holder].add(block_hash)
 
     def remove(self, holder: H, block_hash: bytes) -> None:
-        """It no longer holds the block; no change if it did not."""
+        """Records that the holder no longer has the block; changes nothing if that was known."""
         blocks = self._blocks.get(holder)
         if blocks is not None and block_hash in blocks:
             blocks.remove(block_hash)
             self._clear(block_hash, self._bits[holder])
 
     def replace(self, holder: H, block_hashes: Iterable[bytes]) -> int:
-        """It holds exactly these blocks. Returns in how many the index differed."""
+        """Records that the holder has exactly these blocks. Returns in how many the index differed."""
         known, actual = self._blocks.get(holder, set()), set(block_hashes)
         missing, wrong = actual - known, known - actual
         for block_hash in missing:
@@ -53,13 +53,13 @@ class PrefixIndex(Generic[H]):
         return len(missing) + len(wrong)
 
     def forget(self, holder: H) -> None:
-        """It is gone, with its blocks."""
+        """Forgets a holder that is gone, with its blocks."""
         bit = self._bits.pop(holder, 0)
         for block_hash in self._blocks.pop(holder, ()):
             self._clear(block_hash, bit)
 
     def lookup(self, block_hashes: Sequence[bytes], *, holders: Iterable[H]) -> dict[H, int]:
-        """How many of the leading blocks each of them holds; those that hold none are left out."""
+        """Returns how many of the leading blocks each holder has; those that have none are left out."""
         bits = {holder: bit for holder in holders if (bit := self._bits.get(holder))}
         num_leading = self._measure(block_hashes, sum(bits.values()))
         return {holder: num for holder, bit in bits.items() if (num := num_leading.get(bit, 0))}

@@ -41,12 +41,14 @@ class PinClient(Protocol):
     """Tells workers what to keep."""
 
     async def set_pins(self, home: Home, prefixes: Sequence[Prefix]) -> list[Holder]:
-        """What came of each prefix; HeadwayError where the worker does not answer."""
+        """Pins exactly these prefixes on a worker and returns what came of each; HeadwayError where the worker does not
+        answer.
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class _Told:
-    """What a worker was told, and what it made of it."""
+    """The pins that a worker was sent, and its answer."""
 
     home: Home
     prefixes: tuple[Prefix, ...]
@@ -107,7 +109,7 @@ class Pins:
             await self._tell_all()
 
     def all(self) -> list[PinnedPrefix]:
-        """By name."""
+        """Returns all pinned prefixes, in the order of their names."""
         return [self._describe(self._prefixes[name]) for name in sorted(self._prefixes)]
 
     async def _tell_all(self) -> None:

@@ -69,12 +69,14 @@ class KvCacheService:
         return {holder.worker_id: num for holder, num in sorted(found.items(), key=lambda match: (-match[1], match[0]))}
 
     def capacity(self) -> ClusterCapacity:
-        """Of every model of every worker that is followed, by id."""
+        """Returns the capacity of every model of every worker that is followed, in the order of their ids."""
         workers = tuple(self._capacity_of(replica) for replica in sorted(self._feeds))
         return ClusterCapacity(workers, self._index.num_distinct_blocks)
 
     async def usage(self) -> list[KvUsage]:
-        """What the blocks of every worker's models are used for, by worker id; one that does not answer is left out."""
+        """Returns how the blocks of every worker's models are used, in the order of worker ids; a worker that does not
+        answer is left out.
+        """
         members = sorted(self._leaders(), key=lambda member: member.member_id)
         answers = await asyncio.gather(
             *(self._workers.usages(member.endpoint) for member in members), return_exceptions=True
@@ -82,7 +84,7 @@ class KvCacheService:
         return [usage for answer in answers if _is_answer(answer) for usage in answer]
 
     async def describe_request(self, request_id: str) -> list[RequestUsage]:
-        """Where a request runs and which blocks it has there.
+        """Returns the workers that a request runs on, and the blocks that it has there.
 
         Raises:
             NotFoundError: no worker runs it.
@@ -132,7 +134,9 @@ class KvCacheService:
         return await self.pins.pin(prefix)
 
     async def _describe_part(self, member: Member, request_id: str) -> RequestUsage:
-        """What runs of a request on one worker; where its cache lies on several, with who has what."""
+        """Returns what one worker holds of a request; where its cache lies on several ranks, with what each of them
+        has.
+        """
         part = await self._workers.describe(member, request_id)
         if any(sequence.num_shards > 1 for sequence in part.sequences):
             shards = (await self._workers.sharding(member.endpoint)).shards

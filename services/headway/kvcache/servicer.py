@@ -1,4 +1,4 @@
-"""KvCacheService over gRPC."""
+"""KvCacheService over gRPC: it converts messages, calls the service, and converts the results."""
 
 from headway.kvcache.service import KvCacheService
 from headway.rpc.convert import to_pb
@@ -7,7 +7,7 @@ from headway.v1 import common_pb2, kvcache_pb2, kvcache_pb2_grpc
 
 
 class KvCacheServicer(kvcache_pb2_grpc.KvCacheServiceServicer):
-    """Converts, calls, converts."""
+    """The servicer of KvCacheService."""
 
     def __init__(self, service: KvCacheService) -> None:
         self._service = service

@@ -1,4 +1,4 @@
-"""Which worker owns which range of a sequence."""
+"""Maps the ranges of a sequence to the workers that own them."""
 
 from collections.abc import Sequence
 from dataclasses import replace

@@ -1,4 +1,4 @@
-"""How quickly each shard of a group's cache is read, from what its workers count."""
+"""Measures how quickly each shard of a group's cache is read, from the counters of its workers."""
 
 from collections.abc import Sequence
 
@@ -28,7 +28,7 @@ class ShardSpeeds:
         self._speeds: tuple[float, ...] = ()
 
     def speed(self, shard: int) -> float | None:
-        """In proportion to the others; None before anything is known."""
+        """Returns a shard's speed in proportion to the others; None before anything is known."""
         return self._speeds[shard] if self._speeds else None
 
     def observe(self, works: WorksByShard) -> None:
@@ -55,7 +55,7 @@ class ShardSpeeds:
 
 
 def _rate(work: ShardWork) -> float:
-    """Keys a second."""
+    """Returns the keys read per second."""
     return (work.num_keys + _NUM_KEYS_A_CALL_IS_WORTH * work.num_calls) / work.seconds
 
 

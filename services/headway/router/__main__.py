@@ -1,4 +1,4 @@
-"""The process `headway-router`."""
+"""Starts the process `headway-router`."""
 
 from uuid import uuid4
 

@@ -44,7 +44,9 @@ def _keeps_slo(request: RoutingRequest, candidate: CandidateGroup, waited_s: flo
 
 
 def _ttft_s(request: RoutingRequest, candidate: CandidateGroup) -> float:
-    """As far as it is certain: what waits ahead of a request may yet be batched with it."""
+    """Returns the time to the first token in seconds, as far as it is certain: what waits ahead of a request may yet be
+    batched with it.
+    """
     return candidate.ttft_s(request) if candidate.job is None else candidate.soonest_s
 
 

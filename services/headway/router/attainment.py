@@ -1,4 +1,4 @@
-"""How many requests kept their SLO, counted here and added up in Redis."""
+"""Counts how many requests met their SLO; the counts are added up in Redis."""
 
 import asyncio
 from collections import Counter, defaultdict
@@ -44,7 +44,7 @@ class Attainment:
 
     @property
     def totals(self) -> tuple[ModelAttainment, ...]:
-        """What is in Redis and what is still to be written, together."""
+        """Returns the attainment of each model: the counts in Redis and those still to be written."""
         return tuple(self._total(model) for model in sorted({*self._stored, *self._unwritten}))
 
     def count_release(self, lease: Lease, release: Release) -> None:

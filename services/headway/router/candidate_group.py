@@ -98,9 +98,10 @@ class CandidateGroup:
         return self.group_id, model
 
     def wait_s(self, request: RoutingRequest) -> float:
-        """Until the request's own prefill begins: its turn among the running ones, and the prompts ahead of it.
+        """Returns the seconds until the request's own prefill begins: its turn among the running ones, and the prompts
+        ahead of it.
 
-        Of a model that answers in one pass: until the answer; there is no prefill to tell apart.
+        For a model that answers in one pass, the seconds until the answer; there is no prefill to tell apart.
         """
         if self.job is not None:
             return self.answer_s
@@ -116,7 +117,9 @@ class CandidateGroup:
         return wait_s
 
     def prefill_s(self, request: RoutingRequest) -> float:
-        """To fetch what others hold of the prompt and compute the rest, in chunks beside the running decodes."""
+        """Returns the seconds to fetch what others hold of the prompt and compute the rest, in chunks beside the
+        running decodes.
+        """
         if self.job is not None:
             return 0.0
         num_tokens = self.num_uncached_tokens(request)
@@ -124,13 +127,13 @@ class CandidateGroup:
         return self.fetch_s + num_chunks * self.step_s() + self.compute_s(request)
 
     def compute_s(self, request: RoutingRequest) -> float:
-        """What the request's prompt adds to the steps that compute it."""
+        """Returns the seconds that the request's prompt adds to the steps that compute it."""
         num_tokens = self.num_uncached_tokens(request)
         pairs = num_tokens * (self.num_cached_tokens + self.num_fetched_tokens + num_tokens / 2)
         return self.latency.per_prefill_token_s * num_tokens + self.latency.per_prefill_pair_s * pairs
 
     def pending_token_s(self) -> float:
-        """To compute one of the prompt tokens that wait, with its part of a step."""
+        """Returns the seconds to compute one of the prompt tokens that wait, with its part of a step."""
         mean_prompt = self.num_pending_tokens / max(1, self.num_sequences)
         return (
             self.step_s() / self.chunk_tokens()
@@ -139,7 +142,7 @@ class CandidateGroup:
         )
 
     def saved_s(self, request: RoutingRequest) -> float:
-        """To compute what it would fetch."""
+        """Returns the seconds of computing that the fetch saves."""
         alone = replace(self, num_fetched_tokens=0, fetch_s=0.0)
         return alone.prefill_s(request) - (self.prefill_s(request) - self.fetch_s)
 
@@ -165,12 +168,12 @@ class CandidateGroup:
         return self.tpot_s(request) + self.latency.per_context_token_s * num_grown
 
     def num_gaps(self, request: RoutingRequest) -> float:
-        """Between the tokens of an answer that is as long as this model's usually are."""
+        """Returns the number of gaps between the tokens of an answer that is as long as this model's usually are."""
         usual_tokens = self.mean_output_tokens if self.decode_at is None else self.decode_at.mean_output_tokens
         return max(0.0, min(request.max_output_tokens, usual_tokens) - 1)
 
     def decode_s(self, request: RoutingRequest) -> float:
-        """To generate as many tokens as a sequence of this model usually has."""
+        """Returns the seconds to generate as many tokens as a sequence of this model usually has."""
         if self.decode_at is not None:
             return self.decode_at.decode_s(request)
         return min(request.max_output_tokens, self.mean_output_tokens) * self.tpot_s(request)

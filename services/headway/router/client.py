@@ -1,4 +1,4 @@
-"""What the router asks of workers and of the KV-cache service, as core types."""
+"""Clients of workers and of the KV-cache service for the router, in core types."""
 
 import logging
 import time
@@ -38,7 +38,7 @@ class LoadReportClient:
 
 
 class PrefixClient:
-    """Who holds how much of a prompt, as far as the KV-cache service says so in time; routing goes on without it."""
+    """Asks the KV-cache service who holds how much of a prompt. Routing goes on without an answer if it is late."""
 
     def __init__(self, peers: Peers, *, timeout_s: float, clock: Callable[[], float] = time.monotonic) -> None:
         """`clock` gives monotonic seconds."""

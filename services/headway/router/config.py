@@ -1,4 +1,4 @@
-"""Settings of the router."""
+"""The settings of the router."""
 
 from typing import Literal
 
@@ -11,7 +11,7 @@ from headway.store.traffic import MAX_REQUESTS, RETENTION_S
 
 
 class RouterConfig(ProcessConfig):
-    """Flags of `headway-router`."""
+    """The flags of `headway-router`."""
 
     policy: str = "balanced"
     """How a group is chosen: balanced, least-load or round-robin."""

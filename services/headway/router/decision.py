@@ -1,4 +1,4 @@
-"""Which candidate it is, and why."""
+"""Chooses a candidate for a request, and says why."""
 
 from collections.abc import Sequence
 

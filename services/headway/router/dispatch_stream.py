@@ -1,4 +1,4 @@
-"""Where one gateway asks for places: its requests wait beside each other, and each hears its own answer."""
+"""The stream on which one gateway asks for places: its requests wait side by side, and each gets its own answer."""
 
 import asyncio
 from collections.abc import AsyncGenerator
@@ -14,14 +14,14 @@ from headway.router.service import RouterService
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What came of a request."""
+    """The router's answer to one request: a lease, or an error."""
 
     request_id: str
     outcome: Lease | HeadwayError
 
 
 class DispatchStream:
-    """One gateway's stream. What waits when it closes is withdrawn; leases that were told stay."""
+    """One gateway's dispatch stream. When it closes, waiting requests are withdrawn; leases that were sent stay."""
 
     def __init__(self, service: RouterService, *, tracing: Tracing) -> None:
         self._service = service
@@ -51,7 +51,7 @@ class DispatchStream:
         self._end_if_done()
 
     async def answers(self) -> AsyncGenerator[Answer, None]:
-        """As they are decided; raises what a decision failed with, which is a bug."""
+        """Yields answers as they are decided; raises what a decision failed with, which is a bug."""
         while (answer := await self._answers.get()) is not None:
             if isinstance(answer, BaseException):
                 raise answer

@@ -31,7 +31,7 @@ _SUBMIT_S = 0.02
 
 
 class Shortage(Enum):
-    """Why a request has no place yet."""
+    """The reason why a request has no place yet."""
 
     NO_GROUP = auto()  # none serves its model just now
     NO_ROOM = auto()  # all that could are full, or somebody there would be late for it
@@ -94,7 +94,9 @@ class Dispatcher:
         )
 
     def _spare_s(self, request: RoutingRequest) -> float:
-        """For how long a request may wait, if it then has a group to itself; infinite where it has no objective."""
+        """Returns how many seconds a request may wait if it then has a group to itself; infinite where it has no
+        objective.
+        """
         slo, spare_s = request.slo, math.inf
         if not slo:
             return spare_s
@@ -180,7 +182,7 @@ class Dispatcher:
         return replace(candidate, is_harmful=True, answer_s=candidate.e2e_s(request)) if is_late else candidate
 
     def _admitted(self, place: Place) -> list[Commitment]:
-        """What a group owes those who have a lease on it, the newest first."""
+        """Returns the commitments of a group to those who have a lease on it, the newest first."""
         return [lease.commitment for lease in self.lease_table.latest(place) if lease.commitment is not None]
 
     def _candidate(self, replica: Replica, report: LoadReport, queued: QueuedRequest) -> CandidateGroup:
@@ -237,7 +239,9 @@ class Dispatcher:
         return max(self._answer_overhead_s, replica.lateness.margin_s(now_s=now_s))
 
     def _job(self, replica: Replica, report: LoadReport, queued: QueuedRequest, *, now_s: float) -> LeasedJob | None:
-        """What a request is to the group's line; None of a model that generates, or whose latency is unknown."""
+        """Returns the request as a job of the group's latency predictor; None for a model that generates, or whose
+        latency is unknown.
+        """
         request, group = queued.request, replica.group
         if not replica.is_one_pass or not replica.stage_latencies:
             return None
@@ -264,7 +268,9 @@ class Dispatcher:
         )
 
     def _step_s(self, replica: Replica) -> float:
-        """Of a model that shares the device with another, for which that waits; 0 while it has nothing to do."""
+        """Returns the seconds of a step of another model on the device, for which this one waits; 0 while that has
+        nothing to do.
+        """
         report = replica.report
         if report is None:
             return 0.0
@@ -347,7 +353,7 @@ class Dispatcher:
         return lease
 
     def _impose(self, request: RoutingRequest, best: CandidateGroup, *, step_s: float) -> None:
-        """Those who are there already bear what the request brings."""
+        """Charges the request's work to the commitments that the group has already."""
         place = best.place(request.model)
         if self.lease_table.num_bound(place):
             prefill_s = best.compute_s(request)
@@ -362,14 +368,16 @@ def _may_take(candidate: CandidateGroup, request: RoutingRequest) -> bool:
 
 
 def _backlog_s(report: LoadReport, stage_latencies: Sequence[LatencyModel]) -> float:
-    """Of what a worker reports, in full steps."""
+    """Returns the seconds, in full steps, that a worker's reported backlog takes."""
     num_tokens = report.num_pending_prefill_tokens
     num_steps = -(-num_tokens // max(1, report.max_num_batched_tokens))
     return max(each.base_s * num_steps + each.per_prefill_token_s * num_tokens for each in stage_latencies)
 
 
 def _margins(slo: Slo, *, ttft_s: float, e2e_s: float) -> tuple[float, float]:
-    """What an idle group leaves of the objectives; infinite of one that there is not."""
+    """Returns the seconds that an idle group leaves of the TTFT and E2E objectives; infinite for an objective that is
+    not set.
+    """
     return (
         math.inf if slo.ttft_s is None else slo.ttft_s - ttft_s,
         math.inf if slo.e2e_s is None else slo.e2e_s - e2e_s,

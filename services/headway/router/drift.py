@@ -1,4 +1,4 @@
-"""How live steps differ from the plan's latency model. Pure.
+"""Measures how live steps differ from the plan's latency model. Pure.
 
 A profile times the network by itself. In service steps share the machine with whatever carries their tokens away, and a
 device may be slower than the one that was profiled, or busy with something else. What a group's steps have taken tells
@@ -93,7 +93,7 @@ class StepDrift:
 
 
 def _parts_s(latency: LatencyModel, work: StepWork) -> tuple[float, float, float]:
-    """What the model has the steps, their decodes and their prefill take."""
+    """Returns the seconds that the model predicts for the steps, their decodes and their prefill."""
     return (
         latency.base_s * work.num_steps,
         latency.per_decode_s * work.num_decodes + latency.per_context_token_s * work.num_context_tokens,

@@ -1,4 +1,4 @@
-"""What a newcomer does to those that a group has admitted before, of models that generate. Pure.
+"""Predicts what a newcomer does to the requests that a group has admitted, for models that generate. Pure.
 
 Prompts are computed first come, first served (by rank where requests have one), in chunks that several may share; a
 chunk is a step, in which running sequences decode. So a newcomer may delay the first token of those that wait, it
@@ -64,15 +64,16 @@ class PrefillLine:
     per_token_s: float
 
     def end_s(self, *, num_ahead: int, num_tokens: int) -> float:
-        """When a prompt of which `num_ahead` is the last token has its first token, with `num_tokens` in line in all:
-        its last chunk may be filled up with others' tokens."""
+        """Returns when a prompt whose last token is number `num_ahead` in line has its first output token, with
+        `num_tokens` in line in all: its last chunk may be filled up with others' tokens.
+        """
         return self.begin_s + self.per_token_s * min(num_ahead + self.chunk_tokens - 1, num_tokens)
 
 
 def commit(
     request: RoutingRequest, candidate: CandidateGroup, *, rank: Rank, arrived_s: float, now_s: float
 ) -> Commitment:
-    """What the group would owe the request, of a model that generates and whose steps are known."""
+    """Returns what the group would owe the request, for a model that generates and whose steps are known."""
     slo, gaps, budget_s = request.slo, candidate.num_gaps(request), math.inf
     if gaps > 0 and candidate.decode_at is None:
         if slo.tpot_s is not None:
@@ -111,7 +112,7 @@ def is_harmful(
 
 
 def waiting_of(newest_first: Iterable[Commitment], *, num_tokens: int) -> list[Commitment]:
-    """Those whose prompts are not computed yet while so many tokens wait, the first in line first."""
+    """Returns the requests whose prompts are not computed yet while `num_tokens` wait, the first in line first."""
     found: list[Commitment] = []
     num_behind = 0
     for commitment in newest_first:
@@ -125,7 +126,7 @@ def waiting_of(newest_first: Iterable[Commitment], *, num_tokens: int) -> list[C
 
 
 def num_overtaken_tokens(rank: Rank, admitted: Iterable[Commitment], *, num_tokens: int) -> int:
-    """Of so many that wait, those that are computed after a newcomer's."""
+    """Returns how many of the waiting tokens are computed after a newcomer's."""
     waiting = waiting_of(admitted, num_tokens=num_tokens) if rank else []
     place = bisect_right(waiting, rank, key=lambda commitment: commitment.rank)
     return min(num_tokens, sum([commitment.num_prefill_tokens for commitment in waiting[place:]]))

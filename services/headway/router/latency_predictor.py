@@ -1,4 +1,4 @@
-"""When a group will have done what was leased to it, of the models that answer in one pass. Pure.
+"""Predicts when a group will have done what was leased to it, for models that answer in one pass. Pure.
 
 Each lease is played through the group's pipeline with the latencies of the plan, as the worker will compute it; so the
 shortest predicted queue is that of all the group's models together. What comes back sooner or later than predicted
@@ -41,7 +41,7 @@ class LeasedJob:
 
     @cached_property
     def stage_s(self) -> list[float]:
-        """Alone."""
+        """The seconds that the job takes in each pipeline stage by itself."""
         return stage_s_of([self])
 
     @property
@@ -52,12 +52,12 @@ class LeasedJob:
 
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """Seconds of the clock.
+    """The prediction for one job, in the clock's seconds.
 
     Attributes:
         answer_s: when a request is answered if nothing ahead of it is batched.
-        soonest_s: when, if it went ahead of all that waits; the same of what is never batched.
-        is_harmful: whether somebody who waits would be late for it.
+        soonest_s: when it is answered if it goes ahead of all that waits; equal to `answer_s` for a job never batched.
+        is_harmful: whether it would make somebody who waits late.
     """
 
     answer_s: float
@@ -67,7 +67,7 @@ class Forecast:
 
 @dataclass(slots=True)
 class LatencyPredictor:
-    """One group's line. Times of calls must not fall.
+    """Predicts the queue of one group. The times of calls must not fall.
 
     Jobs that are never batched, and that nobody overtakes, have a known way from the moment they come. The others wait
     in line until the first stage is free; then the next begins, with as many of its model as keep all their deadlines.
@@ -87,7 +87,7 @@ class LatencyPredictor:
         return not self._line and not self._due_s
 
     def predict(self, job: LeasedJob, *, now_s: float) -> Forecast:
-        """What would become of a job that came now."""
+        """Predicts the answer of a job that came now."""
         self._advance(now_s)
         if len(job.latencies) != self._pipeline.num_stages:
             return LatencyPredictor(_pipeline=Pipeline(num_stages=len(job.latencies))).predict(job, now_s=now_s)
@@ -104,7 +104,7 @@ class LatencyPredictor:
         return Forecast(answer_s, answer_s if job.max_num_jobs == 1 else soonest_s)
 
     def _predict_in_line(self, job: LeasedJob) -> Forecast:
-        """What would become of a job and of those behind it, where nobody is batched."""
+        """Predicts a job and those behind it, where nothing is batched."""
         line = list(self._line.values())
         at = bisect_right(line, job.rank, key=lambda other: other.rank)
         without = self._pipeline.copy()
@@ -200,6 +200,6 @@ def _serve(job: LeasedJob, pipeline: Pipeline) -> bool:
 
 
 def stage_s_of(jobs: Sequence[LeasedJob]) -> list[float]:
-    """What a batch takes in each stage."""
+    """Returns the seconds that a batch takes in each pipeline stage."""
     lengths = [job.num_tokens for job in jobs]
     return [latency.one_pass_s(lengths) for latency in jobs[0].latencies]

@@ -22,7 +22,7 @@ _EMPTY = _Account()
 
 
 class LeaseTable:
-    """Every lease once by its id, once with its place, once with its gateway and once with its request."""
+    """The leases that have not ended, indexed by id, place, gateway and request."""
 
     def __init__(self) -> None:
         self._leases: dict[str, Lease] = {}

@@ -1,4 +1,4 @@
-"""How long outputs usually are."""
+"""Tracks how long a model's outputs usually are."""
 
 _INITIAL_TOKENS = 128.0
 _WEIGHT = 0.05

@@ -1,4 +1,4 @@
-"""What the router does on the side: write counters, end lost leases, check the lease table."""
+"""The router's background work: it writes counters, ends lost leases and checks the lease table."""
 
 import asyncio
 import logging
@@ -18,7 +18,7 @@ _SETTLE_S = 1.0
 
 
 class Maintenance:
-    """Background work of one `RouterService`."""
+    """The background work of one `RouterService`."""
 
     def __init__(self, config: RouterConfig, service: RouterService, *, peers: Peers) -> None:
         self._config = config
@@ -27,7 +27,9 @@ class Maintenance:
         self._absent_since_s: dict[str, float] = {}
 
     async def settle(self) -> None:
-        """Before the first request: the plan, the counters, and every group's load if it comes within a second."""
+        """Prepares for the first request: reads the plan and the counters, and waits up to a second for every group's
+        load.
+        """
         await self._guard(self._service.follower.refresh)
         await self._guard(self._service.attainment.flush)
         num_groups = sum(member.is_leader for member in self._peers.members("worker"))
@@ -45,7 +47,7 @@ class Maintenance:
             await self._guard(self._service.attainment.flush)
 
     async def close(self) -> None:
-        """Before the end: the last counts and arrivals are written."""
+        """Writes the last counts and arrivals before the router ends."""
         await self._guard(self._service.attainment.flush)
         await self._guard(self._service.traffic.flush)
 

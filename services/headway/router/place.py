@@ -1,4 +1,4 @@
-"""Where a model is served."""
+"""A place where a model is served."""
 
 from typing import TypeAlias
 

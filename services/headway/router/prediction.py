@@ -1,4 +1,4 @@
-"""What the router predicts, for comparison with what is measured at the gateway of the same requests."""
+"""Exports the router's predictions, to be compared with what the gateway measures of the same requests."""
 
 from headway.observe.metrics import PREDICTED_TPOT_SECONDS, PREDICTED_TTFT_SECONDS, SLO_PREDICTED
 from headway.router.lease import Lease, LeaseOutcome, Release

@@ -42,7 +42,7 @@ def with_source(request: RoutingRequest, candidate: CandidateGroup, others: Sequ
 
 
 def _fetch_s(candidate: CandidateGroup, holder: CandidateGroup, *, num_tokens: int) -> float:
-    """Both ends touch their blocks between two steps."""
+    """Returns the seconds to fetch blocks from the holder. Both ends read or write them between two of their steps."""
     num_bytes = -(-num_tokens // candidate.block_size) * candidate.block_bytes
     bytes_per_s = candidate.fetch_bytes_per_s or _BYTES_PER_S
     return _CALL_S + holder.step_s() + candidate.step_s() + num_bytes / bytes_per_s

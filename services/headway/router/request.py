@@ -7,22 +7,23 @@ from headway.core.slo import Slo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RoutingRequest:
-    """What the gateway asks a place for.
+    """A request for a place, as the gateway sends it.
 
     Attributes:
         request_id: unique within its gateway; a request holds one lease at a time.
         gateway_id: member id of the gateway.
-        num_prompt_tokens: to be prefilled where nothing is cached.
-        max_output_tokens: of each sequence.
-        block_hashes: of the prompt's full blocks, in order.
+        num_prompt_tokens: the prompt's tokens, all of them to be prefilled where nothing is cached.
+        max_output_tokens: the most output tokens of each sequence.
+        block_hashes: the hashes of the prompt's full blocks, in order.
         excluded_worker_ids: workers that failed the request already.
-        resumed: its stream was cut off when its worker died, so it is neither refused nor queued behind others.
+        resumed: whether its stream was cut off when its worker died, so that it is neither refused nor queued behind
+            others.
         preferred_worker_id: the worker that holds its blocks since it was moved there; empty for none.
-        stays: it cannot move: a beam search.
+        stays: whether it cannot move to another worker; true for a beam search.
         priority: the lowest goes first where requests wait by priority.
-        num_sequences: that it generates from the one prompt.
-        elapsed_s: since it came to the gateway.
-        traceparent: W3C context; empty when tracing is off.
+        num_sequences: the sequences that it generates from the one prompt.
+        elapsed_s: seconds since it came to the gateway.
+        traceparent: the W3C trace context; empty when tracing is off.
     """
 
     request_id: str

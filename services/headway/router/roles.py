@@ -1,4 +1,4 @@
-"""Where a prompt is computed, and where its sequences go on."""
+"""Chooses prefill and decode groups: where a prompt is computed, and where its sequences go on."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,7 +12,8 @@ from headway.router.request import RoutingRequest
 def by_role(
     request: RoutingRequest, candidates: Sequence[CandidateGroup], *, policy: Policy
 ) -> Sequence[CandidateGroup]:
-    """Those that may take the request: of a model with prefill groups these, each with the group where it goes on.
+    """Returns the candidates that may take the request: for a model with prefill groups these, each with the decode
+    group where the sequences go on.
 
     While no prefill group is up the others compute prompts too; while no decode group is, sequences stay. So does what
     has been moved already.
@@ -30,7 +31,7 @@ def by_role(
 
 
 def _decoder(request: RoutingRequest, candidates: Sequence[CandidateGroup], *, policy: Policy) -> CandidateGroup:
-    """By the policy among those with memory for the prompt, which will all be there; among all where none has it."""
+    """Chooses a decode group by the policy among those with memory for the whole prompt; among all if none has it."""
     ready = [replace(candidate, num_cached_tokens=max(0, request.num_prompt_tokens - 1)) for candidate in candidates]
     roomy = [
         candidate for candidate in ready if candidate.num_free_tokens > request.num_prompt_tokens and candidate.has_room

@@ -158,7 +158,7 @@ class RouterService:
         return place.result() if place.done() else await self._wait(place, queued)
 
     async def _wait(self, place: "asyncio.Future[Lease]", queued: QueuedRequest) -> Lease:
-        """In line, as long as the line and the request's deadline allow."""
+        """Waits for a place, as long as the queue and the request's deadline allow."""
         try:
             self._check_queue(queued)
             async with asyncio.timeout(self._patience_s(queued)):
@@ -217,7 +217,7 @@ class RouterService:
             )
 
     def _patience_s(self, queued: QueuedRequest) -> float:
-        """How long the request may wait: for a worker, or for room."""
+        """Returns how many seconds the request may wait, for a worker or for room."""
         request = queued.request
         if request.resumed:
             return self._config.resume_timeout_s

@@ -1,4 +1,4 @@
-"""RouterService over gRPC."""
+"""RouterService over gRPC: it converts messages, calls the router's service, and converts the results."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from headway.v1 import router_pb2, router_pb2_grpc, worker_pb2
 
 
 class RouterServicer(router_pb2_grpc.RouterServiceServicer):
-    """Converts, calls, converts."""
+    """The servicer of RouterService."""
 
     def __init__(self, service: RouterService, *, tracing: Tracing) -> None:
         self._service = service

@@ -1,4 +1,6 @@
-"""What arrives at the router, noted at once and written in batches: Redis may be away, and no request waits for it."""
+"""Records the requests that arrive at the router and writes them in batches: Redis may be away, and no request waits
+for it.
+"""
 
 import asyncio
 import logging

@@ -33,7 +33,7 @@ class GroupLoad:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetView:
-    """All groups, and how requests fare."""
+    """A snapshot of all groups, and of how requests fare."""
 
     groups: tuple[GroupLoad, ...]
     attainments: tuple[ModelAttainment, ...]

@@ -10,7 +10,7 @@ from headway.rpc.config import ProcessConfig
 
 
 class CatalogueConfig(ProcessConfig):
-    """Adds `--catalogue` and HEADWAY_CATALOGUE."""
+    """Adds the setting `--catalogue` (HEADWAY_CATALOGUE) to a service's configuration."""
 
     catalogue: Path | None = None
     """YAML file of hardware, laid over the built-in catalogue."""

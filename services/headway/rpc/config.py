@@ -14,7 +14,7 @@ _TOKEN_FLAG = "--auth-token"
 
 
 class ProcessConfig(BaseSettings):
-    """Base of each service's configuration."""
+    """The base class of each service's configuration."""
 
     model_config = SettingsConfigDict(
         env_prefix="HEADWAY_",

@@ -53,7 +53,7 @@ class Followers:
         self._following: dict[str, _Following] = {}
 
     async def run(self) -> None:
-        """Runs until cancelled."""
+        """Follows the members until cancelled."""
         try:
             while True:
                 self._match(time.monotonic())

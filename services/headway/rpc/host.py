@@ -45,13 +45,14 @@ _GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
 
 
 class Host:
-    """What a service needs from its process. Made by `hosting`; add servicers, then `await host.serve()`.
+    """The process of a service, with all that the service needs from it. Made by `hosting`; add servicers, then `await
+    host.serve()`.
 
     Attributes:
         server: the gRPC server to add servicers to.
-        peers: the other processes.
-        database: Redis.
-        stopping: set when the process was asked to end.
+        peers: the other processes of the stack.
+        database: the connection to Redis.
+        stopping: an event that is set when the process was asked to end.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""What every server does around every call: errors become status, calls are timed, ids reach the logs."""
+"""Server interceptors around every call: errors become statuses, calls are timed, request ids reach the logs."""
 
 import hmac
 import logging

@@ -36,7 +36,7 @@ CHANNEL_OPTIONS = (
 
 
 class Peers:
-    """Members of the stack by kind, with one channel per endpoint.
+    """The members of the stack by kind, with one channel per endpoint.
 
     They are looked up when one announces something, and once a second: some go without a word.
 
@@ -63,7 +63,7 @@ class Peers:
 
     @property
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """To send with every call; holds the token where one is set."""
+        """The metadata to send with every call; it holds the token where one is set."""
         return self._metadata
 
     @property

@@ -1,1 +1,1 @@
-"""What outlives a process: Redis, and checkpoints on disk."""
+"""The state that outlives a process: Redis, and checkpoints on disk."""

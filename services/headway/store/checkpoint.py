@@ -19,16 +19,17 @@ _INDEX_FILE = "model.safetensors.index.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checkpoint:
-    """What a model directory holds.
+    """A checkpoint: the files and settings of a model directory.
 
     Attributes:
-        weight_files: safetensors files, in order; together they hold every tensor.
-        weight_bytes: size of those files on disk.
-        tokenizer_file: `tokenizer.json`.
+        weight_files: the safetensors files, in order; together they hold every tensor.
+        weight_bytes: the size of those files on disk.
+        tokenizer_file: the path of `tokenizer.json`.
         chat_template: jinja2 source, or None if the model has none.
         bos_token, eos_token: special tokens as text, for the chat template; empty if the model has none.
         sampling_defaults: what `generation_config.json` recommends.
-        eos_token_ids: end a sequence (`generation_config.json` over `config.json`); the spec holds the same.
+        eos_token_ids: the tokens that end a sequence (`generation_config.json` over `config.json`); the spec holds the
+            same.
     """
 
     directory: Path
@@ -122,7 +123,9 @@ def _read_sampling_defaults(directory: Path, spec: ModelSpec, generation_config:
 
 
 def _read_generation_config(directory: Path, generation_config: str) -> tuple[Path, dict[str, Any]]:
-    """Where it lies and what it says. That of the checkpoint need not be there; one that was chosen must."""
+    """Returns the path and content of the generation config. The checkpoint's own may be missing; one that was chosen
+    must exist.
+    """
     path = Path(generation_config or directory) / "generation_config.json"
     if generation_config == NO_GENERATION_CONFIG:
         return path, {}

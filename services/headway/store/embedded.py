@@ -135,7 +135,9 @@ def _try_lock(file: int) -> bool:
 
 
 def _socket_path(directory: Path) -> Path:
-    """In the directory itself, or in a short temporary one where the path is too long for a Unix socket."""
+    """Returns the socket's path: in the directory itself, or in a short temporary one where the path is too long for a
+    Unix socket.
+    """
     path = (directory / "redis.sock").absolute()
     if len(str(path)) <= _MAX_SOCKET_PATH:
         return path

@@ -22,7 +22,7 @@ class HardwareTimings:
         self._links = Documents(database, HARDWARE_LINKS, LinkProfile)
 
     async def machines(self) -> list[Machine]:
-        """All of which something was timed."""
+        """Returns all machines on which something was timed."""
         return await self._machines.all()
 
     async def add_machine(self, machine: Machine) -> None:
@@ -40,7 +40,9 @@ class HardwareTimings:
         return [_read(str(name), str(text)) for name, text in sorted(texts.items())]
 
     async def publish_links(self, profile: HardwareProfile) -> None:
-        """For planners, who read fits and no timings; a profile without collectives publishes nothing."""
+        """Publishes the fitted links for planners, who read fits and no timings; a profile without collectives
+        publishes nothing.
+        """
         if profile.links:
             links = LinkProfile(machine=profile.machine, created_at_s=profile.created_at_s, links=profile.links)
             await self._links.put(links, profile.profile_id)

@@ -1,4 +1,6 @@
-"""Who is alive: each process holds a lease in Redis, renews it, and announces when it comes, changes or goes."""
+"""The membership of live processes: each holds a lease in Redis, renews it, and announces when it comes, changes or
+goes.
+"""
 
 import asyncio
 import json
@@ -35,15 +37,15 @@ return texts
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Member:
-    """A live process.
+    """A live process of the stack.
 
     Attributes:
-        kind: 'router', 'worker', ...
-        endpoint: host:port of its gRPC server.
+        kind: the kind of process: 'router', 'worker', ...
+        endpoint: the address of its gRPC server, host:port.
         metrics_endpoint: host:port that serves /metrics.
         started_at_s: seconds since 1970; of two members with one kind the newer one is asked first.
         models, group_id: what a worker serves; empty for others, and before it has loaded.
-        rank: in its group; requests go to rank 0 only.
+        rank: its rank in its group; requests go to rank 0 only.
     """
 
     kind: str
@@ -64,7 +66,9 @@ class Member:
 
 
 class Announcements:
-    """Of members that came, changed or left. One that has died or was cut off from Redis announces nothing."""
+    """Announcements of members that came, changed or left. A member that has died or was cut off from Redis announces
+    nothing.
+    """
 
     def __init__(self, channel: PubSub, name: str) -> None:
         self._channel = channel
@@ -120,7 +124,7 @@ class Membership:
 
     @asynccontextmanager
     async def announcements(self) -> AsyncIterator[Announcements]:
-        """Those that are made from the first `Announcements.wait` on."""
+        """Returns the announcements that are made from the first `Announcements.wait` on."""
         async with self._database.redis.pubsub(ignore_subscribe_messages=True) as channel:
             yield Announcements(channel, MEMBERS_CHANGED.key(self._database.namespace))
 

@@ -1,4 +1,4 @@
-"""Keeping up with the plan."""
+"""Follows the current plan in Redis."""
 
 import asyncio
 import logging
@@ -37,7 +37,9 @@ class PlanFollower:
             await asyncio.sleep(_POLL_EVERY_S)
 
     async def catch_up(self) -> None:
-        """As `refresh`, for somebody who waits: the last plan known is kept where that takes long, or Redis is away."""
+        """Refreshes the plan for somebody who waits: the last known plan is kept where that takes long, or Redis is
+        away.
+        """
         try:
             async with asyncio.timeout(_PATIENCE_S):
                 await self.refresh()

@@ -25,7 +25,7 @@ return ARGV[2]
 
 
 class PlanStore:
-    """Plans by id, the current one, and the ids in order."""
+    """The store of plans: plans by id, the current one, and the ids in order."""
 
     def __init__(self, database: Database) -> None:
         self._database = database

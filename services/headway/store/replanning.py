@@ -1,4 +1,4 @@
-"""The re-planning loop, and what came of it so far."""
+"""The store of the re-planning loop and of its decisions so far."""
 
 import json
 from collections.abc import Awaitable
@@ -24,7 +24,7 @@ class ReplanningStore:
         return await self._duty.get()
 
     async def set_duty(self, duty: ReplanningPolicy | None) -> None:
-        """None for no more."""
+        """Sets the loop's policy; None ends the loop."""
         if duty is None:
             await self._duty.delete()
         else:
@@ -38,7 +38,7 @@ class ReplanningStore:
                 await pipeline.execute()
 
     async def decisions(self) -> tuple[ReplanningDecision, ...]:
-        """The newest first."""
+        """Returns the decisions, the newest first."""
         with redis_faults():
             texts = await cast("Awaitable[list[str]]", self._database.redis.lrange(self._key, 0, -1))
         return tuple(from_document(ReplanningDecision, json.loads(text)) for text in texts)

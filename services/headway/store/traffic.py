@@ -79,7 +79,7 @@ class TrafficStore:
                 await cast("Awaitable[int]", self._database.redis.hdel(self._counts, *map(str, forgotten)))
 
     async def read(self, start_s: float, end_s: float) -> AsyncGenerator[list[Arrival], None]:
-        """What arrived in [start_s, end_s), by time, an hour after the other."""
+        """Yields the requests that arrived in [start_s, end_s), in the order of time, one hour after the other."""
         for hour in sorted(await self._hours()):
             if (hour + 1) * HOUR_S <= start_s or hour * HOUR_S >= end_s:
                 continue
@@ -102,7 +102,7 @@ class TrafficStore:
 
 
 def _join(entries: Iterable[Entry]) -> list[Arrival]:
-    """Each arrival with what it was given."""
+    """Joins each arrival with the answer that it was given."""
     arrivals: dict[tuple[str, int], Arrival] = {}
     ended: dict[tuple[str, int], int] = {}
     for entry in entries:

@@ -1,4 +1,4 @@
-"""What one step computes, and what comes back: the seam between the engine and whatever runs the model."""
+"""The input and the result of one engine step: the seam between the engine and whatever runs the model."""
 
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -74,7 +74,9 @@ class StepBatch:
         return StepBatch([], 0, swap_out=self.swap_out, swap_in=self.swap_in, block_copies=self.block_copies)
 
     def work(self, *, duration_s: float) -> StepWork:
-        """That took so long. A draft is computed like a chunk of a prompt, and counts as one."""
+        """Returns what this batch computed, given that its step took `duration_s` seconds. A draft is computed like a
+        chunk of a prompt, and counts as one.
+        """
         num_prefill_tokens = num_decodes = num_context_tokens = 0
         num_prefill_pairs = 0.0
         for scheduled in self.sequences:
@@ -97,12 +99,13 @@ class StepBatch:
 
 @dataclass(slots=True)
 class Sample:
-    """What one sequence got from a step. One is made for each token: it is not frozen, which would take thrice as long.
+    """The tokens that one sequence got from a step. One is made for each token, so it is not frozen: that would take
+    three times as long.
 
     Attributes:
         token_ids: the sampled token; behind accepted drafts, those first. Empty for a beam.
         logprobs: one entry per token, where the sequence asked for them.
-        candidates: of a beam, (token id, natural-log probability) of the best continuations, best first.
+        candidates: for a beam, the (token id, natural-log probability) of the best continuations, best first.
         error: why there is no token and the sequence must end; empty if all is well.
     """
 

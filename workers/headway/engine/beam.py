@@ -42,7 +42,7 @@ class BeamState:
 
     @property
     def hypotheses(self) -> tuple[Hypothesis, ...]:
-        """As many as were asked for, best first."""
+        """The finished hypotheses, best first; at most as many as the request asked for."""
         return tuple(self._hypotheses[: self._search.num_hypotheses])
 
     def offer(self, beam: int, candidates: Candidates) -> bool:

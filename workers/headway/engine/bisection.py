@@ -1,5 +1,6 @@
-"""Who makes steps fail: the suspects are computed in ever smaller batches until one fails alone, and it was not chance:
-whoever was alone in a batch that failed is tried once more."""
+"""Finds the request that makes steps fail: the suspects are computed in ever smaller batches until one fails alone. To
+rule out chance, a group that was alone in a failed batch is tried once more.
+"""
 
 from collections.abc import Sequence as Groups
 
@@ -29,7 +30,7 @@ class Bisection:
 
     @property
     def suspects(self) -> Groups[SequenceGroup]:
-        """Of whom the next batch is to be; only while the search is active."""
+        """The groups that the next batch is made of. Use it only while the search is active."""
         return self._trials[-1]
 
     def note_success(self) -> None:
@@ -37,10 +38,10 @@ class Bisection:
         self._trials.pop()
 
     def note_failure(self, groups: Groups[SequenceGroup], *, is_trial: bool) -> SequenceGroup | None:
-        """Of a batch that held these groups; returns the one that has failed by itself, when it was tried alone.
+        """Records that a batch with these groups failed. Returns the group to blame once it was tried alone and failed.
 
         Args:
-            is_trial: the batch was that of the suspects.
+            is_trial: whether the batch was made of the suspects alone.
         """
         if is_trial:
             self._trials.pop()

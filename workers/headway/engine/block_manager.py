@@ -61,7 +61,7 @@ class BlockManager:
 
     @property
     def num_free_blocks(self) -> int:
-        """Blocks without content."""
+        """The number of device blocks that hold no content."""
         return self._pool.free_queue.num_free
 
     @property
@@ -89,7 +89,7 @@ class BlockManager:
 
     @property
     def imbalance(self) -> float:
-        """What the fullest shard has over what its weight gives it, of the blocks in tables; 1 where they are even."""
+        """The fullest shard's blocks in tables, relative to what its weight gives it; 1 where all are even."""
         return self._shard_selector.imbalance(self._pool.num_in_tables_by_shard)
 
     def set_shard_weights(self, weights: Group[float]) -> None:
@@ -350,7 +350,7 @@ class BlockManager:
         return self._pool.admit(name, parent_name=parent_name)
 
     def _choose_shards(self, sequence: Sequence, num_blocks: int) -> list[int]:
-        """Where the sequence's next blocks go."""
+        """Chooses a shard for each of the sequence's next `num_blocks` blocks."""
         own, used = list(self._count_by_shard(sequence)), self._pool.num_used_by_shard
         shards = []
         for _ in range(num_blocks):

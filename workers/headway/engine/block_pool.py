@@ -56,7 +56,9 @@ class BlockPool:
 
     @property
     def num_in_tables_by_shard(self) -> list[int]:
-        """Those of them that tables name, so without what only pins hold. Takes time proportional to the pins."""
+        """The number of used blocks on each shard that a block table names; blocks held by pins alone do not count.
+        Takes time proportional to the pins.
+        """
         num_blocks = self.num_used_by_shard
         idle = [block for block in self.pins.held.values() if self._num_references[block] == 1]
         for block in (*idle, *self._resting):

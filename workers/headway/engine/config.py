@@ -1,4 +1,4 @@
-"""The engine's limits."""
+"""The limits and policies of one engine."""
 
 from dataclasses import dataclass
 from typing import Literal, get_args

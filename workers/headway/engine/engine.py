@@ -88,7 +88,9 @@ class Engine:
 
     @property
     def waiting_since_s(self) -> float:
-        """Since when the next step has been waiting: just now, so that models which run go in turns."""
+        """When the next step began to wait, in the clock's seconds. It is always the present, so that models that share
+        a device take turns.
+        """
         return self._clock()
 
     @property
@@ -157,7 +159,8 @@ class Engine:
             self._settled.append(self._finish_oldest())
 
     def recover(self, error: str) -> list[SequenceOutput]:
-        """After what the runner raised: returns the last outputs of the requests that end with this error, if any.
+        """Recovers from an error that the runner raised. Returns the last outputs of the requests that end with this
+        error, if any.
 
         The failed batch's requests are computed in ever smaller batches, and nobody else is; one with which such a
         batch fails that holds nobody else ends. The others get what they would have got. Batches that were started
@@ -254,7 +257,7 @@ class Engine:
         return self._blocks.shard_stats()
 
     def request_ids(self) -> list[str]:
-        """Of every request that has not ended."""
+        """The ids of all requests that have not ended."""
         return self._queues.request_ids
 
     def describe(self, request_id: str) -> RequestBlocks:

@@ -1,4 +1,4 @@
-"""What the prefix cache gained and lost, numbered, for the cluster's prefix index.
+"""The numbered log of blocks that the prefix cache stored and evicted; the cluster's prefix index reads it.
 
 Content that moves between the device and the host tier stays in the cache: nothing is recorded.
 The engine's thread records; any other thread reads. A reader keeps the number of the last event it applied and asks
@@ -40,7 +40,7 @@ class EventBatch:
 
 @dataclass(frozen=True, slots=True)
 class EventSnapshot:
-    """All blocks stored after event `last_sequence_number`, the longest stored first."""
+    """All blocks that the cache held after event `last_sequence_number`, the longest stored first."""
 
     blocks: tuple[BlockStored, ...]
     last_sequence_number: int

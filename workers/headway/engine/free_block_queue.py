@@ -17,7 +17,7 @@ class FreeBlockQueue:
     """
 
     def __init__(self, num_blocks: int, *, num_shards: int) -> None:
-        """All of `num_blocks` blocks are free at first; `num_shards` divides their number."""
+        """Starts with all of `num_blocks` blocks free. `num_shards` divides their number."""
         self._shard_size = size = num_blocks // num_shards
         self.num_available = num_blocks
         self.free = [list(range((shard + 1) * size - 1, shard * size - 1, -1)) for shard in range(num_shards)]
@@ -67,7 +67,7 @@ class FreeBlockQueue:
         self.num_available += 1
 
     def remove_cached(self, block: int) -> None:
-        """For content that is referenced again."""
+        """Takes a cached block out of the queue because its content is referenced again."""
         del self.cached[block // self._shard_size][block]
         self.num_available -= 1
 

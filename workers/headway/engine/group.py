@@ -24,18 +24,18 @@ Place = tuple[Rank, int, int]
 
 @dataclass(slots=True, eq=False)
 class SequenceGroup:
-    """Sequences that live and wait together.
+    """The sequences of one prompt, which are admitted, preempted and brought back together.
 
     Attributes:
         sequences: those that have not ended, the leader first; of a beam search, its live beams, best first.
-        place: in line, for good: the lowest is first. No two groups have the same.
+        place: its position in the queues, for good: the lowest is first. No two groups have the same.
         beams: the state of a beam search, or None: then the sequences are independent samples.
-        status: of every sequence in it.
+        status: waiting, running or swapped; all its sequences share it.
         scheduled_sequences: what each sequence computes in a step. Until the fork there is only the leader's.
         num_common_tokens: leading tokens that the leader computes for all, or None if there are none, or the others
             have forked.
-        num_preemptions: how often it gave way.
-        num_in_flight: batches under way that hold scheduled sequences of it. Until the last of them is back, the group
+        num_preemptions: how often it was preempted.
+        num_in_flight: batches under way that hold its scheduled sequences. Until the last of them is back, the group
             runs: it is neither preempted nor split nor forked. Its sequences may end at any time.
         scheduled_s: when its first step began; None before.
         first_token_s: when its first token was known; None before.
@@ -69,12 +69,12 @@ class SequenceGroup:
 
     @property
     def followers(self) -> tuple[Sequence, ...]:
-        """Those that wait for the leader."""
+        """The sequences that wait for the leader to compute the prompt; empty once they have forked."""
         return () if self.num_common_tokens is None else tuple(self.sequences[1:])
 
     @property
     def holders(self) -> list[Sequence]:
-        """Those that can hold blocks."""
+        """The sequences that may hold blocks: only the leader before the fork, all of them after it."""
         return self.sequences if self.num_common_tokens is None else self.sequences[:1]
 
     @property

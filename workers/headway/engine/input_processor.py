@@ -52,7 +52,7 @@ class InputProcessor:
             self._queues.enqueue(SequenceGroup(unfinished, (rank, next(self._arrivals), 0), beams=beams))
 
     def _rank(self, requests: Group[GenerationRequest], arrival_s: float) -> Rank:
-        """Of a group, whose most urgent sequence counts."""
+        """Returns the group's rank in the waiting queue, set by its most urgent sequence."""
         return rank_of(
             self._config.queue_policy,
             arrived_s=arrival_s,

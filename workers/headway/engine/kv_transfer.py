@@ -26,12 +26,12 @@ class NamedBlock:
 
 @dataclass(frozen=True, slots=True)
 class SequenceProgress:
-    """How far sequences are that were submitted together.
+    """The progress of sequences that were submitted together.
 
     Attributes:
-        chains: names of the blocks that are there of each, from its first.
-        has_begun: any of them runs.
-        is_decoding: their prompt is computed, and each goes on by itself.
+        chains: for each sequence, the names (hashes) of its computed blocks, first to last.
+        has_begun: whether any of them runs.
+        is_decoding: whether the prompt is computed and each sequence decodes by itself.
     """
 
     chains: list[list[bytes]]
@@ -41,7 +41,7 @@ class SequenceProgress:
 
 @dataclass(frozen=True, slots=True)
 class BlockPlace:
-    """Where the content of a name lies: a block of the device's pool, or of the host tier."""
+    """The place of a named block's content: a block of the device's pool, or of the host tier."""
 
     name: bytes
     block: int
@@ -49,7 +49,7 @@ class BlockPlace:
 
 
 class KvTransfer:
-    """What goes out and comes in between two steps. Nothing is held: it is to be read or written before the next."""
+    """Reads and writes KV blocks between two steps. Blocks are not held: read or write them before the next step."""
 
     def __init__(self, config: EngineConfig, *, queues: RequestQueues, blocks: BlockManager) -> None:
         self._config = config
@@ -85,7 +85,9 @@ class KvTransfer:
         return chains
 
     def progress(self, request_ids: Group[str]) -> SequenceProgress | None:
-        """None where they have ended, or are not known yet; FailedPreconditionError as `chains`."""
+        """Returns the progress of these sequences, or None where they have ended or are not known yet. Raises
+        FailedPreconditionError as `chains` does.
+        """
         groups = [group for request_id in request_ids if (group := self._queues.find(request_id)) is not None]
         if not groups:
             return None
@@ -94,7 +96,7 @@ class KvTransfer:
         return SequenceProgress(self.chains(request_ids) if has_begun else [], has_begun, is_decoding)
 
     def locate(self, names: Iterable[bytes]) -> list[BlockPlace]:
-        """Where the content of the names lies; what is not here is left out."""
+        """Returns the places of the named blocks; names whose content is not here are left out."""
         return [place for name in names if (place := self._find(name)) is not None]
 
     def missing(self, chains: Group[Group[bytes]], *, num_sequences: int) -> list[NamedBlock]:

@@ -1,4 +1,4 @@
-"""Where a sequence may start and must end."""
+"""Checks where a sequence may start and decides where it must end."""
 
 from collections.abc import Sequence as Group
 from dataclasses import replace
@@ -98,11 +98,11 @@ def ends_in_flight(sequence: Sequence, *, max_sequence_len: int) -> bool:
 
 
 def finish_reason(sequence: Sequence, *, eos_token_ids: frozenset[int], max_sequence_len: int) -> FinishReason | None:
-    """Why the sequence's last token is its last one, or None if it goes on. A stop token wins over a full length.
+    """Returns why the sequence ends with its last token, or None if it goes on. A stop token wins over a full length.
 
     Args:
         eos_token_ids: the model's own; heeded unless the request ignores them.
-        max_sequence_len: prompt and output tokens at most.
+        max_sequence_len: the most tokens that prompt and output may have together.
     """
     sampling, num_tokens = sequence.sampling, len(sequence.token_ids)
     num_output_tokens = num_tokens - sequence.num_prompt_tokens

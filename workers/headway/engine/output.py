@@ -1,4 +1,4 @@
-"""What a step tells the outside about one sequence."""
+"""The output that one step gives for one sequence."""
 
 from headway.core.request import FinishReason, SequenceOutput
 from headway.engine.batch import Sample

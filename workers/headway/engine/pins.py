@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class PinnedPrefix:
-    """How much of a pinned prefix there is, in whole blocks, and how much of it is computed and held."""
+    """The state of a pinned prefix, in whole blocks: how long it is, and how much of it is computed and held."""
 
     pin_id: str
     num_blocks: int
@@ -14,7 +14,7 @@ class PinnedPrefix:
 
 
 class PinTable:
-    """Which names are pinned, by whom, and which of them are held already; prefixes may overlap.
+    """The table of pinned block names: who pinned each, and the block that is held for it. Pinned prefixes may overlap.
 
     Attributes:
         held: the block that is kept for a name, once there is one.

@@ -1,4 +1,4 @@
-"""How a group of sequences gives way: its blocks are dropped and computed again, or moved to the host and back.
+"""Preempts a group of sequences: its blocks are dropped and computed again later, or moved to the host and back.
 
 Which is cheaper depends on the machine, the model and the block size (dissertation 5.4.5 and its ablation), so both
 are measured while the engine runs.

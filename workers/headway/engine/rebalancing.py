@@ -1,4 +1,4 @@
-"""When blocks move between shards: seldom, few at a time, and only while the shards are uneven."""
+"""Decides when blocks move between cache shards: seldom, few at a time, and only while the shards are uneven."""
 
 from collections.abc import Iterable
 
@@ -16,7 +16,9 @@ class Rebalancer:
         self._num_steps = 0
 
     def advance(self, sequences: Iterable[Sequence]) -> None:
-        """To be called once a step, when its blocks have been given: moves get along with what is left."""
+        """Rebalances the shards when it is time. Call it once a step, after the step's blocks were allocated: moves use
+        only what is left.
+        """
         config, blocks = self._config, self._blocks
         self._num_steps += 1
         if config.num_shards == 1 or self._num_steps % config.rebalance_every_steps:

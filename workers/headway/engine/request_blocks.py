@@ -1,4 +1,4 @@
-"""Where one request's keys and values lie, and who shares them."""
+"""A view of the blocks that hold one request's keys and values, and of who shares them."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -10,12 +10,12 @@ from headway.engine.sequence import Sequence
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TableEntry:
-    """One block of a table.
+    """One block of a sequence's block table.
 
     Attributes:
-        block: its number, in the device pool or in the host tier.
-        is_on_host: which of the two.
-        num_tokens: of this sequence that are computed in it.
+        block: the block's number, in the device pool or in the host tier.
+        is_on_host: whether it lies in the host tier.
+        num_tokens: how many computed tokens of this sequence it holds.
         shared_with: labels of the other sequences, of any request, whose tables name it too.
     """
 

@@ -1,4 +1,4 @@
-"""Where every group stands: it runs, or it waits to."""
+"""The waiting and running queues of an engine."""
 
 from bisect import bisect_left, insort
 from collections.abc import Iterator
@@ -15,15 +15,15 @@ _PLACE = attrgetter("place")
 
 
 class RequestQueues:
-    """All groups that have not ended, each in the order of their places in line.
+    """The waiting and running queues: all groups that have not ended, each queue in the order of their places.
 
     First come, first served, every running group comes before every waiting one. By another policy one that waits may
     have come before one that runs.
 
     Attributes:
-        running: first in line first.
-        waiting: first in line first.
-        ended: what is still to be told of sequences that ended without a step.
+        running: groups that hold blocks and are computed, the first in line first.
+        waiting: groups to be admitted or brought back, the first in line first.
+        ended: outputs of sequences that ended without a step and were not reported yet.
     """
 
     def __init__(self, blocks: BlockManager) -> None:
@@ -77,12 +77,12 @@ class RequestQueues:
 
     @property
     def num_scheduled(self) -> int:
-        """What the running groups have to compute in a step, those in their prefill left out."""
+        """The number of scheduled sequences of the running groups, without groups in their prefill."""
         return sum([len(group.scheduled_sequences) for group in self.running if not group.is_prefilling])
 
     @property
     def num_scheduled_in_flight(self) -> int:
-        """Of those, the ones that are being computed."""
+        """The number of those scheduled sequences that are in a batch in flight."""
         return sum(
             [
                 len(group.scheduled_sequences)
@@ -165,7 +165,7 @@ class RequestQueues:
         self.ended.append(end_output(sequence, reason=FinishReason.ERROR, error=error))
 
     def take_ended(self) -> list[SequenceOutput]:
-        """What is to be told of sequences that ended without a step; it is told once."""
+        """Returns the outputs of sequences that ended without a step. Each output is returned once."""
         ended, self.ended = self.ended, []
         return ended
 
@@ -191,6 +191,6 @@ class RequestQueues:
         self._group_of.update((sequence.request_id, group) for sequence in group.sequences)
 
     def _forget(self, group: SequenceGroup) -> None:
-        """That it is the newest, if it is: it runs no more."""
+        """Clears the record of the newest group if this group is the newest; it no longer runs."""
         if group is self._newest:
             self._newest = None

@@ -1,4 +1,4 @@
-"""Which tokens each step computes: iteration-level, in the order of a line, with chunked prefill.
+"""Chooses the tokens that each step computes: iteration-level scheduling with chunked prefill, in queue order.
 
 The policy (`EngineConfig.queue_policy`) gives each group of sequences its place in line when it comes, and for good.
 The first of those that wait is admitted; when memory runs out, the last of those that run gives way and waits at its
@@ -84,13 +84,13 @@ class Scheduler:
         return self._runs_ahead and num_in_flight == 1 and not any(group.holds_up for group in self._queues.running)
 
     def schedule(self, *, num_in_flight: int, among: Groups[SequenceGroup] | None = None) -> MicroBatch:
-        """What is to be started next, of the groups that need not wait for what is in flight.
+        """Returns the next batch to start, made of the groups that need not wait for what is in flight.
 
         It may hold nothing but copies; those must be carried out all the same.
 
         Args:
-            num_in_flight: batches; `may_start` says that there may be one more.
-            among: only of these running groups; None for all, and those that can be admitted.
+            num_in_flight: the number of batches in flight; `may_start` says whether there may be one more.
+            among: the running groups to choose from; None for all of them and those that can be admitted.
         """
         self._num_in_flight = num_in_flight
         self._planned = planned = MicroBatch()
@@ -142,7 +142,7 @@ class Scheduler:
         return self._runs_ahead and group.can_decode_ahead(max_sequence_len=self._max_sequence_len)
 
     def _max_scheduled(self, *, num_waiting: int = 0) -> int:
-        """How many sequences the batch takes, so that all batches are equal; its last group may bring more.
+        """Returns how many sequences the batch may take so that all batches are equal. Its last group may bring more.
 
         It leaves as many to each of those that can be started after it, but never more than an equal part of all: so
         what has become unequal becomes equal again.
@@ -189,7 +189,7 @@ class Scheduler:
         return num_blocks
 
     def _num_shares_from(self, index: int) -> int:
-        """Of the running groups from this one on."""
+        """Returns the number of scheduled sequences of the running groups from `index` on."""
         return sum([len(group.scheduled_sequences) for group in self._queues.running[index:]])
 
     def _enter(self, group: SequenceGroup) -> None:

@@ -23,22 +23,22 @@ class Sequence:
 
     Attributes:
         token_ids: prompt, then output.
-        num_prompt_tokens: where the output starts.
+        num_prompt_tokens: the prompt's length; the output starts there.
         num_computed_tokens: leading tokens whose keys and values lie in the cache; those that batches under way are
             putting there count where others are started behind them.
         num_pending_tokens: tokens behind `token_ids` that batches under way sample, where others are started behind
             them; each is computed by the batch after its own.
-        num_cached_tokens: of those, how many the prefix cache gave when the sequence was first scheduled.
+        num_cached_tokens: computed tokens that the prefix cache gave when the sequence was first scheduled.
         block_table: physical block of each `block_size` tokens, in order.
         host_block_table: host blocks that hold the computed tokens of a swapped sequence; else empty.
         num_blocks_by_shard: leading entries of `block_table` that lie on each shard of the cache, as far as the block
             manager has counted them; empty before it has.
         block_hashes: hash of each full block of `token_ids`, computed on demand by the block manager.
         num_published_blocks: leading blocks that the prefix cache gave or was offered.
-        prompt_logprobs: of prompt tokens 1.., as far as they are computed, where asked for.
-        ngrams: what drafts are looked up in, once they are.
-        num_given_tokens: prompt, and output of another worker, that it was submitted with.
-        wants_best: see `SamplingParams`; asked twice for each token.
+        prompt_logprobs: log probabilities of prompt tokens 1.., as far as they are computed, if asked for.
+        ngrams: the n-gram index that drafts come from; None until the first draft.
+        num_given_tokens: tokens that it was submitted with: the prompt, and output of another worker.
+        wants_best: see `SamplingParams`; copied here because it is read twice for each token.
         cache_salt: see `GenerationRequest`.
     """
 

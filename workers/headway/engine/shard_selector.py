@@ -1,4 +1,4 @@
-"""Which shard of the cache a sequence's next block goes to, and which blocks had better lie elsewhere.
+"""Chooses the cache shard of a sequence's next block, and the blocks that should move to another shard.
 
 With a cache over several ranks, every rank attends to the blocks on its own shard, of all sequences at once. A step
 takes as long as the rank with the most work for its speed, so two things are kept in proportion to the shards' weights:
@@ -26,14 +26,14 @@ class ShardSelector:
     """
 
     def __init__(self, num_shards: int, *, num_blocks: int) -> None:
-        """All weights are equal at first; every shard has `num_blocks` blocks."""
+        """Starts with equal weights; every shard has `num_blocks` blocks."""
         self._num_blocks = num_blocks
         self._weights = (1.0,) * num_shards
         self.set_weights(self._weights)
 
     @property
     def weights(self) -> tuple[float, ...]:
-        """Of the shards, 1 together."""
+        """The weight of each shard; they sum to 1."""
         return self._weights
 
     def set_weights(self, weights: Sequence[float]) -> None:
@@ -92,7 +92,9 @@ class ShardSelector:
         return (source, destination) if helps else None
 
     def gain(self, own: Sequence[int], *, source: int, destination: int) -> float:
-        """How much more a sequence has on `source` than it would have on `destination`, relative to their weights."""
+        """Returns how much more a sequence has on `source` than it would have on `destination`, relative to their
+        weights.
+        """
         if own[source] == 0:
             return -math.inf
         if self._weights[source] == 0:

@@ -14,13 +14,13 @@ _MIN_NGRAM = 2
 
 
 class NgramIndex:
-    """Where each n-gram of one sequence's tokens occurred last; it grows with the sequence.
+    """An index of where each n-gram of one sequence's tokens occurred last. It grows with the sequence.
 
     Keep one per sequence, extend it with the prompt and then with every output token, and ask it for proposals.
     Indexing a token takes about a microsecond, and so does a proposal.
 
     Args:
-        max_ngram: tokens at the end that are looked up, at most; shorter n-grams are tried when longer ones are new.
+        max_ngram: the longest n-gram that is looked up; shorter ones are tried when longer ones are new.
     """
 
     def __init__(self, *, max_ngram: int) -> None:
@@ -32,7 +32,7 @@ class NgramIndex:
         self._followers: dict[int, dict[tuple[int, ...], int]] = {length: {} for length in lengths}
 
     def __len__(self) -> int:
-        """How many tokens it has seen."""
+        """The number of tokens indexed."""
         return len(self._token_ids)
 
     def extend(self, token_ids: Iterable[int]) -> None:
@@ -46,7 +46,7 @@ class NgramIndex:
             followers.update(zip(ngrams, range(start + length, len(self._token_ids)), strict=True))
 
     def propose(self, num_tokens: int) -> tuple[int, ...]:
-        """What may come next: `num_tokens` tokens, or none when the end has not occurred before.
+        """Proposes the next `num_tokens` tokens, or none when the last tokens have not occurred before.
 
         The latest occurrence is the one to follow, because texts repeat what is near. Where it runs into the end it
         goes on with its own proposals, which continues a loop of any period.

@@ -34,16 +34,17 @@ class Decodes:
 
 @dataclass(frozen=True, slots=True)
 class AttentionContext:
-    """Where the tokens of a step belong: T tokens, one sequence after the other, B of them behind the `decodes`.
+    """The places of a step's tokens in the KV cache: T tokens, one sequence after the other, B sequences behind the
+    `decodes`.
 
     Attributes:
-        positions: [T] int64, in their sequences.
+        positions: [T] int64, the tokens' positions in their sequences.
         slot_mapping: [T] int64, block * block_size + offset that each token's key and value go to; -1: not here.
         block_tables: [B, max_blocks] int32, padded with zeros.
         seq_lens: [B] int32, tokens of each sequence in the cache here after this step.
         query_start: [B + 1] int32, first token of each sequence, counted from the first behind the `decodes`, then the
             number of tokens there.
-        own_positions: [t] int64, of the tokens that this rank has outside attention.
+        own_positions: [t] int64, the positions of the tokens that this rank has outside attention.
         key_spans: [tokens of the B, 2] int32, the tokens here that each one sees, by window; where the cache is not
             split each sees all up to itself, and nothing is said.
         decodes: None where all sequences are among the B.
@@ -151,7 +152,7 @@ class Attention:
         out: Tensor | None = None,
         lse: Tensor | None = None,
     ) -> Tensor:
-        """To the keys here, for all rows; see `kernels.paged_attention`."""
+        """Attends to the keys on this rank, for all rows; see `kernels.paged_attention`."""
         decodes = context.decodes
         if decodes is None:
             return self._attend_chunks(q, context, cache, out=out, lse=lse)
@@ -191,7 +192,7 @@ class Attention:
         )
 
     def named(self, output: str) -> Iterator[NamedPart]:
-        """What is stored where query, key and value are apart; `output` names the output projection."""
+        """Returns the stored tensors where query, key and value are apart; `output` names the output projection."""
         yield from self.qkv.named_parts(("q_proj", self._queries), ("k_proj", self._keys), ("v_proj", self._keys))
         yield from self.output.named(output, columns=self._queries)
         if self.q_norm is not None and self.k_norm is not None:
@@ -199,7 +200,7 @@ class Attention:
             yield "k_norm.weight", Part.whole(self.k_norm)
 
     def named_fused(self, qkv: str, output: str) -> Iterator[NamedPart]:
-        """What is stored where they are one, and all weights transposed."""
+        """Returns the stored tensors where query, key and value are one, and all weights transposed."""
         queries, keys = self._queries, self._keys
         size = queries.size + 2 * keys.size
         rows = (

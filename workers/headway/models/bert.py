@@ -23,7 +23,7 @@ from headway.models.weights import NamedPart, Part, Piece, Tensors, by_name, und
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Names:
-    """What a checkpoint calls the parts of a layer."""
+    """A checkpoint's names for the parts of a layer."""
 
     layer: str
     query: str
@@ -61,7 +61,7 @@ _DISTILBERT_NAMES = _Names(
 
 
 class _Kind(TypedDict):
-    """What all of a layer's products have in common."""
+    """The bias, dtype and device that all of a layer's products share."""
 
     bias: bool
     dtype: torch.dtype
@@ -117,7 +117,7 @@ class BertLayer:
 
 
 class BertEmbedding:
-    """Of words, positions and types, normalised."""
+    """The embedding of words, positions and types, normalised."""
 
     def __init__(
         self, spec: ModelSpec, encoder: EncoderSpec, *, layout: Layout, dtype: torch.dtype, device: torch.device
@@ -147,7 +147,7 @@ class BertEmbedding:
 
 
 class Bert:
-    """See `headway.models.encoder.Encoder`."""
+    """The BERT encoder; see `headway.models.encoder.Encoder`."""
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
         encoder, shard = spec.encoder, layout.shard

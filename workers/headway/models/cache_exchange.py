@@ -1,4 +1,5 @@
-"""How ranks that share each sequence's keys and values hand each other what attention needs (thesis section 4.4).
+"""The exchange between ranks that share each sequence's keys and values, before and after attention (thesis section
+4.4).
 
 Before attention every rank gets the queries, keys and values of all tokens; after it, each gets what the others' shards
 say about its own tokens, or its own heads.
@@ -82,7 +83,7 @@ def _pieces(query_heads: Sequence[Span], kv_heads: Sequence[Span]) -> list[tuple
 
 
 def exchange_of(spec: ModelSpec, parallel: ParallelConfig, *, rank: int, axis: CacheAxis) -> CacheExchange | None:
-    """How a rank of the group takes part; None where the cache is not split."""
+    """Returns the cache exchange of a rank of the group; None where the cache is not split."""
     if parallel.cp == 1:
         return None
     if parallel.cp_ffn == "data":

@@ -1,4 +1,4 @@
-"""What a runner asks of a network that does not generate."""
+"""The protocol of an encoder network, as its runner uses it."""
 
 from dataclasses import dataclass
 from typing import Protocol
@@ -58,7 +58,7 @@ class Encoder(Protocol):
         """
 
     def tensors(self) -> Tensors:
-        """What each tensor of a checkpoint fills, by name."""
+        """Returns the parameters that each tensor of a checkpoint fills, by name."""
 
     def linears(self) -> list[Linear]:
         """The layers to pack once everything is loaded."""

@@ -27,7 +27,7 @@ def pool(hidden: Tensor, pooling: Pooling, *, lengths: Tensor) -> Tensor:
 
 
 class EncoderHead(Protocol):
-    """The last step of an encoder."""
+    """The last step of an encoder: it turns hidden states into vectors."""
 
     def __call__(self, pooled: Tensor) -> Tensor:
         """pooled float32 [B, hidden] -> float32 [B, width]."""
@@ -60,7 +60,7 @@ class EmbeddingHead:
 
 
 class ClassifierHead:
-    """A score for each label."""
+    """A classifier's head, which gives a score for each label."""
 
     def __init__(self, spec: ModelSpec, encoder: EncoderSpec, *, dtype: torch.dtype, device: torch.device) -> None:
         self._dense = Linear(spec.hidden_size, spec.hidden_size, bias=True, dtype=dtype, device=device)

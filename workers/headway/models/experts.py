@@ -14,7 +14,7 @@ from headway.models.weights import NamedPart, Piece, under
 
 
 class MixtureOfExperts:
-    """See `headway.models.mlp.FeedForward`.
+    """A mixture of experts; see `headway.models.mlp.FeedForward`.
 
     Tokens are sorted by expert, so that each expert that has any multiplies all of its tokens at once; the others are
     not touched. A token's experts are added up in the order of their weights, whatever else is in its batch. Some
@@ -70,7 +70,7 @@ class MixtureOfExperts:
         return out if self._axis.size == 1 else self._axis.all_reduce(out, site="mlp")
 
     def _apply(self, x: Tensor, chosen: Tensor) -> Tensor:
-        """Each token through each of its experts: [T, num_chosen, hidden], zeros for those of other ranks."""
+        """Applies to each token each of its experts: [T, num_chosen, hidden], zeros for the experts of other ranks."""
         allocate = x.new_empty if len(self._experts) == self._num_experts else x.new_zeros
         outputs = allocate((chosen.numel(), x.shape[1]))
         by_expert = chosen.flatten().argsort(stable=True)

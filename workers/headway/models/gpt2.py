@@ -18,7 +18,7 @@ from headway.models.weights import NamedPart, Part, Tensors, by_name, under
 
 
 class Gpt2:
-    """See `headway.models.model.Model`."""
+    """The GPT-2 decoder; see `headway.models.model.Model`."""
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
         dtype, shard = DTYPES[spec.dtype], layout.shard

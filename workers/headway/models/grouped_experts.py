@@ -30,10 +30,10 @@ def groups_experts(spec: ModelSpec, device: torch.device) -> bool:
 
 
 class GroupedExperts:
-    """See `MixtureOfExperts`.
+    """The experts of one rank, which multiply all their tokens in one launch; see `MixtureOfExperts`.
 
     Args:
-        numbers: of the model's experts, those that this rank has.
+        numbers: the numbers of the model's experts that this rank has.
     """
 
     def __init__(
@@ -52,7 +52,9 @@ class GroupedExperts:
         self._down = torch.empty(count, width, inner, dtype=dtype, device=device)
 
     def weights(self, number: int) -> tuple[Tensor, Tensor]:
-        """Of one expert, to be loaded: gates and what they gate [2 * inner, width], and the way down [width, inner]."""
+        """Returns the weights of one expert, to be loaded: gates and what they gate [2 * inner, width], and the way
+        down [width, inner].
+        """
         return self._gate_up[number - self._first], self._down[number - self._first]
 
     def __call__(self, x: Tensor, chosen: Tensor) -> Tensor:

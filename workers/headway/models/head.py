@@ -13,7 +13,7 @@ from headway.models.weights import NamedPart, Piece
 
 
 class Head:
-    """Each rank computes the logits of its part of the vocabulary; the first one collects them."""
+    """The output head. Each rank computes the logits of its part of the vocabulary; the first one collects them."""
 
     def __init__(
         self,
@@ -70,7 +70,9 @@ class Head:
         return torch.cat([columns[:, :width] for columns, width in zip(gathered, widths, strict=True)], dim=1)
 
     def named(self, name: str, *, embedding: str) -> list[NamedPart]:
-        """What is stored for it: the tensor of that name, or the embedding's if tied; nothing if they share it."""
+        """Returns the stored tensor of the head: the tensor of that name, or the embedding's if tied; nothing if they
+        share it.
+        """
         if self._is_sharing:
             return []
         return list(self.linear.named(embedding if self._is_tied else name, rows=self._rows))

@@ -60,7 +60,7 @@ class CacheAxis(Protocol):
         """`gather` at every rank."""
 
     def all_to_all(self, parts: Sequence[Tensor], *, shapes: Sequence[Sequence[int]], site: str) -> list[Tensor]:
-        """What every rank has for this one, of the given shapes; `parts` are what this one has for each."""
+        """Sends `parts[i]` to rank i and returns what each rank sent to this one, in the given shapes."""
 
 
 class Alone:
@@ -89,7 +89,7 @@ class Alone:
 
 
 class CacheExchange(Protocol):
-    """How ranks along the cache axis hand each other what attention needs.
+    """The exchange by which ranks along the cache axis hand each other what attention needs.
 
     A rank has t tokens and h query heads of its own outside attention, of T and H in all; of queries, keys and values
     together it projects p heads of P.
@@ -99,15 +99,19 @@ class CacheExchange(Protocol):
         """Queries, keys and values [t, p, head_dim] -> [T, P, head_dim], `num_tokens` being T."""
 
     def room(self, q: Tensor, width: int) -> Tensor:
-        """For this shard's results, float32 [T, H, width], what is for one rank in one piece; q is [T, H, head_dim]."""
+        """Makes the tensor for this shard's results, float32 [T, H, width]; the results for one rank are one piece of
+        it. q is [T, H, head_dim].
+        """
 
     def scatter(self, partials: Tensor) -> Tensor:
-        """This shard's results, in such a room -> those of all N shards for this rank, [N, t, h, width]."""
+        """Sends this shard's results, in a tensor of `room`, and returns the results of all N shards for this rank, [N,
+        t, h, width].
+        """
 
 
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """What a rank's network is built by. `exchange` is None where the cache is not split."""
+    """The layout that a rank's network is built by. `exchange` is None where the cache is not split."""
 
     shard: ModelShard
     tensor: TensorAxis

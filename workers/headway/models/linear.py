@@ -58,7 +58,9 @@ class Linear:
         return self._product(x, residual)
 
     def largest(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """Of each row of `self(x)` the largest entry, float32 [T], and the first place where it is, int64 [T]."""
+        """Returns the largest entry of each row of `self(x)`, float32 [T], and the first place where it is, int64
+        [T].
+        """
         return self._product.largest(x)
 
     def named(

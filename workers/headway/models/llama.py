@@ -53,7 +53,7 @@ class LlamaLayer:
 
 
 class Llama:
-    """See `headway.models.model.Model`."""
+    """The Llama family of decoders; see `headway.models.model.Model`."""
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
         dtype, shard = DTYPES[spec.dtype], layout.shard

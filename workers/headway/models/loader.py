@@ -48,7 +48,7 @@ _IGNORED_PREFIXES = ("pooler.", "cls.", "lm_head.", "vocab_")
 
 
 class Network(Protocol):
-    """What can be filled."""
+    """A network whose tensors can be filled from a checkpoint."""
 
     def tensors(self) -> Tensors: ...
 
@@ -145,7 +145,7 @@ def _load_file(file: Path, wanted: Tensors, *, elsewhere: Container[str]) -> Ite
 
 
 def _tensor_names(file: Path) -> list[str]:
-    """In the order in which the tensors lie in the file."""
+    """Returns the tensors' names in the order in which they lie in the file."""
     with safe_open(file, framework="pt") as shard:
         names: list[str] = shard.offset_keys()
         return names

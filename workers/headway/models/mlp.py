@@ -14,13 +14,13 @@ from headway.models.weights import NamedPart, Piece
 
 
 class FeedForward(Protocol):
-    """What follows attention in a block: a dense MLP or a mixture of experts."""
+    """The part of a block that follows attention: a dense MLP or a mixture of experts."""
 
     def __call__(self, x: Tensor) -> Tensor:
         """x [T, hidden] -> a new [T, hidden]."""
 
     def named(self) -> Iterator[NamedPart]:
-        """What is stored for it."""
+        """Returns the stored tensors that fill it."""
 
     def linears(self) -> list[Linear]:
         """The layers to pack once they are loaded."""
@@ -72,7 +72,7 @@ class GatedMlp:
         return self._down(self._gate_up(x))
 
     def summand(self, x: Tensor) -> Tensor:
-        """This rank's part of the result, for an owner that adds up more than that."""
+        """Returns this rank's part of the result, for an owner that adds up more than that."""
         return self._down.summand(self._gate_up(x))
 
     def named(self) -> Iterator[NamedPart]:

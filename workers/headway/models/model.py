@@ -1,4 +1,4 @@
-"""What the runner and the loader ask of a network."""
+"""The protocol of a decoder network, as the runner and the loader use it."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -55,7 +55,9 @@ class Model(Protocol):
         [S]; without making all of them where that can be helped. A NaN is the largest."""
 
     def tensors(self) -> Tensors:
-        """What each tensor of a checkpoint fills, by name; those that this rank has no part of are left out."""
+        """Returns the parameters that each tensor of a checkpoint fills, by name; tensors that this rank has no part of
+        are left out.
+        """
 
     def linears(self) -> list[Linear]:
         """The layers to pack once everything is loaded."""

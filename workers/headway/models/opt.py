@@ -21,7 +21,7 @@ _POSITION_OFFSET = 2
 
 
 class Opt:
-    """See `headway.models.model.Model`."""
+    """The OPT decoder; see `headway.models.model.Model`."""
 
     def __init__(self, spec: ModelSpec, *, layout: Layout, device: torch.device) -> None:
         dtype, shard = DTYPES[spec.dtype], layout.shard

@@ -1,4 +1,4 @@
-"""When a linear layer may be packed: as soon as the last tensor that fills it has been read."""
+"""Packs a linear layer as soon as the last tensor that fills it has been read."""
 
 from collections import Counter
 from collections.abc import Sequence

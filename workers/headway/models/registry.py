@@ -1,4 +1,4 @@
-"""Which class runs which family; a family's module is imported when a model of it is built."""
+"""Maps model families to classes; a family's module is imported when a model of it is built."""
 
 from importlib import import_module
 from typing import Any

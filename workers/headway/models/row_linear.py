@@ -40,5 +40,5 @@ class RowLinear(Linear):
         return self._axis.all_reduce(summand, site=self._site)
 
     def summand(self, x: Tensor) -> Tensor:
-        """This rank's product alone, for an owner that adds up more than that."""
+        """Returns this rank's product alone, for an owner that adds up more than that."""
         return self._product(x, None)

@@ -1,4 +1,4 @@
-"""Which stored tensors fill which parameters, and with which of their rows and columns."""
+"""Maps stored tensors to the parameters that they fill, with the rows and columns that a rank takes."""
 
 from collections import defaultdict
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from headway.core.parallel_config import Span
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """What a rank holds of one dimension of a stored tensor.
+    """The part of one dimension of a stored tensor that a rank holds.
 
     Attributes:
-        size: of the whole dimension.
+        size: the size of the whole dimension.
     """
 
     span: Span

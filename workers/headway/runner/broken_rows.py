@@ -24,5 +24,7 @@ def without_broken(token_ids: Tensor, largest: Tensor) -> Tensor:
 
 
 def broken_sample(largest: float = math.nan) -> Sample:
-    """What a sequence gets instead of a token. `largest`: of its logits, once constraints have ruled out some."""
+    """Returns the sample of a sequence whose row is broken: no token, and an error that says why. `largest` is the
+    largest of its logits after constraints have ruled some out.
+    """
     return Sample((), error=_NOTHING_ALLOWED if largest == -math.inf else _NO_NUMBERS)

@@ -1,4 +1,4 @@
-"""Where the tokens of a step's sequences lie, as seen from one shard of the KV cache (thesis section 4.4)."""
+"""Places the tokens of a step's sequences in one shard of the KV cache (thesis section 4.4)."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -15,14 +15,14 @@ class GuideMasks(Protocol):
     """Knows which tokens lead on within each guide's language."""
 
     def mask(self, rows: list[tuple[Sequence, tuple[int, ...]]]) -> Tensor:
-        """Which tokens may come next, bool [R, V] on the CPU.
+        """Returns which tokens may come next, bool [R, V] on the CPU.
 
         Args:
             rows: guided sequences, each with tokens that are assumed to follow its own.
         """
 
     def fault(self, sequence: Sequence) -> str:
-        """Why a sequence that was masked cannot go on; empty if it can."""
+        """Returns why a masked sequence cannot go on; empty if it can."""
 
 
 def stop_token_ids(row: Row, *, eos_token_ids: tuple[int, ...]) -> tuple[int, ...]:

@@ -15,7 +15,7 @@ def launches_whole_steps(spec: ModelSpec, device: torch.device) -> bool:
 
 
 class TorchCudaGraph:
-    """Implements `headway.runner.step_graphs.Capture`.
+    """A captured CUDA graph of torch; implements `headway.runner.step_graphs.Capture`.
 
     All that it captures shares its memory, so one graph must have ended before another begins, as on one stream it has.
     """

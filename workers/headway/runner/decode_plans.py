@@ -1,4 +1,4 @@
-"""How the attention of a step's decodes is cut over a GPU, for each window of the model's layers."""
+"""The split of a step's decode attention over a GPU, for each window of the model's layers."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -57,7 +57,7 @@ class DecodePlans:
         return min(table.num_rows for table in self.tables.values())
 
     def first(self, num_rows: int) -> "DecodePlans":
-        """Of steps with fewer rows, in the same memory."""
+        """Returns the plans for steps with fewer rows, in the same memory."""
         return DecodePlans({window: table.first(num_rows) for window, table in self.tables.items()})
 
     def load(self, step: StepInput, *, num_decodes: int) -> None:

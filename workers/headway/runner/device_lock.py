@@ -12,10 +12,10 @@ class DeviceLock(Protocol):
     """Held by one thread at a time of those of a device's models."""
 
     def hold(self, since_s: float | None = None) -> AbstractContextManager[None]:
-        """To be held while the device is in use.
+        """Returns a context in which the device may be used.
 
         Args:
-            since_s: from when on whoever it is for has been waiting, in `time.perf_counter`'s seconds; None for now.
+            since_s: when the caller began to wait, in `time.perf_counter`'s seconds; None for now.
         """
 
 
@@ -34,7 +34,7 @@ class FairDeviceLock:
 
     @contextmanager
     def hold(self, since_s: float | None = None) -> Iterator[None]:
-        """See `DeviceLock.take`."""
+        """Holds the device in a context; see `DeviceLock.hold`."""
         self._enter(time.perf_counter() if since_s is None else since_s)
         try:
             yield
@@ -61,7 +61,7 @@ class FairDeviceLock:
 
 
 class NullDeviceLock:
-    """Where what computes sees to the order by itself: nobody waits."""
+    """A device lock that never waits, for runners that keep the order by themselves."""
 
     def hold(self, since_s: float | None = None) -> AbstractContextManager[None]:  # noqa: ARG002
         return nullcontext()

@@ -69,7 +69,7 @@ class EncoderRunner:
 
     @property
     def weight_bytes(self) -> int:
-        """Of this process."""
+        """The size of this process's weights."""
         return self._shard.weight_bytes
 
     @property
@@ -78,8 +78,10 @@ class EncoderRunner:
 
     @property
     def free_s(self) -> float:
-        """At once; in a pipeline not while there are as many batches as stages in it, whichever model's they are: what
-        has completed is told before there is room for more."""
+        """When another batch can be taken: at once, or in a pipeline not before one of the batches in flight, of
+        whichever model, has completed; there are at most as many as stages. What has completed is reported before there
+        is room for more.
+        """
         if self._completion_thread is None:
             return -math.inf
         return -math.inf if self._completion_thread.has_room and self._leader.has_room else math.inf
@@ -93,16 +95,18 @@ class EncoderRunner:
         self._since_s = since_s
 
     def duration_s(self, sequences: Sequence[InferSequence]) -> float:
-        """As the latest steps were, token by token."""
+        """Predicts the seconds that a batch takes, by the time per token of the latest batches."""
         return self._token_s * sum(len(sequence.token_ids) for sequence in sequences)
 
     def predict(self, sequences: Sequence[InferSequence], *, ready_s: float) -> float:
-        """Its time is an estimate, so a sequence alone misses only a deadline that has passed."""
+        """Predicts when a batch would be done. Its time is an estimate, so a sequence alone misses only a deadline that
+        has passed.
+        """
         started_s = max(ready_s, time.perf_counter())
         return started_s if len(sequences) == 1 else started_s + self.duration_s(sequences)
 
     def start(self, sequences: Sequence[InferSequence], *, ready_s: float) -> InFlightBatch:  # noqa: ARG002 - the oldest counts
-        """See `headway.encoder.in_flight_batch.EncoderRunner.start`."""
+        """Starts a batch; see `headway.encoder.in_flight_batch.EncoderRunner.start`."""
         order = sorted(range(len(sequences)), key=lambda index: len(sequences[index].token_ids))
         finish = partial(self._finish, order, self._begin([sequences[index] for index in order]))
         timed = partial(self._timed, finish, num_tokens=sum(len(sequence.token_ids) for sequence in sequences))
@@ -173,7 +177,7 @@ class EncoderRunner:
 
 
 def _flatten(sequences: Sequence[InferSequence]) -> ModelInput:
-    """`sequences` by length."""
+    """Concatenates sequences, sorted by length, into one model input."""
     nothing = np.zeros(0, np.int32)
     lengths = np.fromiter((len(sequence.token_ids) for sequence in sequences), np.int32, len(sequences))
     types: list[Sequence[int]] = []

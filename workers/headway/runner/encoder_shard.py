@@ -1,4 +1,4 @@
-"""What every rank of a group has of an encoder: its part of the network."""
+"""One rank's part of an encoder's network, which every rank of a group has."""
 
 import itertools
 
@@ -47,7 +47,7 @@ class EncoderShard:
 
     @property
     def weight_bytes(self) -> int:
-        """Of this rank."""
+        """The size of this rank's weights."""
         return shard_weight_bytes(self.spec, self._shard)
 
     def expect(self, model_input: ModelInput) -> None:

@@ -24,10 +24,10 @@ from headway.runner.step_graphs import CudaGraph, StepGraphs
 
 
 class Forward:
-    """A network on its device. On a GPU a step's decodes are planned apart from its chunks of prompts.
+    """Runs a network on its device. On a GPU a step's decodes are planned apart from its prefill chunks.
 
     Args:
-        max_num_seqs: decodes that are planned at most, or recorded; more go with the chunks.
+        max_num_seqs: the most decodes that are planned or recorded; more go with the chunks.
     """
 
     def __init__(
@@ -104,11 +104,11 @@ class Forward:
         rows: NDArray[np.int64] | None = None,
         future: FutureTokens | None = None,
     ) -> Tensor:
-        """See `Model.forward`.
+        """Runs the network on a step; see `Model.forward`.
 
         Args:
             own: rows that this rank computes outside attention; `rows` count from its start.
-            future: of a step of which this rank computes all rows.
+            future: the tokens that are still on the device, for a step of which this rank computes all rows.
         """
         token_ids = self._tensor(step.token_ids[own.as_slice()])
         if future is not None:
@@ -150,5 +150,5 @@ class Forward:
         return Decodes(count, self._tensor(step.block_tables[:count]), plans.tables)
 
     def _tensor(self, values: NDArray[Any]) -> Tensor:
-        """On the device; the copy is only started."""
+        """Starts to copy an array to the device and returns the tensor there."""
         return to_device(torch.from_numpy(values), self._device)

@@ -37,7 +37,7 @@ class Guides:
         self._walks: WeakKeyDictionary[Sequence, _Walk] = WeakKeyDictionary()
 
     def mask(self, rows: list[tuple[Sequence, tuple[int, ...]]]) -> Tensor:
-        """Which tokens may come next, bool [R, V] on the CPU.
+        """Returns which tokens may come next, bool [R, V] on the CPU.
 
         Args:
             rows: guided sequences, each with tokens that are assumed to follow its own. Where these leave the
@@ -52,7 +52,7 @@ class Guides:
         return torch.from_numpy(bits.view(np.bool_))
 
     def fault(self, sequence: Sequence) -> str:
-        """Why a sequence that was masked before cannot go on; empty if it can."""
+        """Returns why a sequence that was masked before cannot go on; empty if it can."""
         return self._walk_of(sequence).fault
 
     def _walk_of(self, sequence: Sequence) -> "_Walk":
@@ -69,7 +69,7 @@ class Guides:
 
 
 class _Walk:
-    """One sequence's way through its language."""
+    """The state of one sequence in its guide's language."""
 
     __slots__ = ("_matcher", "_num_tokens")
 

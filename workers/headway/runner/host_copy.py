@@ -1,4 +1,4 @@
-"""Tensors on their way from a device to the host."""
+"""Copies tensors from a device to the host without waiting for them."""
 
 from collections.abc import Sequence
 

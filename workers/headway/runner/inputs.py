@@ -1,4 +1,4 @@
-"""What the network needs to know about a step: small arrays, derived from the model input of the scheduler's batch."""
+"""The small arrays that the network needs for a step, derived from the model input of the scheduler's batch."""
 
 from array import array
 from collections.abc import Mapping
@@ -124,8 +124,9 @@ def flatten(batch: StepBatch, *, block_size: int, on_scratch: bool = False, find
 
 
 def num_scored_tokens(scheduled: ScheduledSequence) -> int:
-    """How many of the scheduled sequence's tokens, from the first, precede prompt tokens whose log probabilities are
-    asked for."""
+    """Returns how many of the scheduled sequence's tokens, from the first, precede prompt tokens whose log
+    probabilities are asked for.
+    """
     sequence = scheduled.sequence
     if sequence.sampling.num_prompt_logprobs is None:
         return 0
@@ -135,7 +136,9 @@ def num_scored_tokens(scheduled: ScheduledSequence) -> int:
 def _key_spans(
     view: ShardView, owners: NDArray[np.int64], positions: NDArray[np.int64], window: int | None
 ) -> NDArray[np.int32]:
-    """What the tokens at `positions` see of the shard: up to themselves, and no further back than their window."""
+    """Returns the key spans of the tokens at `positions` in the shard, int32 [tokens, 2]: each sees the keys up to
+    itself, and no further back than its window.
+    """
     ends = view.count_before(owners, positions + 1)
     oldest = np.zeros_like(positions) if window is None else np.maximum(positions + 1 - window, 0)
     return np.stack((view.count_before(owners, oldest), ends), axis=1).astype(np.int32)

@@ -7,11 +7,11 @@ from headway.runner.host_copy import HostCopy
 
 
 class LogprobEntries:
-    """What `TokenLogprobs` tells about one token per row, computed where the logits are.
+    """The log probabilities of one token per row, as `TokenLogprobs` reports them, computed on the logits' device.
 
     Args:
         logits: float32 [R, V], before temperature and penalties.
-        token_ids: int64 [R].
+        token_ids: the tokens, int64 [R].
         num_top: how many of the best tokens to report, per row.
     """
 
@@ -24,7 +24,7 @@ class LogprobEntries:
         self._copy = HostCopy(token_ids, (chosen - log_mass)[:, 0], ranks, best.indices, best.values - log_mass)
 
     def read(self) -> list[TokenLogprobs]:
-        """Waits for them."""
+        """Waits for the values and returns an entry for each row."""
         rows = zip(*(column.tolist() for column in self._copy.wait()), self._num_top, strict=True)
         return [
             TokenLogprobs(token, logprob, rank, tuple(zip(ids[:count], values[:count], strict=True)))

@@ -32,11 +32,11 @@ from headway.store.checkpoint import Checkpoint
 
 @dataclass(frozen=True, slots=True)
 class _Heads:
-    """What the head gives of a step, see `ModelInput`; None where it is not asked.
+    """The output head's results for a step, see `ModelInput`; None where they are not asked for.
 
     Attributes:
-        best: int64 [N], of the best rows.
-        logits: float32 [S, V], of the sampled rows.
+        best: the most likely token of each of the best rows, int64 [N].
+        logits: the logits of the sampled rows, float32 [S, V].
     """
 
     best: Tensor | None
@@ -126,12 +126,12 @@ class ModelRunner:
 
     @property
     def weight_bytes(self) -> int:
-        """Of this process."""
+        """The size of this process's weights."""
         return self._shard.weight_bytes
 
     @property
     def kv_bytes_per_block(self) -> int:
-        """Of this process."""
+        """The size of one KV block in this process."""
         return self._shard.kv_bytes_per_block
 
     @property
@@ -140,7 +140,7 @@ class ModelRunner:
 
     @property
     def shard_work(self) -> ShardWork:
-        """Of this process; see `ShardRunner.shard_work`."""
+        """What attention over this process's cache shard has cost; see `ShardRunner.shard_work`."""
         return self._shard.shard_work
 
     def start(self, batch: StepBatch) -> None:
@@ -156,8 +156,8 @@ class ModelRunner:
         self._start(batch, on_scratch=False)
 
     def finish(self) -> StepResult:
-        """Of the batches in flight the oldest: copies blocks, computes the tokens, writes their keys and values, and
-        samples at sequences' ends.
+        """Finishes the oldest of the batches in flight: copies blocks, computes the tokens, writes their keys and
+        values, and samples at sequences' ends.
 
         Raises:
             RunnerLostError: see `start`.
@@ -248,7 +248,7 @@ class ModelRunner:
     def _compute(
         self, batch: StepBatch, message: StepMessage, future: FutureTokens | None
     ) -> tuple[StepResult, _Heads | None]:
-        """All of the step but for its samples."""
+        """Computes the whole step but for its samples."""
         num_scheduled = len(batch.sequences)
         result = StepResult([()] * num_scheduled, [()] * num_scheduled)
         model_input = message.model_input
@@ -268,7 +268,7 @@ class ModelRunner:
 
     @torch.inference_mode()
     def _take_heads(self, batch: StepBatch, model_input: ModelInput, result: StepResult) -> _Heads | None:
-        """Also puts the prompts' log probabilities into the result."""
+        """Takes the head's results from the shard; the prompts' log probabilities go into `result`."""
         parts = _leaders(self._shard.logits())
         best = next(parts) if len(model_input.best_rows) else None
         logits = next(parts) if len(model_input.sampled_rows) else None

@@ -15,11 +15,11 @@ from headway.runner.logprobs import LogprobEntries
 def score_prompts(
     scheduled_sequences: list[ScheduledSequence], logits: Iterable[Tensor]
 ) -> list[tuple[TokenLogprobs, ...]]:
-    """For each scheduled sequence, the entries of the prompt tokens that follow its own; () where they are not asked
-    for.
+    """Returns for each scheduled sequence the entries of the prompt tokens that follow its own; () where they are not
+    asked for.
 
     Args:
-        logits: behind the step's scored rows, float32 [n, V], some rows at a time.
+        logits: the logits of the step's scored rows, float32 [n, V], some rows at a time.
     """
     counts = [num_scored_tokens(scheduled) for scheduled in scheduled_sequences]
     targets: list[int] = []

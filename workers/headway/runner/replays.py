@@ -11,11 +11,11 @@ from headway.runner.step_message import ModelInput
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """What one computes; it stays until the next.
+    """The results of a replayed step; they stay until the next replay.
 
     Attributes:
-        hidden: [T, width], of the step's tokens.
-        best: [T] int64, the most likely token behind each, `NO_TOKEN` behind broken rows; None if it has not
+        hidden: the hidden states of the step's tokens, [T, width].
+        best: int64 [T], the most likely token behind each, `NO_TOKEN` behind broken rows; None if it has not
             been computed along.
     """
 
@@ -24,7 +24,7 @@ class Replayed:
 
 
 class Replays(Protocol):
-    """Of one model and cache."""
+    """Replays the decode steps of one model and cache."""
 
     def replay(self, model_input: ModelInput, *, future: FutureTokens | None = None) -> Replayed | None:
         """Computes a step; None if it is not prepared."""

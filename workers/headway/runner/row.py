@@ -38,8 +38,9 @@ class Row:
 
 
 def rows_of(scheduled: ScheduledSequence) -> list[Row]:
-    """What the scheduled sequence samples: one row behind each of its drafts, or one for each follower; none if it is a
-    chunk."""
+    """Returns the rows that the scheduled sequence samples: one behind each of its drafts, or one for each follower;
+    none if it is a prefill chunk.
+    """
     if not scheduled.samples:
         return []
     drafts = scheduled.draft_token_ids

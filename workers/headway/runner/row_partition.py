@@ -1,4 +1,4 @@
-"""Which rows of a step each rank computes outside attention, where ranks that share the cache split the tokens."""
+"""The partition of a step's rows over ranks that share the cache: each computes its rows outside attention."""
 
 import numpy as np
 import torch
@@ -22,13 +22,15 @@ class RowPartition:
         self.own = self._spans[axis.rank]
 
     def pick(self, rows: Words) -> Words:
-        """Those of ascending `rows` that this rank computes, counted from its first."""
+        """Returns those of the ascending `rows` that this rank computes, counted from its first row."""
         return rows[np.searchsorted(rows, self.own.start) : np.searchsorted(rows, self.own.stop)] - self.own.start
 
     def collect(self, values: Tensor | None, rows: Words, *, site: str) -> Tensor | None:
-        """What each rank has for its part of ascending `rows`, [own rows, ...], as one [rows, ...] at the first rank.
+        """Gathers each rank's values for its part of the ascending `rows`, [own rows, ...], as one [rows, ...] at the
+        first rank.
 
-        None where this rank has none of the values, and elsewhere. `site` says what for, in the counters.
+        Returns None at the other ranks, and where this rank has none of the values. `site` names the purpose in the
+        counters.
         """
         if values is None or self._axis.size == 1:
             return values

@@ -23,10 +23,10 @@ from headway.runner.truncation import truncate
 
 @dataclass(frozen=True, slots=True)
 class Sampler:
-    """Samples for one model.
+    """The sampler of one model.
 
     Attributes:
-        eos_token_ids: the model's own.
+        eos_token_ids: the model's end-of-sequence tokens.
         guides: for sequences that have one; None where the model's tokenizer is not at hand.
     """
 

@@ -1,4 +1,4 @@
-"""What a device is sampling for the rows of a step, and the samples that come of it."""
+"""The output of the sampler while the device still computes it, and the samples that come of it."""
 
 import torch
 from torch import Tensor
@@ -14,16 +14,16 @@ from headway.runner.scheduled_samples import take
 
 
 class RowSamplerOutput:
-    """Of each row a token, or a beam's candidates.
+    """The sampled token of each row, or a beam's candidates.
 
     Args:
-        largest: of each row's logits; no finite number where the row is broken, so that its token means nothing.
+        largest: the largest logit of each row; not finite where the row is broken, so that its token means nothing.
         scored: the rows whose log probabilities are asked for; `entries` has them.
-        beams: of each row that is one, the log probabilities of its continuations, [V].
-        guides: for sequences that have one.
+        beams: for each row of a beam, the log probabilities of its continuations, [V].
+        guides: the guides of sequences that have one.
 
     Attributes:
-        token_ids: [R] int64, on the device.
+        token_ids: the sampled tokens, int64 [R], on the device.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class RowSamplerOutput:
         return [row_of[sequence] for sequence in sequences]
 
     def finish(self) -> list[Sample]:
-        """Waits for them."""
+        """Waits for the device and returns the sample of each row."""
         token_ids, largest = self._copy.wait()
         samples = [Sample((token_id,)) for token_id in token_ids.tolist()]
         if self._entries is not None:
@@ -78,11 +78,11 @@ class RowSamplerOutput:
 
 
 class SamplerOutput:
-    """Of each scheduled sequence of a batch.
+    """The sampler's output for the scheduled sequences of a batch.
 
     Args:
-        rows: of the scheduled sequences that are sampled from logits; None where none are.
-        best: the tokens of those that are not, int64 [N], `NO_TOKEN` of a broken row; None where all are.
+        rows: the output of the sequences that are sampled from logits; None where none are.
+        best: the tokens of the sequences that are not, int64 [N], `NO_TOKEN` for a broken row; None where all are.
     """
 
     def __init__(

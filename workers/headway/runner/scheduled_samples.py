@@ -1,5 +1,4 @@
-"""From one sample for each row to what each scheduled sequence of a batch gets: its followers' tokens, or its verified
-drafts."""
+"""Turns the samples of rows into the samples of scheduled sequences: the followers' tokens, or the verified drafts."""
 
 from collections.abc import Iterator
 from itertools import islice
@@ -19,10 +18,11 @@ def take(scheduled: ScheduledSequence, samples: Iterator[Sample]) -> tuple[Sampl
 
 
 def _verify(draft_token_ids: tuple[int, ...], samples: tuple[Sample, ...]) -> Sample:
-    """All tokens up to the first that is not its draft: each was sampled just as it would have been without drafts.
+    """Returns all tokens up to the first that differs from its draft: each was sampled just as it would have been
+    without drafts.
 
     Args:
-        samples: behind the last known token, then behind each draft.
+        samples: the sample behind the last known token, then the one behind each draft.
     """
     num_accepted = 0
     for draft, sample in zip(draft_token_ids, samples, strict=False):

@@ -1,4 +1,4 @@
-"""How long a rank's attention takes over its shard of the cache."""
+"""Measures how long a rank's attention takes over its shard of the cache."""
 
 import time
 
@@ -27,7 +27,7 @@ class ShardMeter:
 
     @property
     def work(self) -> ShardWork:
-        """So far. May be asked for in another thread, and then be off by a part of one call."""
+        """The work so far. Another thread may ask, and then be off by a part of one call."""
         return ShardWork(num_calls=self._num_calls, num_keys=self._total_keys, seconds=self._seconds)
 
     def gather(self, heads: Tensor, num_tokens: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""What every rank of a group has: its part of the network and of the KV pool."""
+"""One rank's part of a model's network and KV pool, which every rank of a group has."""
 
 import time
 from collections import deque
@@ -129,18 +129,19 @@ class ShardRunner:
 
     @property
     def weight_bytes(self) -> int:
-        """Of this rank."""
+        """The size of this rank's weights."""
         return shard_weight_bytes(self.spec, self.shard)
 
     @property
     def kv_bytes_per_block(self) -> int:
-        """Of this rank."""
+        """The size of one KV block on this rank."""
         return shard_kv_bytes_per_token(self.spec, self.shard) * self._pool.block_size
 
     @property
     def shard_work(self) -> ShardWork:
-        """What attention over this rank's shard of the cache has taken; nothing where the cache is whole, and on GPUs,
-        where it is not known."""
+        """What attention over this rank's shard of the cache has cost; empty where the cache is whole, and on GPUs,
+        where it is not measured.
+        """
         return ShardWork() if self._meter is None else self._meter.work
 
     def copy_blocks(self, copies: BlockCopies) -> float:
@@ -170,7 +171,7 @@ class ShardRunner:
         self._pool.write(self._own_numbers(blocks), part)
 
     def part_room(self, blocks: Words) -> Tensor:
-        """For `write_part`."""
+        """Makes an empty tensor with room for the blocks that `write_part` takes."""
         num_blocks = int(self.lie_with(self._rank, blocks).sum())
         return torch.empty((num_blocks, *self._pool.blocks.shape[1:]), dtype=self._pool.memory.dtype)
 
@@ -219,7 +220,7 @@ class ShardRunner:
         return replayed.best
 
     def _wanted_of(self, replayed: Replayed, model_input: ModelInput) -> _Wanted:
-        """Of a process that is alone."""
+        """Returns the rows whose head is wanted of a replayed step; for a process that is alone."""
         parts, num_rows = self._parts(model_input), len(model_input.token_ids)
         hidden = replayed.hidden
         if [len(part) for part in parts] != [num_rows]:  # all in their order
@@ -335,7 +336,7 @@ class ShardRunner:
         return None if axis.size == 1 else Span(axis.rank * pool.num_blocks, (axis.rank + 1) * pool.num_blocks)
 
     def _own_numbers(self, blocks: Words) -> Words:
-        """Those that lie here, as this rank's pool numbers them."""
+        """Returns those of the blocks that lie on this rank, as its pool numbers them."""
         own = blocks[self.lie_with(self._rank, blocks).numpy()]
         return np.stack((own[:, 0] % self._num_own(own), own[:, 1]), axis=1)
 
@@ -349,7 +350,9 @@ class ShardRunner:
             copy_between(pairs, source, destination, copy=copy, axis=self._cache_axis)
 
     def _make_replays(self, pool: KvPool, *, max_num_blocks: int, num_rows: int | None = None) -> Replays | None:
-        """Of the decode steps of a model that is alone; on a GPU of those of `num_rows` only, if that is not None."""
+        """Makes the replays of the decode steps, for a model that is alone. On a GPU only steps of `num_rows` are
+        replayed, if that is not None.
+        """
         block_size = pool.block_size
         if self._capture is not None:
             return self._network.capture(

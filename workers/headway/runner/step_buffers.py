@@ -1,4 +1,4 @@
-"""What decode steps read that are launched again and again, in memory that stays where it is."""
+"""Buffers that hold the inputs of decode steps at fixed addresses, for steps that are launched again and again."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -37,11 +37,11 @@ class StepBuffers:
 
     @property
     def inputs(self) -> DecodeInputs:
-        """All of it, for steps that are laid out on the CPU."""
+        """The whole buffers, for steps that are laid out on the CPU."""
         return DecodeInputs(self.token_ids, self._positions, self._slot_mapping, self._block_tables, self._seq_lens)
 
     def has_room(self, step: StepInput) -> bool:
-        """For the step's rows and block tables."""
+        """Whether the step's rows and block tables fit."""
         num_rows, width = self._block_tables.shape
         return bool(len(step.token_ids) <= num_rows and step.block_tables.shape[1] <= width)
 
@@ -53,7 +53,7 @@ class StepBuffers:
         _load(self._block_tables, step.block_tables)
 
     def planned_context(self, num_rows: int, *, tables: Mapping[int | None, DecodeTable]) -> AttentionContext:
-        """Of the first rows, whose attention was planned."""
+        """Returns the attention context of the first rows, whose attention was planned."""
         return replace(
             self.context(num_rows),
             block_tables=self._block_tables[:0],
@@ -63,7 +63,7 @@ class StepBuffers:
         )
 
     def context(self, num_rows: int) -> AttentionContext:
-        """Of the first rows, none of them padding."""
+        """Returns the attention context of the first rows, none of them padding."""
         positions = self._positions[:num_rows]
         return AttentionContext(
             positions=positions,

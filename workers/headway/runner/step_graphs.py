@@ -38,18 +38,18 @@ class CudaGraph(Protocol):
 
     @property
     def used_bytes(self) -> int:
-        """Of the device's memory, now."""
+        """The bytes of the device's memory that are used now."""
 
 
 class StepGraphs:
-    """Replays decode steps.
+    """Captures decode steps as CUDA graphs and replays them.
 
     Args:
-        plans: for as many rows as a batch has at most.
-        hidden: [max rows, width], where they leave what they compute.
-        compute: what a step computes, [n] token ids -> [n, width].
-        block_size: of the cache.
-        num_rows: of the only steps that are captured; None for steps of any size.
+        plans: decode plans for as many rows as a batch has at most.
+        hidden: the tensor where steps leave their hidden states, [max rows, width].
+        compute: computes a step: token ids [n] -> hidden states [n, width].
+        block_size: tokens per block of the cache.
+        num_rows: the number of rows of the only steps that are captured; None for steps of any size.
     """
 
     def __init__(
@@ -83,7 +83,7 @@ class StepGraphs:
 
     @torch.inference_mode()
     def replay(self, model_input: ModelInput, *, future: FutureTokens | None = None) -> Replayed | None:
-        """See `headway.runner.replays.Replays`."""
+        """Replays a step if it can be; see `headway.runner.replays.Replays`."""
         if not model_input.is_decode:
             return None
         step = StepInput.of(model_input, block_size=self._block_size)

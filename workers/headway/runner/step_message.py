@@ -1,4 +1,4 @@
-"""What a group's leader tells the other ranks before each step, and how it is written down.
+"""The message by which a group's leader announces each step to the other ranks, and its encoding.
 
 A message is int32 throughout: a header of 24 numbers, then the arrays one after the other. It fills a frame of fixed
 size, which a rank can be ready to receive before it knows the length; what does not fit in follows by itself.
@@ -24,10 +24,10 @@ Words = NDArray[np.int32]
 
 
 class StepKind(IntEnum):
-    """STEP: copy and compute. HEAD: give the logits of the oldest step whose logits are wanted and not given yet; to
-    stages before the last one, which does so by itself. SCRATCH: make a second pool, or with 0 blocks drop it. STOP:
-    there is no next message. READ, WRITE: hand the leader what this rank has of some blocks, or take it. DROP: let a
-    model go.
+    """The kind of a step message. STEP: copy and compute. HEAD: give the logits of the oldest step whose logits are
+    wanted and not given yet; sent to stages before the last one, which does so by itself. SCRATCH: make a second pool,
+    or with 0 blocks drop it. STOP: there is no next message. READ, WRITE: hand the leader what this rank has of some
+    blocks, or take it. DROP: let a model go.
     """
 
     STEP = 0
@@ -150,7 +150,7 @@ def encode(message: StepMessage, frame: NDArray[np.uint8]) -> NDArray[np.uint8] 
 
 
 def rest_bytes(frame: NDArray[np.uint8]) -> int:
-    """Of what follows the frame; 0 if it holds everything."""
+    """Returns how many bytes follow the frame; 0 if it holds everything."""
     num_words = int(frame.view(np.int32)[0])
     return max(num_words - _FRAME_SIZE, 0) * 4
 

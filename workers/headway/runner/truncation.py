@@ -1,4 +1,4 @@
-"""Which tokens stay in a distribution: min-p, top-k and top-p, each as the lowest weight that stays.
+"""Truncates a distribution by min-p, top-k and top-p: each gives the lowest weight that stays.
 
 A threshold says the same whatever order equal weights are sorted in, so a row is cut the same way in every batch.
 Tokens that tie with the last one kept stay too.

@@ -1,4 +1,4 @@
-"""What the prefix caches of a worker's models gained and lost, for one reader."""
+"""The block events of a worker's models, as one reader of the prefix caches follows them."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class BlockFeeds:
         self._positions = {epoch: number for epoch, number in positions.items() if number}
 
     def updates(self, replicas: Replicas) -> Iterator[BlockUpdate]:
-        """What the reader does not know yet, of all models."""
+        """Yields the block events of all models that the reader does not know yet."""
         for replica in replicas:
             yield from self._update(replica.loaded)
 

@@ -40,7 +40,9 @@ ByteProgress: TypeAlias = Callable[[int, int], None]
 
 
 class ComputedLoader:
-    """Implements `Loader`. Models of a lone worker take turns; those of a group go in the order of its steps."""
+    """Loads models that this worker computes itself; implements `Loader`. Models of a lone worker take turns on the
+    device; those of a group run in the order of its steps.
+    """
 
     def __init__(
         self, hardware: Hardware, *, address: str, has_graphs: bool = True, overlaps_steps: bool = True
@@ -78,7 +80,7 @@ class ComputedLoader:
     def _load_model(
         self, order: LoadOrder, checkpoint: Checkpoint, note: ByteProgress, membership: GroupMembership | None
     ) -> Start:
-        """At the leader of a group, or alone."""
+        """Loads a model at the leader of a group, or on a lone worker."""
         group, leader, number = None, None, 0
         if membership is not None and isinstance(membership.role, Leader):
             leader, number = membership.role, membership.rendezvous.number
@@ -133,7 +135,7 @@ class ComputedLoader:
         return start_model
 
     def _capture(self, order: LoadOrder, spec: ModelSpec) -> CudaGraph | None:
-        """None where steps cannot be recorded."""
+        """Returns what captures decode steps as CUDA graphs, or None where steps cannot be captured."""
         is_wanted = self._has_graphs and self._is_asynchronous(order, spec)
         return TorchCudaGraph(torch.device(self._hardware.device)) if is_wanted else None
 

@@ -8,7 +8,7 @@ from headway.rpc.config import ProcessConfig
 
 
 class WorkerConfig(ProcessConfig):
-    """`python -m headway.worker`."""
+    """Settings of a worker process: the flags of `python -m headway.worker`."""
 
     device: Literal["cpu", "cuda"] = "cpu"
     """Where the model runs."""

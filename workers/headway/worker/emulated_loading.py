@@ -30,7 +30,8 @@ _NUM_LOGGED_EVENTS = 8192  # readers that lag further behind begin anew; it keep
 
 
 class EmulatedLoader:
-    """Implements `Loader`. The models of a group wait in one line for its pipeline, whose clocks its leader keeps.
+    """Loads models on an emulated device, which computes nothing; implements `Loader`. The models of a group wait in
+    one line for its pipeline, whose clocks its leader keeps.
 
     The ranks of a group have nothing to say to each other; the leader names their run, and the controller, which sees
     each of them die, ends the others.
@@ -41,7 +42,7 @@ class EmulatedLoader:
         self._run: tuple[tuple[str, ...], str] = ((), "")  # the group's workers, and its name
 
     def prepare(self, order: LoadOrder, *, call: LoadCall) -> Start:
-        """See `Loader.prepare`.
+        """Prepares an emulated model; see `Loader.prepare`.
 
         Raises:
             FailedPreconditionError: the order does not say how long a step takes.

@@ -24,7 +24,9 @@ _FAILED = "The worker failed to compute this request; its log says why."
 
 
 class SteppedEngine(Protocol):
-    """What a thread drives. Outputs and stats are its listener's business; the thread passes them on unseen."""
+    """An engine that a thread steps. The thread passes its outputs and stats on to the listener without looking at
+    them.
+    """
 
     @property
     def has_work(self) -> bool: ...
@@ -36,23 +38,24 @@ class SteppedEngine(Protocol):
 
     @property
     def waiting_since_s(self) -> float:
-        """Since when the next step has been waiting, in `time.perf_counter`'s seconds."""
+        """When the next step began to wait, in `time.perf_counter`'s seconds."""
 
     def step(self) -> list[Any]: ...
 
     def recover(self, error: str) -> list[Any]:
-        """After a step that raised: ends the requests that it failed for with this error, as far as they are known by
-        now, and returns their last outputs. The next step goes on with the others."""
+        """Recovers after a step that raised: ends the requests that failed, as far as they are known by now, with this
+        error, and returns their last outputs. The next step goes on with the others.
+        """
 
     @property
     def num_failures(self) -> int:
-        """How often requests had to end so, since a step last succeeded."""
+        """The number of failures, each of which ended requests, since a step last succeeded."""
 
     def stats(self) -> Any: ...
 
 
 class StepListener(Protocol):
-    """Hears on the event loop what each step brought."""
+    """Receives the outputs of each step, on the event loop."""
 
     def on_step(self, outputs: list[Any], stats: Any) -> None: ...
 
@@ -169,7 +172,7 @@ class EngineThread(Generic[E]):
         return True
 
     def _pause_s(self) -> float | None:
-        """How long to wait for calls; None for however long it takes."""
+        """Returns the seconds to wait for calls; None to wait without limit."""
         pause_s = self._engine.pause_s if self._engine.has_work else math.inf
         return pause_s if pause_s < math.inf else None
 

@@ -23,8 +23,8 @@ class GroupMembership:
     """This worker's place in a group, while it has models there.
 
     Attributes:
-        rendezvous: of the latest model.
-        role: by which it computes what the group does.
+        rendezvous: where the ranks of the latest model meet.
+        role: leader or follower: how it takes part in the group's steps.
     """
 
     rendezvous: Rendezvous
@@ -76,7 +76,7 @@ class GroupLoading:
         return loaded
 
     def _meet(self, order: LoadOrder, membership: GroupMembership | None) -> Rendezvous:
-        """Where the model's ranks tell each other how they fare."""
+        """Returns the rendezvous where the model's ranks watch whether the others are alive."""
         if not order.rendezvous:
             return Rendezvous.host(self._address) if membership is None else membership.rendezvous.for_next()
         if membership is not None and membership.group.epoch != order.group_epoch:

@@ -1,4 +1,4 @@
-"""What this worker runs on."""
+"""The device, threads and memory that this worker runs on."""
 
 import os
 import platform
@@ -23,14 +23,16 @@ def emulated_hardware(name: str, *, memory_bytes: int) -> Hardware:
 
 
 class CudaProperties(Protocol):
-    """Of a GPU."""
+    """The name and memory of a GPU."""
 
     name: str
     total_memory: int
 
 
 class Cuda(Protocol):
-    """What `torch.cuda` says of the GPUs that `CUDA_VISIBLE_DEVICES` lets this process see, numbered from 0."""
+    """The part of `torch.cuda` that this worker asks: the GPUs that `CUDA_VISIBLE_DEVICES` lets the process see,
+    numbered from 0.
+    """
 
     def device_count(self) -> int: ...
 

@@ -1,4 +1,4 @@
-"""What Python's garbage collector looks at in a worker: not what stays, as in `Host.serve`."""
+"""Keeps Python's garbage collector from scanning the objects that stay, as `Host.serve` does."""
 
 import asyncio
 import gc
@@ -7,13 +7,13 @@ _LAST_HOLD_S = 2.0
 
 
 class Heap:
-    """Of the process, as models come and go; for its event loop."""
+    """Freezes and frees the process's garbage-collected heap as models come and go. Use it on the event loop."""
 
     def __init__(self) -> None:
         self._settling: asyncio.TimerHandle | None = None
 
     def keep(self) -> None:
-        """What is there now stays."""
+        """Freezes all objects that exist now: the garbage collector no longer scans or frees them."""
         gc.freeze()
 
     def free(self) -> None:

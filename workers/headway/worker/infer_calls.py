@@ -12,7 +12,7 @@ from headway.worker.engine_thread import EngineThread
 
 
 class InferCalls:
-    """Which call waits for which request."""
+    """The calls that wait for the results of infer requests, by request."""
 
     def __init__(
         self, engine_thread: EngineThread[EncoderEngine], *, loop: asyncio.AbstractEventLoop, tracing: Tracing

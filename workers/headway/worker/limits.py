@@ -1,4 +1,4 @@
-"""What a worker's order says to the engine that it is for."""
+"""Turns a worker's load order into the limits of its engine."""
 
 from headway.core.model import ModelSpec
 from headway.encoder.limits import EncoderLimits
@@ -7,10 +7,10 @@ from headway.worker.order import LoadOrder
 
 
 def engine_config(order: LoadOrder, spec: ModelSpec, *, runs_ahead: bool = False) -> EngineConfig:
-    """For a model that generates.
+    """Returns the engine configuration of a model that generates.
 
     Args:
-        runs_ahead: as the model's runner does.
+        runs_ahead: whether the model's runner takes a batch before the last one is finished.
     """
     return EngineConfig(
         num_blocks=order.num_blocks,
@@ -32,7 +32,7 @@ def engine_config(order: LoadOrder, spec: ModelSpec, *, runs_ahead: bool = False
 
 
 def encoder_limits(order: LoadOrder, spec: ModelSpec) -> EncoderLimits:
-    """For a model that does not."""
+    """Returns the limits of an encoder."""
     assert spec.encoder is not None, "a model that does not generate is an encoder"
     return EncoderLimits(
         max_num_seqs=order.max_num_seqs,

@@ -9,11 +9,11 @@ from headway.core.errors import CancelledError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """How far a load has come.
+    """The progress of a model's loading.
 
     Attributes:
-        fraction: in [0, 1].
-        stage: what is being done.
+        fraction: the part that is done, in [0, 1].
+        stage: what is being done, in words.
         rendezvous: where a group's ranks find their leader; the leader says it once, before it waits for them.
     """
 
@@ -44,7 +44,7 @@ class LoadCall:
             raise CancelledError("The call that asked for the model has ended.")
 
     async def progress(self, load: "asyncio.Task[None]") -> AsyncGenerator[LoadProgress, None]:
-        """What there is to tell until `load` has ended; a reader that stops before has gone away."""
+        """Yields the progress until `load` has ended. A reader that stops earlier has cancelled the load."""
         load.add_done_callback(lambda _: self._queue.put_nowait(None))
         try:
             while (progress := await self._queue.get()) is not None:

@@ -23,7 +23,9 @@ log = logging.getLogger(__name__)
 
 
 class LoadedEncoder:
-    """The counterpart of `LoadedModel`. `events` stays empty: an encoder has no prefix cache."""
+    """An encoder with its engine, running: the counterpart of `LoadedModel`. `events` stays empty: an encoder has no
+    prefix cache.
+    """
 
     def __init__(
         self,

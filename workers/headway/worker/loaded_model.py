@@ -29,8 +29,8 @@ class LoadedModel:
 
     Attributes:
         epoch: names this cache; it changes with every load.
-        transfers: counts what goes to other workers and comes from them.
-        fetch_rate: at which it comes.
+        transfers: counts the blocks sent to other workers and fetched from them.
+        fetch_rate: how fast blocks come from other workers.
     """
 
     def __init__(
@@ -68,7 +68,7 @@ class LoadedModel:
 
     @property
     def stats(self) -> StepStats:
-        """The latest."""
+        """The stats of the latest step."""
         return self._metrics.stats
 
     @property
@@ -133,5 +133,5 @@ class LoadedModel:
 
 
 def _num_tokens(output: SequenceOutput) -> int:
-    """Of a beam search."""
+    """Returns the number of tokens in all hypotheses of a beam search."""
     return sum(len(hypothesis.token_ids) for hypothesis in output.hypotheses)

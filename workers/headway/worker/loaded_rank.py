@@ -35,7 +35,7 @@ class LoadedRank:
         threading.Thread(target=self._run, name="release", daemon=True).start()
 
     def refusal(self, worker_id: str) -> FailedPreconditionError:
-        """Why requests, blocks and timings are not to be had here."""
+        """Returns the error for requests, blocks and timings, which only the group's leader serves."""
         order = self.order
         return FailedPreconditionError(
             f"Worker {worker_id} is rank {order.rank} of {order.group_id}, whose leader is {order.worker_ids[0]}.",

@@ -1,4 +1,4 @@
-"""From an order to a loaded model: slow, and done in a thread but for the last step."""
+"""The way from a load order to a loaded model: slow, and done in a thread but for the last step."""
 
 from collections.abc import Callable
 from typing import Protocol, TypeAlias
@@ -30,7 +30,8 @@ class Loader(Protocol):
 
 
 def loader_of(hardware: Hardware, *, address: str, has_graphs: bool, overlaps_steps: bool) -> Loader:
-    """Each way to load is imported where it is gone: an emulated device has no use for torch.
+    """Returns the loader for this hardware. Loaders are imported only where they are used: an emulated device has no
+    use for torch.
 
     Args:
         address: where other processes reach this one.

@@ -23,12 +23,13 @@ _LOOK_EVERY_S = 0.02
 
 
 class Measuring:
-    """What times is a process of its own, so a request need not wait for it: it is killed when one comes.
+    """Runs timings while the worker is idle. They run in a process of their own, which is killed when a request comes,
+    so no request waits for them.
 
     Args:
         host: where workers on other machines reach a process on this one.
         idle_s: seconds since the last request, 0 while there are any; None where no model is loaded.
-        quiet_s: so long nobody must have asked anything.
+        quiet_s: seconds without a request before a timing may start.
     """
 
     def __init__(

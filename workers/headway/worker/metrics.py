@@ -69,7 +69,7 @@ class StepMetrics:
 
 
 class PhaseMetrics:
-    """What a model's requests spend their time with; see `PhaseListener`."""
+    """Metrics of how long a model's requests wait, prefill and decode; see `PhaseListener`."""
 
     def __init__(self, model: str) -> None:
         self._queue = metrics.REQUEST_QUEUE_SECONDS.labels(model)
@@ -121,7 +121,9 @@ class EncoderMetrics:
 
 
 class CollectiveMetrics:
-    """What this rank sends to others of its group; nothing where it is alone. Kept off the steps' way."""
+    """Metrics of what this rank sends to the others of its group; they stay empty for a lone worker. They are updated
+    by a timer, so steps do not pay for them.
+    """
 
     def __init__(self, model: str, traffic: CollectiveCounters, *, loop: asyncio.AbstractEventLoop) -> None:
         self._model = model

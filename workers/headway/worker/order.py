@@ -1,4 +1,4 @@
-"""What a worker is told to load."""
+"""The order to load a model, as a worker gets it."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,15 +12,16 @@ DEFAULT_COLLECTIVE_TIMEOUT_S = 15.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """What the controller wants this worker to serve; the assignment of a plan.
+    """A model for this worker to load and serve, with its limits: one assignment of a plan.
 
     Attributes:
-        num_blocks, num_host_blocks: of all the group's cache shards together, which have equally many.
-        parallel, rank: of the worker's group, and its place there; rank 0 leads.
+        num_blocks, num_host_blocks: the KV blocks of all the group's cache shards together; each shard has equally
+            many.
+        parallel, rank: the group's parallel config, and the worker's rank in the group; rank 0 leads.
         worker_ids: the group's workers, by rank.
         rendezvous: where the ranks meet, "host:port/number of the model/epoch"; empty for the leader, which opens it.
-        stage_latencies: what a step takes in each stage of the pipeline, on emulated devices; empty on real ones.
-        collective_timeout_s: after which a rank that the others wait for counts as dead.
+        stage_latencies: the latency model of each pipeline stage, on emulated devices; empty on real ones.
+        collective_timeout_s: seconds after which a rank that the others wait for counts as dead.
     """
 
     plan_id: str
@@ -61,7 +62,7 @@ class LoadOrder:
 
     @property
     def num_own_blocks(self) -> int:
-        """Of the worker's cache shard."""
+        """The number of KV blocks in this worker's cache shard."""
         return self.num_blocks // self.parallel.cp
 
     @property
@@ -78,5 +79,5 @@ class LoadOrder:
 
     @property
     def group_epoch(self) -> str:
-        """Of this run of the group, the same on its ranks; empty for a lone worker."""
+        """The id of this run of the group, the same on all its ranks; empty for a lone worker."""
         return self.rendezvous.rpartition("/")[2]

@@ -1,4 +1,4 @@
-"""Who a loaded model belongs to."""
+"""The owner of a loaded model, which hears how it fares."""
 
 from typing import Protocol
 
@@ -21,7 +21,7 @@ class Owner(Protocol):
         """Something that load reports tell has changed."""
 
     def on_crash(self) -> None:
-        """It computes nothing any more: the process should end and be restarted."""
+        """The model's engine has crashed and computes nothing any more: the process should end and be restarted."""
 
     def on_release(self, model: str) -> None:
         """The leader of a rank's group has let it go: that model is not loaded any more."""

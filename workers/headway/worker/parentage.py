@@ -8,7 +8,9 @@ _LOOK_EVERY_S = 0.5
 
 
 def end_with_parent() -> None:
-    """What a killed worker left running would slow down the next one's measurements."""
+    """Ends this process when its parent is gone. What a killed worker left running would slow down the next one's
+    measurements.
+    """
     threading.Thread(target=_end_with, args=(os.getppid(),), daemon=True).start()
 
 

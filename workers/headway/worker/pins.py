@@ -17,7 +17,7 @@ class PinState:
     """How much of a pinned prefix is resident.
 
     Attributes:
-        fault: why not all of it is; empty when it is.
+        fault: why part of it is not resident; empty when all of it is.
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""What a worker has loaded, by model."""
+"""The models that a worker has loaded, by name."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -49,7 +49,7 @@ class Replicas:
         self._replicas[replica.model] = replica
 
     def remove(self, model: str) -> LoadedReplica | None:
-        """What was removed; None where there is none of that name."""
+        """Removes a model and returns it; None where none of that name is loaded."""
         return self._replicas.pop(model, None)
 
     def get(self, model: str) -> LoadedReplica | None:
@@ -98,7 +98,7 @@ class Replicas:
         return [replica.loaded for replica in self if isinstance(replica.loaded, LoadedModel)]
 
     async def running(self, request_id: str) -> tuple[LoadedModel, list[str]]:
-        """Where a request runs, and the ids of its sequences; see `ids_of`.
+        """Returns the model that a request runs on, and the ids of its sequences; see `ids_of`.
 
         Raises:
             NotFoundError: it does not run here.
@@ -130,5 +130,5 @@ class Replicas:
 
     @property
     def names(self) -> str:
-        """For people."""
+        """Returns the names of the loaded models, quoted and joined for error messages."""
         return ", ".join(f"'{name}'" for name in self._replicas)

@@ -1,4 +1,4 @@
-"""What a worker needs of whatever computes what it has loaded; so it need not know whether anything is computed."""
+"""The runner protocols of a worker: what it needs of whatever computes a loaded model, or emulates it."""
 
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -24,21 +24,21 @@ class BlockStore(Protocol):
 
 
 class Part(Protocol):
-    """A rank's part of a model."""
+    """One rank's part of a model."""
 
     @property
     def weight_bytes(self) -> int: ...
 
 
 class Measurable(Part, Protocol):
-    """What a leader, or a lone worker, can tell besides."""
+    """A runner whose steps can be timed: that of a leader or a lone worker."""
 
     def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds of one synthetic step."""
 
 
 class Shared(Part, Protocol):
-    """Of a model that generates."""
+    """A rank's runner of a model that generates."""
 
     @property
     def shard_work(self) -> ShardWork: ...
@@ -48,7 +48,7 @@ class Shared(Part, Protocol):
 
 
 class GeneratorRunner(Measurable, Shared, Runner, Protocol):
-    """Of a model that generates, at the leader of its group."""
+    """The runner of a model that generates, at the leader of its group or on a lone worker."""
 
     spec: ModelSpec
 
@@ -60,7 +60,7 @@ class GeneratorRunner(Measurable, Shared, Runner, Protocol):
 
 
 class OnePassRunner(Measurable, EncoderRunner, Protocol):
-    """Of a model that does not generate."""
+    """The runner of an encoder, whose requests are answered in one pass."""
 
     @property
     def traffic(self) -> CollectiveCounters: ...
@@ -69,11 +69,11 @@ class OnePassRunner(Measurable, EncoderRunner, Protocol):
         """Has it call `on_change`, in any thread, whenever a batch is due earlier than it was."""
 
     def close(self) -> None:
-        """With no thread that uses it any more: has the group's other ranks let the model go."""
+        """Has the group's other ranks let the model go. Call it when no thread uses the runner any more."""
 
 
 class RankRunner(Shared, Protocol):
-    """Of a rank that does not lead."""
+    """The runner of a rank that does not lead."""
 
     def follow(self) -> None:
         """Returns when the leader lets the model go; RunnerLostError where others are gone."""

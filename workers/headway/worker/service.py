@@ -47,7 +47,7 @@ _LAST_RELEASE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What became of the sequences that did not end by themselves: cut off at the deadline, or gone on elsewhere."""
+    """The sequences that did not end by themselves during a drain: cut off at the deadline, or migrated."""
 
     num_cancelled: int = 0
     num_moved: int = 0
@@ -106,7 +106,7 @@ class WorkerService:
 
     @property
     def state(self) -> str:
-        """See `WorkerState`."""
+        """The worker's state; see `WorkerState`."""
         return self._describe().state
 
     def require_loaded(self, model: str = "") -> LoadedModel | LoadedEncoder:
@@ -152,7 +152,7 @@ class WorkerService:
         return session
 
     def close_session(self, session: Session) -> None:
-        """Its caller has gone."""
+        """Closes a session whose caller has gone."""
         self._sessions.discard(session)
         session.close()
 
@@ -187,7 +187,7 @@ class WorkerService:
         return await encoder.sessions.infer(request, traceparent=traceparent)
 
     async def usage(self) -> list[KvUsage]:
-        """What each model's KV blocks are used for just now."""
+        """Returns how the KV blocks of each model are used now."""
         return [await self._usage_of(replica) for replica in self.replicas]
 
     async def sequences(self, request_id: str) -> tuple[LoadOrder, list[SequenceBlocks]]:
@@ -197,7 +197,7 @@ class WorkerService:
         return loaded.order, await loaded.thread.call(lambda engine: sequences_of(engine, request_id))
 
     async def sharding(self) -> CacheSharding:
-        """How the cache lies on the group, and what attention over this worker's shard has taken.
+        """Returns how the cache lies on the group, and what attention over this worker's shard has cost.
 
         Where the worker has several models, each has its cache whole.
         """
@@ -285,7 +285,7 @@ class WorkerService:
         return [replica.report() for replica in self.replicas] or [LoadReport(state=self.state)]
 
     def next_change(self) -> Coroutine[None, None, object]:
-        """To await: returns after the next step, load or drain since this call. Take it before reading the state."""
+        """Returns an awaitable that ends after the next step, load or drain. Take it before you read the state."""
         return self._changed.wait()
 
     async def stop(self) -> None:

@@ -1,4 +1,4 @@
-"""WorkerService over gRPC: convert, call, convert."""
+"""WorkerService over gRPC: it converts messages, calls the worker's service, and converts the results."""
 
 import asyncio
 import logging

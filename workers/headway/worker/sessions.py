@@ -69,7 +69,7 @@ class Session:
             self.cancel(request_id)
 
     async def steps(self) -> AsyncGenerator[list[SequenceOutput | Refusal], None]:
-        """What each step brought for this stream."""
+        """Yields the outputs of each step for this session's sequences."""
         while (outputs := await self._queue.get()) is not None:
             yield outputs
 
@@ -90,7 +90,7 @@ class Session:
 
 
 class Sessions:
-    """Which stream each running sequence of a model belongs to."""
+    """Maps the running sequences of a model to the streams (sessions) that submitted them."""
 
     def __init__(
         self, engine_thread: EngineThread[Engine], *, loop: asyncio.AbstractEventLoop, tracing: Tracing
@@ -227,7 +227,7 @@ class Sessions:
         )
 
     def _tell_moved(self, request_ids: Sequence[str], worker_id: str) -> None:
-        """What the engine gave out before has been delivered by now."""
+        """Tells the sessions that their sequences have moved. The engine's earlier outputs are delivered by now."""
         error = UnavailableError(f"The request has moved to {worker_id}.", hint="Submit it there.")
         for request_id in request_ids:
             entry = self._entries.get(request_id)

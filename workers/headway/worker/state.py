@@ -1,4 +1,4 @@
-"""What a worker's lease says of it."""
+"""The state that a worker writes into its membership lease."""
 
 from dataclasses import dataclass
 

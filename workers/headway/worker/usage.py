@@ -1,4 +1,4 @@
-"""What a worker's KV blocks are used for: all of them, and those of one request."""
+"""Reports what a worker's KV blocks are used for: all of them, and those of one request."""
 
 import re
 from collections.abc import Sequence

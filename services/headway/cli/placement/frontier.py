@@ -1,4 +1,4 @@
-"""`headway plan frontier`"""
+"""The command `headway plan frontier`."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""`headway plan serve`"""
+"""The command `headway plan serve`."""
 
 import asyncio
 import json

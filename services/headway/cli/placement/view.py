@@ -1,4 +1,4 @@
-"""A placement plan for people."""
+"""Shows a placement plan."""
 
 from collections.abc import Iterable, Iterator
 

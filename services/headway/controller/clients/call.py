@@ -24,7 +24,7 @@ async def calling(peers: Peers, endpoint: str, stub_type: Callable[[grpc.aio.Cha
 
 
 def endpoint_of(peers: Peers, kind: str) -> str:
-    """Of the newest member of a kind; UnavailableError where there is none."""
+    """Returns the address of the newest member of a kind; UnavailableError where there is none."""
     if members := peers.members(kind):
         return members[0].endpoint
     raise UnavailableError(

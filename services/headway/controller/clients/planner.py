@@ -1,4 +1,4 @@
-"""Calls to the planner."""
+"""A client of the planner."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
@@ -82,7 +82,9 @@ class PlannerClient:
     async def try_instead(
         self, placement: PlacementPlan, text: str, files: Mapping[str, bytes]
     ) -> PlacementAlternative:
-        """What another placement would give on the requests of `placement`; see `headway plan explain --instead`."""
+        """Returns what another placement would give on the requests of `placement`; see `headway plan explain
+        --instead`.
+        """
         request = placement_pb2.TryPlacementRequest(
             plan=to_pb(placement, placement_pb2.PlacementPlan), files=_contents(files), instead=text
         )
@@ -105,5 +107,5 @@ def _contents(files: Mapping[str, bytes]) -> list[placement_pb2.FileContent]:
 
 
 async def _one(request: placement_pb2.PlanPlacementRequest) -> AsyncIterator[placement_pb2.PlanPlacementRequest]:
-    """And then nothing until the answer has come: a second message would end the search."""
+    """Yields one message, and nothing more until the answer has come: a second message would end the search."""
     yield request

@@ -1,4 +1,4 @@
-"""Calls to the profiler."""
+"""A client of the profiler."""
 
 from headway.controller.clients.call import calling, endpoint_of
 from headway.core.model import ModelSpec

@@ -1,4 +1,4 @@
-"""Calls to workers."""
+"""A client of the workers."""
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,12 +20,12 @@ _UNLOAD_TIMEOUT_S = 30.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerReport:
-    """What a worker says of itself.
+    """The state that a worker reports.
 
     Attributes:
-        plan_ids: where each of its models comes from that is not being drained.
-        leaving: models that are being drained, or have been.
-        group_epoch: empty where it is no part of a group of several.
+        plan_ids: the plan that each of its models comes from, without those that are being drained.
+        leaving: the models that are being drained, or have been.
+        group_epoch: the id of its group's run; empty where it is no part of a group of several.
     """
 
     hardware: Hardware
@@ -36,7 +36,9 @@ class WorkerReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Drained:
-    """What became of the sequences that did not end by themselves: cut off at the deadline, or gone on elsewhere."""
+    """The sequences that did not end by themselves during a drain: cut off at the deadline, or migrated to another
+    worker.
+    """
 
     num_cancelled: int
     num_moved: int
@@ -44,7 +46,7 @@ class Drained:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadProgress:
-    """How far a load is: a fraction in [0, 1] and what is being done.
+    """The progress of a load: a fraction in [0, 1] and what is being done.
 
     `rendezvous` is where a group's leader waits for the other ranks; empty in all but one of its reports.
     """

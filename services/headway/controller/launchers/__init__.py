@@ -1,1 +1,3 @@
-"""Where processes run: on this machine, for now. A launcher is one module that implements `launcher.Launcher`."""
+"""Launchers start processes somewhere: on this machine, for now. A launcher is one module that implements
+`launcher.Launcher`.
+"""

@@ -1,4 +1,4 @@
-"""What the controller needs of the place where processes run."""
+"""The launcher protocol: what the controller needs of the place where processes run."""
 
 from typing import Protocol
 
@@ -18,4 +18,4 @@ class Launcher(Protocol):
         """Asks it to end, ends it after `grace_s`, and returns when it is gone."""
 
     async def last_words(self, handle: Handle) -> str:
-        """How a dead process ended and what it wrote last, for people."""
+        """Returns how a dead process ended and what it wrote last, in words."""

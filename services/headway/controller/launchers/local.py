@@ -97,7 +97,9 @@ class LocalLauncher:
         return f"Exit status {code}; the end of {path}: {last_line}"
 
     def _child(self, handle: Handle) -> subprocess.Popen[bytes] | _Forked | None:
-        """None for a process that an earlier controller or a lost forkserver launched: it is not ours to wait for."""
+        """Returns a child that this launcher started. None for a process that an earlier controller or a lost
+        forkserver launched: it is not ours to wait for.
+        """
         known, child = self._children.get(handle.name, (None, None))
         if known != handle or (isinstance(child, _Forked) and not child.server.is_alive):
             return None
@@ -147,7 +149,7 @@ def _start(spec: ProcessSpec, log_path: Path) -> subprocess.Popen[bytes]:
 
 
 def _started_at_s(pid: int) -> float:
-    """Of a child that was not waited for yet: it is there, if only as a zombie."""
+    """Returns when a child was started. It was not waited for yet, so it exists, if only as a zombie."""
     return psutil.Process(pid).create_time()
 
 

@@ -1,4 +1,4 @@
-"""All hardware that is known without measuring."""
+"""The catalogue of hardware whose figures are known without measuring."""
 
 import re
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class Catalogue:
         return max(fitting, key=lambda found: found[:2])[2]
 
     def device(self, name: str) -> Device:
-        """By its name in the catalogue; NotFoundError where there is none."""
+        """Returns a device by its name in the catalogue; NotFoundError where there is none."""
         if name not in self.devices:
             raise NotFoundError(
                 f"The catalogue has no device '{name}'.", hint=f"It has {', '.join(self.devices)}.", field="device"

@@ -8,16 +8,16 @@ from headway.core.cluster import Fabric
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Practice:
-    """What programs reach on a kind of device.
+    """The figures that programs reach in practice on a kind of device.
 
     Attributes:
-        usual: share of peak rates that a whole model reaches, computing as well as reading.
+        usual: the share of peak rates that a whole model reaches, computing as well as reading.
         launch: seconds until an operator runs that was called.
         step, sequence: seconds of scheduling and launching, for each engine step and each sequence in it.
-        table_entry: seconds of a rank's work on one entry of a block table, in every step.
-        compute: share of the peak FLOP/s over the FLOPs of an operator.
-        narrow: what is left of that where the smallest extent of a product is that many.
-        memory: share of the bandwidth over the bytes that an operator moves.
+        table_entry: the seconds of a rank's work on one entry of a block table, in every step.
+        compute: the share of the peak FLOP/s that an operator reaches.
+        narrow: the part of that which is left where the smallest extent of a product is that many.
+        memory: the share of the bandwidth that an operator reaches.
     """
 
     name: str
@@ -33,18 +33,18 @@ class Practice:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Device:
-    """A kind of processor.
+    """A kind of processor, with the figures of its data sheet.
 
     Attributes:
         kind: 'gpu' or 'cpu'.
         names: parts of the names that vendors give it; '' is in every name.
-        memory: bytes; None where machines differ.
-        bandwidth: of the memory, bytes/s.
-        bandwidth_limit: where figures are per thread, what all threads together reach at most.
-        peak: FLOP/s of dense products, by dtype.
+        memory: the bytes of its memory; None where machines differ.
+        bandwidth: the bandwidth of the memory, bytes/s.
+        bandwidth_limit: where figures are per thread, the most that all threads reach together.
+        peak: the FLOP/s of dense products, by dtype.
         reached: what whole models get of them, by dtype, and of 'bandwidth'; where it is not there, `practice.usual`.
         per_thread: whether `peak` and `bandwidth` are those of one thread.
-        link: what usually joins several in one machine.
+        link: the link that usually joins several in one machine.
     """
 
     name: str
@@ -60,7 +60,7 @@ class Device:
     per_thread: bool = False
 
     def bytes_per_s(self, *, num_threads: int = 1) -> float:
-        """By the data sheet."""
+        """Returns the memory bandwidth of the data sheet."""
         return self._limit(self.bandwidth.value * self._num_parts(num_threads))
 
     def flops(self, dtype: str, *, num_threads: int = 1) -> float:
@@ -68,7 +68,7 @@ class Device:
         return self.peak[dtype].value * self._num_parts(num_threads)
 
     def reached_bytes_per_s(self, *, num_threads: int = 1) -> float:
-        """Over whole models."""
+        """Returns the memory bandwidth that whole models reach."""
         known = self.reached.get("bandwidth")
         each = self.practice.usual.value * self.bandwidth.value if known is None else known.value
         return self._limit(each * self._num_parts(num_threads))
@@ -103,7 +103,7 @@ class Link:
 
     @property
     def fabric(self) -> Fabric:
-        """As programs find it."""
+        """The latency and bandwidth that programs reach over the link."""
         return Fabric(latency_s=self.latency.value, bytes_per_s=self.reached.value)
 
 

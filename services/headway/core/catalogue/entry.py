@@ -13,7 +13,7 @@ DTYPES = ("float64", "float32", "tf32", "float16", "bfloat16", "float8", "float4
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Origin:
-    """What figures take over from their entry where they say nothing themselves."""
+    """The origin that an entry's figures take over where they name none themselves."""
 
     source: str = ""
     provenance: Provenance = Provenance.IMPORTED

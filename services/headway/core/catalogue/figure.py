@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Provenance(StrEnum):
-    """How a figure came to be known."""
+    """The way in which a figure came to be known."""
 
     MEASURED = "measured"
     """By Headway, on the hardware in question."""

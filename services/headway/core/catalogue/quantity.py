@@ -14,7 +14,7 @@ _WRITTEN = re.compile(r"\s*([+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?|[+-]?(?:na
 
 
 class Kind(Enum):
-    """What a quantity measures; the value is (what it is, an example, factor of each unit to the base unit)."""
+    """The kind of a quantity; each value is (what it measures, an example, each unit with its factor)."""
 
     BYTES = ("a number of bytes", "80 GB", _BYTES)
     BANDWIDTH = ("a bandwidth", "900 GB/s", {f"{unit}/s": factor for unit, factor in (_BYTES | _BITS).items()})
@@ -32,7 +32,9 @@ class Kind(Enum):
 
 
 def parse_quantity(text: str, kind: Kind) -> float:
-    """In the base unit of `kind`. ValueError, which says what is wrong, where it is not a positive one."""
+    """Returns a written quantity in the base unit of `kind`. ValueError says what is wrong where it is not a positive
+    one.
+    """
     what, example, units = kind.value
     match = _WRITTEN.fullmatch(text)
     if match is None or match[2] not in units:
@@ -48,7 +50,7 @@ def parse_quantity(text: str, kind: Kind) -> float:
 
 
 def format_quantity(value: float, kind: Kind) -> str:
-    """With the largest decimal unit that keeps it at 1 or above: 9.89e14 FLOP/s -> '989 TFLOP/s'."""
+    """Writes a quantity with the largest decimal unit that keeps it at 1 or above: 9.89e14 FLOP/s -> '989 TFLOP/s'."""
     if kind is Kind.SHARE:
         return f"{100 * value:.4g} %"
     factors = {unit: float(factor) for unit, factor in kind.units.items() if "i" not in unit}

@@ -92,7 +92,9 @@ def read_catalogue(path: Path | None = None) -> Catalogue:
 
 
 def parse_catalogues(texts: Sequence[tuple[str, str]]) -> Catalogue:
-    """Each (text, file name) laid over those before it: new entries are added, fields of known ones replaced."""
+    """Merges catalogues, (text, file name) each. A later one is laid over those before it: new entries are added,
+    fields of known ones replaced.
+    """
     layers: _Layers = {section: {} for section in _SECTIONS}
     for text, file in texts:
         document = read_located(text, file=file)

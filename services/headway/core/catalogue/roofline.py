@@ -12,12 +12,12 @@ from headway.core.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorWork:
-    """What an operator does.
+    """The work of one operator, from which a roofline predicts its time.
 
     Attributes:
-        flops: multiply-adds times two.
-        bytes_moved: read and written.
-        extents: of a product, those of its rows, columns and the dimension that is summed over; () of anything else,
+        flops: the number of multiply-adds, times two.
+        bytes_moved: the bytes read and written.
+        extents: a product's rows, columns and the dimension that is summed over; () for anything else,
             whose arithmetic runs at the vector rate of float32.
     """
 

@@ -11,10 +11,10 @@ from headway.core.graph import Graph, Operator, TensorSpec
 
 
 class CatalogueCosts:
-    """Implements `headway.core.cost.costs.Costs`.
+    """Costs of operators from the catalogue's figures; implements `headway.core.cost.costs.Costs`.
 
     Args:
-        num_threads: of a device whose figures are per thread.
+        num_threads: the compute threads, for a device whose figures are per thread.
     """
 
     def __init__(self, device: Device, *, num_threads: int = 1) -> None:
@@ -42,9 +42,10 @@ class CatalogueCosts:
 
 
 def find_device(catalogue: Catalogue, name: str) -> Device:
-    """By its name there, or by the longest of the names that `name` contains: 'h100-sxm' is an H100.
+    """Finds a device by its name in the catalogue, or by the longest of the known names that `name` contains:
+    'h100-sxm' is an H100.
 
-    NotFoundError where there is none.
+    Raises NotFoundError where there is none.
     """
     wanted = name.casefold()
     for known, device in catalogue.devices.items():

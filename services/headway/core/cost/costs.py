@@ -11,14 +11,14 @@ _LEAST_FIRST = (Provenance.ESTIMATED, Provenance.IMPORTED, Provenance.MEASURED)
 
 
 class Costs(Protocol):
-    """What operators cost on some hardware."""
+    """The costs of operators on some hardware."""
 
     @property
     def name(self) -> str:
-        """Of the hardware."""
+        """The hardware's name."""
 
     def times(self, graph: Graph) -> list[OperatorTime]:
-        """Of all operators, in order."""
+        """Returns the times of all operators of a graph, in order."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,7 +11,7 @@ _ALIKE_ERROR = 0.5
 
 
 class MeasuredCosts:
-    """Implements `headway.core.cost.costs.Costs`."""
+    """Costs of operators from the machine's measured profile; implements `headway.core.cost.costs.Costs`."""
 
     def __init__(self, profile: HardwareProfile) -> None:
         self._profile = profile
@@ -44,9 +44,9 @@ class MeasuredCosts:
         )
 
     def _cold_share(self, graph: Graph) -> float:
-        """Of the weights, how much is no longer in the caches when an operator wants it.
+        """Returns the share of the weights that is no longer in the caches when an operator wants it.
 
-        As was timed of so many bytes that take turns: caches are shared with who knows whom, and keep less than their
+        It follows timings of as many bytes that take turns: caches are shared with others, and keep less than their
         size says.
         """
         used = {name for op in graph.operators if op.kind is not OperatorKind.EMBEDDING for name in op.inputs}

@@ -1,4 +1,4 @@
-"""Which timed family an operator of a graph belongs to, and how large it is in that family's terms."""
+"""Maps an operator of a graph to a timed family, and to its extents in that family's terms."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Workload:
 
 
 def workload_of(operator: Operator, tensors: Mapping[str, TensorSpec]) -> Workload:
-    """What no family does counts as a copy of its bytes."""
+    """Returns the workload of an operator. An operator that no family covers counts as a copy of its bytes."""
     maker = _MAKERS.get(operator.kind)
     output = tensors[operator.outputs[0]] if operator.outputs else None
     if maker is None or output is None or (operator.space is None and operator.kind is not OperatorKind.CREATE):
@@ -168,6 +168,6 @@ def _sizes(operator: Operator) -> dict[str, int]:
 
 
 def _base_name(operator: Operator) -> str:
-    """'aten.mul.Tensor' -> 'mul'."""
+    """Returns an operator's base name: 'aten.mul.Tensor' -> 'mul'."""
     parts = operator.target.split(".")
     return parts[1] if len(parts) > 1 else parts[0]

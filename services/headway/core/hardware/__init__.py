@@ -1,1 +1,1 @@
-"""What was measured of one machine's hardware: cells of a grid, and curves through them. Pure."""
+"""The measured profile of a machine's hardware: cells of a grid, and curves through them. Pure."""

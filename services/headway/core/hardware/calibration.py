@@ -1,4 +1,4 @@
-"""What a calibrating process is asked, and what it answers."""
+"""The requests to a calibrating process, and its answers."""
 
 from dataclasses import dataclass
 
@@ -68,12 +68,12 @@ class CalibrationAnswer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareWanted:
-    """What is to be known of some hardware.
+    """The parts of a hardware profile that are wanted.
 
     Attributes:
-        families: of cells; empty for all.
-        max_ranks: of collectives; 1 leaves them out.
-        fresh: forget what is stored.
+        families: the families of cells; empty for all.
+        max_ranks: the most ranks of a collective; 1 leaves collectives out.
+        fresh: whether the stored timings are forgotten.
     """
 
     families: tuple[str, ...] = ()
@@ -83,10 +83,10 @@ class HardwareWanted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareRequest:
-    """What `python -m headway.profiler.hardware` is asked, about its own machine.
+    """The request to `python -m headway.profiler.hardware`, about its own machine.
 
     Attributes:
-        redis_url, namespace: where timings are kept.
+        redis_url, namespace: the Redis, and the stack's namespace in it, where timings are kept.
     """
 
     redis_url: str
@@ -98,12 +98,12 @@ class HardwareRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HardwareProgress:
-    """How far it is.
+    """The progress of a calibration.
 
     Attributes:
-        cell: what was timed last.
+        cell: the cell that was timed last.
         waits_for: what it waits for just now, in words.
-        profile: at the end.
+        profile: the hardware's profile; set at the end.
     """
 
     num_done: int

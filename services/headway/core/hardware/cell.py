@@ -11,8 +11,8 @@ class Cell:
     """One point of a family's grid.
 
     Attributes:
-        family: of `headway.core.hardware.family`.
-        extents: how large it is, in the order of the family's axes.
+        family: the name of a family of `headway.core.hardware.family`.
+        extents: its size along each of the family's axes, in their order.
     """
 
     family: str
@@ -37,7 +37,9 @@ class CellTiming:
 
     @property
     def typical_s(self) -> float:
-        """Of the median round. What consists of many calls meets neighbours now and then, as the rounds did."""
+        """The seconds of the median round. A program of many calls meets busy neighbours now and then, as the rounds
+        did.
+        """
         return self.seconds * (1 + self.spread)
 
     def __post_init__(self) -> None:

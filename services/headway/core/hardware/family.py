@@ -1,4 +1,4 @@
-"""What is timed of a machine: families of cells, each on a complete grid of extents."""
+"""The families of cells that are timed on a machine, each on a complete grid of extents."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -138,7 +138,7 @@ _MESSAGES = (1 << 10, 1 << 13, 1 << 16, 1 << 18, 1 << 20, 1 << 22, 1 << 24)
 
 
 class Transport(StrEnum):
-    """What carries tensors between ranks."""
+    """The transport that carries tensors between ranks."""
 
     SHARED_MEMORY = "shared memory"
     LOOPBACK = "gloo on one machine"

@@ -13,14 +13,14 @@ from headway.core.piecewise import PiecewiseLinear
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Machine:
-    """What timings depend on.
+    """The machine that timings depend on.
 
     Attributes:
-        hardware: with the versions of the software.
+        hardware: the worker's hardware, with the versions of its software.
         machine: the host's name.
         cache_bytes: the largest cache of a core; 0 where it is not known.
-        num_cores: that its processes may use; 0 where it is not known.
-        num_gpus: likewise; 0 where they compute on the CPU.
+        num_cores: the cores that its processes may use; 0 where it is not known.
+        num_gpus: the GPUs that its processes may use; 0 where they compute on the CPU.
     """
 
     hardware: Hardware
@@ -67,7 +67,7 @@ class LinkFit:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LinkProfile:
-    """Of a hardware profile what plans rest on: what was fitted to its collectives."""
+    """The fitted collectives of a hardware profile, on which plans rest."""
 
     machine: Machine
     created_at_s: float
@@ -106,7 +106,7 @@ class HardwareProfile:
 
     @cached_property
     def _lattices(self) -> dict[tuple[str, str], Lattice]:
-        """Of families whose grid is complete."""
+        """Returns the lattice of each family whose grid is complete."""
         seconds: defaultdict[tuple[str, str], dict[tuple[int, ...], float]] = defaultdict(dict)
         for timing in self.timings:
             seconds[timing.cell.family, timing.cell.dtype][timing.cell.extents] = timing.typical_s

@@ -15,11 +15,11 @@ from headway.gateway.model import ServedModel
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferJob:
-    """Sequences for one model.
+    """The checked sequences of one encoder request, for one model.
 
     Attributes:
-        request_id: unique over all gateways.
-        arrived_s: by the monotonic clock.
+        request_id: the request's id, unique over all gateways.
+        arrived_s: when the request arrived, in the monotonic clock's seconds.
         traceparent: W3C context of the request's span; empty when tracing is off.
     """
 
@@ -33,7 +33,9 @@ class InferJob:
     traceparent: str = ""
 
     def request(self, *, now_s: float, answer_overhead_s: float = 0.0) -> InferRequest:
-        """As a worker gets it that is asked now, to be done so long before the client's deadline."""
+        """Returns the request to send to a worker at `now_s`. Its deadline is `answer_overhead_s` seconds before the
+        client's.
+        """
         bound_s = self.slo.wait_s - answer_overhead_s
         return InferRequest(
             request_id=self.request_id,
@@ -50,11 +52,11 @@ class InferJob:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class InferAnswer:
-    """What came of a job.
+    """The results of an `InferJob`.
 
     Attributes:
         vectors: float32 [sequences, width]: embeddings, or a score for each label.
-        num_tokens: of all sequences.
+        num_tokens: the tokens of all sequences together.
     """
 
     vectors: NDArray[np.float32]

@@ -19,7 +19,7 @@ _ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXIS
 
 
 class Workers(Protocol):
-    """Where jobs are computed."""
+    """The workers that compute infer jobs."""
 
     async def infer(self, endpoint: str, request: InferRequest, *, traceparent: str = "") -> list[NDArray[np.float32]]:
         """The vector of each sequence; HeadwayError where the worker refuses, fails or is lost."""
@@ -110,7 +110,9 @@ class Inferrer:
 
 
 def _place_request(job: InferJob, excluded: tuple[str, ...]) -> PlaceRequest:
-    """All sequences count as one prompt: they are computed one after the other, and nothing is decoded."""
+    """Returns the request for a place. All sequences count as one prompt: they are computed one after the other, and
+    nothing is decoded.
+    """
     return PlaceRequest(
         request_id=job.request_id,
         model=job.model.name,

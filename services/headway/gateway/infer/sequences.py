@@ -1,4 +1,4 @@
-"""What clients send to an encoder, as checked sequences of tokens."""
+"""Turns the inputs of an encoder request into checked sequences of tokens."""
 
 from collections.abc import Sequence
 
@@ -65,7 +65,7 @@ def _max_tokens(truncate_to: int | None, model: ServedModel) -> int | None:
 
 
 def _size(item: InferInput) -> int:
-    """Characters, or tokens."""
+    """Returns the length of an input in characters, or in tokens where it is token ids."""
     return len(item.first) + len(item.second or "") if isinstance(item, TextInput) else len(item)
 
 

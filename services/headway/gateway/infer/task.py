@@ -1,4 +1,5 @@
-"""Which models may be asked for what. Each function returns the model that it is given, or says what to ask instead.
+"""Checks that a model has the task that is asked of it. Each function returns the model that it is given, or says what
+to ask instead.
 
 Raises:
     InvalidArgumentError: the model has another task.

@@ -1,4 +1,4 @@
-"""The body of an HTTP request."""
+"""Reads the body of an HTTP request."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ from headway.gateway.errors import BodyTooLargeError
 
 
 async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
-    """All of it.
+    """Reads the whole body of a request.
 
     Raises:
         BodyTooLargeError: it is larger than `max_bytes`.

@@ -15,7 +15,7 @@ _END = b',"delta":{},"logprobs":null,"finish_reason":"%b"'
 
 
 class ChatFormat:
-    """The assistant's messages."""
+    """Formats answers as chat completions."""
 
     def __init__(self, job: Job, *, parts: AnswerParts) -> None:
         self._job = job
@@ -27,7 +27,9 @@ class ChatFormat:
         self._template = EventTemplate(job, self.event_envelope, parts=parts)
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
-        """Each message starts with its role, and ends with an event of its own that tells why."""
+        """Returns the server-sent events of new deltas. Each message starts with its role, and ends with an event of
+        its own that gives the finish reason.
+        """
         events: list[bytes] = []
         for delta in deltas:
             if delta.index not in self._started:
@@ -97,7 +99,7 @@ class ChatFormat:
         return {"role": "assistant", "content": "".join(delta.text for delta in deltas), "refusal": None}
 
     def _reason(self, delta: Delta) -> str:
-        """Why a message ended, by its last delta."""
+        """Returns the finish reason of a message, from its last delta."""
         assert delta.finish_reason is not None, "the delta is a sequence's last"
         return delta.finish_reason
 

@@ -12,7 +12,7 @@ from headway.gateway.openai.logprobs import completion_logprobs, echoed_logprobs
 
 
 class CompletionFormat:
-    """Text completions.
+    """Formats answers as text completions.
 
     Args:
         echo: whether the prompt comes in front.

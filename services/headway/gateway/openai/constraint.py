@@ -1,4 +1,4 @@
-"""Fields of a request that constrain its output: in the OpenAI API's form, and in vLLM's."""
+"""Request fields that constrain the output, in the OpenAI API's form and in vLLM's."""
 
 import json
 from typing import Annotated, Any, Literal
@@ -30,14 +30,14 @@ class JsonSchemaFormat(Strict):
 
 
 class ResponseFormat(Strict):
-    """The OpenAI API's way to ask for JSON."""
+    """The field `response_format`: the OpenAI API's way to ask for JSON."""
 
     type: Literal["text", "json_object", "json_schema"]
     json_schema: JsonSchemaFormat | None = None
 
     @property
     def guides(self) -> dict[str, Guide]:
-        """At most one, by the name of its field."""
+        """Returns the guide that this field asks for, by the field's name; at most one."""
         if self.type == "text":
             return {}
         if self.type == "json_object":
@@ -52,7 +52,7 @@ class ResponseFormat(Strict):
 
 
 class StructuredOutputs(Strict):
-    """vLLM's way to guide."""
+    """The field `structured_outputs`: vLLM's way to guide an output."""
 
     json_: SchemaText | None = Field(default=None, alias="json")
     json_object: bool = False
@@ -62,7 +62,7 @@ class StructuredOutputs(Strict):
 
     @property
     def guides(self) -> dict[str, Guide]:
-        """Each that is given, by the name of its field."""
+        """Returns the guides that are set, by the name of their field."""
         guides = _guides(json_schema=self.json_, regex=self.regex, choice=self.choice, grammar=self.grammar)
         if self.json_object:
             guides["json_object"] = Guide(GuideKind.JSON_OBJECT)

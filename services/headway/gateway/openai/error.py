@@ -1,4 +1,4 @@
-"""Errors in the OpenAI API's shape."""
+"""Formats errors in the OpenAI API's shape."""
 
 import math
 from typing import Any
@@ -54,7 +54,7 @@ def error_headers(error: HeadwayError) -> dict[str, str]:
 
 
 def status_body(status: int, message: str) -> bytes:
-    """For faults of HTTP itself, such as an unknown path."""
+    """Returns the body for a fault of HTTP itself, such as an unknown path."""
     _, type_, code = _KIND_BY_STATUS.get(status, (status, "invalid_request_error", None))
     return _body(message, type_=type_, param=None, code=code)
 

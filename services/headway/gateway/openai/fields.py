@@ -91,7 +91,7 @@ def _unread_parts(model: BaseModel, document: Mapping[str, Any], path: str) -> I
 
 @lru_cache(maxsize=64)
 def _attributes(kind: type[BaseModel]) -> Mapping[str, str]:
-    """By a field's name in a document, its name in the model."""
+    """Maps the names of a model's fields in a document to their attribute names."""
     return {field.alias or name: name for name, field in kind.model_fields.items()}
 
 

@@ -1,4 +1,4 @@
-"""What the two generation endpoints make of deltas."""
+"""The format that both generation endpoints share: it makes documents and events of deltas."""
 
 import time
 from collections import Counter
@@ -17,12 +17,12 @@ DONE_EVENT = b"data: [DONE]\n\n"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerParts:
-    """What an answer is to hold besides its text.
+    """The parts that an answer has besides its text.
 
     Attributes:
-        usage: at the end of a stream; a document always has it.
-        continuous_usage: in each event of a stream, too: of the event's own choice until then.
-        token_ids: of prompts and choices.
+        usage: whether a stream ends with the usage; a document always has it.
+        continuous_usage: whether each event of a stream has the usage of its own choice so far.
+        token_ids: whether the token ids of prompts and choices are given.
         num_prompt_logprobs: as in `SamplingParams`.
     """
 
@@ -47,11 +47,13 @@ class Format(Protocol):
         """The same for the deltas of a choice that has begun which are one more token's text each."""
 
     def document(self, deltas: Sequence[Delta]) -> dict[str, Any]:
-        """All but the usage of the document that all of a job's deltas make up; choices are in order of their index."""
+        """Returns the answer's document, without its usage, for all deltas of a job; choices are in the order of their
+        index.
+        """
 
     @property
     def event_envelope(self) -> dict[str, Any]:
-        """What stands around the choices of an event."""
+        """Returns the fields that surround the choices of an event."""
 
 
 def envelope(job: Job, *, prefix: str, kind: str) -> dict[str, Any]:
@@ -89,7 +91,7 @@ class EventTemplate:
         self._num_tokens: Counter[int] = Counter()
 
     def count(self, delta: Delta) -> None:
-        """Its tokens belong to the usage from the next event of its choice on."""
+        """Adds the delta's tokens to the usage, from the next event of its choice on."""
         self._num_tokens[delta.index] += len(delta.token_ids)
 
     def event(self, index: int, rest: bytes, *, beside: bytes = b"") -> bytes:

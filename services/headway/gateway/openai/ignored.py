@@ -14,10 +14,10 @@ _UNSAFE = re.compile(r"[^\w.\[\]:-]", re.ASCII)
 
 
 class IgnoredFields:
-    """Of one request; whatever a client sends, few and short ones are kept.
+    """Collects the fields of one request that have no effect. It keeps few and short ones, whatever a client sends.
 
     Args:
-        is_strict: refuses the request instead.
+        is_strict: whether such a request is refused instead.
     """
 
     def __init__(self, *, is_strict: bool) -> None:

@@ -27,7 +27,7 @@ Infer: TypeAlias = Callable[[GatewayService, R, Arrival], Awaitable[Document]]
 
 
 class InferHandler(RequestHandler[R]):
-    """Sends one document.
+    """Answers requests to encoders, each with one document.
 
     Args:
         infer: computes it.
@@ -47,7 +47,7 @@ class InferHandler(RequestHandler[R]):
 
 
 async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arrival) -> Document:
-    """In the OpenAI API's shape."""
+    """Embeds the inputs and answers in the OpenAI API's shape."""
     model = embedding(await service.served_models.get(request.model))
     check_dimensions(request.dimensions, width=model.spec.hidden_size)
     answer = await service.infer(
@@ -64,7 +64,7 @@ async def embed(service: GatewayService, request: EmbeddingRequest, arrival: Arr
 
 
 async def classify(service: GatewayService, request: ClassifyRequest, arrival: Arrival) -> Document:
-    """In vLLM's shape: the best label of each input, and the score of every label."""
+    """Classifies the inputs and answers in vLLM's shape: the best label of each input, and the score of every label."""
     model = classifying(await service.served_models.get(request.model))
     answer = await service.infer(
         model, request.inputs, field="input", truncate_to=request.truncate_prompt_tokens, arrival=arrival
@@ -84,7 +84,9 @@ async def classify(service: GatewayService, request: ClassifyRequest, arrival: A
 
 
 async def rerank(service: GatewayService, request: RerankRequest, arrival: Arrival) -> Document:
-    """In the shape that Jina and Cohere share: documents by their relevance, the best first."""
+    """Ranks documents by their relevance to a query, the best first, and answers in the shape that Jina and Cohere
+    share.
+    """
     model = reranking(await service.served_models.get(request.model))
     num_documents = len(request.documents)
     if request.top_n is not None and request.top_n < 1:

@@ -36,7 +36,7 @@ Passage = Annotated[str, BeforeValidator(_as_passage)]
 
 
 class InputRequest(ModelRequest):
-    """What embeddings and classification have in common."""
+    """The fields that embeddings and classification requests share."""
 
     input: Annotated[list[str | list[int]], BeforeValidator(_as_inputs)]
     truncate_prompt_tokens: int | None = None
@@ -58,11 +58,11 @@ class EmbeddingRequest(InputRequest):
 
 
 class ClassifyRequest(InputRequest):
-    """Body of POST /v1/classify."""
+    """The body of POST /v1/classify."""
 
 
 class RerankRequest(ModelRequest):
-    """Body of POST /v1/rerank."""
+    """The body of POST /v1/rerank."""
 
     query: Passage
     documents: Annotated[list[Passage], Field(min_length=1)]

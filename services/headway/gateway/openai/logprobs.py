@@ -15,7 +15,9 @@ _LOWEST = -9999.0
 def completion_logprobs(
     tokenizer: Tokenizer, entries: Sequence[TokenLogprobs], offsets: Sequence[int], *, shift: int = 0
 ) -> dict[str, list[Any]]:
-    """Of output tokens; `offsets` are characters of output before each, `shift` those of text before the output."""
+    """Returns the log probabilities of output tokens. `offsets` are the characters of output before each token, `shift`
+    the characters of text before the output.
+    """
     return {
         "tokens": [tokenizer.token(entry.token_id).text for entry in entries],
         "token_logprobs": [max(entry.logprob, _LOWEST) for entry in entries],
@@ -27,8 +29,9 @@ def completion_logprobs(
 def echoed_logprobs(
     tokenizer: Tokenizer, token_ids: Sequence[int], entries: Sequence[TokenLogprobs], *, num_top: int
 ) -> dict[str, list[Any]]:
-    """Of an echoed prompt; `entries` are those of its tokens but the first, of which nothing can be said. Each may tell
-    of more than the `num_top` best tokens."""
+    """Returns the log probabilities of an echoed prompt. `entries` are those of all its tokens but the first, which has
+    none. An entry may hold more than the `num_top` best tokens.
+    """
     detokenizer = make_detokenizer(tokenizer)
     offsets = []
     for token_id in token_ids:
@@ -52,7 +55,7 @@ def prompt_logprobs(
 
 
 def chat_logprobs(tokenizer: Tokenizer, entries: Sequence[TokenLogprobs]) -> dict[str, Any]:
-    """Of a message's tokens."""
+    """Returns the log probabilities of a message's tokens."""
     content = [
         _entry(tokenizer, entry.token_id, entry.logprob)
         | {"top_logprobs": [_entry(tokenizer, token_id, logprob) for token_id, logprob in entry.top]}

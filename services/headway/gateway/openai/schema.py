@@ -65,7 +65,7 @@ class StreamOptions(Strict):
 
 
 class GenerationRequest(ModelRequest, ConstrainedRequest):
-    """What completions and chat have in common."""
+    """The fields that completion and chat requests share."""
 
     stream: bool = False
     stream_options: StreamOptions = StreamOptions()
@@ -97,7 +97,7 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
 
     @property
     def parts(self) -> AnswerParts:
-        """What the answer is to hold."""
+        """The parts that the answer is to have."""
         has_usage = self.stream_options.include_usage
         return AnswerParts(
             usage=has_usage,
@@ -108,7 +108,7 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
 
     @property
     def template_fields(self) -> tuple[str, ...]:
-        """Those that the request sets, and that only some chat templates make anything of."""
+        """The fields set by the request that only some chat templates use."""
         return ()
 
     @property
@@ -194,7 +194,9 @@ class CompletionRequest(GenerationRequest):
 
 
 class ChatMessage(Strict):
-    """One message. What an answer's message has besides text is taken where it is empty, as it comes back from us."""
+    """One message of a chat. Fields that answers have besides text are accepted where they are empty, since clients
+    send our answers back.
+    """
 
     role: Literal["system", "developer", "user", "assistant", "tool"]
     content: Annotated[str, BeforeValidator(_as_text)] = ""
@@ -208,7 +210,9 @@ class ChatMessage(Strict):
     annotations: Annotated[list[None] | None, Field(max_length=0)] = None
 
     def document(self, *, field: str) -> dict[str, Any]:
-        """As templates read it; 'developer' is the newer name of 'system', which no template knows."""
+        """Returns the message as chat templates read it. 'developer' is the newer name of 'system', which no template
+        knows.
+        """
         message = {"role": "system" if self.role == "developer" else self.role, "content": self.content}
         calls = [call.document(field=f"{field}.tool_calls[{i}]") for i, call in enumerate(self.tool_calls or ())]
         extras = {
@@ -234,7 +238,9 @@ class ChatRequest(GenerationRequest, ToolRequest):
 
     @property
     def template_variables(self) -> dict[str, Any]:
-        """What the template gets besides messages and tools; fields of their own come before chat_template_kwargs."""
+        """Returns the variables of the template besides messages and tools; fields of their own override
+        chat_template_kwargs.
+        """
         if self.continue_final_message and self.add_generation_prompt:
             raise InvalidArgumentError(
                 "continue_final_message and add_generation_prompt exclude each other.",

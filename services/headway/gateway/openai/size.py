@@ -1,5 +1,6 @@
-"""How much a body asks for. It is counted before anything is looked at more closely: millions of texts take seconds to
-check one by one, and many more to tokenise."""
+"""Counts how much a body asks for. It is counted before anything is looked at more closely: millions of texts take
+seconds to check one by one, and many more to tokenise.
+"""
 
 from collections.abc import Mapping
 from typing import Any

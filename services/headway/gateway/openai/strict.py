@@ -1,4 +1,4 @@
-"""What every part of a request's body has in common."""
+"""The base class of every part of a request's body."""
 
 from typing import Annotated
 

@@ -61,7 +61,7 @@ class ToolCall(Strict):
     function: CalledFunction
 
     def document(self, *, field: str) -> dict[str, Any]:
-        """As templates read it, with the arguments as an object."""
+        """Returns the call as chat templates read it, with the arguments as an object."""
         try:
             arguments = json.loads(self.function.arguments or "{}")
         except ValueError as error:
@@ -81,7 +81,7 @@ class ToolRequest(Strict):
 
     @property
     def toolbox(self) -> Toolbox | None:
-        """None where the model is to answer in words."""
+        """Returns the tools that the model may call, or None where it is to answer in words."""
         tools = tuple(_tool(tool, field=f"tools[{i}].function") for i, tool in enumerate(self.tools))
         kind, named = self.tool_choice.type, self.tool_choice.function
         if not tools and kind in {"required", "function"}:

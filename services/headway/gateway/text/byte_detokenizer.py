@@ -8,10 +8,10 @@ _UTF8 = codecs.getincrementaldecoder("utf-8")
 
 
 class ByteDetokenizer:
-    """One sequence's text; see `Detokenizer`.
+    """Detokenises one sequence by joining the bytes of its tokens; see `Detokenizer`.
 
     Args:
-        tokenizer: joins its tokens' bytes.
+        tokenizer: a tokenizer whose text is the joined bytes of its tokens.
 
     Attributes:
         num_chars: characters given out so far.

@@ -8,7 +8,7 @@ from headway.gateway.text.window_detokenizer import WindowDetokenizer
 
 
 class Detokenizer(Protocol):
-    """One sequence's text."""
+    """Turns the tokens of one sequence into text, one token at a time."""
 
     @property
     def num_chars(self) -> int:
@@ -18,11 +18,11 @@ class Detokenizer(Protocol):
         """The text that is certain now and was not before; often empty."""
 
     def flush(self) -> str:
-        """What was held back, when no more tokens come."""
+        """Returns the text that was held back. Call it when no more tokens come."""
 
 
 def make_detokenizer(tokenizer: Tokenizer, *, skip_special_tokens: bool = True) -> Detokenizer:
-    """Of a new sequence."""
+    """Makes a detokenizer for a new sequence."""
     if not skip_special_tokens:
         tokenizer = tokenizer.with_special_tokens
     return ByteDetokenizer(tokenizer) if tokenizer.joins_bytes else WindowDetokenizer(tokenizer)

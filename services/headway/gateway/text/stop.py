@@ -34,7 +34,7 @@ class StopScanner:
         return text[:cut], False
 
     def flush(self) -> str:
-        """What was held back, when no more text comes."""
+        """Returns the text that was held back. Call it when no more text comes."""
         held, self._held = self._held, ""
         return held
 

@@ -102,7 +102,9 @@ class ChatTemplate:
 
 
 def _cut_at_tag(text: str, content: str) -> str:
-    """What stands in front of the end of the last message; a template that trims messages has cut the tag's space."""
+    """Cuts a rendered prompt at the end of its last message. Where the template trims messages, the tag's space is cut
+    too.
+    """
     tag = text.rfind(_END_TAG.rstrip())
     if tag < 0 or content.strip() not in text:
         raise InvalidArgumentError(
@@ -143,5 +145,5 @@ def _to_json(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,  # noqa: FBT001, FBT002
 ) -> str:
-    """As in transformers: unlike jinja2's own it does not escape HTML."""
+    """Formats JSON as transformers does: unlike jinja2's own filter it does not escape HTML."""
     return json.dumps(value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys)

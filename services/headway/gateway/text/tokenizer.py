@@ -1,4 +1,4 @@
-"""A checkpoint's tokenizer."""
+"""The tokenizer of a checkpoint."""
 
 import json
 import re
@@ -30,7 +30,7 @@ class TokenKind(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class TokenText:
-    """One token by itself. A part of a character reads as U+FFFD; `raw` holds the bytes that it stands for."""
+    """The text of one token by itself. A part of a character reads as U+FFFD; `raw` holds the bytes behind it."""
 
     text: str
     raw: bytes
@@ -45,7 +45,7 @@ class TypedTokens:
 
 
 class Tokenizer:
-    """Text to token ids and back. Calls are safe from any thread.
+    """Turns text into token ids and back. Calls are safe from any thread.
 
     Attributes:
         kinds: the `TokenKind` of each id.
@@ -68,7 +68,7 @@ class Tokenizer:
 
     @classmethod
     def load(cls, path: Path) -> "Tokenizer":
-        """Reads a `tokenizer.json`."""
+        """Reads a tokenizer from a `tokenizer.json` file."""
         try:
             return cls(_show_call_tags(tokenizers.Tokenizer.from_file(str(path))))
         except Exception as error:  # the library raises nothing more precise
@@ -127,7 +127,9 @@ class Tokenizer:
         return found
 
     def piece(self, token_id: int) -> bytes:
-        """What a token adds to a text of a tokenizer that joins bytes; nothing of one that leaves no trace."""
+        """Returns the bytes that a token adds to the text, for a tokenizer that joins bytes; empty for a token that
+        leaves no trace.
+        """
         found = self._pieces.get(token_id)
         if found is None:
             found = self._pieces[token_id] = self._bytes_of(token_id)

@@ -23,7 +23,7 @@ _MIN_WINDOW = 12
 
 
 class WindowDetokenizer:
-    """One sequence's text; see `Detokenizer`.
+    """Detokenises one sequence by decoding a window over its last tokens; see `Detokenizer`.
 
     Attributes:
         num_chars: characters given out so far.
@@ -58,7 +58,7 @@ class WindowDetokenizer:
         return self._take(self._decode(self._window))
 
     def _take(self, text: str) -> str:
-        """All of the window's text: the next window's prefix is what came since the last time."""
+        """Gives out all of the window's text. The tokens since the last time become the next window's prefix."""
         new = text[self._num_known :]
         if new:
             del self._window[: self._num_prefix]
@@ -68,7 +68,7 @@ class WindowDetokenizer:
         return new
 
     def _take_part(self, text: str) -> str:
-        """All but the last sign, which the next token may change."""
+        """Gives out all of the window's text but the last sign, which the next token may change."""
         new = text[self._num_known : -1]
         self._num_known += len(new)
         self.num_chars += len(new)

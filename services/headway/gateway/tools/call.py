@@ -14,11 +14,11 @@ _HEADER = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class CallDelta:
-    """What came of one call at once.
+    """New output of one tool call.
 
     Attributes:
-        index: of the call in its message.
-        name: of the tool, on the call's first delta; else empty.
+        index: the call's index in its message.
+        name: the tool's name, on the call's first delta; else empty.
         arguments: the next piece of a JSON text.
     """
 
@@ -74,11 +74,11 @@ class CallScanner:
 
     @property
     def rest(self) -> str:
-        """What follows the object."""
+        """The text behind the object."""
         return "" if self._end is None else self._text[self._end :]
 
     def push(self, text: str) -> list[CallDelta]:
-        """What is certain now and was not before."""
+        """Takes new text and returns the deltas that are certain now."""
         start = len(self._text)
         self._text += text
         for position in range(start, len(self._text)):

@@ -28,7 +28,7 @@ class ToolParser(ABC):
         self._scanner: CallScanner | None = None
 
     def push(self, text: str) -> list[Piece]:
-        """What is certain now and was not before."""
+        """Takes new text and returns the pieces that are certain now."""
         pieces: list[Piece] = []
         rest = text
         while rest and not self._is_done:
@@ -39,7 +39,7 @@ class ToolParser(ABC):
         return pieces
 
     def flush(self) -> list[Piece]:
-        """What was held back, when no more text comes."""
+        """Returns the pieces that were held back. Call it when no more text comes."""
         words = self._held
         if self._scanner is not None and not self._scanner.is_call:
             words += self._spoil(self._scanner)
@@ -48,7 +48,7 @@ class ToolParser(ABC):
 
     @property
     def _is_done(self) -> bool:
-        """Only one call was wanted, and it is there: what follows is dropped."""
+        """Whether the only call that was wanted is there; what follows is dropped."""
         return self.num_calls > 0 and self._scanner is None and not self._toolbox.is_parallel
 
     def _open_call(self) -> None:

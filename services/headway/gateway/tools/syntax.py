@@ -1,4 +1,4 @@
-"""How a model writes tool calls."""
+"""The syntax in which a model writes tool calls."""
 
 import json
 import re

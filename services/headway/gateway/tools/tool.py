@@ -10,10 +10,10 @@ from headway.core.request import Guide, GuideKind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A function that the client can call.
+    """A tool that the model may call.
 
     Attributes:
-        parameters: JSON schema of its arguments.
+        parameters: the JSON schema of its arguments.
         document: all that the client said of it, as chat templates read it.
         field: its name in the client's request.
     """
@@ -31,11 +31,11 @@ class Tool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Toolbox:
-    """What a request says of tools.
+    """The tools of a request, and how the model may use them.
 
     Attributes:
-        tools: at least one.
-        required: the answer must be a call of one of these; none where the model may also answer in words.
+        tools: the tools that the model may call, one at least.
+        required: tools of which the answer must call one; empty where the model may also answer in words.
         is_parallel: whether an answer may have several calls.
     """
 

@@ -22,11 +22,11 @@ class ToolUse:
 
     @property
     def documents(self) -> Sequence[Mapping[str, Any]]:
-        """For the chat template."""
+        """Returns the tools' documents for the chat template."""
         return [tool.document for tool in self.toolbox.tools]
 
     def parser(self) -> ToolParser:
-        """Of one message."""
+        """Returns a new parser for one message."""
         return self.syntax.parser(self.toolbox)
 
     def constrain(self, options: Options) -> Options:

@@ -84,7 +84,7 @@ def _solution(problem: StrategyProblem, strategies: tuple[int, ...], *, is_optim
 
 
 class _Program:
-    """The linear program of one problem."""
+    """The integer linear program of one problem."""
 
     def __init__(
         self,

@@ -1,1 +1,1 @@
-"""How a group is chosen: one policy a file."""
+"""Routing policies, which choose a group for a request: one policy a file."""

@@ -1,4 +1,4 @@
-"""Load and prefix affinity together."""
+"""The policy that weighs load and prefix affinity together."""
 
 from headway.router.candidate_group import CandidateGroup
 from headway.router.policies.least_load import LeastLoad
@@ -7,7 +7,9 @@ from headway.router.request import RoutingRequest
 
 
 class Balanced:
-    """Both in seconds, so their sum is the predicted time of the whole request: no weights to tune."""
+    """Scores the predicted time of the whole request. Load and affinity are both in seconds, so there are no weights to
+    tune.
+    """
 
     def __init__(self) -> None:
         self._parts = (LeastLoad(), PrefixAffinity())

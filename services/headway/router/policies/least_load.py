@@ -1,4 +1,4 @@
-"""To the group that is least busy."""
+"""The policy that chooses the least busy group."""
 
 from headway.router.candidate_group import CandidateGroup
 from headway.router.request import RoutingRequest

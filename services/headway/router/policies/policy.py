@@ -1,4 +1,4 @@
-"""What every policy does."""
+"""The protocol of a routing policy."""
 
 from typing import Protocol
 
@@ -10,5 +10,5 @@ class Policy(Protocol):
     """Scores candidates, each on its own; the lowest score wins, ties go to whoever was chosen longest ago."""
 
     def score(self, request: RoutingRequest, candidate: CandidateGroup) -> float:
-        """How bad a choice the candidate is, in seconds where the policy is about time."""
+        """Returns how bad a choice the candidate is, in seconds where the policy is about time; the lowest wins."""
         ...

@@ -1,4 +1,4 @@
-"""To the group that holds most of the prompt."""
+"""The policy that chooses the group that holds most of the prompt."""
 
 from headway.router.candidate_group import CandidateGroup
 from headway.router.request import RoutingRequest

@@ -1,4 +1,4 @@
-"""Policies by name."""
+"""The routing policies by name."""
 
 from collections.abc import Callable
 

@@ -12,7 +12,7 @@ _WORK_NAMES = tuple(field.name for field in fields(StepWork))
 
 
 def loads_from_pb(message: worker_pb2.WatchLoadResponse) -> list[LoadReport]:
-    """Of every model of a worker."""
+    """Returns the load reports of all models of a worker."""
     return [_from_pb(each) for each in (message, *message.others)]
 
 

@@ -1,4 +1,4 @@
-"""How a sequence is sampled, as it crosses once per sequence."""
+"""Converts the sampling parameters, which are sent once for each sequence."""
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.request import BeamSearch, EarlyStopping, Guide, GuideKind, SamplingParams

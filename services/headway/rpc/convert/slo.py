@@ -1,4 +1,4 @@
-"""Objectives between processes."""
+"""Converts latency objectives (SLOs)."""
 
 from headway.core.slo import Slo
 from headway.v1 import common_pb2

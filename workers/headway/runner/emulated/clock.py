@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class WallClock:
-    """This machine's."""
+    """The clock of this machine."""
 
     def now_s(self) -> float:
         return time.perf_counter()

@@ -34,7 +34,7 @@ class EmulatedEncoderRunner:
         return self._line.free_s
 
     def notify(self, on_change: Callable[[], None]) -> None:
-        """It is known from the start when a batch is due."""
+        """Does nothing: when an emulated batch is due is known from its start."""
 
     def wait(self, since_s: float) -> None:
         self._line.wait(self, since_s)

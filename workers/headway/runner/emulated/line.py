@@ -56,17 +56,17 @@ class Line:
 
     @property
     def free_s(self) -> float:
-        """When the first stage takes another batch."""
+        """When the first stage can take another batch, in the clock's seconds."""
         return self._pipeline.free_s
 
     def wait(self, model: object, since_s: float) -> None:
-        """Since when the next request of a one-pass engine is in line; infinity for none."""
+        """Puts a one-pass engine's next request in line, waiting since `since_s`; infinity if it has none."""
         with self._guard:
             self._since_s[model] = since_s
             self._admit()
 
     def predict(self, ready_s: float, stage_s: Sequence[float]) -> float:
-        """When a batch would leave the last stage, if it entered now."""
+        """Returns when a batch would leave the last stage if it entered now, in the clock's seconds."""
         with self._guard:
             return self._pipeline.predict(ready_s, stage_s)
 

@@ -94,7 +94,9 @@ def nothing_to_measure() -> FailedPreconditionError:
 
 
 def _score_prompt(scheduled: ScheduledSequence) -> tuple[TokenLogprobs, ...]:
-    """Of the prompt's tokens that follow the scheduled sequence's own, where they are asked for."""
+    """Returns log probabilities for the prompt tokens that follow the scheduled sequence's own, where they are asked
+    for.
+    """
     sequence = scheduled.sequence
     if (num_top := sequence.sampling.num_prompt_logprobs) is None:
         return ()

@@ -1,4 +1,4 @@
-"""What each scheduled sequence of an emulated batch gets."""
+"""Makes up the tokens of the scheduled sequences in an emulated batch."""
 
 import math
 from dataclasses import dataclass

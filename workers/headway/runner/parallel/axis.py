@@ -1,4 +1,4 @@
-"""How the ranks along an axis of a group come together."""
+"""Connects the ranks along one axis of a group."""
 
 from collections.abc import Sequence
 from contextlib import ExitStack
@@ -28,17 +28,17 @@ def join_axis(
     traffic: CollectiveCounters,
     lines: ExitStack,
 ) -> Communicator | Alone:
-    """This rank's place on the axis: through shared memory on one host's CPUs, else over torch's collectives.
+    """Joins this rank to the others on the axis: through shared memory on one host's CPUs, else by torch's collectives.
 
     Args:
-        ranks_by_member: of every rank of the group, those along the axis with it, in order.
+        ranks_by_member: for every rank of the group, the ranks along its axis, in order.
         timeout_s: the deadline of a collective.
-        join_s: of their coming together.
+        join_s: seconds that the ranks have to come together.
         may_share_memory: false for torch's collectives everywhere.
-        lines: where the axis' end is added.
+        lines: the exit stack that closes the axis.
 
     Raises:
-        RuntimeError: not all came.
+        RuntimeError: not all ranks came in time.
     """
     ranks = ranks_by_member[rank]
     # Every rank takes part in making every process group, in the same order, its own or not.

@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CollectiveKey:
-    """What is sent.
+    """The key under which collective traffic is counted.
 
     Attributes:
-        axis: along which: "tensor", "cache" or "pipeline".
+        axis: the axis it goes along: "tensor", "cache" or "pipeline".
         operation: the collective, "send" or "receive".
-        site: where in the network.
+        site: the place in the network that sends.
     """
 
     axis: str
@@ -57,10 +57,10 @@ class CollectiveCounters:
         count.seconds += seconds
 
     def totals(self) -> dict[CollectiveKey, CollectiveCount]:
-        """As they stand; other threads may ask."""
+        """Returns the counts so far; other threads may ask."""
         return dict(self._counts)
 
     @property
     def seconds(self) -> float:
-        """Of all calls together."""
+        """The seconds that all calls have taken together."""
         return sum(count.seconds for count in self.totals().values())

@@ -63,7 +63,7 @@ class Communicator:
         return outs
 
     def all_to_all(self, parts: Sequence[Tensor], *, shapes: Sequence[Sequence[int]], site: str) -> list[Tensor]:
-        """What every rank has for this one, of the given shapes; `parts` are what this one has for each."""
+        """Sends `parts[i]` to rank i and returns what each rank sent to this one, in the given shapes."""
         own = parts[self.rank]
         outs = [own if rank == self.rank else own.new_empty(shape) for rank, shape in enumerate(shapes)]
         num_bytes = sum(part.nbytes for part in parts) - own.nbytes

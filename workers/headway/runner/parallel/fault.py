@@ -1,6 +1,6 @@
-"""What torch says when a line breaks."""
+"""Turns torch's errors about a broken connection into messages."""
 
 
 def reason(error: RuntimeError) -> str:
-    """Its first line: the frames of C++ that follow help nobody."""
+    """Returns the first line of the error's message: the C++ frames that follow help nobody."""
     return str(error).partition("\n")[0]

@@ -24,18 +24,18 @@ _IDLE_S = 365 * 86400.0
 
 @dataclass(frozen=True, slots=True)
 class RankGroup:
-    """This process's place among the others, and its lines to them. A process is in one group at a time.
+    """This process's place in a group of ranks, and its connections to the others. A process is in one group at a time.
 
     Attributes:
-        epoch: of this run of the group.
+        epoch: the id of this run of the group.
         tensor: the ranks that share each layer's weights.
         cache: the ranks that share each sequence's keys and values.
         head: the ranks that share the output head; without stages those of `tensor`.
-        control: all ranks, on CPU tensors, without a deadline; None alone.
-        timeout_s: after which a rank that does not answer counts as gone.
-        previous, next: to the counterparts in the stages before and after, if there are any.
-        traffic: what this rank has sent.
-        lines: ends them all.
+        control: a process group of all ranks, for CPU tensors, without a deadline; None for a rank that is alone.
+        timeout_s: seconds after which a rank that does not answer counts as gone.
+        previous, next: links to the counterparts in the stages before and after, if there are any.
+        traffic: counts what this rank has sent.
+        lines: the exit stack that closes all connections.
     """
 
     parallel: ParallelConfig

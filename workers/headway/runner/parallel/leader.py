@@ -32,7 +32,7 @@ class Step(Generic[R]):
 
 
 class Leader:
-    """Of a group, or of one process that is alone. Its models' threads share it.
+    """The leader of a group, or of one process that is alone. The threads of its models share it.
 
     Steps are announced in the order in which they are started, and computed here in the same order, whichever model's
     they are. As many are in flight as there are stages. So while one model's step is in the last stage, which is here,
@@ -40,7 +40,7 @@ class Leader:
     of it.
 
     Args:
-        group: which this process leads.
+        group: the group that this process leads.
     """
 
     def __init__(self, group: RankGroup) -> None:
@@ -78,7 +78,7 @@ class Leader:
         """Makes room for one more model; returns the group as that sees it.
 
         Args:
-            number: that the other ranks know it by.
+            number: the number that the other ranks know the model by.
             parallel: the group's axes with the model's own layers of stages; None for the group's.
         """
         self._models.add(number)
@@ -127,8 +127,9 @@ class Leader:
         return step
 
     def finish(self, step: Step[R]) -> R:
-        """What the step's `compute` returned or raised; computes what was started before, and lets those go whose step
-        that was. Errors as `start`'s."""
+        """Returns or raises the result of the step's `compute`. Before that it computes the steps that were started
+        earlier, and wakes the threads that wait for them. It raises the same errors as `start`.
+        """
         while not step.is_done:
             with self._computes.hold():
                 if not step.is_done:

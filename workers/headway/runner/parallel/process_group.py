@@ -8,12 +8,12 @@ from torch import Tensor
 
 
 class ProcessGroup:
-    """Implements `Transport`.
+    """A transport over torch's collectives; implements `Transport`.
 
     Args:
-        group: with a deadline of its own.
-        ranks: of the process's whole group, in the order of the axis.
-        rank: this one's place among them.
+        group: torch's process group, with a deadline of its own.
+        ranks: the axis' ranks, numbered as in the whole group, in the order of the axis.
+        rank: this rank's index among them.
     """
 
     def __init__(self, group: dist.ProcessGroup, *, ranks: Sequence[int], rank: int) -> None:

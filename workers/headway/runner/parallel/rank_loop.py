@@ -1,4 +1,4 @@
-"""What a rank that does not lead does all its life."""
+"""The loop of a rank that does not lead: it receives step messages and carries them out."""
 
 from collections import deque
 from collections.abc import Callable, MutableMapping

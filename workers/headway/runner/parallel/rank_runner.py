@@ -9,10 +9,10 @@ from headway.runner.shard_runner import ShardRunner
 
 
 class RankRunner:
-    """Implements `headway.worker.runners.RankRunner`.
+    """The runner of a model on a rank that does not lead; implements `headway.worker.runners.RankRunner`.
 
     Args:
-        follower: that computes it, and knows it by its number.
+        follower: the follower that computes the model, and knows it by its number.
     """
 
     def __init__(self, shard: Shard, *, group: RankGroup, follower: Follower, number: int) -> None:

@@ -1,4 +1,4 @@
-"""Where the ranks of a group meet, and tell each other that they have loaded."""
+"""The rendezvous where the ranks of a group meet, and tell each other that they have loaded."""
 
 import os
 import socket

@@ -18,7 +18,7 @@ _FILE, _HAS_IT, _HAS_NOT = "file", "yes", "no"
 
 
 class SharedMemory(SegmentCollectives):
-    """Implements `Transport`.
+    """A transport over memory that the ranks of one host share; implements `Transport`.
 
     The memory is a file without a name: whichever way the processes end, nothing is left of it. Each rank holds a lock
     in it, which the kernel drops with the process, so that others need not wait for the deadline.

@@ -1,4 +1,4 @@
-"""The line between a rank and its counterpart in the stage before, or after."""
+"""The connection between a rank and its counterpart in the pipeline stage before or after."""
 
 import time
 from collections import deque
@@ -19,15 +19,15 @@ _AXIS = "pipeline"
 
 
 class StageLink:
-    """Carries the residual stream one way, in order.
+    """Sends the residual stream from one stage to the next, in order.
 
     How long nothing is sent does not matter: only who waits has a deadline. Every call is counted. Where the other
     rank is gone, or does not come within the deadline, RunnerLostError is raised.
 
     Args:
-        group: of the two ranks.
-        num_in_flight: so many tensors may be leaving before `send` waits for the first of them.
-        timeout_s: the deadline.
+        group: torch's process group of the two ranks.
+        num_in_flight: how many tensors may be leaving before `send` waits for the first of them.
+        timeout_s: seconds that a rank waits for the other one.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""How tensors get from rank to rank."""
+"""The transport of tensors from rank to rank."""
 
 from collections.abc import Sequence
 from typing import Protocol
@@ -17,10 +17,10 @@ class Transport(Protocol):
         """The sum over the ranks, in place, bit for bit the same on each."""
 
     def gather(self, x: Tensor, outs: Sequence[Tensor]) -> None:
-        """At rank 0: takes what the others give."""
+        """Receives the other ranks' tensors at rank 0."""
 
     def give(self, x: Tensor, num_bytes: Sequence[int]) -> None:
-        """At the other ranks, while rank 0 gathers. `num_bytes`: of every rank's x."""
+        """Sends this rank's tensor while rank 0 gathers. `num_bytes` has the size of every rank's x."""
 
     def all_gather(self, x: Tensor, outs: Sequence[Tensor]) -> None:
         """Takes every other rank's x."""

@@ -1,4 +1,6 @@
-"""`python -m headway.worker.bench`: an order on standard input, a timing a line on standard output."""
+"""The process `python -m headway.worker.bench`: it reads an order on standard input and writes one timing a line to
+standard output.
+"""
 
 import json
 import os

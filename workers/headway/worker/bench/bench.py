@@ -1,4 +1,4 @@
-"""Timing a program."""
+"""Times tensor programs on this machine's device."""
 
 import math
 import time
@@ -56,7 +56,9 @@ class Bench:
         return Timing(number=number, seconds=median(timings_s), relative_error=spread, num_repeats=len(timings_s))
 
     def _steady_timings_s(self, program: Program, free_bytes: int) -> list[float]:
-        """Of the quickest of a few rounds, until one is steady: what else the machine does only ever makes slower."""
+        """Returns the timings, in seconds, of the quickest of a few rounds, and stops at the first steady one: whatever
+        else the machine does only makes rounds slower.
+        """
         run = build_module(program, self._device).forward
         inputs = cycle(self._inputs(program, free_bytes))
         rounds: list[list[float]] = []
@@ -67,7 +69,9 @@ class Bench:
         return min(rounds, key=median)
 
     def _timings_s(self, run: Callable[..., object], inputs: "cycle[list[torch.Tensor]]") -> list[float]:
-        """Of one run each: means over so many runs that the clock can tell. The first runs only warm up."""
+        """Returns timings of one run each, in seconds: means over as many runs as the clock needs. The first runs only
+        warm up.
+        """
         first_s = self._run_s(run, inputs, 1)
         num_runs = 1
         if first_s < _TICK_S:
@@ -84,7 +88,7 @@ class Bench:
         return timings_s
 
     def _inputs(self, program: Program, free_bytes: int) -> list[list[torch.Tensor]]:
-        """As many sets with weights of their own as fill the cache; all else they share."""
+        """Makes as many input sets as fill the cache, each with weights of its own; all other inputs are shared."""
         generator = torch.Generator(self._device).manual_seed(_SEED)
 
         def make(number: int) -> torch.Tensor:
@@ -127,7 +131,7 @@ def _free_bytes(device: torch.device) -> int:
 
 
 def _cache_bytes(device: torch.device) -> int:
-    """Of the largest cache."""
+    """Returns the size of the device's largest cache."""
     if device.type == "cuda":
         return int(torch.cuda.get_device_properties(device).L2_cache_size)
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]

@@ -1,4 +1,4 @@
-"""A program as a torch function."""
+"""Builds a torch function from a tensor program."""
 
 import json
 import operator

@@ -16,7 +16,9 @@ from headway.worker.calibration.timer import Timer
 
 
 def calibrate(request: CalibrationRequest) -> Iterator[CalibrationAnswer]:
-    """Each cell as soon as it is known; with a place among other ranks, where they meet before that."""
+    """Times the cells of a request and yields each result as soon as it is known. With a place among other ranks, it
+    first yields where they meet.
+    """
     torch.set_num_threads(request.num_threads)
     if request.place is None:
         timings = _time_cells(request)

@@ -18,7 +18,7 @@ from headway.worker.calibration.rank import layout_of, time_as_rank
 
 
 def time_collectives(cells: Sequence[Cell]) -> Iterator[CellTiming]:
-    """Each group of ranks is started once.
+    """Times collectives; each group of ranks is started once for all its cells.
 
     Raises:
         UnavailableError: one of its processes ended.
@@ -65,7 +65,7 @@ def _time_in_group(cells: tuple[Cell, ...]) -> Iterator[CellTiming]:
 
 
 def _receive(line: Connection, processes: Sequence[SpawnProcess]) -> Any:
-    """What the rank has sent; HeadwayErrors are raised."""
+    """Returns what the rank has sent; a HeadwayError that it sent is raised."""
     try:
         answer = line.recv()
     except EOFError:

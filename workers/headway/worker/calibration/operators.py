@@ -19,7 +19,7 @@ _MAX_COPIES = 512
 
 
 def _batch_norm(x: Tensor) -> Tensor:
-    """Of 64 channels at most, with known statistics."""
+    """Batch normalisation of at most 64 channels with known statistics."""
     channels = min(64, len(x))
     statistics = torch.ones(channels, dtype=x.dtype, device=x.device)
     return functional.batch_norm(x.view(1, channels, -1), statistics, statistics, statistics, statistics)
@@ -194,7 +194,9 @@ def _causal_attention(extents: Sequence[int], dtype: torch.dtype) -> Call:
 
 
 def _heads(heads: int, tokens: int, dim: int, dtype: torch.dtype) -> Tensor:
-    """As projections leave them: [1, tokens, heads, dim], seen as [1, heads, tokens, dim]."""
+    """Makes a tensor of attention heads as projections leave them: [1, tokens, heads, dim] in memory, seen as [1,
+    heads, tokens, dim].
+    """
     return torch.rand(1, tokens, heads, dim, dtype=dtype).transpose(1, 2)
 
 

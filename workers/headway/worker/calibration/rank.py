@@ -85,7 +85,7 @@ def check_gpus(gpus: Sequence[str]) -> None:
 
 
 def _gpus_of(group: RankGroup, device: torch.device) -> list[str]:
-    """By rank."""
+    """Returns the UUID of each rank's GPU, by rank."""
     gpus = [""] * group.parallel.num_ranks
     try:
         dist.all_gather_object(gpus, str(torch.cuda.get_device_properties(device).uuid), group=group.control)

@@ -17,7 +17,7 @@ class BlockContent:
 
 
 class BlockSource(Protocol):
-    """Where blocks can be had: another worker, by whatever way the two are connected."""
+    """A source of KV blocks: another worker, whatever connects the two."""
 
     def read(self, names: Sequence[bytes], *, layout: BlockLayout) -> AsyncGenerator[list[BlockContent], None]:
         """The blocks that are there, in this order, some at a time.
@@ -29,13 +29,13 @@ class BlockSource(Protocol):
 
 
 class BlockSink(Protocol):
-    """Where blocks go."""
+    """A destination of KV blocks."""
 
     @property
     def layout(self) -> BlockLayout: ...
 
     async def missing(self, chains: Sequence[Sequence[bytes]], *, num_sequences: int) -> list[NamedBlock]:
-        """What is not there of the chains; see `KvTransfer.missing`."""
+        """Returns the blocks of the chains that are missing here; see `KvTransfer.missing`."""
 
     async def write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]]) -> int:
         """Returns how many of the blocks it took; those that it had, or has no room for, it did not."""

@@ -1,4 +1,4 @@
-"""What a worker asks of other workers, as core types."""
+"""A client of other workers that speaks in core types."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 
@@ -18,7 +18,7 @@ _TIMEOUT_S = 30.0
 
 
 class PeerWorkerClient:
-    """Other workers.
+    """A client of the other workers, for block transfer and migration.
 
     Args:
         own_endpoint: gives host:port at which they reach this worker.
@@ -60,7 +60,7 @@ class RemoteBlocks:
         self._block_bytes = block_bytes
 
     async def read(self, names: Sequence[bytes], *, layout: BlockLayout) -> AsyncGenerator[list[BlockContent], None]:
-        """See `BlockSource.read`."""
+        """Reads blocks from another worker; see `BlockSource.read`."""
         request = worker_pb2.ReadBlocksRequest(model=layout.model, block_hashes=names)
         joiner = Joiner(self._block_bytes)
         is_checked = False

@@ -9,7 +9,7 @@ from headway.worker.transfer.block import BlockSink, BlockSource
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """What has come."""
+    """The number of blocks and bytes that a transfer brought."""
 
     num_blocks: int = 0
     num_bytes: int = 0

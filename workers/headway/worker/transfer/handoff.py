@@ -26,7 +26,7 @@ _RETRY_S = 0.5
 
 
 class Handoff:
-    """Of the sequences of one prompt."""
+    """Hands the sequences of one prompt over from a prefill worker to a decode worker, blocks first."""
 
     def __init__(
         self, loaded: LoadedModel, request_ids: Sequence[str], *, target: MoveTarget, client: PeerWorkerClient
@@ -47,7 +47,7 @@ class Handoff:
             log.info("%s stays: %s", self._request_ids[0], error)
 
     async def _advance(self) -> None:
-        """What can be done between two steps."""
+        """Fetches the blocks that are new since the last step, or waits for the prefill to go on."""
         progress = await self._loaded.thread.call(lambda engine: engine.kv_transfer.progress(self._request_ids))
         if progress is None or not progress.has_begun:
             await asyncio.sleep(_WAIT_S)
@@ -59,7 +59,9 @@ class Handoff:
             self._brought.update(*progress.chains)
 
     async def _finish(self, progress: SequenceProgress) -> None:
-        """What they compute meanwhile is less than a block each, and computed again there."""
+        """Moves the sequences once their prompt is computed. What they compute meanwhile is less than a block each, and
+        is computed again there.
+        """
         try:
             await self._fetch(progress, num_sequences=len(progress.chains))
         except ResourceExhaustedError as error:

@@ -1,4 +1,4 @@
-"""How a worker's blocks lie in memory, and whose keys and values they are."""
+"""The layout of a worker's blocks in memory, and the model that their keys and values belong to."""
 
 from dataclasses import dataclass, fields
 

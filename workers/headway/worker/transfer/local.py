@@ -1,4 +1,4 @@
-"""This worker's own blocks, read and written in its engine's thread between two steps."""
+"""Reads and writes this worker's own blocks, in its engine's thread between two steps."""
 
 from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
@@ -18,7 +18,7 @@ _PIECE_BLOCKS = 128
 
 
 class LocalBlocks:
-    """A `BlockSource` and a `BlockSink`.
+    """This worker's own blocks, as a `BlockSource` and a `BlockSink`.
 
     Full blocks do not change, so they can be read while their sequences go on; those that are evicted meanwhile are
     left out. Blocks are whole, also where the worker leads a group: its other ranks hand over their parts.
@@ -45,7 +45,7 @@ class LocalBlocks:
         return self._blocks.block_bytes
 
     async def read(self, names: Sequence[bytes], *, layout: BlockLayout) -> AsyncGenerator[list[BlockContent], None]:
-        """See `BlockSource.read`."""
+        """Reads blocks of this worker; see `BlockSource.read`."""
         self.layout.check_equal(layout)
         for piece in self._pieces(names):
             blocks = await self._thread.call(partial(self._read, piece), on_device=True)
@@ -53,11 +53,11 @@ class LocalBlocks:
             yield blocks
 
     async def missing(self, chains: Sequence[Sequence[bytes]], *, num_sequences: int) -> list[NamedBlock]:
-        """See `KvTransfer.missing`."""
+        """Returns the blocks that are missing here; see `KvTransfer.missing`."""
         return await self._thread.call(lambda engine: engine.kv_transfer.missing(chains, num_sequences=num_sequences))
 
     async def write(self, blocks: Sequence[tuple[NamedBlock, BlockContent]]) -> int:
-        """See `BlockSink.write`."""
+        """Writes blocks to this worker's pool; see `BlockSink.write`."""
         num_taken = 0
         for piece in self._pieces(blocks):
             num_taken += await self._thread.call(partial(self._write, piece), on_device=True)

@@ -60,7 +60,9 @@ class Migrator:
         )
 
     async def _bring_blocks(self, request_ids: Sequence[str], target: MoveTarget) -> tuple[Fetched, str]:
-        """What the target has fetched; or why it must compute all tokens."""
+        """Has the target fetch the sequences' blocks. Returns what it fetched, and why it must compute all tokens
+        itself, if it must.
+        """
         fetched, brought = Fetched(), set[bytes]()
         for number in range(_MAX_ROUNDS):
             chains = await self._loaded.thread.call(lambda engine: engine.kv_transfer.chains(request_ids))

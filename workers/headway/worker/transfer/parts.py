@@ -11,7 +11,7 @@ MAX_MESSAGE_BYTES = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class BlockPart:
-    """A piece of one block."""
+    """A piece of one block that fits into a message."""
 
     name: bytes
     offset_bytes: int

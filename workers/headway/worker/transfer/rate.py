@@ -1,4 +1,4 @@
-"""How fast blocks come from other workers."""
+"""Measures how fast blocks come from other workers."""
 
 from collections.abc import Callable
 

@@ -61,7 +61,7 @@ class Forkserver:
         return int(reply)
 
     def exit_status(self, pid: int) -> int | None:
-        """Of a child that has ended; None for one that lives, as far as is known."""
+        """Returns the exit status of a child that has ended; None for one that lives, as far as is known."""
         while True:
             try:
                 message = self._deaths.recv(64, socket.MSG_DONTWAIT)

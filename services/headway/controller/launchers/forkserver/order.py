@@ -1,4 +1,4 @@
-"""What a forkserver is told, as one message."""
+"""The order that a forkserver gets, as one message."""
 
 import json
 from collections.abc import Mapping
@@ -15,7 +15,7 @@ class Order:
     Attributes:
         preload: modules to import before the fork; free of threads, of sockets and of devices.
         command: `(interpreter, "-m", module, *arguments)`.
-        environment: all of it.
+        environment: the whole environment of the process.
         log_path: that its output is appended to.
         niceness: how far it stands back for others when the processor is busy.
         cores: of the machine, that it is bound to; () for all that the forkserver may use.

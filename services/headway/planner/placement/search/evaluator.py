@@ -1,4 +1,4 @@
-"""What groups of models are worth, by simulation: only what changed is simulated, and no further than it matters.
+"""Evaluates groups of models by simulation: only what changed is simulated, and no further than it matters.
 
 A model's requests meet others only in groups that share models, so the connected components of models and groups are
 simulated apart, and remembered.
@@ -129,7 +129,9 @@ class Evaluator:
         return limits
 
     def _simulate(self, groups: Groups, limits: NDArray[np.int64]) -> Component | NDArray[np.int64]:
-        """What they are worth; where they were given up, what they miss at least up to the end of each part."""
+        """Simulates groups and returns their value; for those given up, what they miss at least up to the end of each
+        part.
+        """
         problem, rules, latencies = self.problem, self.problem.rules, self.problem.latencies
         mask = 0
         for _, models in groups:
@@ -186,7 +188,7 @@ class Evaluator:
         bounds: NDArray[np.int64],
         limits: NDArray[np.int64],
     ) -> Component | NDArray[np.int64]:
-        """Where a model generates."""
+        """Simulates groups where a model generates."""
         problem, num_models = self.problem, self.problem.num_models
         least = np.zeros(NUM_PARTS, np.int64)
         outcome = simulate_as_far(

@@ -1,4 +1,4 @@
-"""How hard a search tries, and what it tells."""
+"""The options of a search, and its progress."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -8,7 +8,7 @@ from headway.core.placement import Placement
 
 
 class Selection(StrEnum):
-    """How models are chosen for the groups of a partition."""
+    """The way in which models are chosen for the groups of a partition."""
 
     BALANCE = "balance"
     """Even load, without a simulation: a start for the local moves."""
@@ -57,7 +57,7 @@ SearchOptions.PAPER = SearchOptions(selection=Selection.UNSERVED, moves=0, resam
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SearchProgress:
-    """The best so far.
+    """The progress of a search: the best placement so far.
 
     Attributes:
         attainment: on what is searched: windows of the trace, and resamples of it.

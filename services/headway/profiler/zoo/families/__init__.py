@@ -1,1 +1,1 @@
-"""What the papers' tables say of each family of models: plain data, no torch."""
+"""The families of models in the papers' tables: plain data, no torch."""
