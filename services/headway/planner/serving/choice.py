@@ -11,7 +11,7 @@ from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
-from headway.planner.serving.layouts import CandidateLayout, choose, evaluator, layouts_of, weigh, worth
+from headway.planner.serving.layouts import CandidateLayout, choose, layouts_of, verdict_of, weigh, worth
 from headway.planner.serving.plan import make_plan
 
 
@@ -72,7 +72,7 @@ def choose_plan(
     others = sorted((each for each in candidates if each is not chosen), key=worth, reverse=True)
     alternatives = (
         _alternative(chosen, verdict),
-        *(_alternative(other, evaluator(other, chosen, candidates)) for other in others),
+        *(_alternative(other, verdict_of(other, chosen, candidates)) for other in others),
         *(Alternative(parallel=layout, verdict=Verdict.UNFIT) for layout in unfit),
     )
     plan = plan_with(limits_with(limits, chosen.parallel), profiles)

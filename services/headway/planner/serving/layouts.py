@@ -111,7 +111,7 @@ def choose(candidates: Sequence[CandidateLayout], *, in_use: ParallelConfig | No
     return best, verdict
 
 
-def evaluator(candidate: CandidateLayout, chosen: CandidateLayout, candidates: Sequence[CandidateLayout]) -> Verdict:
+def verdict_of(candidate: CandidateLayout, chosen: CandidateLayout, candidates: Sequence[CandidateLayout]) -> Verdict:
     """The verdict on a layout that was not chosen."""
     if chosen.rate_at_slo and not candidate.rate_at_slo:
         return Verdict.MISSES

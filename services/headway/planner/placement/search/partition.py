@@ -68,7 +68,7 @@ def _together(evaluator: Evaluator, select: Select, should_stop: Callable[[], bo
     problem = evaluator.problem
     alone: dict[int, Partition] = {}
     for shape in range(len(problem.shapes)):
-        alone[shape] = _evaluator(evaluator, select, uniform(problem, shape), problem.everything)
+        alone[shape] = _evaluate(evaluator, select, uniform(problem, shape), problem.everything)
         yield alone[shape]
         if should_stop():
             return
@@ -78,7 +78,7 @@ def _together(evaluator: Evaluator, select: Select, should_stop: Callable[[], bo
     best = [sorted(shapes, key=lambda shape: alone[shape].cost)[:NUM_SHAPES] for shapes in of_kinds if shapes]
     for chosen in product(*best):
         shapes = tuple(chain.from_iterable(uniform(problem, shape) for shape in chosen))
-        yield _evaluator(evaluator, select, shapes, problem.everything)
+        yield _evaluate(evaluator, select, shapes, problem.everything)
         if should_stop():
             return
 
@@ -146,7 +146,7 @@ def _bucket(evaluator: Evaluator, select: Select, models: int) -> Iterator[Parti
         most = there.num_devices - (len(problem.kinds) == 1)  # other buckets need some too
         share = _share(problem, models, shapes, there.num_devices, most)
         found = {
-            shape: _evaluator(evaluator, select, uniform(problem, shape, share), models)
+            shape: _evaluate(evaluator, select, uniform(problem, shape, share), models)
             for shape in shapes
             if problem.shapes[shape].num_devices <= share
         }
@@ -157,7 +157,7 @@ def _bucket(evaluator: Evaluator, select: Select, models: int) -> Iterator[Parti
         for devices in around:
             if 0 < devices <= most and devices != share:
                 for shape in suited:
-                    yield _evaluator(evaluator, select, uniform(problem, shape, devices), models)
+                    yield _evaluate(evaluator, select, uniform(problem, shape, devices), models)
 
 
 def _share(problem: Problem, models: int, shapes: list[int], num_devices: int, most: int) -> int:
@@ -168,7 +168,7 @@ def _share(problem: Problem, models: int, shapes: list[int], num_devices: int, m
     return min(max(round(share * num_devices), 1), max(most, 1))
 
 
-def _evaluator(evaluator: Evaluator, select: Select, shapes: tuple[int, ...], models: int) -> Partition:
+def _evaluate(evaluator: Evaluator, select: Select, shapes: tuple[int, ...], models: int) -> Partition:
     groups = select(evaluator, shapes, models)
     components = [evaluator.weigh(each) for each in evaluator.split(groups)]
     absent = evaluator.missing(models & ~union(groups))[-1]
