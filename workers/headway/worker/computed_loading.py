@@ -29,10 +29,10 @@ from headway.store.checkpoint import Checkpoint, read_checkpoint
 from headway.worker.group_loading import GroupLoading, GroupMembership
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
+from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Start
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 

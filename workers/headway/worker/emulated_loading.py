@@ -19,10 +19,10 @@ from headway.runner.emulated.rank_runner import EmulatedRankRunner
 from headway.store.checkpoint import read_spec
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
+from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Start
 from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 

@@ -20,10 +20,11 @@ from headway.encoder.group_line import GroupLine
 from headway.observe.tracing import Tracing
 from headway.worker.heap import Heap
 from headway.worker.load_call import LoadCall
+from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Loader, Start, loader_of
+from headway.worker.loading import Loader, loader_of
 from headway.worker.measuring import Measuring
 from headway.worker.order import LoadOrder
 from headway.worker.pins import PinState, set_pins
