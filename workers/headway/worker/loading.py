@@ -3,9 +3,9 @@
 from typing import Protocol
 
 from headway.core.cluster import Hardware
+from headway.core.load_order import LoadOrder
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
-from headway.worker.order import LoadOrder
 
 
 class Loader(Protocol):

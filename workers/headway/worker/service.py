@@ -13,6 +13,7 @@ from headway.core.infer import InferRequest
 from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
+from headway.core.load_order import LoadOrder
 from headway.core.move import MoveTarget, RequestMove
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest
@@ -26,7 +27,6 @@ from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
 from headway.worker.loading import Loader, loader_of
 from headway.worker.measuring import Measuring
-from headway.worker.order import LoadOrder
 from headway.worker.pins import PinState, set_pins
 from headway.worker.replicas import LoadedReplica, Replicas
 from headway.worker.sessions import Session
