@@ -81,7 +81,7 @@ demo: install ## Make a small model, serve it, ask it something, show the plan a
 	@$(PY) -m deploy.demo.run
 
 demo-alpaserve: install ## Two models on two emulated GPUs, apart and on one pipeline: what sharing does to bursts
-	@$(PY) -m deploy.demo.alpaserve
+	@$(PY) -m benchmarks.alpaserve.demo
 
 # Prometheus as Debian packages it, unpacked under build/ for the dashboards' tests; without it they say so.
 $(BUILD)/prometheus/usr/bin/prometheus:

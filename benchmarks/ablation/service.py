@@ -40,7 +40,7 @@ class Bench:
                 max_num_seqs=256,
                 max_num_batched_tokens=512,
                 enable_prefix_cache=False,
-                host_blocks=num_blocks if preemption == "swap" else 0,
+                num_host_blocks=num_blocks if preemption == "swap" else 0,
                 preemption=preemption,
             ),
             latency=replace(

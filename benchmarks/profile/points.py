@@ -16,6 +16,7 @@ from headway.profiler.zoo.families.mt5 import Mt5Config
 from headway.profiler.zoo.families.multimodal import MultiModalConfig
 from headway.profiler.zoo.families.resnet import ResNetConfig
 from headway.profiler.zoo.model import Architecture, ZooModel
+from headway.profiler.zoo.network import make_network
 
 SEED = 42
 _BATCHES = (1, 2, 3, 4, 6, 8)
@@ -58,7 +59,7 @@ class ModelPoint:
             is_trained_in_paper=False,
         )
         torch.manual_seed(SEED)
-        return zoo_model.make(device), zoo_model.example_inputs(batch=self.batch, seq=self.seq, device=device)
+        return make_network(zoo_model, device), zoo_model.example_inputs(batch=self.batch, seq=self.seq, device=device)
 
     def __str__(self) -> str:
         return f"{self.model}, batch {self.batch}" + ("" if self.seq is None else f", {self.seq} tokens")

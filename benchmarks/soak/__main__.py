@@ -28,9 +28,9 @@ EVENTS = ("cancelled", "preempted", "swapped", "pinned or unpinned", "prefix tok
 SMALL = EngineConfig(num_blocks=72, block_size=16, max_model_len=400, max_num_seqs=24, max_num_batched_tokens=96)
 SETTINGS = (
     replace(SMALL, preemption="recompute"),
-    replace(SMALL, preemption="swap", host_blocks=60),
-    replace(SMALL, preemption="auto", host_blocks=40, num_draft_tokens=4),
-    replace(SMALL, preemption="swap", host_blocks=200, block_size=4, num_blocks=288),
+    replace(SMALL, preemption="swap", num_host_blocks=60),
+    replace(SMALL, preemption="auto", num_host_blocks=40, num_draft_tokens=4),
+    replace(SMALL, preemption="swap", num_host_blocks=200, block_size=4, num_blocks=288),
     replace(SMALL, preemption="recompute", enable_prefix_cache=False, max_num_prefill_tokens=32),
 )
 ROOMY = EngineConfig(num_blocks=512, max_model_len=400, enable_prefix_cache=False)
@@ -85,7 +85,7 @@ def make_runner(config: EngineConfig, checkpoint: Checkpoint) -> ModelRunner:
         checkpoint,
         num_blocks=config.num_blocks,
         block_size=config.block_size,
-        num_host_blocks=config.host_blocks,
+        num_host_blocks=config.num_host_blocks,
     )
 
 

@@ -109,7 +109,7 @@ class Round:
         assert blocks.num_used == blocks.num_pinned == 0, f"{blocks.num_used} blocks leaked on the device"
         assert blocks.num_host_used == 0, f"{blocks.num_host_used} blocks leaked on the host"
         assert blocks.num_cached + blocks.num_free == config.num_blocks
-        assert blocks.num_host_cached + blocks.num_host_free == config.host_blocks
+        assert blocks.num_host_cached + blocks.num_host_free == config.num_host_blocks
         counts = self._tally.counts
         counts["steps"] += stats.num_steps
         counts["preempted"] += stats.num_preemptions

@@ -1,6 +1,8 @@
 """The import graph: services never import each other, pure rooms stay pure, torch stays in the worker."""
 
 import ast
+from collections.abc import Collection
+from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -40,6 +42,28 @@ def modules() -> list[tuple[str, Path]]:
     ]
 
 
+def module_graph() -> dict[str, set[str]]:
+    """Each module and the modules that it imports at any time, of the source roots, the benchmarks and deploy/."""
+    paths = {
+        ".".join(path.relative_to(base).with_suffix("").parts).removesuffix(".__init__"): path
+        for base, room in (*((ROOT / root, "headway") for root in SOURCE_ROOTS), (ROOT, "benchmarks"), (ROOT, "deploy"))
+        for path in (base / room).rglob("*.py")
+    }
+    return {module: modules_imported_by(path, paths.keys()) - {module} for module, path in paths.items()}
+
+
+def modules_imported_by(path: Path, known: Collection[str]) -> set[str]:
+    """Of `from a import b` the module a.b where there is one, else a."""
+    names: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names.update(alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            members = (f"{node.module}.{alias.name}" for alias in node.names)
+            names.update(member if member in known else node.module for member in members)
+    return names.intersection(known)
+
+
 def imports_of(path: Path) -> set[str]:
     """Dotted names of all imports, also those inside functions; a `from a import b` gives 'a' and 'a.b'."""
     names: set[str] = set()
@@ -70,6 +94,19 @@ def test_pure_rooms_do_no_io(name: str, path: Path) -> None:
     if name.startswith(PURE):
         top_level = {imported.split(".")[0] for imported in imports_of(path)}
         assert top_level & IMPURE_MODULES == set()
+
+
+def test_modules_do_not_import_each_other_in_a_circle() -> None:
+    try:
+        TopologicalSorter(module_graph()).prepare()
+    except CycleError as error:
+        pytest.fail(f"These import each other: {' <- '.join(error.args[1])}")
+
+
+def test_what_is_deployed_does_not_need_the_benchmarks() -> None:
+    graph = module_graph()
+    deployed = [module for module in graph if module.startswith("deploy.")]
+    assert [(module, each) for module in deployed for each in graph[module] if each.startswith("benchmarks")] == []
 
 
 def test_there_is_no_package_file_in_the_namespace() -> None:

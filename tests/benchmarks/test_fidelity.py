@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.alpaserve.demo import MODELS, PLACEMENTS, PROFILES, make_problem
 from benchmarks.alpaserve.fidelity import generating
 from benchmarks.alpaserve.fidelity.cell import Cell, Pattern, measure
 from benchmarks.alpaserve.fidelity.load import Observed
@@ -14,7 +15,6 @@ from benchmarks.alpaserve.fidelity.patterns import TRACE_FILE, duration_of, func
 from benchmarks.alpaserve.fidelity.placed import write_placement
 from benchmarks.alpaserve.fidelity.report import document, markdown
 from benchmarks.model import BENCHMARK_SPEC, make_tokenizer
-from deploy.demo.alpaserve import MODELS, PLACEMENTS, PROFILES, make_problem
 from deploy.demo.checkpoint import write_checkpoint
 from deploy.demo.stack import running_stack
 from headway.client import AsyncClient

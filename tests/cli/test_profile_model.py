@@ -2,6 +2,7 @@
 
 import json
 
+from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 from tests.cli.conftest import Run
 
@@ -12,7 +13,7 @@ def test_totals_and_operators_as_json(headway: Run) -> None:
     )
     assert result.returncode == 0, result.stderr
     document = json.loads(result.stdout)
-    module = find("gpt3-1b-small").make()
+    module = make_network(find("gpt3-1b-small"))
     assert document["parameters"] == sum(parameter.numel() for parameter in module.parameters())
     assert document["parameter_bytes"] == document["gradient_bytes"] == 4 * document["parameters"]
     assert document["activation_bytes"] > 0

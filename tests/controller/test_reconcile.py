@@ -7,14 +7,15 @@ from typing import Any, TypeAlias
 
 import pytest
 
-from headway.controller.reconcile import Action, LoadSpec, load_specs_of, reconcile, startable
+from headway.controller.reconcile import Action, load_orders_of, reconcile, startable
+from headway.core.load_order import LoadOrder
 from headway.core.parallel_config import ParallelConfig
 
-Works: TypeAlias = dict[str, tuple[LoadSpec, ...]]
+Works: TypeAlias = dict[str, tuple[LoadOrder, ...]]
 
 
-def work(model: str, *worker_ids: str, num_blocks: int = 100) -> LoadSpec:
-    return LoadSpec(
+def work(model: str, *worker_ids: str, num_blocks: int = 100) -> LoadOrder:
+    return LoadOrder(
         model=model,
         directory=f"/models/{model}",
         dtype="float32",
@@ -52,14 +53,14 @@ def start(wanted: Works, serving: Works, busy: tuple[str, ...] = ()) -> list[str
 def test_a_plan_becomes_the_work_of_each_worker(make_plan: Callable[..., Any]) -> None:
     plan = make_plan({"worker-0": "a", "worker-1": ("b", 200)})
     expected = {"worker-0": work("a", "worker-0"), "worker-1": work("b", "worker-1", num_blocks=200)}
-    assert load_specs_of(plan) == {
+    assert load_orders_of(plan) == {
         worker_id: (replace(wanted, group_id=worker_id.replace("worker", "group")),)
         for worker_id, wanted in expected.items()
     }
 
 
 def test_all_workers_of_a_group_have_one_work(make_plan: Callable[..., Any]) -> None:
-    wanted = load_specs_of(make_plan({"worker-1,worker-0": "a"}))
+    wanted = load_orders_of(make_plan({"worker-1,worker-0": "a"}))
     ((first,), (second,)) = wanted["worker-0"], wanted["worker-1"]
     assert first is second
     assert first.worker_ids == ("worker-1", "worker-0")

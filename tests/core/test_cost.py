@@ -19,6 +19,7 @@ from headway.core.hardware.family import COMPUTE
 from headway.core.hardware.profile import HardwareProfile, Machine
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.trace import trace
+from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 
 FLOPS_PER_S = 1e9
@@ -29,7 +30,7 @@ def capture(name: str, *, batch: int = 3, **changes: object) -> Graph:
     """A model of the zoo, with some sizes of its configuration changed."""
     model = find(name)
     model = replace(model, config=replace(model.config, **changes))
-    traced = trace(model.make().eval(), model.example_inputs(batch=batch), train=False, report=lambda _: None)
+    traced = trace(make_network(model).eval(), model.example_inputs(batch=batch), train=False, report=lambda _: None)
     return build_graph(traced, name=name, is_training=False)
 
 

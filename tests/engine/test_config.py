@@ -18,7 +18,7 @@ from headway.engine.config import EngineConfig
         ("watermark", -0.1),
         ("vocab_size", 0),
         ("num_logged_events", 0),
-        ("host_blocks", -1),
+        ("num_host_blocks", -1),
         ("preemption", "never"),
         ("num_draft_tokens", -1),
         ("draft_ngram", 0),
@@ -41,15 +41,15 @@ def test_the_pool_bounds_a_sequence_when_it_is_smaller_than_the_context() -> Non
     assert EngineConfig(num_blocks=4, block_size=4, max_model_len=10).max_sequence_len == 10
 
 
-@pytest.mark.parametrize(("field", "value"), [("num_blocks", 10), ("host_blocks", 8)])
+@pytest.mark.parametrize(("field", "value"), [("num_blocks", 10), ("num_host_blocks", 8)])
 def test_shards_are_of_one_size_on_both_tiers(field: str, value: int) -> None:
-    limits = {"num_blocks": 12, "host_blocks": 6, "max_model_len": 32, "num_shards": 3, field: value}
+    limits = {"num_blocks": 12, "num_host_blocks": 6, "max_model_len": 32, "num_shards": 3, field: value}
     with pytest.raises(InvalidArgumentError, match="multiple of num_shards = 3") as caught:
         EngineConfig(**limits)  # type: ignore[arg-type]
     assert caught.value.field == field
 
 
 def test_a_block_is_on_the_shard_that_its_number_falls_into() -> None:
-    config = EngineConfig(num_blocks=12, host_blocks=6, max_model_len=32, num_shards=3)
+    config = EngineConfig(num_blocks=12, num_host_blocks=6, max_model_len=32, num_shards=3)
     assert [config.shard_of(block) for block in (0, 3, 4, 11)] == [0, 0, 1, 2]
     assert [config.shard_of(block, is_on_host=True) for block in (0, 1, 2, 5)] == [0, 0, 1, 2]

@@ -31,7 +31,7 @@ LIMITS = st.fixed_dictionaries(
         "enable_prefix_cache": st.booleans(),
         "watermark": st.sampled_from([0.0, 0.01, 0.3]),
         "eos_token_ids": st.sampled_from([(), (1, 2, 3, 4)]),
-        "host_blocks": st.sampled_from([0, 3, 30]),
+        "num_host_blocks": st.sampled_from([0, 3, 30]),
         "preemption": st.sampled_from(["auto", "recompute", "swap"]),
         "num_draft_tokens": st.sampled_from([0, 1, 4]),
         "queue_policy": st.sampled_from(QueuePolicy),

@@ -26,7 +26,7 @@ def test_everything_ends_right_wherever_blocks_lie(
     num_shards: int,
     actions: list[tuple[Any, ...]],
 ) -> None:
-    for name in ("num_blocks", "host_blocks"):
+    for name in ("num_blocks", "num_host_blocks"):
         limits[name] = -(-limits[name] // num_shards) * num_shards
     limits |= {"num_shards": num_shards, "rebalance_every_steps": 1, "rebalance_threshold": 1.0}
     bench = make_bench(**limits)

@@ -91,7 +91,7 @@ def test_samples_that_end_make_place_for_others(make_bench: MakeBench, make_grou
 
 @pytest.mark.parametrize("preemption", ["recompute", "swap"])
 def test_a_group_gives_way_and_comes_back_whole(make_bench: MakeBench, make_group: MakeGroup, preemption: str) -> None:
-    bench = make_bench(num_blocks=12, host_blocks=12, preemption=preemption, enable_prefix_cache=False)
+    bench = make_bench(num_blocks=12, num_host_blocks=12, preemption=preemption, enable_prefix_cache=False)
     groups = [make_group("a", 2, 8, max_tokens=14), make_group("b", 3, 7, max_tokens=9), make_group("c", 1, 3)]
     for group in groups:
         bench.engine.submit_group(group)
@@ -129,7 +129,7 @@ def test_a_group_that_is_recomputed_shares_its_prompt_again(make_bench: MakeBenc
 
 
 def test_where_the_host_has_no_room_a_group_is_recomputed(make_bench: MakeBench, make_group: MakeGroup) -> None:
-    bench = make_bench(num_blocks=6, host_blocks=1, preemption="swap", enable_prefix_cache=False)
+    bench = make_bench(num_blocks=6, num_host_blocks=1, preemption="swap", enable_prefix_cache=False)
     groups = [make_group("a", 1, 7), make_group("b", 1, 7)]
     bench.run_groups(*groups)
     stats = bench.engine.stats()
@@ -167,7 +167,7 @@ def test_when_the_leader_is_cancelled_another_goes_on_with_its_prefill(
 
 
 def test_when_a_swapped_leader_is_cancelled_the_others_start_over(make_bench: MakeBench, make_group: MakeGroup) -> None:
-    bench = make_bench(num_blocks=6, host_blocks=6, preemption="swap", max_num_prefill_tokens=4)
+    bench = make_bench(num_blocks=6, num_host_blocks=6, preemption="swap", max_num_prefill_tokens=4)
     first, group = make_group("a", 1, 7, max_tokens=12), make_group("b", 2, 19)
     bench.engine.submit_group(first)
     bench.engine.submit_group(group)

@@ -153,8 +153,8 @@ def test_groups_that_cannot_be_dealt_evenly_all_have_their_turn(
     [
         {"num_blocks": 200},
         {"num_blocks": 24, "preemption": "recompute"},
-        {"num_blocks": 24, "preemption": "swap", "host_blocks": 40},
-        {"num_blocks": 24, "preemption": "swap", "host_blocks": 8, "enable_prefix_cache": False},
+        {"num_blocks": 24, "preemption": "swap", "num_host_blocks": 40},
+        {"num_blocks": 24, "preemption": "swap", "num_host_blocks": 8, "enable_prefix_cache": False},
         {"num_blocks": 200, "num_draft_tokens": 4, "draft_ngram": 2},
         {"num_blocks": 30, "max_num_prefill_tokens": 5, "eos_token_ids": (7, 8)},
     ],
@@ -266,7 +266,7 @@ def test_a_sample_that_decodes_does_not_run_ahead_when_its_prefilling_sibling_is
 def test_giving_up_leaves_no_block_used_and_what_is_in_flight_brings_nothing(
     make_bench: MakeBench, make_group: MakeGroup
 ) -> None:
-    bench = make_bench(num_micro_batches=3, num_blocks=24, host_blocks=24, preemption="swap")
+    bench = make_bench(num_micro_batches=3, num_blocks=24, num_host_blocks=24, preemption="swap")
     groups = [make_group(name, n, 9, max_tokens=20) for name, n in (("a", 2), ("b", 1), ("c", 3), ("d", 1))]
     for group in groups:
         bench.engine.submit_group(group)

@@ -129,8 +129,8 @@ def test_samples_fork_before_any_of_them_goes_on(
     [
         {"num_blocks": 200},
         {"num_blocks": 24, "preemption": "recompute"},
-        {"num_blocks": 24, "preemption": "swap", "host_blocks": 40},
-        {"num_blocks": 24, "preemption": "swap", "host_blocks": 8, "enable_prefix_cache": False},
+        {"num_blocks": 24, "preemption": "swap", "num_host_blocks": 40},
+        {"num_blocks": 24, "preemption": "swap", "num_host_blocks": 8, "enable_prefix_cache": False},
         {"num_blocks": 30, "max_num_prefill_tokens": 5, "eos_token_ids": (7, 8)},
         {"num_blocks": 30, "max_num_batched_tokens": 9, "max_num_seqs": 8, "block_size": 3},
     ],
@@ -252,7 +252,7 @@ def test_settling_two_batches_tells_of_them_one_by_one(make_bench: MakeBench, ma
 
 
 def test_a_failed_batch_takes_the_one_behind_it_along(make_bench: MakeBench, make_group: MakeGroup) -> None:
-    bench = make_bench(runs_ahead=True, num_blocks=24, host_blocks=24, preemption="swap")
+    bench = make_bench(runs_ahead=True, num_blocks=24, num_host_blocks=24, preemption="swap")
     groups = [make_group(name, n, 9, max_tokens=20) for name, n in (("a", 2), ("b", 1), ("c", 3), ("d", 1))]
     for group in groups:
         bench.engine.submit_group(group)

@@ -20,7 +20,7 @@ CONDITIONS: dict[str, dict[str, object]] = {
     "all at once, with drafts": {"num_draft_tokens": 4},
     "in chunks, through the host": {
         "num_blocks": 20,
-        "host_blocks": 64,
+        "num_host_blocks": 64,
         "preemption": "swap",
         "max_num_prefill_tokens": 13,
     },

@@ -46,7 +46,7 @@ def generate_in(
     num_shards = group.parallel.cp
     num_blocks, num_host_blocks = (
         limits.get("num_blocks", 512) // num_shards,
-        limits.get("host_blocks", 0) // num_shards,
+        limits.get("num_host_blocks", 0) // num_shards,
     )
     runner = ShardRunner(checkpoint, group=group, num_blocks=num_blocks, num_host_blocks=num_host_blocks)
     run_rank(Listener(group), {0: runner})

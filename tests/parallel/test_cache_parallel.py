@@ -37,5 +37,5 @@ def test_requests_of_every_kind_get_the_tokens_that_one_worker_gives(tmp_path, f
     run, *_ = run_ranks(parallel, generate_in, directory, make_groups(), limits)
     alone = generate(read_checkpoint(directory), make_groups(), **limits)
     check_equal(run.answers, alone.answers)
-    if "host_blocks" in limits:
+    if "num_host_blocks" in limits:
         assert run.stats.num_swaps > 0

@@ -64,7 +64,7 @@ def test_requests_of_every_kind_get_the_tokens_that_one_worker_gives(tmp_path, c
     check_parallel(checkpoint.spec, parallel, num_workers=parallel.num_ranks)
     run, *_ = run_ranks(parallel, generate_in, directory, make_groups(), limits, quantization)
     check_equal(run.answers, generate(checkpoint, make_groups(), **limits).answers)
-    if "host_blocks" in limits:
+    if "num_host_blocks" in limits:
         assert run.stats.num_swaps > 0
     else:
         assert run.stats.num_accepted_tokens > 0

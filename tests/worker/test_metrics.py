@@ -2,15 +2,14 @@
 
 import asyncio
 from dataclasses import replace
-from pathlib import Path
 
 from prometheus_client import REGISTRY
 
+from headway.core.load_order import LoadOrder
 from headway.core.step_work import StepWork
 from headway.engine.stats import StepStats
 from headway.runner.parallel.collective_counters import CollectiveCounters, CollectiveKey
 from headway.worker.metrics import CacheInfo, CollectiveMetrics, StepMetrics
-from headway.worker.order import LoadOrder
 
 BEFORE = StepStats(
     num_steps=1,
@@ -89,7 +88,7 @@ def test_a_loaded_model_tells_what_its_cache_is_like() -> None:
     order = LoadOrder(
         plan_id="plan",
         model="metered",
-        directory=Path(),
+        directory="",
         dtype="bfloat16",
         num_blocks=500,
         block_size=16,

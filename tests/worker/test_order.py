@@ -1,20 +1,21 @@
 """From the controller's work to what a worker's engine and runner are given."""
 
-from dataclasses import asdict
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
-from headway.controller.reconcile import LoadSpec
 from headway.core.cluster import Hardware
+from headway.core.load_order import LoadOrder
+from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.engine.config import EngineConfig
-from headway.v1 import worker_pb2
+from headway.rpc.convert import load_order_to_pb
 from headway.worker import computed_loading
+from headway.worker.limits import engine_config
 from headway.worker.load_call import LoadCall
-from headway.worker.order import LoadOrder
 from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
 
@@ -28,7 +29,7 @@ LAYOUTS = [
 
 
 class Recorder:
-    """Stands for the service, runners and engine, and keeps what they are given."""
+    """Stands for the service and runners, and keeps what they and engines are given."""
 
     def __init__(self) -> None:
         self.orders: list[LoadOrder] = []
@@ -46,9 +47,9 @@ class Recorder:
     def note_populated(self) -> None:
         self.num_populated += 1
 
-    def engine(self, config: EngineConfig, **_: Any) -> object:
-        self.configs.append(config)
-        return object()
+    def engine_config(self, order: LoadOrder, spec: ModelSpec, *, runs_ahead: bool) -> EngineConfig:
+        self.configs.append(engine_config(order, spec, runs_ahead=runs_ahead))
+        return self.configs[-1]
 
 
 class GroupLeader:
@@ -73,7 +74,7 @@ class Groups:
 
 async def order_for(layout: ParallelConfig, *, rank: int, directory: Path) -> LoadOrder:
     """As it arrives over the protocol."""
-    work = LoadSpec(
+    work = LoadOrder(
         model="tiny",
         directory=str(directory),
         dtype="float32",
@@ -90,9 +91,7 @@ async def order_for(layout: ParallelConfig, *, rank: int, directory: Path) -> Lo
     )
     recorder = Recorder()
     servicer = WorkerServicer(cast("WorkerService", recorder))
-    fields = asdict(work)
-    del fields["memory_bytes"]  # the controller's own
-    request = worker_pb2.LoadModelRequest(plan_id="plan", rank=rank, **fields)
+    request = load_order_to_pb(replace(work, plan_id="plan", rank=rank))
     async for _ in servicer.LoadModel(request, cast("Any", None)):
         pass
     return recorder.orders[0]
@@ -105,7 +104,7 @@ async def test_each_rank_has_the_blocks_of_its_cache_shard_and_the_leaders_engin
     recorder = Recorder()
     monkeypatch.setattr(computed_loading, "ModelRunner", recorder.runner)
     monkeypatch.setattr(computed_loading, "ShardRunner", recorder.runner)
-    monkeypatch.setattr(computed_loading, "Engine", recorder.engine)
+    monkeypatch.setattr(computed_loading, "engine_config", recorder.engine_config)
     monkeypatch.setattr(computed_loading, "check_parallel", lambda *_, **__: None)  # the tiny model has fewer layers
     monkeypatch.setattr(computed_loading, "RankRunner", lambda *_, **__: object())
     monkeypatch.setattr(computed_loading, "GroupLoading", Groups)
@@ -119,7 +118,7 @@ async def test_each_rank_has_the_blocks_of_its_cache_shard_and_the_leaders_engin
     assert recorder.pools == [(64 // layout.cp, 32 // layout.cp)] * layout.num_ranks
     assert recorder.num_populated == layout.num_ranks
     (config,) = recorder.configs
-    assert (config.num_blocks, config.host_blocks) == (64, 32)
+    assert (config.num_blocks, config.num_host_blocks) == (64, 32)
     assert (config.num_micro_batches, config.num_shards) == (layout.pp, layout.cp)
 
 

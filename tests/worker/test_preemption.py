@@ -59,9 +59,9 @@ def undisturbed(checkpoint: Checkpoint) -> Run:
     "mode",
     [
         {"preemption": "recompute"},
-        {"preemption": "swap", "host_blocks": 400},
-        {"preemption": "swap", "host_blocks": 20},
-        {"preemption": "auto", "host_blocks": 60},
+        {"preemption": "swap", "num_host_blocks": 400},
+        {"preemption": "swap", "num_host_blocks": 20},
+        {"preemption": "auto", "num_host_blocks": 60},
     ],
     ids=["recompute", "swap", "swap-little", "auto"],
 )

@@ -59,7 +59,7 @@ def generate(
 
     Args:
         ranks: that this process leads; they are let go.
-        num_blocks: of all ranks that share the cache together; `host_blocks` likewise.
+        num_blocks: of all ranks that share the cache together; `num_host_blocks` likewise.
     """
     parallel = SINGLE if ranks is None else ranks.parallel
     defaults = {"max_model_len": 256, "block_size": 16, "num_micro_batches": parallel.pp, "num_shards": parallel.cp}
@@ -69,7 +69,7 @@ def generate(
         group=ranks,
         num_blocks=config.num_blocks // parallel.cp,
         block_size=config.block_size,
-        num_host_blocks=config.host_blocks // parallel.cp,
+        num_host_blocks=config.num_host_blocks // parallel.cp,
         max_num_seqs=config.max_num_seqs,
         device=device,
         capture=capture,

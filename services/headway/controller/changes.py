@@ -2,10 +2,11 @@
 
 from collections.abc import Collection, Mapping, Sequence
 
-from headway.controller.reconcile import Action, LoadSpec, is_served, reconcile, startable
+from headway.controller.reconcile import Action, is_served, reconcile, startable
+from headway.core.load_order import LoadOrder
 from headway.core.plan_change import ChangeKind, PlanChange
 
-Works = Mapping[str, Sequence[LoadSpec]]
+Works = Mapping[str, Sequence[LoadOrder]]
 
 
 def changes_to(wanted: Works, *, serving: Works, memory_bytes: Mapping[str, int]) -> tuple[PlanChange, ...]:
@@ -58,11 +59,11 @@ def _served(state: Works) -> set[str]:
     return {work.model for work in _distinct(state) if is_served(work, state)}
 
 
-def _without(state: Works, ended: Collection[LoadSpec]) -> dict[str, tuple[LoadSpec, ...]]:
+def _without(state: Works, ended: Collection[LoadOrder]) -> dict[str, tuple[LoadOrder, ...]]:
     return {worker_id: tuple(work for work in works if work not in ended) for worker_id, works in state.items()}
 
 
-def _with(state: Works, steps: Sequence[Action]) -> dict[str, tuple[LoadSpec, ...]]:
+def _with(state: Works, steps: Sequence[Action]) -> dict[str, tuple[LoadOrder, ...]]:
     loaded = {worker_id: tuple(works) for worker_id, works in state.items()}
     for work in (step.after for step in steps if step.after is not None):
         for worker_id in work.worker_ids:
@@ -70,5 +71,5 @@ def _with(state: Works, steps: Sequence[Action]) -> dict[str, tuple[LoadSpec, ..
     return loaded
 
 
-def _distinct(works: Works) -> list[LoadSpec]:
+def _distinct(works: Works) -> list[LoadOrder]:
     return list(dict.fromkeys(work for of_worker in works.values() for work in of_worker))

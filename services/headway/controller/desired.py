@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.profile_import import ProfileImport
-from headway.controller.reconcile import load_specs_of
+from headway.controller.reconcile import load_orders_of
 from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError, InvalidArgumentError
 from headway.core.placement_plan import PlacementPlan
@@ -100,7 +100,7 @@ class DesiredPlan:
         plan = self.plan
         assert plan is not None, "there is no plan to refresh"
         fresh = await self._plan_again(plan)
-        if load_specs_of(fresh) != load_specs_of(plan):
+        if load_orders_of(fresh) != load_orders_of(plan):
             log.info("with what was measured the planner would plan otherwise; %s stays", plan.plan_id)
         elif self.plan is plan:
             await self.certify(fresh)

@@ -6,10 +6,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 
 from headway.controller.clients.worker import LoadProgress, WorkerControlClient
-from headway.controller.reconcile import Action, LoadSpec
+from headway.controller.reconcile import Action
 from headway.controller.trouble import PASSING, LoadTrouble
 from headway.controller.worker import Worker
 from headway.core.errors import DeadlineExceededError, HeadwayError, NotFoundError, UnavailableError
+from headway.core.load_order import LoadOrder
 from headway.core.move import MoveTarget
 
 log = logging.getLogger(__name__)
@@ -41,7 +42,7 @@ class GroupRollout:
         client: WorkerControlClient,
         trouble: LoadTrouble,
         end_run: Callable[[str], None],
-        targets: Mapping[LoadSpec, Sequence[MoveTarget]],
+        targets: Mapping[LoadOrder, Sequence[MoveTarget]],
     ) -> None:
         self.action = action
         self._workers = workers
@@ -87,19 +88,19 @@ class GroupRollout:
             self._is_loading = True
             await self._load(self.action.after, plan_id)
 
-    async def _drain(self, work: LoadSpec) -> None:
+    async def _drain(self, work: LoadOrder) -> None:
         leader = self._workers.get(work.leader)
         if leader is not None:
             await leader.drain(self._client, deadline_s=_DRAIN_S, targets=self._targets[work], model=work.model)
 
-    def _is_replaced(self, work: LoadSpec) -> bool:
+    def _is_replaced(self, work: LoadOrder) -> bool:
         """Whether the process ends, or loads another version of the model in its place."""
         after = self.action.after
         is_same_place = after is not None and (after.model, after.worker_ids) == (work.model, work.worker_ids)
         return is_same_place or work.leader in self.action.ended
 
-    async def _unload(self, work: LoadSpec) -> None:
-        """Unloads a model from the leader on, which releases the other ranks."""
+    async def _unload(self, work: LoadOrder) -> None:
+        """From the leader on, which releases the others."""
         for worker_id in work.worker_ids:
             worker = self._workers.get(worker_id)
             if worker is None or worker.is_gone:
@@ -111,7 +112,7 @@ class GroupRollout:
             except HeadwayError as error:
                 log.warning("%s cannot unload %s: %s", worker_id, work.model, error)
 
-    async def _load(self, work: LoadSpec, plan_id: str) -> None:
+    async def _load(self, work: LoadOrder, plan_id: str) -> None:
         ranks = _Ranks(work, workers=self._workers, client=self._client, plan_id=plan_id)
         try:
             epoch = await ranks.load()
@@ -123,10 +124,10 @@ class GroupRollout:
                 self._workers[worker_id].begin(work, epoch=epoch)
             self._trouble.note_success()
 
-    def _note_failure(self, error: HeadwayError, *, work: LoadSpec, worker_id: str) -> None:
+    def _note_failure(self, error: HeadwayError, *, work: LoadOrder, worker_id: str) -> None:
         """Ranks that wait for the lost one are ended."""
         self._trouble.note_failure(error, work=work, worker_id=worker_id, now_s=time.monotonic())
-        if work.is_shared and error.code in PASSING:
+        if work.is_in_group and error.code in PASSING:
             for mate in work.worker_ids:
                 self._end_run(mate)
 
@@ -139,7 +140,7 @@ class _Ranks:
     """
 
     def __init__(
-        self, work: LoadSpec, *, workers: Mapping[str, Worker], client: WorkerControlClient, plan_id: str
+        self, work: LoadOrder, *, workers: Mapping[str, Worker], client: WorkerControlClient, plan_id: str
     ) -> None:
         self.failed_worker = ""
         self._work = work
@@ -175,7 +176,7 @@ class _Ranks:
         """
         waiting, num_reports = True, -1
         while waiting:
-            if num_reports == self._num_reports and self._work.is_shared:
+            if num_reports == self._num_reports and self._work.is_in_group:
                 raise DeadlineExceededError(f"No rank has told of its load for {_STALL_S:.0f} s.")
             num_reports = self._num_reports
             done, pending = await asyncio.wait(ranks, timeout=_STALL_S, return_when=asyncio.FIRST_EXCEPTION)

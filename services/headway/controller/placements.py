@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from headway.controller.changes import changes_to
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.desired import DesiredPlan
-from headway.controller.reconcile import load_specs_of
+from headway.controller.reconcile import load_orders_of
 from headway.controller.worker_pool import WorkerPool
 from headway.core.errors import FailedPreconditionError, NotFoundError
 from headway.core.placement_plan import PlacementPlan
@@ -63,7 +63,7 @@ class Placements:
             )
         plan = await self._planner.assign_workers(placement, models, workers, limits=self._limits, current=current)
         await self._desired.certify(plan)
-        changes = changes_to(load_specs_of(plan), serving=self._pool.serving(), memory_bytes=self._pool.memory_bytes())
+        changes = changes_to(load_orders_of(plan), serving=self._pool.serving(), memory_bytes=self._pool.memory_bytes())
         return Proposal(plan=plan, changes=changes, replaces="" if current is None else current.plan_id)
 
     async def keep(self, placement: PlacementPlan) -> None:

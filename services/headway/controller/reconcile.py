@@ -8,58 +8,10 @@ what is not needed is drained.
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
-from headway.core.latency import LatencyModel
-from headway.core.parallel_config import SINGLE, ParallelConfig
+from headway.core.load_order import LoadOrder
 from headway.core.plan import Assignment, ModelDeployment, ServingPlan
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoadSpec:
-    """The order that the workers of a group get to load a model; the fields are those of `LoadModelRequest`.
-
-    Attributes:
-        worker_ids: the group's workers, by rank; the first leads.
-        stage_latencies: the latency model of each stage on emulated devices; empty for real ones.
-        memory_bytes: the memory that it takes on each worker, by rank. It is not sent, and equal orders may differ in
-            it.
-    """
-
-    model: str
-    directory: str
-    dtype: str
-    num_blocks: int
-    block_size: int
-    max_num_seqs: int
-    max_num_batched_tokens: int
-    max_model_len: int
-    enable_prefix_cache: bool
-    max_num_prefill_tokens: int | None = None
-    num_host_blocks: int = 0
-    preemption: str = "auto"
-    num_draft_tokens: int = 0
-    quantization: str = ""
-    generation_config: str = ""
-    parallel: ParallelConfig = SINGLE
-    worker_ids: tuple[str, ...]
-    group_id: str
-    stage_latencies: tuple[LatencyModel, ...] = ()
-    memory_bytes: tuple[int, ...] = field(default=(), compare=False)
-
-    @property
-    def leader(self) -> str:
-        return self.worker_ids[0]
-
-    @property
-    def is_shared(self) -> bool:
-        """Whether several workers do it together."""
-        return len(self.worker_ids) > 1
-
-    def continues(self, other: "LoadSpec") -> bool:
-        """Whether it answers as the other does, so that a request can go from that to this."""
-        mine = (self.model, self.directory, self.dtype, self.quantization, self.generation_config)
-        return mine == (other.model, other.directory, other.dtype, other.quantization, other.generation_config)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -73,9 +25,9 @@ class Action:
     """
 
     worker_ids: tuple[str, ...]
-    before: tuple[LoadSpec, ...]
-    after: LoadSpec | None
-    kept: tuple[LoadSpec, ...] = ()
+    before: tuple[LoadOrder, ...]
+    after: LoadOrder | None
+    kept: tuple[LoadOrder, ...] = ()
 
     @property
     def involved(self) -> tuple[str, ...]:
@@ -86,14 +38,14 @@ class Action:
     def ended(self) -> tuple[str, ...]:
         """Workers of groups that fall apart: with no other model there, and none to come."""
         staying = {work.worker_ids for work in (*self.kept, *((self.after,) if self.after else ()))}
-        apart = (work.worker_ids for work in self.before if work.is_shared and work.worker_ids not in staying)
+        apart = (work.worker_ids for work in self.before if work.is_in_group and work.worker_ids not in staying)
         return tuple(dict.fromkeys(worker_id for worker_ids in apart for worker_id in worker_ids))
 
     def __str__(self) -> str:
         workers, models = ", ".join(self.worker_ids), list(dict.fromkeys(work.model for work in self.before))
         if self.after is None:
             return f"{workers}: drain {', '.join(models)}"
-        size = f"{self.after.num_blocks} blocks" + (f", {self.after.parallel}" if self.after.is_shared else "")
+        size = f"{self.after.num_blocks} blocks" + (f", {self.after.parallel}" if self.after.is_in_group else "")
         if not models:
             return f"{workers}: load {self.after.model} ({size})"
         if models == [self.after.model]:
@@ -101,25 +53,25 @@ class Action:
         return f"{workers}: drain {', '.join(models)}, load {self.after.model} ({size})"
 
 
-def load_specs_of(plan: ServingPlan) -> dict[str, tuple[LoadSpec, ...]]:
-    """Returns each worker's load orders, the same for all workers of a group; predictions are no part of them."""
+def load_orders_of(plan: ServingPlan) -> dict[str, tuple[LoadOrder, ...]]:
+    """Each worker's works, the same for all workers of a group; predictions are no part of them."""
     models = {model.name: model for model in plan.models}
-    works: dict[str, tuple[LoadSpec, ...]] = {}
+    works: dict[str, tuple[LoadOrder, ...]] = {}
     for assignment in plan.assignments:
         work = _work(assignment, models[assignment.model])
         works |= {worker_id: (*works.get(worker_id, ()), work) for worker_id in work.worker_ids}
     return works
 
 
-def is_served(work: LoadSpec, serving: Mapping[str, Collection[LoadSpec]]) -> bool:
+def is_served(work: LoadOrder, serving: Mapping[str, Collection[LoadOrder]]) -> bool:
     """Whether the whole group serves it."""
     return all(work in serving.get(worker_id, ()) for worker_id in work.worker_ids)
 
 
 def reconcile(
-    wanted: Mapping[str, Collection[LoadSpec]],
+    wanted: Mapping[str, Collection[LoadOrder]],
     *,
-    serving: Mapping[str, Collection[LoadSpec]],
+    serving: Mapping[str, Collection[LoadOrder]],
     memory_bytes: Mapping[str, int] | None = None,
 ) -> list[Action]:
     """Returns the actions to take on the workers that are there; groups of which one is away are left alone.
@@ -157,8 +109,8 @@ def reconcile(
 def startable(
     actions: Sequence[Action],
     *,
-    wanted: Mapping[str, Collection[LoadSpec]],
-    serving: Mapping[str, Collection[LoadSpec]],
+    wanted: Mapping[str, Collection[LoadOrder]],
+    serving: Mapping[str, Collection[LoadOrder]],
     busy: Collection[str],
 ) -> list[Action]:
     """The actions that may start now; the others wait for those that run.
@@ -181,9 +133,9 @@ def startable(
 
 def _action(
     worker_ids: tuple[str, ...],
-    before: tuple[LoadSpec, ...],
-    after: LoadSpec | None,
-    serving: Mapping[str, Collection[LoadSpec]],
+    before: tuple[LoadOrder, ...],
+    after: LoadOrder | None,
+    serving: Mapping[str, Collection[LoadOrder]],
 ) -> Action:
     involved = {*worker_ids, *(mate for work in before for mate in work.worker_ids)}
     kept = dict.fromkeys(work for mate in sorted(involved) for work in serving.get(mate, ()) if work not in before)
@@ -202,14 +154,17 @@ def _disjoint(actions: Sequence[Action]) -> list[Action]:
 
 
 def _can_leave(
-    action: Action, wanted: Mapping[str, Collection[LoadSpec]], serving: Mapping[str, Collection[LoadSpec]]
+    action: Action, wanted: Mapping[str, Collection[LoadOrder]], serving: Mapping[str, Collection[LoadOrder]]
 ) -> bool:
     """Whether each model that ends is not wanted any more, or is served by others, one of which is to serve it."""
     return all(_can_end(work.model, action, wanted, serving) for work in action.before)
 
 
 def _can_end(
-    model: str, action: Action, wanted: Mapping[str, Collection[LoadSpec]], serving: Mapping[str, Collection[LoadSpec]]
+    model: str,
+    action: Action,
+    wanted: Mapping[str, Collection[LoadOrder]],
+    serving: Mapping[str, Collection[LoadOrder]],
 ) -> bool:
     homes = [worker_id for worker_id, works in wanted.items() if any(work.model == model for work in works)]
     others = (work for home in homes if home not in action.involved for work in serving.get(home, ()))
@@ -217,14 +172,12 @@ def _can_end(
 
 
 def _in_the_way(
-    work: LoadSpec,
-    unwanted: Mapping[str, Collection[LoadSpec]],
-    serving: Mapping[str, Collection[LoadSpec]],
+    work: LoadOrder,
+    unwanted: Mapping[str, Collection[LoadOrder]],
+    serving: Mapping[str, Collection[LoadOrder]],
     room: Mapping[str, int],
-) -> tuple[LoadSpec, ...]:
-    """Returns what must leave the workers before this order is loaded: all that is not wanted, unless it fits beside,
-    and the order itself where only some of them have it.
-    """
+) -> tuple[LoadOrder, ...]:
+    """What its workers have and are not to have, unless it fits beside; and itself, where only some of them have it."""
     is_begun = any(work in serving[worker_id] for worker_id in work.worker_ids)
     to_go = _distinct(work.worker_ids, unwanted)
     apart = tuple(other for other in to_go if not _goes_beside(work, other))
@@ -233,13 +186,13 @@ def _in_the_way(
     return (*to_go, *((work,) if is_begun else ()))
 
 
-def _goes_beside(work: LoadSpec, other: LoadSpec) -> bool:
+def _goes_beside(work: LoadOrder, other: LoadOrder) -> bool:
     """Whether a group can have both for a while, given the memory: as with models that share it, it keeps its axes."""
     axes = [(each.parallel.tp, each.parallel.pp, each.parallel.cp) for each in (work, other)]
     return work.worker_ids == other.worker_ids and axes[0] == axes[1] and work.model != other.model
 
 
-def _has_room(work: LoadSpec, others: Collection[LoadSpec], room: Mapping[str, int]) -> bool:
+def _has_room(work: LoadOrder, others: Collection[LoadOrder], room: Mapping[str, int]) -> bool:
     """False where somebody's memory is not known."""
     together = [each.memory_bytes for each in (work, *others)]
     return all(len(each) == len(work.worker_ids) for each in together) and all(
@@ -248,13 +201,13 @@ def _has_room(work: LoadSpec, others: Collection[LoadSpec], room: Mapping[str, i
     )
 
 
-def _distinct(worker_ids: Collection[str], works: Mapping[str, Collection[LoadSpec]]) -> tuple[LoadSpec, ...]:
-    """Returns the orders of any of these workers, each once."""
+def _distinct(worker_ids: Collection[str], works: Mapping[str, Collection[LoadOrder]]) -> tuple[LoadOrder, ...]:
+    """Those of any of the workers, each once."""
     return tuple(dict.fromkeys(work for worker_id in worker_ids for work in works[worker_id]))
 
 
-def _work(assignment: Assignment, model: ModelDeployment) -> LoadSpec:
-    return LoadSpec(
+def _work(assignment: Assignment, model: ModelDeployment) -> LoadOrder:
+    return LoadOrder(
         model=model.name,
         directory=model.directory,
         dtype=model.spec.dtype,

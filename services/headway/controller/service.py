@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.desired import DesiredPlan
-from headway.controller.reconcile import load_specs_of, reconcile
+from headway.controller.reconcile import load_orders_of, reconcile
 from headway.controller.status import ProcessStatus, StackStatus, assess_readiness, worker_status
 from headway.controller.supervisor import Supervisor
 from headway.controller.worker_pool import WorkerPool
@@ -106,7 +106,7 @@ class ControllerService:
         plan = await self._desired.named(plan)
         await self._desired.certify(plan)
         self._check_workers(plan)
-        needed = reconcile(load_specs_of(plan), serving=self._pool.serving(), memory_bytes=self._pool.memory_bytes())
+        needed = reconcile(load_orders_of(plan), serving=self._pool.serving(), memory_bytes=self._pool.memory_bytes())
         changes = [str(action) for action in needed]
         if not dry_run:
             await self._desired.set(plan, replaces=replaces)
@@ -133,7 +133,7 @@ class ControllerService:
         plan = self._desired.plan
         processes = tuple(self._process_status(name) for name in self._supervisor.processes)
         readiness = assess_readiness(
-            processes, wanted=None if plan is None else load_specs_of(plan), workers=self._pool.workers
+            processes, wanted=None if plan is None else load_orders_of(plan), workers=self._pool.workers
         )
         return StackStatus(
             processes=(self._own_status(), *processes),
@@ -168,7 +168,7 @@ class ControllerService:
             if len(workers) >= self._deployment.workers.count and self._peers.members("planner"):
                 await self._desired.make(self._deployment.models, workers)
         if (plan := self._desired.plan) is not None and not self._stopping:
-            self._pool.pursue(load_specs_of(plan), plan_id=plan.plan_id)
+            self._pool.pursue(load_orders_of(plan), plan_id=plan.plan_id)
 
     async def _profile(self, plan: ServingPlan, done: set[str]) -> None:
         for assignment in plan.assignments:

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from headway.controller.reconcile import LoadSpec
 from headway.controller.worker import Worker
 from headway.core.cluster import Hardware
 from headway.core.line import QueuePolicy
+from headway.core.load_order import LoadOrder
 
 _MOST_NAMED = 4
 """Models that are waited for, by name; of more only the number is told."""
@@ -65,7 +65,7 @@ class StackStatus:
 def assess_readiness(
     processes: tuple[ProcessStatus, ...],
     *,
-    wanted: Mapping[str, Sequence[LoadSpec]] | None,
+    wanted: Mapping[str, Sequence[LoadOrder]] | None,
     workers: Mapping[str, Worker],
 ) -> Readiness:
     """Half of the way is starting processes, the other half loading models.
@@ -108,10 +108,8 @@ def worker_status(worker: Worker) -> WorkerStatus:
     )
 
 
-def _fraction(wanted: LoadSpec, worker: Worker | None, *, pid: int | None) -> float:
-    """Returns how much of its part of a model a worker has loaded, in [0, 1]. A worker that was restarted has nothing
-    until it is met again.
-    """
+def _fraction(wanted: LoadOrder, worker: Worker | None, *, pid: int | None) -> float:
+    """How much of its part of a work a worker has loaded. One that was restarted has nothing until it is met again."""
     if worker is None or not worker.is_present or worker.member.pid != (pid or worker.member.pid):
         return 0.0
     if wanted in worker.works:

@@ -1,7 +1,7 @@
 """Loads that fail: when to try again, and when to tell people."""
 
-from headway.controller.reconcile import LoadSpec
 from headway.core.errors import ErrorCode, FailedPreconditionError, HeadwayError
+from headway.core.load_order import LoadOrder
 
 PASSING = {ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED, ErrorCode.CANCELLED}
 _MAX_LOST_LOADS = 3
@@ -20,17 +20,17 @@ class LoadTrouble:
     def __init__(self) -> None:
         self.note_success()
 
-    def allows(self, work: LoadSpec, *, now_s: float) -> bool:
+    def allows(self, work: LoadOrder, *, now_s: float) -> bool:
         """Whether `work` may be tried now; one that has not failed always may."""
         return work != self._work or now_s >= self._retry_at_s
 
     def note_success(self) -> None:
         self.fault: HeadwayError | None = None
-        self._work: LoadSpec | None = None
+        self._work: LoadOrder | None = None
         self._num_lost_loads = 0
         self._retry_at_s = 0.0
 
-    def note_failure(self, error: HeadwayError, *, work: LoadSpec, worker_id: str, now_s: float) -> None:
+    def note_failure(self, error: HeadwayError, *, work: LoadOrder, worker_id: str, now_s: float) -> None:
         """A fault that will not pass is tried again too, but seldom: a person may have mended it."""
         if work != self._work:
             self.note_success()

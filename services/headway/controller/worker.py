@@ -5,8 +5,8 @@ from collections.abc import Collection, Sequence
 
 from headway.controller.clients.worker import WorkerControlClient, WorkerReport
 from headway.controller.groups import GroupRun
-from headway.controller.reconcile import LoadSpec
 from headway.core.errors import HeadwayError
+from headway.core.load_order import LoadOrder
 from headway.core.move import MoveTarget
 from headway.store.membership import Member
 
@@ -27,7 +27,7 @@ class Worker:
         fraction: how much of that model is loaded, in [0, 1].
     """
 
-    def __init__(self, member: Member, *, report: WorkerReport, works: Sequence[LoadSpec]) -> None:
+    def __init__(self, member: Member, *, report: WorkerReport, works: Sequence[LoadOrder]) -> None:
         self.member = member
         self.hardware = report.hardware
         self.works = tuple(works)
@@ -41,24 +41,24 @@ class Worker:
     def is_present(self) -> bool:
         return self.has_lease and not self.is_gone
 
-    def leads(self, work: LoadSpec) -> bool:
+    def leads(self, work: LoadOrder) -> bool:
         return work.leader == self.member.member_id
 
-    def takes_over(self, work: LoadSpec) -> bool:
+    def takes_over(self, work: LoadOrder) -> bool:
         """Whether it leads a group that serves the work's checkpoint."""
         return any(self.leads(own) and own.continues(work) for own in self.works)
 
     def begin_load(self, model: str) -> None:
         self.loading, self.fraction = model, 0.0
 
-    def begin(self, work: LoadSpec, *, epoch: str) -> None:
-        """Records that the worker has loaded its part of a model."""
+    def begin(self, work: LoadOrder, *, epoch: str) -> None:
+        """It has loaded its part of a work."""
         self.loading = ""
         self.works = (*(other for other in self.works if other.model != work.model), work)
         self.run = GroupRun(worker_ids=work.worker_ids, epoch=epoch)
 
-    def end(self, works: Collection[LoadSpec]) -> None:
-        """Records that the worker no longer serves these models."""
+    def end(self, works: Collection[LoadOrder]) -> None:
+        """It does not serve these any more."""
         self.works = tuple(work for work in self.works if work not in works)
         self.loading, self.fraction = "", 0.0
         if not self.works:

@@ -9,11 +9,12 @@ from typing import Protocol
 from headway.controller.clients.worker import WorkerControlClient, WorkerReport
 from headway.controller.group_rollout import GroupRollout
 from headway.controller.groups import broken, mates
-from headway.controller.reconcile import Action, LoadSpec, load_specs_of, reconcile, startable
+from headway.controller.reconcile import Action, load_orders_of, reconcile, startable
 from headway.controller.trouble import LoadTrouble
 from headway.controller.worker import Worker
 from headway.core.cluster import PlanWorker
 from headway.core.errors import HeadwayError
+from headway.core.load_order import LoadOrder
 from headway.core.move import MoveTarget
 from headway.store.membership import Member
 from headway.store.plans import PlanStore
@@ -56,8 +57,8 @@ class WorkerPool:
             log.warning("%s is alone in its group's run", worker_id)
             self._end_run(worker_id)
 
-    def serving(self) -> dict[str, tuple[LoadSpec, ...]]:
-        """Returns what each present worker serves."""
+    def serving(self) -> dict[str, tuple[LoadOrder, ...]]:
+        """What each worker that is present serves."""
         return {worker_id: worker.works for worker_id, worker in self.workers.items() if worker.is_present}
 
     def memory_bytes(self) -> dict[str, int]:
@@ -76,7 +77,7 @@ class WorkerPool:
             if worker.is_present
         ]
 
-    def pursue(self, wanted: Mapping[str, Sequence[LoadSpec]], *, plan_id: str) -> None:
+    def pursue(self, wanted: Mapping[str, Sequence[LoadOrder]], *, plan_id: str) -> None:
         """Starts what may start now of the way to `wanted`; to be called again and again."""
         places = {(work.worker_ids, work.model) for works in wanted.values() for work in works}
         self._troubles = {place: trouble for place, trouble in self._troubles.items() if place in places}
@@ -139,7 +140,7 @@ class WorkerPool:
             return LoadTrouble()
         return self._troubles.setdefault((action.worker_ids, action.after.model), LoadTrouble())
 
-    def _targets(self, action: Action, work: LoadSpec) -> list[MoveTarget]:
+    def _targets(self, action: Action, work: LoadOrder) -> list[MoveTarget]:
         """Other workers that serve the same, by which `action` and those that run now do not come."""
         involved = {name for load in self._loads for name in load.action.involved}.union(action.involved)
         return [
@@ -157,7 +158,7 @@ class WorkerPool:
     async def _meet(self, member: Member) -> None:
         try:
             report = await self._client.describe(member.endpoint)
-            works = await self._load_specs_of(member.member_id, report)
+            works = await self._load_orders_of(member.member_id, report)
             for model in report.leaving if works or not report.group_epoch else ():  # another controller was about to
                 await self._client.unload(member.endpoint, model)
         except HeadwayError as error:
@@ -171,13 +172,11 @@ class WorkerPool:
             log.warning("%s was left in the middle of its group's load or end", member.member_id)
             self._end_run(member.member_id)
 
-    async def _load_specs_of(self, worker_id: str, report: WorkerReport) -> list[LoadSpec]:
-        """Returns the load orders of what a worker serves that another controller has loaded, without what was being
-        drained.
-        """
-        works: list[LoadSpec] = []
+    async def _load_orders_of(self, worker_id: str, report: WorkerReport) -> list[LoadOrder]:
+        """What a worker that another controller has loaded serves; not what was being drained."""
+        works: list[LoadOrder] = []
         for model, plan_id in report.plan_ids.items():
             plan = await self._plans.get(plan_id)
-            planned = () if plan is None else load_specs_of(plan).get(worker_id, ())
+            planned = () if plan is None else load_orders_of(plan).get(worker_id, ())
             works += [work for work in planned if work.model == model]
         return works

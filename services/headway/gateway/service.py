@@ -1,7 +1,7 @@
 """The service behind both protocols: models, keys, slots, and the way from a request to its deltas."""
 
 import random
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from headway.core.infer import InferInput
@@ -11,14 +11,13 @@ from headway.gateway.generation import Generator
 from headway.gateway.infer.job import InferAnswer, make_infer_job
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.sequences import tokenize
-from headway.gateway.job import Arrival, Delta, Job, Prompt, check_num_sequences, make_job
+from headway.gateway.job import Arrival, Job, Prompt, check_num_sequences, make_job
 from headway.gateway.keys import ApiKeys
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.prompt_tokenizer import PromptTokenizer
 from headway.gateway.readiness import waiting_for
 from headway.gateway.request_id import job_id
-from headway.gateway.run import TextSink
 from headway.gateway.scrape import scrape_targets
 from headway.gateway.served_models import ServedModels
 from headway.gateway.slots import Slots
@@ -33,9 +32,10 @@ class GatewayService:
     """The gateway's service, which HTTP handlers and the gRPC servicer share.
 
     Attributes:
-        threads: run long work on requests, such as tokenisation.
-        max_body_bytes: the largest body of an HTTP request.
-        max_sequences: the most sequences that one request may generate.
+        generator: runs the jobs that `make_job` makes.
+        threads: for long work on requests.
+        max_body_bytes: of an HTTP request.
+        max_sequences: that one request may generate.
         strict_fields: whether requests with fields that have no effect are refused.
     """
 
@@ -52,6 +52,7 @@ class GatewayService:
         self.served_models = served_models
         self.threads = Threads()
         self.prompt_tokenizer = PromptTokenizer(self.threads)
+        self.generator = generator
         self.tracing = tracing
         self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
@@ -60,7 +61,6 @@ class GatewayService:
         self.max_sequences = config.max_request_sequences
         self.strict_fields = config.strict_fields
         self._peers = peers
-        self._generator = generator
         self._inferrer = inferrer
 
     def check_options(self, model: ServedModel, options: Options, *, num_prompts: int) -> None:
@@ -90,10 +90,6 @@ class GatewayService:
         if constraints.guide is not None:
             await check_guide(constraints.guide, model=model, field=constraints.guide_field)
         return job
-
-    def generate(self, job: Job, *, text_sink: TextSink | None = None) -> AsyncGenerator[list[Delta], None]:
-        """Generates a job's sequences; see `Generator.generate`."""
-        return self._generator.generate(job, text_sink=text_sink)
 
     async def infer(
         self,

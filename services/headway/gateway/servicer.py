@@ -54,7 +54,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             job = await self._job(request, arrival)
             request_id = request_id_var.get()
             usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
-            async with aclosing(self._service.generate(job)) as stream:
+            async with aclosing(self._service.generator.generate(job)) as stream:
                 async for deltas in stream:
                     usage.count(deltas, n=job.options.n)
                     for delta in deltas:

@@ -107,7 +107,7 @@ def test_steps_are_measured_as_they_are_taken(
     "limits",
     [
         {"num_blocks": 64},
-        {"num_blocks": 13, "block_size": 8, "preemption": "swap", "host_blocks": 20},
+        {"num_blocks": 13, "block_size": 8, "preemption": "swap", "num_host_blocks": 20},
         {"max_num_batched_tokens": 20},
     ],
     ids=["roomy", "swap", "chunks"],
@@ -129,7 +129,7 @@ def test_steps_that_are_launched_behind_one_another_give_what_single_steps_give(
     plain = generate(checkpoint, groups, max_num_seqs=9)
     ahead = generate(checkpoint, groups, capture=capture, runs_ahead=True, max_num_seqs=9, **limits)
     assert capture.num_replays > 0
-    assert (ahead.stats.num_swaps > 0) == ("host_blocks" in limits)
+    assert (ahead.stats.num_swaps > 0) == ("num_host_blocks" in limits)
     for name, answer in plain.answers.items():
         assert ahead.answers[name].token_ids == answer.token_ids
         logprobs = [entry.logprob for entry in answer.logprobs]

@@ -12,6 +12,7 @@ from headway.core.unit_programs import layer_of, unit_programs
 from headway.profiler.capture.capture import capture
 from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
+from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 from headway.worker.bench.module import build_module
 
@@ -32,7 +33,7 @@ def _captured(
 def test_a_program_computes_what_its_module_does(name: str) -> None:
     torch.manual_seed(7)
     model = find(name)
-    module = model.make().to_empty(device=_CPU)
+    module = make_network(model).to_empty(device=_CPU)
     with torch.no_grad():
         for tensor in module.parameters():
             tensor.normal_(std=0.1)

@@ -8,6 +8,7 @@ import pytest
 from torch import nn
 
 from headway.profiler.zoo.listing import markdown, num_parameters
+from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find, models
 
 DOCUMENTATION = Path(__file__).parents[3] / "docs" / "profile.md"
@@ -87,8 +88,8 @@ def test_parameters_are_those_counted_by_hand(name: str, parameters: int) -> Non
     ],
 )
 def test_models_have_as_many_parts_as_their_sources_say(name: str, part: str, count: int) -> None:
-    assert len(find(name).make().get_submodule(part)) == count
-    small = find(name).small().make().get_submodule(part)
+    assert len(make_network(find(name)).get_submodule(part)) == count
+    small = make_network(find(name).small()).get_submodule(part)
     assert len(small) == count if part in {"branches", "dense", "sparse"} else len(small) >= 2
 
 
@@ -96,14 +97,14 @@ def test_models_have_as_many_parts_as_their_sources_say(name: str, part: str, co
     ("name", "experts"), [("380m", 8), ("1.3b", 16), ("2.4b", 16), ("10b", 32), ("27b", 48), ("70b", 64)]
 )
 def test_every_second_layer_of_gshard_has_experts(name: str, experts: int) -> None:
-    layers = find(f"alpa-moe-{name}").make().get_submodule("layers")
+    layers = make_network(find(f"alpa-moe-{name}")).get_submodule("layers")
     widths = [getattr(layer.feed_forward, "num_experts", 0) for layer in layers]
     assert widths == [0, experts] * (len(widths) // 2)
 
 
 @pytest.mark.parametrize(("name", "convolutions"), [("250m", 50), ("13b", 101)])
 def test_residual_networks_are_as_deep_as_they_are_called(name: str, convolutions: int) -> None:
-    network = find(f"wide-resnet-{name}").make()
+    network = make_network(find(f"wide-resnet-{name}"))
     layers = [layer for layer, module in network.named_modules() if isinstance(module, (nn.Conv2d, nn.Linear))]
     assert len([layer for layer in layers if "shortcut" not in layer]) == convolutions
 

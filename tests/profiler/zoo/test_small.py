@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from headway.profiler.zoo.model import ZooModel
+from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find, models
 
 DISTINCT = list({small.config: small for small in (model.small() for model in reversed(models()))}.values())
@@ -19,7 +20,7 @@ def outputs_of(result: torch.Tensor | tuple[torch.Tensor, ...]) -> tuple[torch.T
 @pytest.mark.parametrize("model", DISTINCT, ids=lambda model: model.name)
 def test_every_parameter_has_a_gradient(model: ZooModel) -> None:
     torch.manual_seed(0)
-    network = model.make("cpu").train()
+    network = make_network(model, "cpu").train()
     inputs = model.example_inputs(batch=BATCH, device="cpu")
     sum(output.square().mean() for output in outputs_of(network(*inputs))).backward()
     for name, parameter in network.named_parameters():
@@ -30,7 +31,7 @@ def test_every_parameter_has_a_gradient(model: ZooModel) -> None:
 @pytest.mark.parametrize("model", DISTINCT, ids=lambda model: model.name)
 def test_the_exported_program_computes_the_same(model: ZooModel) -> None:
     torch.manual_seed(0)
-    network = model.make("cpu").eval()
+    network = make_network(model, "cpu").eval()
     inputs = model.example_inputs(batch=BATCH, device="cpu")
     exported = torch.export.export(network, inputs).module()
     for traced, direct in zip(outputs_of(exported(*inputs)), outputs_of(network(*inputs)), strict=True):
@@ -60,5 +61,5 @@ def test_the_exported_program_computes_the_same(model: ZooModel) -> None:
 )
 def test_outputs_in_full_size_have_the_shapes_of_the_source(name: str, shapes: list[tuple[int, ...]]) -> None:
     model = find(name)
-    outputs = outputs_of(model.make()(*model.example_inputs(batch=2)))
+    outputs = outputs_of(make_network(model)(*model.example_inputs(batch=2)))
     assert [tuple(output.shape) for output in outputs] == shapes

@@ -6,6 +6,7 @@ import transformers
 from torch import nn
 
 from headway.profiler.zoo.listing import num_parameters
+from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 
 LLAMA_LAYER = {
@@ -129,7 +130,7 @@ def bert_config(name: str) -> transformers.BertConfig:
 def test_llama_computes_what_transformers_does(name: str) -> None:
     torch.manual_seed(0)
     theirs = transformers.LlamaForCausalLM(llama_config(name)).eval()
-    ours = copied(find(name).make("cpu"), theirs, LLAMA, layers=LLAMA_LAYER)
+    ours = copied(make_network(find(name), "cpu"), theirs, LLAMA, layers=LLAMA_LAYER)
     (tokens,) = find(name).example_inputs(batch=2, device="cpu")
     torch.testing.assert_close(ours(tokens), theirs(tokens).logits, rtol=1e-4, atol=1e-5)
 
@@ -137,7 +138,7 @@ def test_llama_computes_what_transformers_does(name: str) -> None:
 def test_bert_computes_what_transformers_does() -> None:
     torch.manual_seed(0)
     theirs = transformers.BertModel(bert_config("bert-base-small")).eval()
-    ours = copied(find("bert-base-small").make("cpu"), theirs, BERT, layers=BERT_LAYER)
+    ours = copied(make_network(find("bert-base-small"), "cpu"), theirs, BERT, layers=BERT_LAYER)
     tokens, types = find("bert-base-small").example_inputs(batch=2, device="cpu")
     expected = theirs(input_ids=tokens, token_type_ids=types)
     hidden, pooled = ours(tokens, types)
@@ -149,7 +150,7 @@ def test_mt5_computes_what_transformers_does() -> None:
     torch.manual_seed(0)
     name = "tessel-mt5-1.8b-small"
     theirs = transformers.MT5ForConditionalGeneration(mt5_config(name)).eval()
-    ours = copied(find(name).make("cpu"), theirs, MT5, encoder=MT5_ENCODER_LAYER, decoder=MT5_DECODER_LAYER)
+    ours = copied(make_network(find(name), "cpu"), theirs, MT5, encoder=MT5_ENCODER_LAYER, decoder=MT5_DECODER_LAYER)
     source, target = find(name).example_inputs(batch=2, device="cpu")
     expected = theirs(input_ids=source, decoder_input_ids=target).logits
     torch.testing.assert_close(ours(source, target), expected, rtol=1e-4, atol=1e-4)

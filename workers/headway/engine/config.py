@@ -32,13 +32,13 @@ class EngineConfig:
         watermark: fraction of the blocks that admission leaves available to the sequences already running.
         cache_salt: parent of every first block's hash; prompts share blocks only under one salt.
         num_logged_events: block events kept for readers that lag behind.
-        host_blocks: KV blocks of the host tier; 0 for none.
+        num_host_blocks: KV blocks of the host tier; 0 for none.
         preemption: how a group gives way: "recompute" drops its blocks, "swap" moves them to the host tier where there
             is room, "auto" takes what was measured to be cheaper.
         num_draft_tokens: tokens guessed ahead per sequence and step at most (speculative decoding); 0 turns it off.
         queue_policy: whose turn it is to be admitted, and who gives way where memory runs out: the last in line.
         draft_ngram: longest run of tokens that is looked up in the sequence to guess what follows.
-        num_shards: ranks that the cache is split over; it divides `num_blocks` and `host_blocks`, which are totals.
+        num_shards: ranks that the cache is split over; it divides `num_blocks` and `num_host_blocks`, which are totals.
             Shard s has the blocks [s * num_blocks / num_shards, (s + 1) * num_blocks / num_shards).
         rebalance_every_steps: steps between two looks at how even the shards are.
         rebalance_threshold: blocks move once a shard has so many times what its weight gives it; 1 is even.
@@ -59,7 +59,7 @@ class EngineConfig:
     watermark: float = 0.01
     cache_salt: bytes = b""
     num_logged_events: int = 65536
-    host_blocks: int = 0
+    num_host_blocks: int = 0
     preemption: PreemptionMode = "auto"
     queue_policy: QueuePolicy = QueuePolicy.FCFS
     num_draft_tokens: int = 0
@@ -82,9 +82,9 @@ class EngineConfig:
             _require_at_least(1, name, getattr(self, name))
         for name in ("num_shards", "rebalance_every_steps", "rebalance_threshold"):
             _require_at_least(1, name, getattr(self, name))
-        for name in ("num_blocks", "host_blocks"):
+        for name in ("num_blocks", "num_host_blocks"):
             _require_multiple(self.num_shards, name, getattr(self, name))
-        for name in ("host_blocks", "num_draft_tokens", "max_rebalance_moves"):
+        for name in ("num_host_blocks", "num_draft_tokens", "max_rebalance_moves"):
             _require_at_least(0, name, getattr(self, name))
         _require_at_least(2, "max_model_len", self.max_model_len)
         _require_at_least(self.max_num_seqs, "max_num_batched_tokens", self.max_num_batched_tokens)
@@ -114,7 +114,7 @@ class EngineConfig:
 
     def shard_of(self, block: int, *, is_on_host: bool = False) -> int:
         """The shard that a block lies on, of the device's pool or of the host tier."""
-        num_blocks = self.host_blocks if is_on_host else self.num_blocks
+        num_blocks = self.num_host_blocks if is_on_host else self.num_blocks
         return block // (num_blocks // self.num_shards)
 
     @property

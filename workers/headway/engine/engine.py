@@ -53,7 +53,7 @@ class Engine:
         self._blocks = blocks or BlockManager(
             config.num_blocks,
             block_size=config.block_size,
-            num_host_blocks=config.host_blocks,
+            num_host_blocks=config.num_host_blocks,
             enable_prefix_cache=config.enable_prefix_cache,
             salt=config.cache_salt,
             events=self.events,

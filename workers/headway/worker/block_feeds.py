@@ -4,8 +4,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from headway.engine.events import BlockEvent
+from headway.worker.loaded import Loaded
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Loaded
 from headway.worker.replicas import Replicas
 
 

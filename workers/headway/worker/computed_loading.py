@@ -4,11 +4,13 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TypeAlias
 
 import torch
 
 from headway.core.cluster import Hardware
+from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
 from headway.core.shard import check_parallel
 from headway.encoder.engine import EncoderEngine
@@ -29,11 +31,10 @@ from headway.store.checkpoint import Checkpoint, read_checkpoint
 from headway.worker.group_loading import GroupLoading, GroupMembership
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
+from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Start
-from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 
 ByteProgress: TypeAlias = Callable[[int, int], None]
@@ -61,7 +62,7 @@ class ComputedLoader:
 
     def _load(self, order: LoadOrder, membership: GroupMembership | None, *, call: LoadCall) -> Start:
         checkpoint = read_checkpoint(
-            order.directory,
+            Path(order.directory),
             dtype=order.dtype or None,
             quantization=order.quantization or None,
             generation_config=order.generation_config,

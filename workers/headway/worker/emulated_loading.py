@@ -3,8 +3,10 @@
 import uuid
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
 from headway.encoder.engine import EncoderEngine
 from headway.engine.engine import Engine
@@ -19,11 +21,10 @@ from headway.runner.emulated.rank_runner import EmulatedRankRunner
 from headway.store.checkpoint import read_spec
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
+from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Start
-from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 
 _NUM_LOGGED_EVENTS = 8192  # readers that lag further behind begin anew; it keeps many workers small
@@ -77,7 +78,7 @@ class EmulatedLoader:
 
 def _lead(order: LoadOrder, line: Line) -> Start:
     spec = read_spec(
-        order.directory,
+        Path(order.directory),
         dtype=order.dtype or None,
         quantization=order.quantization or None,
         generation_config=order.generation_config,

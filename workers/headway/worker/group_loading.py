@@ -8,12 +8,12 @@ from typing import TypeVar
 import torch
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.load_order import LoadOrder
 from headway.runner.parallel.follower import Follower
 from headway.runner.parallel.group import RankGroup
 from headway.runner.parallel.leader import Leader
 from headway.runner.parallel.rendezvous import Rendezvous
 from headway.worker.load_call import LoadCall
-from headway.worker.order import LoadOrder
 
 T = TypeVar("T")
 

@@ -1,9 +1,11 @@
 """Turns a worker's load order into the limits of its engine."""
 
+from typing import cast
+
+from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
 from headway.encoder.limits import EncoderLimits
-from headway.engine.config import EngineConfig
-from headway.worker.order import LoadOrder
+from headway.engine.config import EngineConfig, PreemptionMode
 
 
 def engine_config(order: LoadOrder, spec: ModelSpec, *, runs_ahead: bool = False) -> EngineConfig:
@@ -20,8 +22,8 @@ def engine_config(order: LoadOrder, spec: ModelSpec, *, runs_ahead: bool = False
         max_model_len=order.max_model_len,
         enable_prefix_cache=order.enable_prefix_cache,
         max_num_prefill_tokens=order.max_num_prefill_tokens,
-        host_blocks=order.num_host_blocks,
-        preemption=order.preemption,
+        num_host_blocks=order.num_host_blocks,
+        preemption=cast("PreemptionMode", order.preemption),
         num_draft_tokens=order.num_draft_tokens,
         num_micro_batches=order.parallel.pp,
         runs_ahead=runs_ahead,

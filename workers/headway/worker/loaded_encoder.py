@@ -6,6 +6,7 @@ import uuid
 
 from headway.core.infer import InferOutput
 from headway.core.load import LoadReport
+from headway.core.load_order import LoadOrder
 from headway.encoder.engine import EncoderEngine
 from headway.encoder.stats import EncoderStats
 from headway.engine.batch import RunnerLostError
@@ -15,7 +16,6 @@ from headway.runner.device_lock import DeviceLock
 from headway.worker.engine_thread import EngineThread
 from headway.worker.infer_calls import InferCalls
 from headway.worker.metrics import CollectiveMetrics, EncoderMetrics
-from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.runners import OnePassRunner
 

@@ -6,6 +6,7 @@ import time
 import uuid
 
 from headway.core.load import LoadReport
+from headway.core.load_order import LoadOrder
 from headway.core.request import SequenceOutput
 from headway.engine.batch import RunnerLostError
 from headway.engine.engine import Engine
@@ -15,7 +16,6 @@ from headway.observe.tracing import Tracing
 from headway.runner.device_lock import DeviceLock
 from headway.worker.engine_thread import EngineThread
 from headway.worker.metrics import CacheInfo, CollectiveMetrics, PhaseMetrics, StepMetrics, TransferMetrics
-from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.runners import GeneratorRunner
 from headway.worker.sessions import Sessions

@@ -8,9 +8,9 @@ from collections.abc import Callable
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.load import LoadReport
+from headway.core.load_order import LoadOrder
 from headway.engine.batch import RunnerLostError
 from headway.worker.metrics import CollectiveMetrics
-from headway.worker.order import LoadOrder
 from headway.worker.owner import Owner
 from headway.worker.runners import RankRunner
 

@@ -1,20 +1,11 @@
 """The way from a load order to a loaded model: slow, and done in a thread but for the last step."""
 
-from collections.abc import Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol
 
 from headway.core.cluster import Hardware
-from headway.observe.tracing import Tracing
+from headway.core.load_order import LoadOrder
 from headway.worker.load_call import LoadCall
-from headway.worker.loaded_encoder import LoadedEncoder
-from headway.worker.loaded_model import LoadedModel
-from headway.worker.loaded_rank import LoadedRank
-from headway.worker.order import LoadOrder
-from headway.worker.owner import Owner
-
-Loaded: TypeAlias = LoadedModel | LoadedEncoder | LoadedRank
-Start: TypeAlias = Callable[[Owner, Tracing], Loaded]
-"""The last step of a load, for the event loop."""
+from headway.worker.loaded import Start
 
 
 class Loader(Protocol):

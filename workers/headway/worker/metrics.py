@@ -3,11 +3,11 @@
 import asyncio
 from dataclasses import replace
 
+from headway.core.load_order import LoadOrder
 from headway.encoder.stats import EncoderStats
 from headway.engine.stats import StepStats
 from headway.observe import metrics
 from headway.runner.parallel.collective_counters import CollectiveCount, CollectiveCounters, CollectiveKey
-from headway.worker.order import LoadOrder
 
 _TRAFFIC_EVERY_S = 1.0
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.load import LoadReport
+from headway.worker.loaded import Loaded
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Loaded
 from headway.worker.usage import ids_of
 
 

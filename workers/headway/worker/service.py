@@ -13,6 +13,7 @@ from headway.core.infer import InferRequest
 from headway.core.kv import KvUsage, SequenceBlocks
 from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
+from headway.core.load_order import LoadOrder
 from headway.core.move import MoveTarget, RequestMove
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest
@@ -20,12 +21,12 @@ from headway.encoder.group_line import GroupLine
 from headway.observe.tracing import Tracing
 from headway.worker.heap import Heap
 from headway.worker.load_call import LoadCall
+from headway.worker.loaded import Start
 from headway.worker.loaded_encoder import LoadedEncoder
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.loaded_rank import LoadedRank
-from headway.worker.loading import Loader, Start, loader_of
+from headway.worker.loading import Loader, loader_of
 from headway.worker.measuring import Measuring
-from headway.worker.order import LoadOrder
 from headway.worker.pins import PinState, set_pins
 from headway.worker.replicas import LoadedReplica, Replicas
 from headway.worker.sessions import Session

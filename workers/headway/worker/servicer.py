@@ -4,30 +4,25 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing
-from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 
 from headway.core.errors import HeadwayError
 from headway.core.hardware.calibration import RankPlace
 from headway.core.hardware.cell import Cell
-from headway.core.latency import LatencyModel
 from headway.core.move import MoveTarget
-from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.prefix_source import PrefixSource
 from headway.core.program import Program
 from headway.core.request import SequenceOutput
-from headway.engine.config import PreemptionMode
 from headway.engine.events import BlockStored
-from headway.rpc.convert import from_pb, group_from_pb, output_to_pb, to_pb
+from headway.rpc.convert import from_pb, group_from_pb, load_order_from_pb, output_to_pb, to_pb
 from headway.rpc.convert.infer import infer_from_pb
 from headway.rpc.convert.load import loads_to_pb
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 from headway.worker.block_feeds import BlockFeeds, BlockUpdate
 from headway.worker.load_call import LoadCall
-from headway.worker.order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
 from headway.worker.service import WorkerService
 from headway.worker.sessions import Refusal, Session
 from headway.worker.transfer.parts import split
@@ -81,7 +76,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
         self, request: worker_pb2.LoadModelRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[worker_pb2.LoadModelResponse]:
         call = LoadCall()
-        load = asyncio.create_task(self._service.load(_order_from_pb(request), call=call))
+        load = asyncio.create_task(self._service.load(load_order_from_pb(request), call=call))
         async with aclosing(call.progress(load)) as steps:
             async for step in steps:
                 yield worker_pb2.LoadModelResponse(fraction=step.fraction, stage=step.stage, rendezvous=step.rendezvous)
@@ -280,34 +275,6 @@ def _group_of(request: worker_pb2.GenerateTokensRequest) -> worker_pb2.SubmitGro
     if request.WhichOneof("action") == "submit":
         return worker_pb2.SubmitGroup(sequences=[request.submit])
     return request.submit_group
-
-
-def _order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
-    return LoadOrder(
-        plan_id=request.plan_id,
-        model=request.model,
-        directory=Path(request.directory),
-        dtype=request.dtype,
-        num_blocks=request.num_blocks,
-        block_size=request.block_size,
-        max_num_seqs=request.max_num_seqs,
-        max_num_batched_tokens=request.max_num_batched_tokens,
-        max_model_len=request.max_model_len,
-        enable_prefix_cache=request.enable_prefix_cache,
-        max_num_prefill_tokens=request.max_num_prefill_tokens if request.HasField("max_num_prefill_tokens") else None,
-        num_host_blocks=request.num_host_blocks,
-        preemption=cast("PreemptionMode", request.preemption or "auto"),
-        num_draft_tokens=request.num_draft_tokens,
-        quantization=request.quantization,
-        generation_config=request.generation_config,
-        parallel=from_pb(request.parallel, ParallelConfig) if request.HasField("parallel") else SINGLE,
-        rank=request.rank,
-        worker_ids=tuple(request.worker_ids),
-        rendezvous=request.rendezvous,
-        group_id=request.group_id,
-        collective_timeout_s=request.collective_timeout_s or DEFAULT_COLLECTIVE_TIMEOUT_S,
-        stage_latencies=tuple(from_pb(latency, LatencyModel) for latency in request.stage_latencies),
-    )
 
 
 def _step_to_pb(outputs: list[SequenceOutput | Refusal], *, takes_plain: bool) -> worker_pb2.GenerateTokensResponse:

@@ -2,14 +2,14 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 
 from headway.controller.clients.call import calling
-from headway.controller.reconcile import LoadSpec
 from headway.core.cluster import Hardware
 from headway.core.errors import NotFoundError, UnavailableError
+from headway.core.load_order import LoadOrder
 from headway.core.move import MoveTarget
-from headway.rpc.convert import from_pb, to_pb
+from headway.rpc.convert import from_pb, load_order_to_pb, to_pb
 from headway.rpc.peers import Peers
 from headway.v1 import worker_pb2, worker_pb2_grpc
 
@@ -75,7 +75,7 @@ class WorkerControlClient:
     async def load(
         self,
         endpoint: str,
-        work: LoadSpec,
+        work: LoadOrder,
         *,
         plan_id: str,
         rank: int,
@@ -88,9 +88,7 @@ class WorkerControlClient:
             rank: the worker's, in the group.
             rendezvous: the leader's; empty for the leader.
         """
-        fields = asdict(work)
-        del fields["memory_bytes"]
-        request = worker_pb2.LoadModelRequest(plan_id=plan_id, rank=rank, rendezvous=rendezvous, **fields)
+        request = load_order_to_pb(replace(work, plan_id=plan_id, rank=rank, rendezvous=rendezvous))
         done = False
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
             async for response in stub.LoadModel(request, metadata=self._peers.metadata):

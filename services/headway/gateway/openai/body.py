@@ -17,7 +17,20 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
         BodyTooLargeError: it is larger than `max_bytes`.
         ClientLeftError: the client left while sending it.
     """
-    return await _read(receive, max_bytes=max_bytes, declared_bytes=_declared_bytes(scope))
+    declared_bytes = _declared_bytes(scope)
+    body = bytearray()
+    has_more = True
+    while has_more and max(declared_bytes, len(body)) <= max_bytes:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientLeftError
+        body += message.get("body", b"")
+        has_more = message.get("more_body", False)
+    if has_more or len(body) > max_bytes:
+        raise BodyTooLargeError(
+            f"The body is larger than {max_bytes} bytes.", hint="Send less, or raise --max-body-bytes."
+        )
+    return bytes(body)
 
 
 def parse_json(content: bytes) -> dict[str, Any]:
@@ -38,19 +51,3 @@ def _declared_bytes(scope: Scope) -> int:
         if name == b"content-length" and value.isdigit():
             return int(value)
     return 0
-
-
-async def _read(receive: Receive, *, max_bytes: int, declared_bytes: int) -> bytes:
-    body = bytearray()
-    has_more = True
-    while has_more and max(declared_bytes, len(body)) <= max_bytes:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientLeftError
-        body += message.get("body", b"")
-        has_more = message.get("more_body", False)
-    if has_more or len(body) > max_bytes:
-        raise BodyTooLargeError(
-            f"The body is larger than {max_bytes} bytes.", hint="Send less, or raise --max-body-bytes."
-        )
-    return bytes(body)

@@ -41,14 +41,15 @@ class GenerationHandler(RequestHandler[R]):
         for name in request.template_fields:
             if job.model.template is not None and name not in job.model.template.variables:
                 self.ignored.add(name, why=f"The chat template of '{job.model.name}' takes no {name}.")
+        generator = self.service.generator
         if request.stream:
             events = Events(job, form, write=self.write_chunk)
-            deltas = self.service.generate(job, text_sink=None if request.parts.tells_tokens else events.writer)
+            deltas = generator.generate(job, text_sink=None if request.parts.tells_tokens else events.writer)
             await send_events(
                 send, events, deltas, form=form, with_usage=request.parts.usage, headers=self.ignored.headers
             )
         else:
-            await send_document(send, job, self.service.generate(job), form=form, headers=self.ignored.headers)
+            await send_document(send, job, generator.generate(job), form=form, headers=self.ignored.headers)
 
 
 async def prepare_completion(

@@ -14,6 +14,7 @@ from torch import nn
 from headway.core.capture import ZOO_PREFIX, CaptureRequest
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.profiler.capture.decoder import Decoder
+from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 from headway.store.checkpoint import read_spec
 
@@ -32,7 +33,7 @@ def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
         return _from_checkpoint(path, request)
     if request.source.startswith(ZOO_PREFIX):
         model = find(request.source.removeprefix(ZOO_PREFIX))
-        return model.make(), model.example_inputs(batch=request.batch, seq=request.seq)
+        return make_network(model), model.example_inputs(batch=request.batch, seq=request.seq)
     if request.is_code:
         return _from_factory(request)
     raise NotFoundError(

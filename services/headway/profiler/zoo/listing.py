@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from headway.profiler.zoo.model import ZooModel
+from headway.profiler.zoo.network import make_network
 
 HEADER = ("Name", "Source", "Parameters", "In the source", "Remarks")
 
@@ -14,8 +15,8 @@ def markdown(models: Iterable[ZooModel]) -> str:
 
 
 def num_parameters(model: ZooModel) -> int:
-    """Number of trainable parameters; a matrix with two uses counts once."""
-    return sum(parameter.numel() for parameter in model.make("meta").parameters())
+    """Numbers that training changes; a matrix with two uses counts once."""
+    return sum(parameter.numel() for parameter in make_network(model).parameters())
 
 
 def _row(model: ZooModel) -> tuple[str, ...]:

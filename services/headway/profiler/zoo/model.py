@@ -7,7 +7,6 @@ from headway.core.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     import torch
-    from torch import nn
 
 SMALL_SUFFIX = "-small"
 
@@ -32,9 +31,6 @@ class Architecture(Protocol):
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         """The arguments of forward, in order. `seq` has no effect where a model has no sequences."""
-
-    def network(self) -> "nn.Module":
-        """The module, on torch's default device."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,13 +58,6 @@ class ZooModel:
     def small(self) -> Self:
         """The same structure in tiny sizes, named NAME-small."""
         return replace(self, name=self.name + SMALL_SUFFIX, config=self.config.small(), expected_parameters=None)
-
-    def make(self, device: "str | torch.device" = "meta") -> "nn.Module":
-        """The module in float32, in training mode if the paper trains it. On "meta" it takes no memory."""
-        import torch
-
-        with torch.device(device):
-            return self.config.network().train(self.is_trained_in_paper)
 
     def example_inputs(
         self, *, batch: int = 1, seq: int | None = None, device: "str | torch.device" = "meta"

@@ -1,6 +1,7 @@
 """Protobuf to core types and back. Protobuf messages go no further than servicers and clients."""
 
 from headway.rpc.convert.document import from_pb, to_pb
+from headway.rpc.convert.load_order import load_order_from_pb, load_order_to_pb
 from headway.rpc.convert.sampling import guide_from_pb, guide_to_pb, sampling_from_pb, sampling_to_pb
 from headway.rpc.convert.token import (
     finish_reason_from_pb,
@@ -23,6 +24,8 @@ __all__ = [
     "group_to_pb",
     "guide_from_pb",
     "guide_to_pb",
+    "load_order_from_pb",
+    "load_order_to_pb",
     "logprobs_from_pb",
     "logprobs_to_pb",
     "output_from_pb",

@@ -28,7 +28,7 @@ class LocalBlocks:
         order, spec = loaded.order, loaded.runner.spec
         self.layout = BlockLayout(
             model=order.model,
-            directory=str(order.directory),
+            directory=order.directory,
             quantization=order.quantization,
             dtype=spec.dtype,
             block_size=order.block_size,

@@ -1,12 +1,9 @@
 """BERT: a bidirectional transformer encoder with a pooler on its first token."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,11 +23,6 @@ class BertConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         """Makes token ids, and which of two sentences each token belongs to."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, seq), self.num_token_types))
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.bert import Bert
-
-        return Bert(self)
 
 
 def _collage(size: str, parameters: int, hidden: int, layers: int) -> ZooModel:

@@ -1,12 +1,9 @@
 """CANDLE-Uno: towers of feed-forward layers side by side, concatenated; predicts a tumour's response to drugs."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -27,11 +24,6 @@ class CandleUnoConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
         """Makes the features of each branch."""
         return (InputSpec((batch, self.hidden)),) * self.num_branches
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.candle_uno import CandleUno
-
-        return CandleUno(self)
 
 
 def _graphpipe(name: str, source: str, num_branches: int) -> ZooModel:

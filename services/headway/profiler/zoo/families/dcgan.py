@@ -1,12 +1,9 @@
 """DCGAN's generator: a random vector becomes an image through transposed convolutions."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +27,6 @@ class DcganConfig:
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
         return (InputSpec((batch, self.latent)),)
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.dcgan import Dcgan
-
-        return Dcgan(self)
 
 
 MODELS = (

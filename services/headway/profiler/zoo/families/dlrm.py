@@ -1,12 +1,9 @@
 """DLRM: branches over dense features beside embedding bags over sparse ones, concatenated, and an MLP over all."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +32,6 @@ class DlrmConfig:
         dense = InputSpec((batch, self.hidden))
         sparse = InputSpec((batch, self.bag_size), self.num_entries)
         return (dense,) * self.num_dense + (sparse,) * self.num_sparse
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.dlrm import Dlrm
-
-        return Dlrm(self)
 
 
 MODELS = (

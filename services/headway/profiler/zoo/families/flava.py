@@ -1,12 +1,9 @@
 """Flava: a text and a vision encoder side by side, and a cross encoder over the outputs of both."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,11 +37,6 @@ class FlavaConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         """Makes token ids and images."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, 3, self.image_size, self.image_size)))
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.flava import Flava
-
-        return Flava(self)
 
 
 MODELS = (

@@ -1,12 +1,9 @@
 """GPT: a decoder-only transformer with learned positions; its output matrix is its token embedding."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,11 +21,6 @@ class GptConfig:
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         return (InputSpec((batch, seq), self.vocabulary),)
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.gpt import Gpt
-
-        return Gpt(self)
 
 
 def _terapipe(size: str, parameters: int, layers: int, hidden: int, *, seq: int = 2048, note: str = "") -> ZooModel:

@@ -1,12 +1,9 @@
 """GShard MoE: a decoder-only transformer in which a mixture of experts replaces every second MLP."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,11 +25,6 @@ class GShardConfig:
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         return (InputSpec((batch, seq), self.vocabulary),)
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.gshard import GShard
-
-        return GShard(self)
 
 
 def _alpa(size: str, parameters: int, hidden: int, layers: int, heads: int, experts: int, note: str = "") -> ZooModel:

@@ -1,12 +1,9 @@
 """Llama and its relatives: RMS norms, rotary positions, gated MLPs, and in Qwen's case mixtures of experts."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,11 +59,6 @@ class LlamaConfig:
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         return (InputSpec((batch, seq), self.vocabulary),)
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.llama import Llama
-
-        return Llama(self)
 
 
 MODELS = (

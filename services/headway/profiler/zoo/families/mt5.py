@@ -1,12 +1,9 @@
 """mT5: an encoder and a decoder that share one embedding, relative position biases, gated MLPs without biases."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +33,6 @@ class Mt5Config:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         """Makes ids of the source's and of the target's tokens, equally many."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, seq), self.vocabulary))
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.mt5 import Mt5
-
-        return Mt5(self)
 
 
 _NOTE = "The table leaves the MLP's width and the sequence length open: those of mT5-large, and 1024."

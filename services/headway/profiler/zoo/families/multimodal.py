@@ -1,12 +1,9 @@
 """GraphPipe's transformers of parallel branches, each over features of its own, concatenated at the end."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,11 +27,6 @@ class MultiModalConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         """Makes embedded features for each branch."""
         return (InputSpec((batch, seq, self.hidden)),) * self.num_branches
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.multimodal import MultiModal
-
-        return MultiModal(self)
 
 
 def _graphpipe(name: str, source: str, config: MultiModalConfig, note: str = "") -> ZooModel:

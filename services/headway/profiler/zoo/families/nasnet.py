@@ -1,12 +1,9 @@
 """NASNet-A: cells found by architecture search; each reads the outputs of the two before it."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,11 +29,6 @@ class NasNetConfig:
 
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
         return (InputSpec((batch, 3, self.image_size, self.image_size)),)
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.nasnet import NasNet
-
-        return NasNet(self)
 
 
 MODELS = (

@@ -1,12 +1,9 @@
 """Residual networks of bottleneck blocks: wide, grouped (ResNeXt) and over videos (3D)."""
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import Self
 
 from headway.profiler.zoo.model import InputSpec, ZooModel
-
-if TYPE_CHECKING:
-    from torch import nn
 
 BLOCKS = {50: (3, 4, 6, 3), 101: (3, 4, 23, 3)}
 
@@ -47,11 +44,6 @@ class ResNetConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
         video = (self.frames,) if self.frames else ()
         return (InputSpec((batch, 3, *video, self.image_size, self.image_size)),)
-
-    def network(self) -> "nn.Module":
-        from headway.profiler.zoo.networks.resnet import ResNet
-
-        return ResNet(self)
 
 
 def _alpa(size: str, parameters: int, layers: int, base_channels: int, width: int, note: str = "") -> ZooModel:

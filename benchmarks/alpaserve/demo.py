@@ -1,7 +1,7 @@
 """Why models should share devices (AlpaServe, dissertation section 4.3): two models on two GPUs, each on its own and
 both on one pipeline of two, under the same bursts.
 
-Run as `python -m deploy.demo.alpaserve`. The GPUs are emulated; gateway, router, controller and workers are real.
+Run as `python -m benchmarks.alpaserve.demo`. The GPUs are emulated; gateway, router, controller and workers are real.
 """
 
 import asyncio

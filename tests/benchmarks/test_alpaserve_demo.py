@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy.demo.alpaserve import PLACEMENTS, Comparison, draw, make_problem, table
+from benchmarks.alpaserve.demo import PLACEMENTS, Comparison, draw, make_problem, table
 from headway.core.placement_problem import PlacementProblem
 from headway.planner.placement.check import check_placement
 from headway.planner.placement.simulator import Rules, simulate

@@ -1,32 +1,35 @@
-"""The order to load a model, as a worker gets it."""
+"""What a worker is told to load: the controller fills it from a plan, the worker reads it."""
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 
 from headway.core.latency import LatencyModel
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.engine.config import PreemptionMode
 
 DEFAULT_COLLECTIVE_TIMEOUT_S = 15.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadOrder:
-    """A model for this worker to load and serve, with its limits: one assignment of a plan.
+    """One model on the workers of a group; the fields are those of `LoadModelRequest`.
+
+    Orders are equal where the group comes to serve the same in the same way. So what differs between its ranks, or
+    between two plans that want the same, does not count.
 
     Attributes:
-        num_blocks, num_host_blocks: the KV blocks of all the group's cache shards together; each shard has equally
-            many.
-        parallel, rank: the group's parallel config, and the worker's rank in the group; rank 0 leads.
-        worker_ids: the group's workers, by rank.
+        dtype, quantization: empty for the checkpoint's own.
+        num_blocks, num_host_blocks: of all the group's cache shards together, which have equally many.
+        preemption: "auto", "recompute" or "swap".
+        worker_ids: the group's, by rank; rank 0 leads. Empty where a worker alone is told so by hand.
+        stage_latencies: what a step takes in each stage of the pipeline, on emulated devices; empty on real ones.
+        memory_bytes: that it takes on each worker, by rank. The controller's own: no worker is told.
+        plan_id: of the plan that it comes from.
+        rank: of the worker that is told.
         rendezvous: where the ranks meet, "host:port/number of the model/epoch"; empty for the leader, which opens it.
-        stage_latencies: the latency model of each pipeline stage, on emulated devices; empty on real ones.
-        collective_timeout_s: seconds after which a rank that the others wait for counts as dead.
+        collective_timeout_s: after which a rank that the others wait for counts as dead.
     """
 
-    plan_id: str
     model: str
-    directory: Path
+    directory: str
     dtype: str
     num_blocks: int
     block_size: int
@@ -36,20 +39,32 @@ class LoadOrder:
     enable_prefix_cache: bool
     max_num_prefill_tokens: int | None = None
     num_host_blocks: int = 0
-    preemption: PreemptionMode = "auto"
+    preemption: str = "auto"
     num_draft_tokens: int = 0
     quantization: str = ""
     generation_config: str = ""
     parallel: ParallelConfig = SINGLE
-    rank: int = 0
     worker_ids: tuple[str, ...] = ()
-    rendezvous: str = ""
     group_id: str = ""
-    collective_timeout_s: float = DEFAULT_COLLECTIVE_TIMEOUT_S
     stage_latencies: tuple[LatencyModel, ...] = ()
+    memory_bytes: tuple[int, ...] = field(default=(), compare=False)
+    plan_id: str = field(default="", compare=False)
+    rank: int = field(default=0, compare=False)
+    rendezvous: str = field(default="", compare=False)
+    collective_timeout_s: float = field(default=DEFAULT_COLLECTIVE_TIMEOUT_S, compare=False)
+
+    @property
+    def leader(self) -> str:
+        return self.worker_ids[0]
+
+    def continues(self, other: "LoadOrder") -> bool:
+        """Whether it answers as the other does, so that a request can go from that to this."""
+        mine = (self.model, self.directory, self.dtype, self.quantization, self.generation_config)
+        return mine == (other.model, other.directory, other.dtype, other.quantization, other.generation_config)
 
     @property
     def is_in_group(self) -> bool:
+        """Whether several workers do it together."""
         return self.parallel.num_ranks > 1
 
     def shares_group_of(self, other: "LoadOrder") -> bool:

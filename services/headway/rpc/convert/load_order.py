@@ -1,0 +1,22 @@
+"""Load orders: a worker gets one for each model."""
+
+from dataclasses import replace
+
+from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
+from headway.rpc.convert.document import from_pb, to_pb
+from headway.v1 import worker_pb2
+
+
+def load_order_to_pb(order: LoadOrder) -> worker_pb2.LoadModelRequest:
+    """All but what it takes of memory, which is the controller's own."""
+    return to_pb(order, worker_pb2.LoadModelRequest, without={"memory_bytes"})
+
+
+def load_order_from_pb(request: worker_pb2.LoadModelRequest) -> LoadOrder:
+    """What older controllers leave out is as the worker has it by default."""
+    order = from_pb(request, LoadOrder)
+    return replace(
+        order,
+        preemption=order.preemption or "auto",
+        collective_timeout_s=order.collective_timeout_s or DEFAULT_COLLECTIVE_TIMEOUT_S,
+    )

@@ -1,0 +1,61 @@
+"""What the controller orders is what the worker reads."""
+
+from dataclasses import fields
+
+from headway.core.latency import LatencyModel
+from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
+from headway.core.parallel_config import SINGLE, ParallelConfig
+from headway.rpc.convert import load_order_from_pb, load_order_to_pb
+from headway.v1 import worker_pb2
+
+LATENCY = LatencyModel(
+    base_s=1e-3,
+    per_prefill_token_s=2e-5,
+    per_prefill_pair_s=3e-9,
+    per_decode_s=4e-5,
+    per_context_token_s=5e-8,
+)
+ORDER = LoadOrder(
+    model="tiny",
+    directory="/models/tiny",
+    dtype="bfloat16",
+    num_blocks=640,
+    block_size=32,
+    max_num_seqs=8,
+    max_num_batched_tokens=64,
+    max_model_len=256,
+    enable_prefix_cache=True,
+    max_num_prefill_tokens=48,
+    num_host_blocks=320,
+    preemption="swap",
+    num_draft_tokens=3,
+    quantization="int8",
+    generation_config="off",
+    parallel=ParallelConfig(tp=2, pp=2, stage_layers=(2, 1)),
+    worker_ids=("worker-0", "worker-1", "worker-2", "worker-3"),
+    group_id="group-7",
+    stage_latencies=(LATENCY, LATENCY.part(0.5)),
+    plan_id="plan-9",
+    rank=3,
+    rendezvous="127.0.0.1:4711/0/epoch",
+    collective_timeout_s=2.5,
+)
+
+
+def test_every_field_of_the_message_arrives() -> None:
+    request = worker_pb2.LoadModelRequest.FromString(load_order_to_pb(ORDER).SerializeToString())
+    names = [field.name for field in worker_pb2.LoadModelRequest.DESCRIPTOR.fields]
+    assert {descriptor.name for descriptor, _ in request.ListFields()} == set(names)
+    assert {field.name for field in fields(LoadOrder)} == {*names, "memory_bytes"}
+    arrived = load_order_from_pb(request)
+    assert [getattr(arrived, name) for name in names] == [getattr(ORDER, name) for name in names]
+
+
+def test_what_is_left_out_is_as_the_worker_has_it_by_default() -> None:
+    order = load_order_from_pb(worker_pb2.LoadModelRequest(model="tiny", num_blocks=8))
+    assert (order.preemption, order.parallel, order.collective_timeout_s) == (
+        "auto",
+        SINGLE,
+        DEFAULT_COLLECTIVE_TIMEOUT_S,
+    )
+    assert (order.max_num_prefill_tokens, order.stage_latencies, order.rank) == (None, (), 0)
