@@ -5,141 +5,30 @@ prompts no group has cached, with a worker's report whenever one of its models h
 any number of leases. Of models that answer in one pass no two requests are batched.
 """
 
-from typing import NamedTuple
-
 import numpy as np
 
+from headway.planner.placement.simulator.admission_kernel import (
+    commit,
+    is_harmful,
+    predict,
+    predict_pass,
+)
 from headway.planner.placement.simulator.borrowing import borrowing
+from headway.planner.placement.simulator.dispatch_state import Demand, Places, Record, Router
 from headway.planner.placement.simulator.engine_kernel import begin_step, end_step, has_work, submit
 from headway.planner.placement.simulator.engine_state import (
-    BASE,
-    BLOCK_SIZE,
-    BLOCKS,
-    CONTEXT,
-    DECODE,
     NONE,
-    PAIR,
-    SEQS,
-    TOKEN,
-    TOKENS,
     Counts,
     Engines,
     Lines,
     Requests,
 )
-from headway.planner.placement.simulator.kernel import Flags, Floats, Ints
+from headway.planner.placement.simulator.kernel import Floats
 from headway.planner.placement.simulator.line_kernel import answer_s, land, stand, start, start_s
-from headway.planner.placement.simulator.predictor_kernel import LatencyPredictors, enter, leave, look, predict_answer
+from headway.planner.placement.simulator.predictor_kernel import LatencyPredictors, enter, leave, look
 
-_SUBMIT_S = 0.02
-_INITIAL_TOKENS = 128.0
 _WEIGHT = 0.05
-"""As `router/dispatcher.py` and `router/lengths.py` have them."""
-
-
-class Places(NamedTuple):
-    """All places: models on groups. Those of a group are neighbours, in its order.
-
-    Of group g there are `[start[g], start[g + 1])`; of model m `of_model[model_start[m]:model_start[m + 1]]`, by group.
-    Of each place [num_places, ...]: group and model, whether that generates, and seconds of one pass in each stage.
-    """
-
-    start: Counts
-    of_model: Counts
-    model_start: Counts
-    group: Counts
-    model: Counts
-    generates: Flags
-    stage_s: Floats
-
-
-class Demand(NamedTuple):
-    """The requests' demands: the model of each, [num_requests], and its bounds; infinite for none.
-
-    `slo_s` of the whole answers, [num_requests]; of first tokens and between them, [num_models]. `longest` are prompt
-    and output tokens together, [num_models]; the gateway refuses what has more. `overhead_s` is what the router adds to
-    what it predicts of a first token and of a whole answer; one pass has so much less time on its group. `admission`:
-    refuse at once what is predicted to miss a bound, and give up what can only be late.
-    """
-
-    model: Ints
-    slo_s: Floats
-    ttft_s: Floats
-    tpot_s: Floats
-    longest: Counts
-    overhead_s: float
-    admission: bool
-
-
-class Commitments(NamedTuple):
-    """The router's commitments, [num_requests] each, as `router/interference.py` has them: when the first token is due,
-    how long the rest of the output may take, its gaps, the longest step predicted since, prompts borne since."""
-
-    first_token_by_s: Floats
-    decode_budget_s: Floats
-    num_gaps: Floats
-    step_s: Floats
-    borne_s: Floats
-
-
-class Router(NamedTuple):
-    """The router's view of all places.
-
-    Of each place its own latency model, [num_places, NUM_COEFFICIENTS]; of its latest report, [num_places]: sequences
-    that run or wait, those that run, their tokens that are to be computed, the context of those that run; the leases
-    that have not ended: the newest and their number, and of each lease the one before and the one behind it,
-    [num_requests]. When each group's latest report came, [num_groups]. The mean of outputs, [num_models].
-    """
-
-    latency: Floats
-    sequences: Counts
-    running: Counts
-    pending: Counts
-    context: Counts
-    reported_s: Floats
-    newest: Counts
-    num_leases: Counts
-    before: Counts
-    behind: Counts
-    last_chosen: Counts
-    mean_tokens: Floats
-    commitments: Commitments
-
-
-class Record(NamedTuple):
-    """The results: the place of each request, or NONE where it was refused or given up, and whether it kept its bounds,
-    [num_requests] each; how many did not so far, [1]. `next_s` is when something happens in each group, [num_groups];
-    infinite for never."""
-
-    served_by: Counts
-    is_met: Flags
-    missed: Counts
-    next_s: Floats
-
-
-def make_router(latency: Floats, *, num_groups: int, num_models: int, num_requests: int) -> Router:
-    zeros = np.zeros(len(latency), np.int64)
-    return Router(
-        latency=latency,
-        sequences=zeros,
-        running=zeros.copy(),
-        pending=zeros.copy(),
-        context=zeros.copy(),
-        reported_s=np.zeros(num_groups),
-        newest=np.full(len(latency), NONE, np.int64),
-        num_leases=zeros.copy(),
-        before=np.full(num_requests, NONE, np.int64),
-        behind=np.full(num_requests, NONE, np.int64),
-        last_chosen=zeros.copy(),
-        mean_tokens=np.full(num_models, _INITIAL_TOKENS),
-        commitments=Commitments(
-            first_token_by_s=np.full(num_requests, np.inf),
-            decode_budget_s=np.full(num_requests, np.inf),
-            num_gaps=np.zeros(num_requests),
-            step_s=np.zeros(num_requests),
-            borne_s=np.zeros(num_requests),
-        ),
-    )
+"""As `router/lengths.py` has it."""
 
 
 @borrowing
@@ -180,15 +69,15 @@ def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts
             if places.generates[p]:
                 if requests.prompt[i] + requests.output[i] > demand.longest[m]:
                     continue
-                ttft_s, tpot_s, e2e_s, score = _predict(p, i, places, engines, requests, router, demand)
+                ttft_s, tpot_s, e2e_s, score = predict(p, i, places, engines, requests, router, demand)
                 keeps = ttft_s <= demand.ttft_s[m] and e2e_s <= demand.slo_s[i]
                 keeps &= requests.output[i] <= 1 or tpot_s <= demand.tpot_s[m]
                 if demand.admission and keeps:
-                    keeps = not _is_harmful(p, i, tpot_s, places, engines, requests, router)
+                    keeps = not is_harmful(p, i, tpot_s, places, engines, requests, router)
                 is_turn = best != NONE and router.last_chosen[p] < router.last_chosen[best]
             else:
                 ttft_s = tpot_s = 0.0
-                soonest_s, score = _predict_pass(p, i, places, engines, lines, requests, router, predictors, demand)
+                soonest_s, score = predict_pass(p, i, places, engines, lines, requests, router, predictors, demand)
                 keeps, is_turn = soonest_s <= demand.slo_s[i], False
             if demand.admission and not keeps:
                 continue
@@ -199,7 +88,7 @@ def serve_together(  # noqa: C901, PLR0912 - one loop over requests, whose parts
             record.missed[0] += 1
         else:
             if places.generates[best]:
-                _commit(best, i, best_ttft_s, best_step_s, requests, router, demand)
+                commit(best, i, best_ttft_s, best_step_s, requests, router, demand)
             _lease(best, i, places, engines, lines, requests, router, predictors, record)
     _advance(np.inf, places, engines, lines, requests, router, predictors, demand, record)
     missed[part:] = record.missed[0]
@@ -377,159 +266,3 @@ def _report(p: int, engines: Engines, requests: Requests, router: Router) -> Non
     for index in range(num_running):
         context += requests.computed[engines.running[p, index]]
     router.context[p] = context
-
-
-@borrowing
-def _unreported(p: int, places: Places, requests: Requests, router: Router) -> tuple[int, int]:
-    """Counts sequences and their tokens that were leased and are in no report."""
-    num_missing = router.num_leases[p] - router.sequences[p]
-    since_s = router.reported_s[places.group[p]] - _SUBMIT_S
-    num_new = new_tokens = 0
-    lease = router.newest[p]
-    while lease != NONE and (num_new < num_missing or requests.arrival_s[lease] > since_s):
-        num_new += 1
-        new_tokens += requests.prompt[lease]
-        lease = router.before[lease]
-    return num_new, new_tokens
-
-
-@borrowing
-def _others_s(p: int, places: Places, engines: Engines, requests: Requests, router: Router, with_passes: bool) -> float:  # noqa: FBT001
-    """Seconds that a step of each other model on the group takes that has something to do."""
-    g, others_s = places.group[p], 0.0
-    for other in range(places.start[g], places.start[g + 1]):
-        if other == p:
-            continue
-        of = router.latency[other]
-        if places.generates[other]:
-            num_new, new_tokens = _unreported(other, places, requests, router)
-            if router.sequences[other] + num_new:
-                tokens = min(router.pending[other] + new_tokens, engines.limits[other, TOKENS])
-                others_s += (
-                    of[BASE]
-                    + of[TOKEN] * tokens
-                    + of[PAIR] * (tokens * (tokens / 2))
-                    + of[DECODE] * router.running[other]
-                    + of[CONTEXT] * router.context[other]
-                )
-        elif with_passes and router.num_leases[other]:
-            others_s += of[BASE]
-    return others_s
-
-
-@borrowing
-def _predict_pass(
-    p: int,
-    i: int,
-    places: Places,
-    engines: Engines,
-    lines: Lines,
-    requests: Requests,
-    router: Router,
-    predictors: LatencyPredictors,
-    demand: Demand,
-) -> tuple[float, float]:
-    """Predicts when a request is answered in one pass, and the policy's score."""
-    g, now_s = places.group[p], requests.arrival_s[i]
-    done_s = predict_answer(g, now_s, places.stage_s[p], lines.num_stages[g], predictors)
-    others_s = _others_s(p, places, engines, requests, router, False)  # noqa: FBT003
-    return done_s + demand.overhead_s - now_s + others_s, done_s - now_s + others_s
-
-
-@borrowing
-def _predict(
-    p: int, i: int, places: Places, engines: Engines, requests: Requests, router: Router, demand: Demand
-) -> tuple[float, float, float, float]:
-    """Predicts times to the first token, between tokens and to the last one, and the policy's score."""
-    of, limits = router.latency[p], engines.limits[p]
-    mean_tokens = router.mean_tokens[demand.model[i]]
-    prompt, max_seqs = int(requests.prompt[i]), limits[SEQS]
-    num_new, new_tokens = _unreported(p, places, requests, router)
-    g, others_s = places.group[p], 0.0
-    if places.start[g + 1] - places.start[g] > 1:
-        others_s = _others_s(p, places, engines, requests, router, True)  # noqa: FBT003
-    num_sequences, pending = router.sequences[p] + num_new, router.pending[p] + new_tokens
-    context = router.context[p]
-    chunk = max(1, limits[TOKENS] - min(num_sequences, max_seqs))
-    total = context + pending + prompt
-    mean_context = total / (num_sequences + 1)
-    num_slots = max(1, min(max_seqs, int(limits[BLOCKS] * limits[BLOCK_SIZE] / max(1.0, mean_context))))
-    step_s = others_s + of[BASE] + of[DECODE] * min(num_sequences, max_seqs) + of[CONTEXT] * context
-    wait_s = others_s / 2
-    if num_sequences:
-        wait_s = step_s / 2
-        if pending:
-            mean_prompt = pending / num_sequences
-            wait_s += pending * (step_s / chunk + of[TOKEN] + of[PAIR] * mean_prompt / 2)
-        num_surplus = num_sequences + 1 - num_slots
-        if num_surplus > 0:
-            wait_s += num_surplus / num_slots * mean_tokens * step_s
-    prefill_s = -(-prompt // chunk) * step_s + _compute_s(prompt, of)
-    num_decodes = min(num_sequences + 1, num_slots)
-    decode_s = of[BASE] + of[DECODE] * num_decodes + of[CONTEXT] * (total * num_decodes // (num_sequences + 1))
-    tpot_s = others_s + decode_s
-    num_tokens = min(float(requests.output[i]), mean_tokens)
-    ttft_s = wait_s + prefill_s + demand.overhead_s
-    sustained_s = tpot_s + of[CONTEXT] * (num_decodes * num_tokens / 2)
-    e2e_s = ttft_s + max(0.0, num_tokens - 1) * sustained_s
-    return ttft_s, sustained_s, e2e_s, wait_s + num_tokens * tpot_s + prefill_s
-
-
-@borrowing
-def _compute_s(prompt: int, of: Floats) -> float:
-    """Seconds that a prompt adds to the steps that compute it."""
-    return float(of[TOKEN] * prompt + of[PAIR] * (prompt * (prompt / 2)))
-
-
-@borrowing
-def _is_harmful(
-    p: int, i: int, step_s: float, places: Places, engines: Engines, requests: Requests, router: Router
-) -> bool:
-    """Whether a request that the place has admitted would be late for request i, with which steps take `step_s`."""
-    of, limits, promised = router.latency[p], engines.limits[p], router.commitments
-    prefill_s = _compute_s(int(requests.prompt[i]), of)
-    lease = router.newest[p]
-    while lease != NONE:
-        gaps, budget_s = promised.num_gaps[lease], promised.decode_budget_s[lease]
-        if promised.step_s[lease] * gaps + promised.borne_s[lease] <= budget_s and (
-            max(promised.step_s[lease], step_s) * gaps + (promised.borne_s[lease] + prefill_s) > budget_s
-        ):
-            return True
-        lease = router.before[lease]
-    num_new, new_tokens = _unreported(p, places, requests, router)
-    num_sequences, pending = router.sequences[p] + num_new, router.pending[p] + new_tokens
-    others_s, g = 0.0, places.group[p]
-    if places.start[g + 1] - places.start[g] > 1:
-        others_s = _others_s(p, places, engines, requests, router, True)  # noqa: FBT003
-    chunk = max(1, limits[TOKENS] - min(num_sequences, limits[SEQS]))
-    own_s = others_s + of[BASE] + of[DECODE] * min(num_sequences, limits[SEQS]) + of[CONTEXT] * router.context[p]
-    token_s = own_s / chunk + of[TOKEN] + of[PAIR] * (pending / max(1, num_sequences)) / 2
-    begin_s, num_behind = requests.arrival_s[i] + own_s / 2, 0
-    lease = router.newest[p]
-    while lease != NONE and num_behind < pending:
-        last = pending - num_behind + chunk - 1
-        without_s = begin_s + token_s * min(last, pending)
-        if without_s <= promised.first_token_by_s[lease] < begin_s + token_s * min(last, pending + requests.prompt[i]):
-            return True
-        num_behind += requests.prompt[lease]
-        lease = router.before[lease]
-    return False
-
-
-@borrowing
-def _commit(p: int, i: int, ttft_s: float, step_s: float, requests: Requests, router: Router, demand: Demand) -> None:
-    """Commits the place to request i's objectives; requests that are there bear what it brings."""
-    m, promised = demand.model[i], router.commitments
-    gaps = max(0.0, min(float(requests.output[i]), router.mean_tokens[m]) - 1)
-    promised.first_token_by_s[i] = requests.arrival_s[i] + (min(demand.ttft_s[m], demand.slo_s[i]) - demand.overhead_s)
-    if gaps > 0 and demand.tpot_s[m] < np.inf:
-        promised.decode_budget_s[i] = demand.tpot_s[m] * gaps
-    if gaps > 0 and demand.slo_s[i] < np.inf:
-        promised.decode_budget_s[i] = min(promised.decode_budget_s[i], demand.slo_s[i] - ttft_s)
-    promised.num_gaps[i], promised.step_s[i] = gaps, step_s
-    prefill_s = _compute_s(int(requests.prompt[i]), router.latency[p])
-    lease = router.newest[p]
-    while lease != NONE:
-        promised.step_s[lease] = max(promised.step_s[lease], step_s)
-        promised.borne_s[lease] += prefill_s
-        lease = router.before[lease]

@@ -16,14 +16,8 @@ from headway.core.held_memory import side_by_side
 from headway.core.latency import LatencyModel
 from headway.core.placement import GroupShape, PlacedModel
 from headway.core.slo import Slo
-from headway.planner.placement.simulator.dispatch_kernel import (
-    Demand,
-    Places,
-    Record,
-    Router,
-    make_router,
-    serve_together,
-)
+from headway.planner.placement.simulator.dispatch_kernel import serve_together
+from headway.planner.placement.simulator.dispatch_state import Demand, Places, Record, Router, make_router
 from headway.planner.placement.simulator.engine_state import (
     NUM_COEFFICIENTS,
     NUM_LIMITS,
