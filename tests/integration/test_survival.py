@@ -76,8 +76,8 @@ async def test_200_concurrent_streams_finish_and_leave_nothing_behind(stack: Run
 
 
 def test_a_client_that_leaves_stops_the_worker_and_frees_its_blocks(stack: RunningStack) -> None:
-    """While the worker stands still the client reads all that it has sent, and leaves. A step whose tokens were not sent
-    yet may be over by then, one is under way, and one more follows at most.
+    """While the worker stands still the client reads all that it has sent, and leaves. A step whose tokens were not
+    sent yet may be over by then, one is under way, and one more follows at most.
     """
     stack.wait_until_ready()
     endpoint, pid = stack.endpoint("worker-0"), stack.pid("worker-0")
