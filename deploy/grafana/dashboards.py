@@ -60,7 +60,7 @@ SLOS = Dashboard(
                             legend="{{model_name}} measured",
                         ),
                         Query(
-                            expr=f"model:headway_slo_foretold:ratio_rate5m{{{_OF_MODEL}}}",
+                            expr=f"model:headway_slo_predicted:ratio_rate5m{{{_OF_MODEL}}}",
                             legend="{{model_name}} predicted",
                         ),
                     ),

@@ -69,7 +69,7 @@ def _is_shown(address: str, stack: RunningStack) -> bool:
     """Rates want a counter to rise from one scrape to another, so requests go on until all is there."""
     _ask(stack, "60000")
     _ask(stack, "0.001")
-    names = ("headway_slo_attainment", "headway_slo_foretold")
+    names = ("headway_slo_attainment", "headway_slo_predicted")
     return all(_query(f"http://{address}", f"model:{name}:ratio_rate5m > 0") for name in names)
 
 
@@ -100,7 +100,7 @@ def test_attainment_counts_what_was_refused(prometheus: str) -> None:
     """Of the requests that were sent last every other one had an objective that nobody could keep. How many of the
     others kept theirs is the machine's business: both rates only have to have counted the refused ones."""
     [measured] = _query(prometheus, "model:headway_slo_attainment:ratio_rate5m")
-    [predicted] = _query(prometheus, "model:headway_slo_foretold:ratio_rate5m")
+    [predicted] = _query(prometheus, "model:headway_slo_predicted:ratio_rate5m")
     assert 0.2 < float(measured["value"][1]) < 0.8
     assert 0.2 < float(predicted["value"][1]) < 0.8
 

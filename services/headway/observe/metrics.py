@@ -103,7 +103,7 @@ PREDICTED_TPOT_SECONDS = Histogram(
     buckets=_TPOT_BUCKETS,
 )
 SLO_PREDICTED = Counter(
-    "headway:slo_foretold_requests",
+    "headway:slo_predicted_requests",
     "Requests with an SLO, by what the router predicted: met, missed (which it refused).",
     ["model_name", "outcome"],
 )
