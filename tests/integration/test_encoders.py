@@ -143,7 +143,6 @@ BAD_REQUESTS = {
     "a wrong type": ("embeddings", {"model": "bert", "input": 3}, "input"),
     "an unknown encoding": ("embeddings", {"model": "bert", "input": "x", "encoding_format": "hex"}, "encoding_format"),
     "too many dimensions": ("embeddings", {"model": "bert", "input": "x", "dimensions": 65}, "dimensions"),
-    "an unknown field": ("embeddings", {"model": "bert", "input": "x", "pooling": "cls"}, "pooling"),
     "embeddings of a decoder": ("embeddings", {"model": "tiny", "input": "x"}, "model"),
     "embeddings of a classifier": ("embeddings", {"model": "moods", "input": "x"}, "model"),
     "classes of an embedder": ("classify", {"model": "bert", "input": "x"}, "model"),
@@ -170,6 +169,15 @@ def test_bad_requests_get_the_openai_error_body(
     assert set(error) == {"message", "type", "param", "code"}
     assert error["param"] == param
     assert error["message"]
+
+
+def test_an_unknown_field_is_ignored_and_named(stack: RunningStack) -> None:
+    body = {"model": "bert", "input": "x"}
+    plain = httpx.post(f"{stack.url}/v1/embeddings", json=body)
+    response = httpx.post(f"{stack.url}/v1/embeddings", json=body | {"pooling": "cls"})
+    assert response.status_code == 200, response.text
+    assert response.headers["x-headway-ignored"] == "pooling"
+    assert response.json()["data"] == plain.json()["data"]
 
 
 def test_what_is_too_long_is_cut_when_that_is_asked_for(stack: RunningStack) -> None:
