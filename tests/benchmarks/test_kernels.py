@@ -78,10 +78,10 @@ def test_a_batch_out_of_balance_is_held_against_the_same_bytes_in_balance() -> N
 
 def test_what_moves_bytes_is_held_against_the_way_that_it_takes() -> None:
     moves = [
-        KernelTiming("copy", 1000, 0.85 * 4e9, "B", way="memory"),
-        KernelTiming("out", 2000, 0.86 * 1e8, "B", way="to_host"),
-        KernelTiming("in", 2000, 0.84 * 8e7, "B", way="to_device"),
-        KernelTiming("small", 1000, 63e6, "B", way="memory"),
+        KernelTiming("copy", 1000, 0.85 * 4e9, "B", path="memory"),
+        KernelTiming("out", 2000, 0.86 * 1e8, "B", path="to_host"),
+        KernelTiming("in", 2000, 0.84 * 8e7, "B", path="to_device"),
+        KernelTiming("small", 1000, 63e6, "B", path="memory"),
         KernelTiming("computes", 1000, 1e12, "FLOP"),
     ]
     verdicts = verdicts_of(Measured(BANDWIDTHS, kernels=moves))
@@ -140,7 +140,7 @@ def test_everything_is_printed_and_written() -> None:
     measured = Measured(
         BANDWIDTHS,
         decodes=decodes(),
-        kernels=[KernelTiming("copy", 1000, 3.5e9, "B", way="memory")],
+        kernels=[KernelTiming("copy", 1000, 3.5e9, "B", path="memory")],
         steps=[StepTiming(64, num_bytes=int(16e9), replayed_us=5100, launched_us=9000, device_us=4900)],
         engine_steps=[EngineTiming(1, waiting_us=100, ahead_us=50)],
         peers=[PeerTiming("1 x 1K", "vLLM", None, "there is no vllm here")],

@@ -100,7 +100,7 @@ def test_a_cluster_may_have_several_kinds_of_devices() -> None:
         ("kinds:\n  - {device: V100-16, num_devices: 4}\nnum_devices: 4\n", "should stand alone"),
         ("kinds:\n  - {device: A10, num_devices: 1}\n  - {device: A10, num_devices: 1}\n", "names 'A10' twice"),
         ("device: Z80\nnum_devices: 4\n", "line 1: device names 'Z80'"),
-        ("device: V100-16\nnum_devices: 0\n", "line 2: num_devices should be a whole number from 1, not '0'"),
+        ("device: V100-16\nnum_devices: 0\n", "line 2: num_devices should be a whole number from 1 to 100000, not '0'"),
         ("device: V100-16\nnum_devices: 4\nmemory_per_device: 4\n", "line 3: memory_per_device should be"),
         ("device: V100-16\nnum_devices: 4\nnodes: 4\n", "line 3: nodes is unknown"),
         ("device: CPU\nnum_devices: 4\n", "line 1: device is 'CPU', of which the catalogue has no memory"),
