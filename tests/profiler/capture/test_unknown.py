@@ -41,11 +41,19 @@ def test_an_operator_without_a_rule_is_decomposed_where_torch_knows_how() -> Non
     assert graph.unknown_operators == {}
 
 
-def test_operators_in_place_write_what_they_read() -> None:
+def test_what_is_written_in_place_is_a_tensor_of_its_own_from_then_on() -> None:
     class Shifted(nn.Module):
         def forward(self, x: Tensor) -> Tensor:
-            return (x * 2).add_(1)
+            y = x * 2
+            y[:2].add_(1)
+            return y.exp()
 
-    double, shift = graph_of(Shifted(), torch.zeros(3)).operators
-    assert shift.inputs == shift.outputs == double.outputs
+    graph = graph_of(Shifted(), torch.zeros(4))
+    double, shift, exp = graph.operators
+    assert shift.inputs == double.outputs
+    assert set(shift.outputs).isdisjoint(double.outputs)
+    assert exp.inputs == shift.outputs
+    assert graph.tensors_by_name()[shift.outputs[0]].shape == (4,)
+    assert shift.space is not None
+    assert [access.tensor for access in shift.space.writes] == list(shift.outputs)
     assert shift.kind is OperatorKind.ELEMENTWISE
