@@ -46,7 +46,7 @@ def reshard(
         if old is None:
             axes[axis] = new
             local /= size
-        elif new is not None and new != old and _is_last(axes, axis, new):
+        elif new != old and _may_take(axes, target.axes, axis):
             yield Collective(operation="all_to_all", axis=axis, sent_bytes=local * (size - 1) / size)
             axes[axis] = new
         else:
@@ -70,10 +70,20 @@ def _next_axis(axes: Sequence[Shard | None], target: Sequence[Shard | None]) -> 
     if not wrong:
         return None
     free = [a for a in range(len(axes)) if axes[a] is not None and _is_last(axes, a, axes[a])]
-    cuts = [a for a in wrong if axes[a] is None and _is_last(axes, a, target[a])]
-    exchanges = [a for a in wrong if a in free and target[a] is not None and _is_last(axes, a, target[a])]
+    cuts = [a for a in wrong if axes[a] is None and _may_take(axes, target, a)]
+    exchanges = [a for a in wrong if a in free and _may_take(axes, target, a)]
     gathers = [a for a in reversed(wrong) if a in free]
-    return next(iter([*cuts, *exchanges, *gathers, *reversed(free)]))
+    contested = {axes[a] for a in wrong} | {target[a] for a in wrong}
+    blocking = [a for a in reversed(free) if axes[a] in contested]
+    return next(iter([*cuts, *exchanges, *gathers, *blocking]))
+
+
+def _may_take(axes: Sequence[Shard | None], target: Sequence[Shard | None], axis: int) -> bool:
+    """Whether the axis can cut as it is to: those before it that cut the same parts are as they are to be, and none
+    behind it cuts them."""
+    shard = target[axis]
+    earlier = zip(axes[:axis], target[:axis], strict=True)
+    return _is_last(axes, axis, shard) and all((old == shard) == (new == shard) for old, new in earlier)
 
 
 def _is_last(axes: Sequence[Shard | None], axis: int, shard: Shard | None) -> bool:
