@@ -57,12 +57,15 @@ class DeviceMesh:
         return "x".join(map(str, self.shape))
 
 
-@dataclass(frozen=True, slots=True)
 class DeviceMeshLinks:
     """The links along the axes of a device mesh: collectives over several nodes share the nodes' ports."""
 
-    nodes: NodeGroup
-    mesh: DeviceMesh
+    def __init__(self, nodes: NodeGroup, mesh: DeviceMesh) -> None:
+        self._latency_s = [_latency_s(nodes, mesh, axis) for axis in range(len(mesh.shape))]
+        self._second_per_byte = [
+            {is_exchange: _second_per_byte(nodes, mesh, axis, is_exchange=is_exchange) for is_exchange in (False, True)}
+            for axis in range(len(mesh.shape))
+        ]
 
     def seconds(self, operation: str, num_bytes: float, *, axis: int) -> float:
         """Seconds of collectives in all groups along an axis at the same time.
@@ -71,20 +74,26 @@ class DeviceMeshLinks:
             operation: 'all_gather', 'all_to_all', 'all_reduce' or 'reduce_scatter'.
             num_bytes: that leave each device.
         """
-        size = self.mesh.shape[axis]
-        if size == 1:
-            return 0.0
-        near, link = self.mesh.num_near(axis), self.nodes.link
-        if near == size:
-            return link.collective_s(num_bytes, num_ranks=size)
-        network = self.nodes.network
-        if operation == _ALL_TO_ALL:
-            leaving = num_bytes * (size - near) / (size - 1) * self.mesh.submesh.devices_per_node
-        else:  # a ring enters and leaves each node once
-            leaving = num_bytes * self.mesh.num_groups(axis)
-        outside_s = leaving / (network.bytes_per_s * self.nodes.num_ports)
-        inside_s = num_bytes / link.bytes_per_s if near > 1 else 0.0
-        return network.collective_s(0, num_ranks=size) + max(outside_s, inside_s)
+        return self._latency_s[axis] + num_bytes * self._second_per_byte[axis][operation == _ALL_TO_ALL]
+
+
+def _latency_s(nodes: NodeGroup, mesh: DeviceMesh, axis: int) -> float:
+    size = mesh.shape[axis]
+    fabric = nodes.link if mesh.num_near(axis) == size else nodes.network
+    return fabric.collective_s(0, num_ranks=size)
+
+
+def _second_per_byte(nodes: NodeGroup, mesh: DeviceMesh, axis: int, *, is_exchange: bool) -> float:
+    """Seconds for each byte that leaves a device: inside a node by its link, between nodes by ports that all groups
+    share. A ring enters and leaves each node once; in an exchange all that goes to other nodes does."""
+    size, near = mesh.shape[axis], mesh.num_near(axis)
+    inside = 1 / nodes.link.bytes_per_s if near > 1 else 0.0
+    if near == size:
+        return inside
+    leaving = float(mesh.num_groups(axis))
+    if is_exchange:
+        leaving = mesh.submesh.devices_per_node * (size - near) / (size - 1)
+    return max(inside, leaving / (nodes.network.bytes_per_s * nodes.num_ports))
 
 
 def submeshes(nodes: NodeGroup) -> Iterator[Submesh]:

@@ -59,7 +59,7 @@ def solve(problem: StrategyProblem, *, solver: Solver = Solver.HIGHS, time_limit
         FailedPreconditionError: no choice is possible, or none that fits; says how many bytes are missing.
     """
     cost_s, edges = fold(problem)
-    unbounded = eliminate(cost_s, edges)
+    unbounded = _unbounded(cost_s, edges)
     if unbounded is not None and np.isfinite(problem.objective_s(unbounded)) and _fits(problem, unbounded):
         return _solution(problem, unbounded, is_optimal=True)
     program = _Program(problem, cost_s, edges, solver=solver, time_limit_s=time_limit_s)
@@ -67,6 +67,12 @@ def solve(problem: StrategyProblem, *, solver: Solver = Solver.HIGHS, time_limit
         program.bound_memory(problem.memory_limit_bytes)
     strategies = program.solve()
     return _solution(problem, strategies, is_optimal=program.is_optimal)
+
+
+def _unbounded(cost_s: Sequence[Floats], edges: Sequence[Edge]) -> tuple[int, ...] | None:
+    """The cheapest choice of all; None where the graph is too wide to find it without a program."""
+    found = eliminate([costs[:, None] for costs in cost_s], edges)
+    return None if found is None else tuple(int(found.strategies[node][0]) for node in range(len(cost_s)))
 
 
 def _fits(problem: StrategyProblem, strategies: Sequence[int]) -> bool:

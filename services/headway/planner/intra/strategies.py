@@ -72,11 +72,9 @@ def strategies(
 
     Of heavy operators only those that use most devices.
     """
-    space = operator.space or IterationSpace(dims=(), reads=(), writes=())
-    loops = splittable_loops(operator)
-    choices = [[None, *loops] if size > 1 else [None] for size in mesh_shape]
-    split = _Splitter(space, tensors, mesh_shape)
-    found = [made for picked in product(*choices) if (made := split.strategy(picked)) is not None]
+    splitter = Splitter(operator, tensors, mesh_shape)
+    choices = [[None, *splitter.loops] if size > 1 else [None] for size in mesh_shape]
+    found = [made for picked in product(*choices) if (made := splitter.strategy(picked)) is not None]
     if operator.kind in HEAVY:
         most = max(strategy.num_parts(mesh_shape) for strategy in found)
         found = [strategy for strategy in found if strategy.num_parts(mesh_shape) == most]
@@ -109,15 +107,22 @@ def _can_split(access: Access, loop: str) -> bool:
     return loop in access.loops or all(access.dims)
 
 
-class _Splitter:
-    """Makes the strategies of one operator."""
+class Splitter:
+    """Makes the strategies of one operator.
 
-    def __init__(self, space: IterationSpace, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]) -> None:
+    Attributes:
+        loops: that can be split.
+        reads, writes: for each operand how each loop shards it when it is split; without those that do not.
+    """
+
+    def __init__(self, operator: Operator, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]) -> None:
+        space = operator.space or IterationSpace(dims=(), reads=(), writes=())
+        self.loops = splittable_loops(operator)
         self._space = space
         self._mesh_shape = mesh_shape
         self._sizes = {dim.name: dim.size for dim in space.dims}
-        self._reads = [self._shards(access, tensors[access.tensor].shape) for access in space.reads]
-        self._writes = [self._shards(access, tensors[access.tensor].shape) for access in space.writes]
+        self.reads = [self._shards(access, tensors[access.tensor].shape) for access in space.reads]
+        self.writes = [self._shards(access, tensors[access.tensor].shape) for access in space.writes]
 
     def strategy(self, loops: tuple[str | None, ...]) -> Strategy | None:
         """Makes the strategy that splits these loops; None where a loop does not divide."""
@@ -129,8 +134,8 @@ class _Splitter:
                 left[loop] //= size
         return Strategy(
             loops=loops,
-            reads=tuple(_spec(shards, loops) for shards in self._reads),
-            writes=tuple(_spec(shards, loops) for shards in self._writes),
+            reads=tuple(_spec(shards, loops) for shards in self.reads),
+            writes=tuple(_spec(shards, loops) for shards in self.writes),
             partial=tuple(_partial(self._space, loops)),
         )
 
