@@ -54,6 +54,7 @@ tensors = st.builds(
     shape=st.lists(st.integers(0, 2**30), max_size=3).map(tuple),
     dtype=st.sampled_from(["float32", "bfloat16", "int64", "bool"]),
     role=st.sampled_from(TensorRole),
+    primal=names,
 )
 graphs = st.builds(
     Graph,
@@ -64,6 +65,7 @@ graphs = st.builds(
     saved=tuples_of_names,
     trained=tuples_of_names,
     gradients=tuples_of_names,
+    batch=st.integers(0, 2**30),
 )
 
 

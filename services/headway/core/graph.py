@@ -57,12 +57,15 @@ class TensorSpec:
 
     Attributes:
         name: of a parameter or buffer its path in the module, else that of the operator that makes it.
+        primal: of a gradient the parameter or activation that it is the gradient of, or of a view of which; empty for
+            all others. `headway.core.gradients` finds more.
     """
 
     name: str
     shape: tuple[int, ...]
     dtype: str
     role: TensorRole
+    primal: str = ""
 
     @property
     def num_elements(self) -> int:
@@ -112,6 +115,7 @@ class Graph:
         saved: tensors made by forward operators that backward operators read.
         trained: parameters that get a gradient.
         gradients: the tensors that are these gradients, in the order of `trained`.
+        batch: examples at once when it was captured; 0 where that is not known.
     """
 
     name: str
@@ -121,6 +125,7 @@ class Graph:
     saved: tuple[str, ...] = ()
     trained: tuple[str, ...] = ()
     gradients: tuple[str, ...] = ()
+    batch: int = 0
 
     def tensors_by_name(self) -> dict[str, TensorSpec]:
         return {tensor.name: tensor for tensor in self.tensors}

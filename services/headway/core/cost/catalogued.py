@@ -1,10 +1,11 @@
 """Seconds of operators on hardware of the catalogue, by its roofline."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from headway.core.catalogue.catalogue import Catalogue, is_named
 from headway.core.catalogue.device import Device
 from headway.core.catalogue.roofline import OperatorTime, OperatorWork, operator_time
+from headway.core.cost.sharded import WHOLE, Splits, shard_operator
 from headway.core.cost.workload import workload_of
 from headway.core.errors import NotFoundError
 from headway.core.graph import Graph, Operator, TensorSpec
@@ -28,9 +29,11 @@ class CatalogueCosts:
     def times(self, graph: Graph) -> list[OperatorTime]:
         """InvalidArgumentError where the device has no rate for a dtype of the graph."""
         tensors = graph.tensors_by_name()
-        return [self._time(operator, tensors) for operator in graph.operators]
+        return [self.time(operator, tensors) for operator in graph.operators]
 
-    def _time(self, operator: Operator, tensors: dict[str, TensorSpec]) -> OperatorTime:
+    def time(self, operator: Operator, tensors: Mapping[str, TensorSpec], splits: Splits = WHOLE) -> OperatorTime:
+        """InvalidArgumentError where the device has no rate for the dtype, or a split cannot be."""
+        operator, tensors = shard_operator(operator, tensors, splits)
         dtype = tensors[operator.outputs[0]].dtype if operator.outputs else "float32"
         work = OperatorWork(
             flops=operator.flops,
@@ -66,7 +69,7 @@ def find_device(catalogue: Catalogue, name: str) -> Device:
     return max(parts, key=lambda part: part[0])[1]
 
 
-def _extents(operator: Operator, tensors: dict[str, TensorSpec]) -> tuple[int, ...]:
+def _extents(operator: Operator, tensors: Mapping[str, TensorSpec]) -> tuple[int, ...]:
     """Rows, columns and the reduced dim of a product; of attention those of its scores."""
     if not operator.flops or operator.space is None:
         return ()

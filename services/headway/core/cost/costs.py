@@ -1,11 +1,13 @@
 """Seconds of all operators of a graph on some hardware."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
 from headway.core.catalogue.figure import Provenance
 from headway.core.catalogue.roofline import OperatorTime
-from headway.core.graph import Graph
+from headway.core.cost.sharded import WHOLE, Splits
+from headway.core.graph import Graph, Operator, TensorSpec
 
 _LEAST_FIRST = (Provenance.ESTIMATED, Provenance.IMPORTED, Provenance.MEASURED)
 
@@ -19,6 +21,14 @@ class Costs(Protocol):
 
     def times(self, graph: Graph) -> list[OperatorTime]:
         """Returns the times of all operators of a graph, in order."""
+
+    def time(self, operator: Operator, tensors: Mapping[str, TensorSpec], splits: Splits = WHOLE) -> OperatorTime:
+        """Returns the time of one operator on each of the devices that it is split over.
+
+        Args:
+            tensors: that it reads and writes, by name, as a whole.
+            splits: parts that its loops are split into.
+        """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,9 +1,12 @@
 """Seconds of operators on hardware that was measured, by interpolation."""
 
+from collections.abc import Mapping
+
 from headway.core.catalogue.figure import Provenance
 from headway.core.catalogue.roofline import OperatorTime
+from headway.core.cost.sharded import WHOLE, Splits, shard_operator
 from headway.core.cost.workload import Workload, workload_of
-from headway.core.graph import Graph, Operator, OperatorKind, TensorRole
+from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec
 from headway.core.hardware.profile import HardwareProfile
 
 _ALIKE_ERROR = 0.5
@@ -24,6 +27,15 @@ class MeasuredCosts:
         """FailedPreconditionError where the profile lacks what an operator does."""
         tensors, cold_share = graph.tensors_by_name(), self._cold_share(graph)
         return [self._time(op, workload_of(op, tensors), cold_share=cold_share) for op in graph.operators]
+
+    def time(self, operator: Operator, tensors: Mapping[str, TensorSpec], splits: Splits = WHOLE) -> OperatorTime:
+        """The time of one operator whose weights are in no cache, as in training.
+
+        Raises FailedPreconditionError where the profile lacks what it does, InvalidArgumentError where a split cannot
+        be.
+        """
+        operator, tensors = shard_operator(operator, tensors, splits)
+        return self._time(operator, workload_of(operator, tensors), cold_share=1.0)
 
     def _time(self, operator: Operator, work: Workload, *, cold_share: float) -> OperatorTime:
         dtype = work.dtype if self._profile.has(work.family, work.dtype) else "float32"

@@ -22,5 +22,5 @@ def capture(request: CaptureRequest, *, report: Callable[[str], None]) -> Captur
     module, inputs = load(request)
     traced = trace(module, inputs, train=request.train, report=report)
     report(f"analysing {len(traced.graph.graph.nodes)} nodes")
-    graph = build_graph(traced, name=request.source, is_training=request.train)
+    graph = build_graph(traced, name=request.source, is_training=request.train, batch=request.batch)
     return CaptureProgress(graph=graph, program=build_program(traced) if request.with_program else None)

@@ -3,6 +3,7 @@
 import operator
 from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import torch
@@ -19,12 +20,12 @@ from headway.profiler.capture.viewing import follow, is_view
 _ROUTED = (OperatorKind.GATHER, OperatorKind.SCATTER)
 
 
-def build_graph(trace: Trace, *, name: str, is_training: bool) -> Graph:
+def build_graph(trace: Trace, *, name: str, is_training: bool, batch: int = 0) -> Graph:
     """Builds the graph in the order of the trace; views vanish into the operands of the operators that read them."""
     builder = _Builder(trace)
     for node in trace.graph.graph.nodes:
         builder.visit(node)
-    return builder.graph(name, is_training=is_training)
+    return replace(builder.graph(name, is_training=is_training), batch=batch)
 
 
 @dataclass
@@ -35,10 +36,12 @@ class _Builder:
     values: dict[fx.Node, Any] = field(default_factory=dict)
     results: list[Any] = field(default_factory=list)
     forwards: dict[int, Operator] = field(default_factory=dict)  # by autograd's sequence number
+    order: dict[str, int] = field(default_factory=dict)  # position of each operator, by its name
     forward_of: dict[str, Operator | None] = field(default_factory=dict)  # of each backward operator, by its name
     makers: dict[str, Operator] = field(default_factory=dict)  # of each tensor, the operator that wrote it last
     versions: dict[str, str] = field(default_factory=dict)  # of a tensor that was written again, the newer one
     routed: set[str] = field(default_factory=set)  # tensors of indices that a sort gave
+    numbered: dict[int, list[fx.Node]] = field(default_factory=dict)  # forward nodes by autograd's sequence number
 
     def visit(self, node: fx.Node) -> None:
         match node.op:
@@ -51,6 +54,8 @@ class _Builder:
                 self.results = [self.values.get(leaf) for leaf in node.args[0] if isinstance(leaf, fx.Node)]  # type: ignore[union-attr]
             case _:
                 self.values[node] = self._compute(node)
+                if not _is_backward(node):
+                    self.numbered.setdefault(node.meta.get("seq_nr", -1), []).append(node)
 
     def graph(self, name: str, *, is_training: bool) -> Graph:
         """Returns the graph; each tensor's role follows from where it is read and written."""
@@ -61,17 +66,40 @@ class _Builder:
         forward = {o for op in self.operators if not op.is_backward for o in op.outputs}
         read = {i for op in self.operators if op.is_backward for i in op.inputs}
         held = {t.name for t in self.tensors.values() if t.role is TensorRole.ACTIVATION}
+        gradients = tuple(view.base for view in self.results[self.trace.num_outputs :] if view is not None)
+        primal = self._primals() | dict(zip(gradients, self.trace.trained, strict=True))
         return Graph(
             name=name,
             is_training=is_training,
             tensors=tuple(
-                replace(tensor, role=roles.get(tensor.name, tensor.role)) for tensor in self.tensors.values()
+                replace(tensor, role=roles.get(tensor.name, tensor.role), primal=primal.get(tensor.name, ""))
+                for tensor in self.tensors.values()
             ),
             operators=tuple(self.operators),
             saved=tuple(sorted(forward & read & held)),
             trained=self.trace.trained,
-            gradients=tuple(view.base for view in self.results[self.trace.num_outputs :] if view is not None),
+            gradients=gradients,
         )
+
+    def _primals(self) -> dict[str, str]:
+        """Finds of each tensor that is a gradient the tensor that it is the gradient of; parts of tensors are left
+        out."""
+        found: dict[str, str] = {}
+        for node, (number, index) in self.trace.gradient_of.items():
+            gradient = self.values.get(node)
+            primal = self._result(number, index, shape=tuple(map(int, node.meta["val"].shape)))
+            if isinstance(gradient, View) and primal is not None and _is_whole(gradient) and _is_whole(primal):
+                found.setdefault(gradient.base, primal.base)
+        return found
+
+    def _result(self, number: int, index: int, *, shape: tuple[int, ...]) -> View | None:
+        """Finds a result of the operator with a number of autograd's; later ones without a gradient repeat it."""
+        for node in self.numbered.get(number, ()):
+            value = self.values[node]
+            results = value if isinstance(value, tuple) else (value,)
+            if index < len(results) and isinstance(view := results[index], View) and view.shape == shape:
+                return view
+        return None
 
     def _source(self, node: fx.Node) -> View:
         name = self.trace.names[len(self.values)]  # placeholders come first
@@ -141,7 +169,7 @@ class _Builder:
         work = OperatorCost(kind=OperatorKind.UNKNOWN) if rule is None else rule(call)
         written = [view for view in outputs if view is not None]
         inputs, results = _bases(call.tensors), _bases(written)
-        is_backward = bool(node.meta.get("autograd_backward"))
+        is_backward = _is_backward(node)
         forward = self._forward(node, inputs) if is_backward else None
         made = Operator(
             name=node.name,
@@ -158,6 +186,7 @@ class _Builder:
             forward=forward.name if forward else "",
             attributes=_attributes(op, arguments),
         )
+        self.order[made.name] = len(self.operators)
         self.operators.append(made)
         self.makers |= dict.fromkeys(results, made)
         if is_backward:
@@ -175,15 +204,27 @@ class _Builder:
     def _forward(self, node: fx.Node, inputs: tuple[str, ...]) -> Operator | None:
         """Finds the operator whose gradient a backward operator computes.
 
-        Autograd numbers most of them; one that it does not, such as a sum of two gradients, belongs where what it reads
-        does; the first one is the gradient of the last result.
+        Autograd numbers most of them. One that it does not, such as a sum of two gradients, belongs where what it reads
+        does: to the first of these in the forward pass, whose gradient is computed last. The first one is the gradient
+        of the last result.
         """
-        if (found := self.forwards.get(node.meta.get("seq_nr", -1))) is not None:
+        is_sum = node.meta.get("is_gradient_acc", False)  # autograd gives it the number of the last forward operator
+        if not is_sum and (found := self.forwards.get(node.meta.get("seq_nr", -1))) is not None:
             return found
-        for maker in (self.makers[name] for name in inputs if name in self.makers):
-            if maker.is_backward:
-                return self.forward_of[maker.name]
+        makers = [self.makers[name] for name in inputs if name in self.makers]
+        forwards = [forward for maker in makers if maker.is_backward and (forward := self.forward_of[maker.name])]
+        if forwards:
+            return min(forwards, key=lambda forward: self.order[forward.name])
         return next((o for o in reversed(self.operators) if not o.is_backward), None)
+
+
+def _is_backward(node: fx.Node) -> bool:
+    return bool(node.meta.get("autograd_backward"))
+
+
+def _is_whole(view: View) -> bool:
+    """Whether a view has all elements of its tensor, each once."""
+    return prod(view.shape) == prod(view.base_shape) == view.num_distinct
 
 
 def _module(node: fx.Node) -> str:

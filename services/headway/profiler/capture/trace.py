@@ -1,14 +1,13 @@
 """Traces a module to aten operators, the backward pass included where it is trained."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import fx, nn
 from torch._decomp import core_aten_decompositions
-from torch._functorch._aot_autograd.logging_utils import setup_stacktrace_preservation_hooks
 from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.fx import traceback
@@ -16,6 +15,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.utils import _pytree as pytree
 
 from headway.core.errors import InvalidArgumentError
+from headway.profiler.capture.backward import GradientOf, gradients
 from headway.profiler.capture.fake import empty_mode, fake_inputs, forget_values
 from headway.profiler.capture.rules import is_known
 
@@ -33,6 +33,7 @@ class Trace:
         parameters: which of the names are parameters.
         inputs: which of them are inputs.
         trained: the parameters that have a gradient, in the order of the gradients.
+        gradient_of: what the nodes of the backward pass are gradients of.
     """
 
     graph: fx.GraphModule
@@ -41,6 +42,7 @@ class Trace:
     inputs: frozenset[str]
     trained: tuple[str, ...]
     num_outputs: int
+    gradient_of: GradientOf = field(default_factory=dict)
 
 
 def trace(module: nn.Module, inputs: Sequence[Any], *, train: bool, report: Report) -> Trace:
@@ -103,6 +105,7 @@ def _lower(program: ExportedProgram, *, train: bool) -> Trace:
     is_tensor = [isinstance(value, torch.Tensor) for value in inputs]
     input_names = [node.name for node in module.graph.nodes if node.op == "placeholder"]
     counts: dict[str, Any] = {}
+    gradient_of: GradientOf = {}
 
     def run(state: dict[str, torch.Tensor], values: list[torch.Tensor]) -> list[torch.Tensor | None]:
         given = iter(values)
@@ -111,9 +114,9 @@ def _lower(program: ExportedProgram, *, train: bool) -> Trace:
         counts["outputs"] = len(outputs)
         if not train:
             return list(outputs)
-        gradients = _gradients(outputs, [state[name] for name in trained])
-        counts["trained"] = [name for name, gradient in zip(trained, gradients, strict=True) if gradient is not None]
-        return [*outputs, *(gradient for gradient in gradients if gradient is not None)]
+        found = gradients(_loss(outputs), [state[name] for name in trained], gradient_of)
+        counts["trained"] = [name for name, gradient in zip(trained, found, strict=True) if gradient is not None]
+        return [*outputs, *(gradient for gradient in found if gradient is not None)]
 
     fed = [value for value, flag in zip(inputs, is_tensor, strict=True) if flag]
     mode = detect_fake_mode([*tensors.values(), *fed]) or empty_mode()
@@ -129,6 +132,7 @@ def _lower(program: ExportedProgram, *, train: bool) -> Trace:
         inputs=frozenset(fed_names),
         trained=tuple(counts.get("trained", ())),
         num_outputs=counts["outputs"],
+        gradient_of=gradient_of,
     )
 
 
@@ -150,16 +154,13 @@ def _interpret(module: fx.GraphModule, state: dict[str, torch.Tensor], arguments
     return list(pytree.tree_leaves(outputs))
 
 
-def _gradients(outputs: list[torch.Tensor], parameters: list[torch.Tensor]) -> tuple[torch.Tensor | None, ...]:
+def _loss(outputs: list[torch.Tensor]) -> torch.Tensor:
     floating = [output for output in outputs if output.is_floating_point() and output.requires_grad]
-    if not floating or not parameters:
+    if not floating:
         raise InvalidArgumentError(
             "There is nothing to train: no floating-point output depends on a parameter that requires a gradient.",
             hint="Leave out --train, or let the factory return a module whose forward gives a loss.",
             field="train",
         )
     scalars = [output for output in floating if output.ndim == 0]
-    loss = scalars[0] if scalars else torch.stack([output.float().sum() for output in floating]).sum()
-    assert loss.grad_fn is not None
-    setup_stacktrace_preservation_hooks([loss.grad_fn])
-    return torch.autograd.grad(loss, parameters, allow_unused=True)
+    return scalars[0] if scalars else torch.stack([output.float().sum() for output in floating]).sum()

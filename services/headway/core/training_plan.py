@@ -1,0 +1,177 @@
+"""Training plans: how one training step is spread over a cluster, and what that should take."""
+
+from dataclasses import dataclass, field
+
+from headway.core.device_mesh import DeviceMesh
+from headway.core.sharding_spec import ShardingSpec
+from headway.core.training_cluster import TrainingCluster
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OperatorSharding:
+    """The split of one operator over a stage's mesh.
+
+    Attributes:
+        operator: its name in the graph.
+        splits: for each mesh axis the loop of the operator's iteration space that it splits; '' where devices along it
+            do the same.
+    """
+
+    operator: str
+    splits: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterSharding:
+    """A parameter as a stage's devices hold it.
+
+    Attributes:
+        parameter: its name in the graph.
+        spec: as operators use it.
+        zero_stage: what is sharded further along the axes that `spec` replicates: 0 nothing, 1 the optimizer's state, 2
+            the gradient too, 3 the parameter too (ZeRO).
+    """
+
+    parameter: str
+    spec: ShardingSpec
+    zero_stage: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceMemory:
+    """The bytes that each device of a stage holds at its peak.
+
+    Attributes:
+        activations_bytes: kept for the backward pass, of all micro-batches in flight.
+        workspace_bytes: what one micro-batch needs beside that while it is computed.
+    """
+
+    weights_bytes: int
+    gradients_bytes: int
+    optimizer_bytes: int
+    activations_bytes: int
+    workspace_bytes: int
+
+    @property
+    def total_bytes(self) -> int:
+        states = self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+        return states + self.activations_bytes + self.workspace_bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingStage:
+    """Operators that share the devices of one mesh.
+
+    Attributes:
+        operators: names, forward and backward, in the graph's order.
+        mesh: its devices and their logical shape.
+        group: index of the node group that they are in.
+        first_device: the devices are consecutive from this one on, in the cluster's numbering.
+        shardings: of all operators, in order.
+        parameters: of all parameters that its operators read.
+        in_flight: micro-batches whose activations are held at the same time.
+        recomputes: whether the forward pass is computed again before the backward pass, layer by layer, so that only
+            the layers' inputs are kept.
+        forward_s, backward_s: of one micro-batch, with the communication inside the stage.
+        handover_s: to send a micro-batch's activations to the next stage and its gradients back.
+        once_s: once an iteration: synchronising gradients, and the optimizer.
+    """
+
+    operators: tuple[str, ...]
+    mesh: DeviceMesh
+    group: int = 0
+    first_device: int
+    shardings: tuple[OperatorSharding, ...]
+    parameters: tuple[ParameterSharding, ...]
+    in_flight: int
+    recomputes: bool = False
+    forward_s: float
+    backward_s: float
+    handover_s: float = 0.0
+    once_s: float = 0.0
+    memory: DeviceMemory
+
+    @property
+    def latency_s(self) -> float:
+        """Of one micro-batch: t of equation 3.2."""
+        return self.forward_s + self.backward_s + self.handover_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingAlternative:
+    """Another way to train the model on the cluster.
+
+    Attributes:
+        name: of the method, such as 'data parallel' or 'megatron'.
+        iteration_s: None where it does not fit.
+        layout: in words, such as '8 stages on 1x8, micro-batch 4'.
+        why_not: in sentences.
+    """
+
+    name: str
+    iteration_s: float | None
+    layout: str = ""
+    why_not: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingPlan:
+    """One training step of a model on a cluster.
+
+    Attributes:
+        model: as the user named it.
+        graph_hash: of the captured graph.
+        batch: examples of one iteration.
+        num_micro_batches: B of equation 3.2.
+        precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
+        method: that found it, such as 'alpa'.
+        flops: of one iteration, forward and backward, without recomputing.
+        iteration_s: predicted, by equation 3.2 with what happens once an iteration.
+        relative_error: estimated error of the prediction.
+        reasons: why this plan, in sentences.
+        is_complete: whether the search came to its end; else this is the best until then.
+    """
+
+    plan_id: str
+    created_at_s: float
+    model: str
+    graph_hash: str
+    cluster: TrainingCluster
+    batch: int
+    num_micro_batches: int
+    precision: str
+    method: str
+    flops: float
+    stages: tuple[TrainingStage, ...]
+    iteration_s: float
+    relative_error: float = 0.0
+    search_s: float = 0.0
+    search_cpu_s: float = 0.0
+    reasons: tuple[str, ...] = ()
+    alternatives: tuple[TrainingAlternative, ...] = ()
+    options: dict[str, str] = field(default_factory=dict)
+    is_complete: bool = True
+
+    @property
+    def micro_batch(self) -> int:
+        """Examples of one micro-batch, over all devices of a stage."""
+        return self.batch // self.num_micro_batches
+
+    @property
+    def once_s(self) -> float:
+        """What happens once an iteration, on the stage that it takes longest."""
+        return max(stage.once_s for stage in self.stages)
+
+    @property
+    def throughput(self) -> float:
+        """Examples per second."""
+        return self.batch / self.iteration_s
+
+    @property
+    def bubble(self) -> float:
+        """The share of the devices' time in which they wait for other stages."""
+        devices = sum(stage.mesh.num_devices for stage in self.stages)
+        busy_s = sum(
+            stage.mesh.num_devices * (self.num_micro_batches * stage.latency_s + stage.once_s) for stage in self.stages
+        )
+        return max(0.0, 1 - busy_s / (devices * self.iteration_s))
