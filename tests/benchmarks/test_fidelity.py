@@ -20,7 +20,7 @@ from deploy.demo.stack import running_stack
 from headway.client import AsyncClient
 from headway.client.stack import Stack
 from headway.core.live_placement import live_placement
-from headway.core.placement_plan import PlacementPlan
+from headway.core.plan.placement import PlacementPlan
 from headway.planner.placement.workloads.source import make_workloads
 
 pytestmark = pytest.mark.timeout(120)

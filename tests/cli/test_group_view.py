@@ -13,7 +13,7 @@ from headway.client.status import ClusterStatus, ControllerStatus, FleetStatus, 
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelFamily, ModelSpec
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 
 MIB = 1 << 20
 LATENCY = LatencyModel(

@@ -89,7 +89,13 @@ def test_models_are_placed_and_another_placement_is_tried(headway: Run, director
     assert "held out" in result.stdout
     assert "selective replication" in result.stdout
     plan: dict[str, Any] = yaml.safe_load((directory / "plan.yaml").read_text())
-    assert plan["version"] == 1
+    assert list(plan)[:2] == ["kind", "version"]
+    assert (plan["kind"], plan["version"]) == ("placement", 1)
+    shown = headway("plan", "show", "plan.yaml", "--json")
+    assert json.loads(shown.stdout) == plan, shown.stderr
+    del plan["kind"]  # as older ones were written
+    (directory / "old.json").write_text(json.dumps(plan))
+    assert headway("plan", "show", "old.json").stdout == headway("plan", "show", "plan.yaml").stdout
     assert plan["is_complete"]
     assert plan["problem"]["profiles"][0]["profile_id"]
     assert {name for group in plan["placement"]["groups"] for name in group["models"]} == {
@@ -188,11 +194,17 @@ def test_a_fault_in_a_trace_comes_back_from_the_planner(headway: Run, directory:
 
 
 def test_a_file_that_is_no_plan_is_told(headway: Run, directory: Path) -> None:
-    (directory / "plan.yaml").write_text("version: 7\n")
-    result = headway("plan", "explain", "plan.yaml")
-    assert result.returncode == 1
-    assert "of version 7" in result.stderr
-    assert "Traceback" not in result.stderr
+    for text, told in (
+        ("version: 7\nplacement: {}\n", "plan.yaml: plan.version is 7"),
+        ("kind: placement\nversion: 7\n", "plan.yaml: plan.version is 7"),
+        ("version: 7\n", "plan.yaml: plan has no field 'kind'"),
+        ("kind: holiday\n", "plan.yaml: plan.kind is 'holiday'"),
+    ):
+        (directory / "plan.yaml").write_text(text)
+        result = headway("plan", "explain", "plan.yaml")
+        assert result.returncode == 1
+        assert told in " ".join(result.stderr.split())
+        assert "Traceback" not in result.stderr
 
 
 @pytest.mark.usefixtures("directory")

@@ -13,7 +13,7 @@ from headway.cli.worker_count import count_workers
 from headway.client.stack import ProcessId, Stack, write_stack
 from headway.core.errors import InvalidArgumentError
 from headway.core.model import ModelFamily, ModelSpec
-from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.plan.serving import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
 
 

@@ -19,7 +19,7 @@ from headway.core.hardware.profile import LinkProfile
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelFamily, ModelSpec
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
 from headway.planner.jobs import PlacementJobs

@@ -20,8 +20,8 @@ from headway.controller.supervisor import Supervisor
 from headway.controller.worker_pool import WorkerPool
 from headway.core.catalogue import built_in_catalogue
 from headway.core.deployment import Deployment
-from headway.core.placement_plan import PlacementPlan
-from headway.core.plan import EngineLimits, ServingPlan
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import EngineLimits, ServingPlan
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
 from headway.store.membership import Member, Membership

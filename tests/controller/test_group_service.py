@@ -11,7 +11,7 @@ import pytest
 
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import NotFoundError
-from headway.core.plan import EngineLimits
+from headway.core.plan.serving import EngineLimits
 from tests.controller.stack import Control, Stack
 
 pytestmark = pytest.mark.timeout(60)

@@ -20,7 +20,7 @@ from tokenizers import Tokenizer
 
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelFamily, ModelSpec
-from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
 from headway.store.membership import Member, Membership
 from headway.store.plans import PlanStore

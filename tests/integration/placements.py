@@ -13,12 +13,12 @@ from typing import Any
 
 import httpx
 
-from headway.cli.placement.plan_file import write_plan
+from headway.cli.plan_file import write_plan
 from headway.core.catalogue.figure import Provenance
 from headway.core.line import QueuePolicy
 from headway.core.placement import GroupShape, PlacedGroup, Placement
-from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
 from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, WorkloadSource
+from headway.core.plan.placement import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
 from tests.integration.stack import RunningStack
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.model import ExpertsSpec, ModelFamily, ModelSpec, RopeSpec
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.planner.serving.choice import choose_plan
 

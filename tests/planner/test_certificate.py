@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from headway.core.plan import Assignment, ServingPlan
+from headway.core.plan.serving import Assignment, ServingPlan
 from headway.planner.certify.certificate import find_violations
 
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from headway.core.errors import FailedPreconditionError, HeadwayError, InvalidArgumentError
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.core.plan import Alternative, EngineLimits, ServingPlan, Verdict
+from headway.core.plan.serving import Alternative, EngineLimits, ServingPlan, Verdict
 from headway.core.shard import check_parallel
 from headway.core.slo import Slo
 from headway.planner.certify.explanation import explain

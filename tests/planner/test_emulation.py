@@ -13,7 +13,7 @@ from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain

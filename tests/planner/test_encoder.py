@@ -9,7 +9,7 @@ import pytest
 from headway.core.encoder import EncoderSpec
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import ModelFamily
-from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.rpc.convert import from_pb, to_pb

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import ExpertsSpec, ModelSpec
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, EngineLimits, ServingPlan
+from headway.core.plan.serving import Assignment, EngineLimits, ServingPlan
 from headway.core.shard import shard_of
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain

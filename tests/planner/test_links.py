@@ -10,7 +10,7 @@ from headway.core.hardware.profile import LinkFit, LinkProfile, Machine
 from headway.core.links import Links, MeasuredLinks, UsualLinks
 from headway.core.parallel_config import ParallelConfig
 from headway.core.piecewise import PiecewiseLinear
-from headway.core.plan import EngineLimits, ServingPlan
+from headway.core.plan.serving import EngineLimits, ServingPlan
 from headway.planner.certify.explanation import explain
 from headway.planner.serving.choice import choose_plan
 from headway.planner.serving.device_roofline import fabric_of, links_among, links_on

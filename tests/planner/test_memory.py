@@ -6,7 +6,7 @@ import pytest
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import ExpertsSpec
-from headway.core.plan import EngineLimits
+from headway.core.plan.serving import EngineLimits
 from headway.planner.serving.batching import choose_batching
 from headway.planner.serving.device_roofline import roofline_of
 from headway.planner.serving.roofline import estimate_latency

@@ -14,7 +14,7 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.latency import LatencyModel
 from headway.core.model import ExpertsSpec, ModelFamily, ModelSpec
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.core.plan import Assignment, EngineLimits, ServingPlan
+from headway.core.plan.serving import Assignment, EngineLimits, ServingPlan
 from headway.core.profile import Profile, profile_id
 from headway.core.shard import shard_of
 from headway.models.layout import Alone, Layout

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.latency import LatencyModel
-from headway.core.plan import EngineLimits
+from headway.core.plan.serving import EngineLimits
 from headway.core.profile import Profile, profile_id
 from headway.planner.certify.certificate import find_violations
 from headway.planner.serving.prediction import predict

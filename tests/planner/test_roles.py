@@ -8,7 +8,7 @@ import pytest
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import EncoderSpec
-from headway.core.plan import EngineLimits, ModelDeployment, Role, ServingPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, Role, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.rpc.convert import from_pb, to_pb

@@ -15,7 +15,7 @@ from headway.core.errors import FailedPreconditionError, UnavailableError
 from headway.core.hardware.profile import HardwareProfile, LinkFit, LinkProfile, Machine
 from headway.core.latency import LatencyModel
 from headway.core.piecewise import PiecewiseLinear
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile, profile_id
 from headway.core.stage_profile import StageProfile
 from headway.planner.service import PlannerService

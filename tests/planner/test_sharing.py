@@ -14,7 +14,7 @@ from headway.core.codec import from_document, to_document
 from headway.core.encoder import EncoderSpec
 from headway.core.errors import FailedPreconditionError
 from headway.core.model import ModelFamily
-from headway.core.plan import EngineLimits, ServingPlan
+from headway.core.plan.serving import EngineLimits, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.planner.serving.replica import size_replica

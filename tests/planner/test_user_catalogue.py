@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from headway.core.catalogue import built_in_catalogue, read_catalogue
 from headway.core.errors import InvalidArgumentError
-from headway.core.plan import EngineLimits
+from headway.core.plan.serving import EngineLimits
 from headway.planner.serving.choice import choose_plan
 from headway.planner.serving.device_roofline import fabric_of, roofline_of
 from headway.rpc.catalogue_config import CatalogueConfig

@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.observe.tracing import Tracing
 from headway.router.attainment import Attainment
 from headway.router.config import RouterConfig

@@ -8,7 +8,7 @@ from typing import Any
 
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelFamily, ModelSpec
-from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
 from headway.router.maintenance import Maintenance
 from headway.router.service import RouterService

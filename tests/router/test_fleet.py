@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import RankShare
+from headway.core.plan.serving import RankShare
 from headway.core.slo import Slo
 from headway.router.fleet import Fleet
 from tests.router.harness import LATENCY, make_plan

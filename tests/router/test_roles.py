@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from headway.core.errors import ResourceExhaustedError
-from headway.core.plan import Role
+from headway.core.plan.serving import Role
 from headway.core.slo import Slo
 from headway.router.lease import LeaseOutcome, Release
 from tests.router.harness import make_plan

@@ -10,10 +10,10 @@ from benchmarks.alpaserve.fidelity.overhead import answer_overhead, measure_over
 from benchmarks.alpaserve.fidelity.patterns import patterns
 from benchmarks.alpaserve.fidelity.placed import write_placement
 from deploy.demo.stack import headway, running_stack
-from headway.cli.placement.plan_file import read_plan
+from headway.cli.plan_file import read_placement_plan
 from headway.client.stack import Stack
 from headway.core.line import QueuePolicy
-from headway.core.placement_plan import PlacementPlan
+from headway.core.plan.placement import PlacementPlan
 from headway.planner.placement.planning.counterfactual import instead
 from headway.planner.placement.workloads.source import make_workloads
 
@@ -90,7 +90,7 @@ def make_plan(profiles: Path, directory: Path, *, queue_policy: QueuePolicy = Qu
         *("--queue-policy", queue_policy, "--out", str(searched)),
         state_dir=directory,
     )
-    plan = read_plan(searched)
+    plan = read_placement_plan(searched)
     workloads = make_workloads(plan.problem, {})
     placement = instead(GROUPS, problem=plan.problem, placement=plan.placement, workload=workloads.searched)
     return write_placement(directory / "fidelity.json", plan.problem, placement, workloads)

@@ -21,7 +21,7 @@ from headway.core.latency import LatencyModel
 from headway.core.live_placement import live_placement
 from headway.core.model import RopeSpec
 from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, TokenLengths, WorkloadSource
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.core.slo import Slo
 from headway.core.stage_profile import StageProfile, stage_profile_id
 

@@ -4,7 +4,7 @@ import asyncio
 
 from headway.client import AsyncClient
 from headway.core.errors import DeadlineExceededError
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 
 _PROFILING_LIMIT_S, _POLL_S = 300.0, 0.5
 

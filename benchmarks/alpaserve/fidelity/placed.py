@@ -3,10 +3,10 @@
 import time
 from pathlib import Path
 
-from headway.cli.placement.plan_file import write_plan
+from headway.cli.plan_file import write_plan
 from headway.core.placement import Placement
-from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan
 from headway.core.placement_problem import PlacementProblem
+from headway.core.plan.placement import PLACEMENT_PLAN_VERSION, PlacementPlan
 from headway.planner.placement.planning.buckets import buckets_of
 from headway.planner.placement.planning.prediction import predict
 from headway.planner.placement.workloads.source import Workloads

@@ -9,7 +9,7 @@ from benchmarks.alpaserve.fidelity.placed import write_placement
 from benchmarks.model import make_tokenizer
 from deploy.demo.checkpoint import write_checkpoint
 from deploy.demo.stack import headway, running_stack
-from headway.cli.placement.plan_file import read_plan
+from headway.cli.plan_file import read_placement_plan
 from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 from headway.planner.placement.planning.counterfactual import instead
 from headway.planner.placement.workloads.source import make_workloads
@@ -64,7 +64,7 @@ def measure_sharing(profiles: Path, directory: Path, *, duration_s: float) -> li
         *("--out", str(searched)),
         state_dir=directory,
     )
-    plan = read_plan(searched)
+    plan = read_placement_plan(searched)
     workloads = make_workloads(plan.problem, {})
     placement = instead(WHERE, problem=plan.problem, placement=plan.placement, workload=workloads.searched)
     write_placement(placed, plan.problem, placement, workloads)

@@ -16,7 +16,7 @@ from deploy.demo.stack import running_stack
 from headway.core.catalogue.figure import Provenance
 from headway.core.live_placement import live_placement
 from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, WorkloadSource
-from headway.core.plan import Assignment, ServingPlan
+from headway.core.plan.serving import Assignment, ServingPlan
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
 
 MODELS = ("red", "blue")

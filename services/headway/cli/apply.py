@@ -23,7 +23,7 @@ from headway.client import ClusterStatus
 from headway.client.token import find_token
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError
-from headway.core.placement_plan import PlacementPlan
+from headway.core.plan.placement import PlacementPlan
 from headway.core.plan_change import ChangeKind
 
 app = typer.Typer(add_completion=False)

@@ -8,7 +8,7 @@ from rich.console import Console
 from headway.cli.calls import calling_controller
 from headway.client.status import ControllerStatus
 from headway.core.errors import DeadlineExceededError, FailedPreconditionError, InternalError, UnavailableError
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.rpc.convert import from_pb
 from headway.v1 import controller_pb2
 

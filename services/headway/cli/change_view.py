@@ -7,8 +7,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from headway.core.placement_plan import PlacementPlan
-from headway.core.plan import ServingPlan
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import ServingPlan
 from headway.core.plan_change import ChangeKind, PlanChange
 from headway.core.units import format_bytes
 

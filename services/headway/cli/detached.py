@@ -16,7 +16,7 @@ from headway.client.stack import Stack
 from headway.core.codec import to_document
 from headway.core.deployment import Deployment
 from headway.core.errors import FailedPreconditionError
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 
 _CHECK_EVERY_S = 0.1
 _ABANDON_TIMEOUT_S = 20.0

@@ -12,7 +12,7 @@ from headway.cli.supervisor.supervisor import Supervisor
 from headway.cli.welcome import welcome
 from headway.client.stack import Stack
 from headway.core.deployment import Deployment
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.observe.logging import configure_logging
 
 _STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

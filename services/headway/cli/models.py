@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from headway.core.errors import InvalidArgumentError
-from headway.core.plan import ModelDeployment
+from headway.core.plan.serving import ModelDeployment
 from headway.core.slo import Slo
 from headway.store.checkpoint import NO_GENERATION_CONFIG, read_checkpoint
 

@@ -2,25 +2,30 @@
 
 import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated
 
 import typer
 import yaml
-from rich.console import Console
+from rich.console import Console, RenderableType
 
 from headway.cli.calls import calling
 from headway.cli.options import ApiKey, AsJson, CatalogueFile, Endpoint, StateDir
-from headway.cli.placement.explain import explain_plan
+from headway.cli.placement.explain import explain_placement
 from headway.cli.placement.frontier import frontier
+from headway.cli.placement.planner_process import planning
 from headway.cli.placement.serve import serve
+from headway.cli.placement.view import placement_view
+from headway.cli.plan_file import read_plan
 from headway.cli.plan_view import plan_view
 from headway.cli.running import endpoint_of
 from headway.client import Client, ClusterStatus
 from headway.client.token import find_token
-from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError
-from headway.core.plan import ServingPlan
+from headway.core.plan.document import Plan, to_plan_document
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import ServingPlan
 from headway.rpc.convert import to_pb
 from headway.v1 import planner_pb2, planner_pb2_grpc
 
@@ -38,6 +43,9 @@ _TIMEOUT_S = 10.0
 
 @app.command()
 def show(
+    file: Annotated[
+        Path | None, typer.Argument(help="A file that `headway plan serve --out` wrote. Default: the plan in use.")
+    ] = None,
     *,
     state_dir: StateDir = None,
     endpoint: Endpoint = None,
@@ -45,20 +53,23 @@ def show(
     as_json: AsJson = False,
     as_yaml: Annotated[bool, typer.Option("--yaml", help="Print YAML.")] = False,
 ) -> None:
-    """Show the plan in use."""
-    with Client(endpoint, api_key=api_key, state_dir=state_dir) as client:
-        plan = _plan_in(client.status())
-    if as_json:
-        typer.echo(json.dumps(to_document(plan), indent=2))
-    elif as_yaml:
-        typer.echo(yaml.safe_dump(to_document(plan), sort_keys=False), nl=False)
+    """Show the plan in use, or the plan of a file."""
+    if file is not None:
+        plan = read_plan(file)
     else:
-        Console().print(plan_view(plan))
+        with Client(endpoint, api_key=api_key, state_dir=state_dir) as client:
+            plan = _plan_in(client.status())
+    if as_json:
+        typer.echo(json.dumps(to_plan_document(plan), indent=2))
+    elif as_yaml:
+        typer.echo(yaml.safe_dump(to_plan_document(plan), sort_keys=False), nl=False)
+    else:
+        Console().print(_view(plan), highlight=False)
 
 
 @app.command()
 def explain(
-    plan: Annotated[
+    file: Annotated[
         Path | None, typer.Argument(help="A file that `headway plan serve` wrote. Default: the plan in use.")
     ] = None,
     *,
@@ -74,21 +85,36 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Say why a plan is as it is, and what another one would have given."""
-    if plan is not None:
-        explain_plan(plan, instead=instead, catalogue=catalogue, as_json=as_json)
+    if file is None:
+        _refuse(instead)
+        _tell(_explain_live(state_dir), as_json=as_json)
         return
+    match read_plan(file):
+        case PlacementPlan() as plan:
+            explain_placement(plan, file, instead=instead, catalogue=catalogue, as_json=as_json)
+        case ServingPlan() as plan:
+            _refuse(instead)
+            _tell(asyncio.run(_explain_stored(plan, catalogue)), as_json=as_json)
+
+
+def _refuse(instead: str | None) -> None:
     if instead is not None:
         raise InvalidArgumentError(
-            "There is no file to try another placement for.", hint="Name one that `headway plan serve --out` wrote."
+            "There is no file of a placement to try another one for.",
+            hint="Name one that `headway plan serve --out` wrote.",
         )
-    with Client(state_dir=state_dir) as client:
-        status = client.status()
-    explaining = _explain(_plan_in(status), endpoint=endpoint_of("planner", status), token=find_token(state_dir))
-    sentences = asyncio.run(explaining)
-    if as_json:
-        typer.echo(json.dumps(sentences, indent=2))
-    else:
-        typer.echo("\n".join(f"- {sentence}" for sentence in sentences))
+
+
+def _tell(sentences: Sequence[str], *, as_json: bool) -> None:
+    typer.echo(json.dumps(sentences, indent=2) if as_json else "\n".join(f"- {sentence}" for sentence in sentences))
+
+
+def _view(plan: Plan) -> RenderableType:
+    match plan:
+        case ServingPlan():
+            return plan_view(plan)
+        case PlacementPlan():
+            return placement_view(plan)
 
 
 def _plan_in(status: ClusterStatus) -> ServingPlan:
@@ -97,7 +123,22 @@ def _plan_in(status: ClusterStatus) -> ServingPlan:
     return status.plan
 
 
+def _explain_live(state_dir: Path | None) -> list[str]:
+    """What the running stack's planner says of the plan in use."""
+    with Client(state_dir=state_dir) as client:
+        status = client.status()
+    explaining = _explain(_plan_in(status), endpoint=endpoint_of("planner", status), token=find_token(state_dir))
+    return asyncio.run(explaining)
+
+
 async def _explain(plan: ServingPlan, *, endpoint: str, token: str | None) -> list[str]:
     request = planner_pb2.ExplainPlanRequest(plan=to_pb(plan, planner_pb2.ServingPlan))
     async with calling(endpoint, planner_pb2_grpc.PlannerServiceStub, token=token) as planner:
         return list((await planner.ExplainPlan(request, timeout=_TIMEOUT_S)).sentences)
+
+
+async def _explain_stored(plan: ServingPlan, catalogue: Path | None) -> list[str]:
+    """What a planner of the command's own says; it needs no stack."""
+    request = planner_pb2.ExplainPlanRequest(plan=to_pb(plan, planner_pb2.ServingPlan))
+    async with planning(catalogue) as planner:
+        return list((await planner.stub.ExplainPlan(request, metadata=planner.metadata)).sentences)

@@ -5,7 +5,7 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.cli.rank_text import rank_text
-from headway.core.plan import Assignment, RankShare, ServingPlan
+from headway.core.plan.serving import Assignment, RankShare, ServingPlan
 from headway.core.units import format_bytes, format_duration
 
 

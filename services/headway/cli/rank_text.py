@@ -1,6 +1,6 @@
 """A rank's place in its group, in a few words."""
 
-from headway.core.plan import Assignment
+from headway.core.plan.serving import Assignment
 
 
 def rank_text(assignment: Assignment, rank: int) -> str:

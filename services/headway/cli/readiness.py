@@ -12,7 +12,7 @@ from urllib.parse import urlsplit
 from headway.cli.calls import calling_controller
 from headway.client.stack import Stack, read_stack
 from headway.core.errors import DeadlineExceededError, UnavailableError
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.rpc.convert import from_pb
 from headway.rpc.status import error_from_pb
 from headway.v1 import controller_pb2

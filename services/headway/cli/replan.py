@@ -23,8 +23,8 @@ from headway.cli.replanning_view import decision_text, status_view
 from headway.cli.running import cluster_status
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError
-from headway.core.placement_plan import PlacementProgress
 from headway.core.placement_problem import PlacementProblem, ProblemModel
+from headway.core.plan.placement import PlacementProgress
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy, ReplanningStatus
 from headway.core.slo import Slo
 from headway.rpc.convert import from_pb, to_pb

@@ -10,7 +10,7 @@ from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeEl
 
 from headway.cli.readiness import Step, wait_until_ready
 from headway.client.stack import Stack
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 
 
 class Show(Protocol):

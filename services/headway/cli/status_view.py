@@ -13,7 +13,7 @@ from headway.client.status import (
     ModelAttainment,
     WorkerStatus,
 )
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.core.slo import Slo
 from headway.core.units import format_bytes, format_duration
 

@@ -18,7 +18,7 @@ from headway.client.stack import default_state_dir
 from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
 from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
-from headway.core.plan import EngineLimits
+from headway.core.plan.serving import EngineLimits
 from headway.core.slo import Slo
 
 _GATEWAY = GatewayOptions()

@@ -7,7 +7,7 @@ from rich.console import Console
 from headway.cli.plan_view import plan_view
 from headway.client.stack import Stack
 from headway.core.model import Task
-from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.units import format_duration
 
 _REQUESTS: dict[Task, tuple[str, dict[str, object]]] = {

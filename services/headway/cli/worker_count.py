@@ -2,7 +2,7 @@
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.core.roles import check_roles, num_role_workers
 from headway.core.shard import check_parallel, nearest_parallel
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,11 +23,12 @@ from headway.controller.worker_pool import WorkerPool
 from headway.core.catalogue import read_catalogue
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
-from headway.core.placement_plan import PlacementPlan
+from headway.core.plan.placement import PlacementPlan
 from headway.rpc.config import parse_config
 from headway.rpc.host import Host, hosting, run
 from headway.store.documents import Documents
 from headway.store.membership import Membership
+from headway.store.plan_documents import plan_documents
 from headway.store.plans import PlanStore
 from headway.store.replanning import ReplanningStore
 from headway.store.schema import DEPLOYMENT, PLACEMENT, PROCESS
@@ -41,7 +42,7 @@ async def main(config: ControllerConfig) -> None:
         deployment = await read_deployment(deployments)
         supervisor = build_supervisor(config, host, deployment)
         plans, profiler = PlanStore(host.database), ProfilerClient(host.peers)
-        planner, stored = PlannerClient(host.peers), Documents(host.database, PLACEMENT, PlacementPlan)
+        planner, stored = PlannerClient(host.peers), plan_documents(host.database, PLACEMENT, PlacementPlan)
         desired = DesiredPlan(
             plans,
             planner=planner,

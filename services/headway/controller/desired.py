@@ -11,8 +11,8 @@ from headway.controller.profile_import import ProfileImport
 from headway.controller.reconcile import load_orders_of
 from headway.core.cluster import PlanWorker
 from headway.core.errors import ErrorCode, HeadwayError, InvalidArgumentError
-from headway.core.placement_plan import PlacementPlan
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
 from headway.store.documents import Documents
 from headway.store.plans import PlanStore
 

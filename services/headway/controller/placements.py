@@ -9,8 +9,8 @@ from headway.controller.desired import DesiredPlan
 from headway.controller.reconcile import load_orders_of
 from headway.controller.worker_pool import WorkerPool
 from headway.core.errors import FailedPreconditionError, NotFoundError
-from headway.core.placement_plan import PlacementPlan
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.plan_change import PlanChange
 from headway.store.documents import Documents
 

@@ -11,7 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from headway.core.load_order import LoadOrder
-from headway.core.plan import Assignment, ModelDeployment, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, ServingPlan
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

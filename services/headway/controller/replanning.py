@@ -15,9 +15,9 @@ from headway.core.catalogue import Catalogue
 from headway.core.errors import FailedPreconditionError, HeadwayError, InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.live_placement import live_clusters, live_placement, placement_text
-from headway.core.placement_plan import PlacementPlan, PlacementProgress
 from headway.core.placement_problem import PlacementProblem, TraceFile, WorkloadSource, planned_policy
-from headway.core.plan import ServingPlan
+from headway.core.plan.placement import PlacementPlan, PlacementProgress
+from headway.core.plan.serving import ServingPlan
 from headway.core.plan_change import ChangeKind
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy, ReplanningVerdict
 from headway.core.traffic import write_replay

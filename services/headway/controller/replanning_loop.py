@@ -8,7 +8,7 @@ from contextlib import aclosing
 
 from headway.controller.replanning import Replanning
 from headway.core.errors import HeadwayError
-from headway.core.placement_plan import PlacementProgress
+from headway.core.plan.placement import PlacementProgress
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy, ReplanningStatus
 from headway.store.replanning import ReplanningStore
 

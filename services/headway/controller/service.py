@@ -13,7 +13,7 @@ from headway.controller.supervisor import Supervisor
 from headway.controller.worker_pool import WorkerPool
 from headway.core.deployment import Deployment
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.core.profile import profile_id
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents

@@ -6,8 +6,8 @@ from contextlib import aclosing
 from headway.controller.placements import Placements
 from headway.controller.replanning_loop import ReplanningLoop
 from headway.controller.service import ControllerService
-from headway.core.placement_plan import PlacementPlan
-from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.interceptors import Context

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 
 from headway.core.line import QueuePolicy
-from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.plan.serving import EngineLimits, ModelDeployment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

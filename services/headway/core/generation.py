@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.latency import LatencyModel
-from headway.core.plan import Assignment
+from headway.core.plan.serving import Assignment
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

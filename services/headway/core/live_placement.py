@@ -8,7 +8,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import ServingCluster
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 
 
 def live_placement(plan: ServingPlan, models: Collection[str], *, catalogue: Catalogue | None = None) -> Placement:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from headway.core.placement_problem import ProblemModel
-from headway.core.plan import ModelDeployment
+from headway.core.plan.serving import ModelDeployment
 from headway.core.stage_profile import StageProfile
 
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.parallel_config import SINGLE
-from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.plan.serving import EngineLimits, ModelDeployment
 
 
 def num_role_workers(limits: EngineLimits) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError, UnavailableError
-from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.model import ServedModel
 from headway.gateway.text.template import ChatTemplate

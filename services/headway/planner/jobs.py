@@ -15,9 +15,9 @@ from headway.core.errors import InternalError
 from headway.core.frontier import Frontier, Question
 from headway.core.graph import Graph
 from headway.core.hardware.profile import LinkProfile
-from headway.core.placement_plan import PlacementAlternative, PlacementPlan, PlacementProgress
 from headway.core.placement_problem import PlacementProblem
-from headway.core.plan import ModelDeployment, plan_id_at
+from headway.core.plan.placement import PlacementAlternative, PlacementPlan, PlacementProgress
+from headway.core.plan.serving import ModelDeployment, plan_id_at
 from headway.core.stage_profile import StageProfile
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.executors import search_executor

@@ -11,8 +11,8 @@ from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import HeadwayError
 from headway.core.hardware.profile import LinkProfile
 from headway.core.parallel_config import ParallelConfig
-from headway.core.placement_plan import PlacementPlan
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan, plan_id_at
 from headway.core.profile import Profile, profile_id
 from headway.core.stage_profile import StageProfile
 from headway.observe.metrics import PLANS_MADE

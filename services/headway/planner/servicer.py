@@ -9,9 +9,9 @@ from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import InvalidArgumentError
 from headway.core.frontier import Frontier, Question
 from headway.core.graph import Graph
-from headway.core.placement_plan import PlacementPlan
 from headway.core.placement_problem import PlacementProblem
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.planner.certify.placement import find_placement_violations

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 
 from headway.core.latency import LatencyModel
-from headway.core.plan import Role
+from headway.core.plan.serving import Role
 from headway.core.prefix_source import PrefixSource
 from headway.router.latency_predictor import LeasedJob
 from headway.router.place import Place

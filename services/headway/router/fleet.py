@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from headway.core.latency import LatencyModel
 from headway.core.load import LoadReport
-from headway.core.plan import Assignment, Role, ServingPlan
+from headway.core.plan.serving import Assignment, Role, ServingPlan
 from headway.core.slo import Slo
 from headway.router.drift import StepDrift
 from headway.router.latency_predictor import LatencyPredictor

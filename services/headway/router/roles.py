@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
-from headway.core.plan import Role
+from headway.core.plan.serving import Role
 from headway.router.candidate_group import CandidateGroup
 from headway.router.policies.policy import Policy
 from headway.router.request import RoutingRequest

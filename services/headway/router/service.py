@@ -9,7 +9,7 @@ from dataclasses import replace
 from headway.core.errors import NotFoundError, ResourceExhaustedError, UnavailableError
 from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.observe.metrics import ROUTE_DECISIONS, ROUTE_IN_FLIGHT, ROUTE_QUEUED, ROUTE_SECONDS
 from headway.router.attainment import Attainment
 from headway.router.client import LoadReportClient, PrefixClient

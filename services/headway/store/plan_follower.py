@@ -5,7 +5,7 @@ import logging
 from collections.abc import Awaitable, Callable
 
 from headway.core.errors import HeadwayError
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.store.plans import PlanStore
 
 log = logging.getLogger(__name__)

@@ -4,9 +4,9 @@ import json
 from collections.abc import Awaitable
 from typing import cast
 
-from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError
-from headway.core.plan import ServingPlan
+from headway.core.plan.document import plan_from_document, to_plan_document
+from headway.core.plan.serving import ServingPlan
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import PLAN, PLAN_CURRENT, PLAN_HISTORY
 
@@ -42,7 +42,7 @@ class PlanStore:
     async def get(self, plan_id: str) -> ServingPlan | None:
         with redis_faults():
             text = await self._database.redis.get(PLAN.key(self._database.namespace, plan_id))
-        return None if text is None else from_document(ServingPlan, json.loads(text))
+        return None if text is None else plan_from_document(ServingPlan, json.loads(text), path=plan_id)
 
     async def history(self) -> list[str]:
         """Plan ids, the newest first."""
@@ -54,7 +54,7 @@ class PlanStore:
         """Makes `plan` the desired one if `replaces` still is; FailedPreconditionError otherwise."""
         namespace = self._database.namespace
         keys = [self._key_current, self._key_history, PLAN.key(namespace, plan.plan_id)]
-        document = json.dumps(to_document(plan))
+        document = json.dumps(to_plan_document(plan))
         with redis_faults():
             swap = self._database.redis.eval(
                 _SWAP, len(keys), *keys, replaces, plan.plan_id, document, str(_HISTORY_LENGTH)

@@ -16,7 +16,7 @@ from headway.core.generation import GenerationProfile
 from headway.core.infer import InferRequest, InferSequence
 from headway.core.load import LoadReport
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.request import GenerationRequest, SamplingParams, SequenceOutput
 from headway.core.slo import Slo
 from headway.encoder.engine import EncoderEngine

@@ -19,7 +19,7 @@ from headway.core.line import QueuePolicy
 from headway.core.load import LoadReport
 from headway.core.parallel_config import ParallelConfig
 from headway.core.placement import PlacedModel, Placement
-from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
 from headway.encoder.engine import EncoderEngine
 from headway.encoder.group_line import GroupLine

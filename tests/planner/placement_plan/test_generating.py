@@ -17,7 +17,6 @@ from headway.core.held_memory import MemoryRule, side_by_side
 from headway.core.line import QueuePolicy
 from headway.core.model import ModelFamily
 from headway.core.placement import GroupShape, PlacedGroup, Placement
-from headway.core.placement_plan import PlacementPlan
 from headway.core.placement_problem import (
     PlacementProblem,
     ProblemModel,
@@ -27,7 +26,8 @@ from headway.core.placement_problem import (
     WorkloadSource,
     planned_policy,
 )
-from headway.core.plan import EngineLimits, ModelDeployment
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.core.slo import Slo
 from headway.core.stage_profile import StageProfile
 from headway.planner.certify.certificate import find_violations

@@ -15,9 +15,9 @@ from headway.core.errors import FailedPreconditionError
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.live_placement import live_clusters
 from headway.core.model import ModelFamily
-from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
 from headway.core.placement_problem import PlacementProblem, ProblemModel, WorkloadSource
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.placement import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.scaled_profile import scale_profile
 from headway.core.stage_profile import StageProfile
 from headway.planner.certify.certificate import find_violations

@@ -16,8 +16,8 @@ from headway.core.device_kind import DeviceKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.node_span import NodeLink, over_nodes, span
 from headway.core.placement import GroupShape, PlacedGroup, PlacedModel, Placement
-from headway.core.placement_plan import PlacementPlan
 from headway.core.placement_problem import PlacementProblem, WorkloadSource
+from headway.core.plan.placement import PlacementPlan
 from headway.core.stage_profile import StageBatch
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.placement.planning.plan import make_placement_plan, try_instead

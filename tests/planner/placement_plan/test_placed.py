@@ -16,9 +16,9 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import ModelFamily
 from headway.core.node_span import NodeLink
 from headway.core.placement import GroupShape, PlacedGroup, Placement
-from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
 from headway.core.placement_problem import WorkloadSource
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.placement import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.planner.certify.certificate import find_violations
 from headway.planner.serving.placed import make_placed_plan
 from headway.planner.serving.worker_assignment import HeldGroup, assign_workers

@@ -10,8 +10,8 @@ import pytest
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.frontier import Frontier, Question
 from headway.core.placement import GroupShape, PlacedGroup, Placement
-from headway.core.placement_plan import PlacementPlan, PlacementProgress
 from headway.core.placement_problem import PlacementProblem, ProblemModel, WorkloadSource
+from headway.core.plan.placement import PlacementPlan, PlacementProgress
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.placement.planning.buckets import buckets_of
 from headway.planner.placement.planning.frontier import find_frontier

@@ -12,8 +12,8 @@ from headway.cli.placement.planner_process import Planner, planning
 from headway.cli.placement.problem import ProblemOptions, make_problem, read_inputs
 from headway.core.catalogue import Provenance
 from headway.core.errors import InvalidArgumentError, NotFoundError, UnauthenticatedError
-from headway.core.placement_plan import PlacementPlan
 from headway.core.placement_problem import PlacementProblem, WorkloadSource
+from headway.core.plan.placement import PlacementPlan
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.status import error_from_rpc
 from headway.v1 import placement_pb2

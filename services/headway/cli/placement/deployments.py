@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headway.cli.models import read_models
 from headway.core.errors import InvalidArgumentError
 from headway.core.placement_problem import PlacementProblem, ProblemModel
-from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.slo import Slo
 
 

@@ -1,4 +1,4 @@
-"""`headway plan explain PLAN`: what speaks against the alternatives, and against one that the user names."""
+"""`headway plan explain` of a placement: what speaks against the alternatives, and against one that the user names."""
 
 import asyncio
 import json
@@ -8,19 +8,19 @@ import typer
 from rich.console import Console
 
 from headway.cli.placement.files import traces_of
-from headway.cli.placement.plan_file import read_plan
 from headway.cli.placement.planner_process import planning
 from headway.cli.placement.problem import file_contents
 from headway.cli.placement.view import alternative_view, placement_view
 from headway.core.codec import to_document
-from headway.core.placement_plan import PlacementAlternative, PlacementPlan
+from headway.core.plan.placement import PlacementAlternative, PlacementPlan
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import placement_pb2
 
 
-def explain_plan(path: Path, *, instead: str | None, catalogue: Path | None, as_json: bool) -> None:
-    """Prints the plan with its alternatives, or with one that the user asked to try instead."""
-    plan = read_plan(path)
+def explain_placement(
+    plan: PlacementPlan, path: Path, *, instead: str | None, catalogue: Path | None, as_json: bool
+) -> None:
+    """Prints the plan of a file with its alternatives, or with one that the user asked to try instead."""
     if instead is None:
         if as_json:
             typer.echo(json.dumps(to_document(plan.alternatives), indent=2))

@@ -31,7 +31,7 @@ from headway.cli.placement.problem import ProblemOptions, file_contents, make_pr
 from headway.cli.placement.progress import showing
 from headway.core.codec import to_document
 from headway.core.frontier import Frontier, Question
-from headway.core.placement_plan import PlacementProgress
+from headway.core.plan.placement import PlacementProgress
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import placement_pb2
 

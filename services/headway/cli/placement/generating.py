@@ -14,9 +14,9 @@ from headway.core.cluster import Hardware
 from headway.core.errors import InvalidArgumentError
 from headway.core.generation import generation_profile_of
 from headway.core.models_file import ModelEntry, ModelOrigin
-from headway.core.placement_plan import PlacementProgress
 from headway.core.placement_problem import ServingCluster
-from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.plan.placement import PlacementProgress
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.stage_profile import StageProfile
 from headway.rpc.convert import from_pb, to_pb
 from headway.store.checkpoint import read_checkpoint

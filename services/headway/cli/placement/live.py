@@ -6,8 +6,8 @@ from headway.cli.running import endpoint_of
 from headway.client import ClusterStatus
 from headway.core.catalogue import read_catalogue
 from headway.core.live_placement import live_placement, placement_text
-from headway.core.placement_plan import PlacementAlternative, PlacementPlan
-from headway.core.plan import ServingPlan
+from headway.core.plan.placement import PlacementAlternative, PlacementPlan
+from headway.core.plan.serving import ServingPlan
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import placement_pb2, planner_pb2_grpc
 

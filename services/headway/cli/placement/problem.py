@@ -23,7 +23,6 @@ from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundErro
 from headway.core.graph import Graph
 from headway.core.line import QueuePolicy
 from headway.core.models_file import ModelEntry, ModelOrigin
-from headway.core.placement_plan import PlacementProgress
 from headway.core.placement_problem import (
     PlacementProblem,
     ProblemModel,
@@ -31,6 +30,7 @@ from headway.core.placement_problem import (
     WorkloadSource,
     planned_policy,
 )
+from headway.core.plan.placement import PlacementProgress
 from headway.core.scaled_profile import scale_profile
 from headway.core.stage_profile import StageProfile
 from headway.rpc.child import call_child

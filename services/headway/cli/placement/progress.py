@@ -6,7 +6,7 @@ from typing import Protocol
 
 from rich.console import Console
 
-from headway.core.placement_plan import PlacementProgress
+from headway.core.plan.placement import PlacementProgress
 from headway.core.units import format_duration
 
 

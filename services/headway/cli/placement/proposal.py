@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from headway.cli.calls import calling_controller
-from headway.core.placement_plan import PlacementPlan
-from headway.core.plan import ModelDeployment, ServingPlan
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.plan_change import PlanChange
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import common_pb2, controller_pb2, placement_pb2, planner_pb2

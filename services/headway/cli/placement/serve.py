@@ -26,14 +26,14 @@ from headway.cli.placement.options import (
     TimeLimit,
     Workload,
 )
-from headway.cli.placement.plan_file import check_plan_path, write_plan
 from headway.cli.placement.planner_process import planning
 from headway.cli.placement.problem import ProblemOptions, file_contents, make_problem, read_inputs
 from headway.cli.placement.progress import showing
 from headway.cli.placement.stored import store_plan
 from headway.cli.placement.view import placement_view
-from headway.core.codec import to_document
-from headway.core.placement_plan import PlacementPlan, PlacementProgress
+from headway.cli.plan_file import check_plan_path, write_plan
+from headway.core.plan.document import to_plan_document
+from headway.core.plan.placement import PlacementPlan, PlacementProgress
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import placement_pb2
 
@@ -85,7 +85,7 @@ def serve(
     if out is not None:
         write_plan(plan, out)
     if as_json:
-        typer.echo(json.dumps(to_document(plan), indent=2))
+        typer.echo(json.dumps(to_plan_document(plan), indent=2))
     else:
         Console().print(placement_view(plan), highlight=False)
         if out is not None:

@@ -4,10 +4,10 @@ import asyncio
 from pathlib import Path
 
 from headway.cli.calls import calling_controller
-from headway.cli.placement.plan_file import read_plan, write_plan
+from headway.cli.plan_file import read_placement_plan, write_plan
 from headway.client.stack import default_state_dir
 from headway.core.errors import HeadwayError, NotFoundError
-from headway.core.placement_plan import PlacementPlan
+from headway.core.plan.placement import PlacementPlan
 from headway.rpc.convert import from_pb
 from headway.v1 import controller_pb2
 
@@ -39,7 +39,7 @@ def find_plan(name: str, state_dir: Path | None) -> tuple[PlacementPlan, Path]:
     elif not path.exists() and directory / f"{name}.json" in stored:
         path = directory / f"{name}.json"
     if path.is_file():
-        return read_plan(path), path
+        return read_placement_plan(path), path
     try:
         return asyncio.run(applied_placement(name, state_dir)), directory
     except HeadwayError as error:

@@ -9,8 +9,8 @@ from rich.text import Text
 
 from headway.core.line import QueuePolicy
 from headway.core.placement import Placement
-from headway.core.placement_plan import PlacementAlternative, PlacementPlan, Predictions
 from headway.core.placement_problem import PlacementProblem
+from headway.core.plan.placement import PlacementAlternative, PlacementPlan, Predictions
 from headway.core.slo import Slo
 from headway.core.units import format_bytes, format_duration
 

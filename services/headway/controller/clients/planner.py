@@ -4,9 +4,9 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 
 from headway.controller.clients.call import calling, endpoint_of
 from headway.core.cluster import PlanWorker
-from headway.core.placement_plan import PlacementAlternative, PlacementPlan, PlacementProgress
 from headway.core.placement_problem import PlacementProblem
-from headway.core.plan import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.placement import PlacementAlternative, PlacementPlan, PlacementProgress
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.peers import Peers
 from headway.v1 import common_pb2, placement_pb2, planner_pb2, planner_pb2_grpc

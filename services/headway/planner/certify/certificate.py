@@ -8,7 +8,7 @@ from dataclasses import fields
 from headway.core.cluster import Hardware
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
-from headway.core.plan import Assignment, ModelDeployment, Prediction, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.planner.certify.co_location import co_location_violations
 from headway.planner.certify.emulation import emulation_violations, profiled_violations
 from headway.planner.certify.encoder import encoder_violations

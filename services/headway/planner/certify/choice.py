@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from headway.core.parallel_config import SINGLE
-from headway.core.plan import Alternative, ServingPlan, Verdict
+from headway.core.plan.serving import Alternative, ServingPlan, Verdict
 from headway.core.units import format_duration
 
 _NUM_TOLD = 5

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from itertools import combinations
 
 from headway.core.cluster import Hardware
-from headway.core.plan import Assignment, ServingPlan
+from headway.core.plan.serving import Assignment, ServingPlan
 
 
 def co_location_violations(plan: ServingPlan) -> Iterator[str]:

@@ -4,7 +4,7 @@ import math
 from collections.abc import Iterator, Mapping
 
 from headway.core.cluster import Hardware
-from headway.core.plan import Assignment, ModelDeployment
+from headway.core.plan.serving import Assignment, ModelDeployment
 
 
 def emulation_violations(

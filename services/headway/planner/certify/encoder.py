@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 
 from headway.core.cluster import Hardware
 from headway.core.model import ModelSpec
-from headway.core.plan import Assignment, ModelDeployment, RankShare
+from headway.core.plan.serving import Assignment, ModelDeployment, RankShare
 from headway.planner.certify.memory import RankPart, part_of
 
 _BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}

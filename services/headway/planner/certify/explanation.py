@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headway.core.cluster import PlanWorker
-from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare, Role, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, RankShare, Role, ServingPlan
 from headway.core.units import format_bytes, format_duration
 from headway.planner.certify.choice import explain_choice
 from headway.planner.certify.group_explanation import explain_group

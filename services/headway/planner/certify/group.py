@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from headway.core.model import ModelSpec
-from headway.core.plan import Assignment
+from headway.core.plan.serving import Assignment
 
 
 def group_violations(assignment: Assignment, spec: ModelSpec) -> Iterator[str]:

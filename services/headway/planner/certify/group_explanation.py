@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from headway.core.catalogue.figure import Provenance
 from headway.core.links import LinkFigure
 from headway.core.model import ModelSpec
-from headway.core.plan import Assignment
+from headway.core.plan.serving import Assignment
 from headway.core.units import format_bytes, format_duration
 from headway.planner.certify.memory import part_of
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from headway.core.cluster import Hardware
 from headway.core.model import ModelFamily, ModelSpec
-from headway.core.plan import Assignment, RankShare
+from headway.core.plan.serving import Assignment, RankShare
 
 _BYTES_PER_NUMBER = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 
 from headway.core.held_memory import held_bytes
 from headway.core.placement import GroupShape
-from headway.core.placement_plan import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment
 from headway.core.placement_problem import PlacementProblem, ServingCluster
+from headway.core.plan.placement import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment
 from headway.core.stage_profile import StageProfile
 from headway.core.units import format_bytes
 

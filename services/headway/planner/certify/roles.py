@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from headway.core.plan import Assignment, ModelDeployment, Role, ServingPlan
+from headway.core.plan.serving import Assignment, ModelDeployment, Role, ServingPlan
 
 
 def role_violations(plan: ServingPlan) -> Iterator[str]:

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.latency import LatencyModel
-from headway.core.plan import EngineLimits
+from headway.core.plan.serving import EngineLimits
 
 _BLOCK_SIZE = 16
 _NUM_SEQS = {"cpu": 128, "cuda": 256}

@@ -8,7 +8,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.hardware.profile import LinkProfile
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.core.plan import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
+from headway.core.plan.serving import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
 from headway.planner.serving.layouts import CandidateLayout, choose, layouts_of, verdict_of, weigh, worth

@@ -13,7 +13,7 @@ from dataclasses import replace
 from headway.core.errors import FailedPreconditionError
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, ModelDeployment
+from headway.core.plan.serving import Assignment, ModelDeployment
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_group_fits

@@ -7,7 +7,7 @@ from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, ModelDeployment, Prediction, RankShare
+from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, RankShare
 from headway.core.shard import ModelShard, shard_of, shard_weight_bytes
 from headway.planner.serving.batching import Batching
 from headway.planner.serving.grouping import Group

@@ -14,7 +14,7 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.generation import CacheMemory, generation_profile_of
 from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, EngineLimits, ModelDeployment
+from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id
 from headway.planner.serving.memory import Shortfall, shortest_len

@@ -14,7 +14,7 @@ from itertools import product
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.parallel_config import CP_FFN, SINGLE, ParallelConfig
-from headway.core.plan import Assignment, ModelDeployment, ServingPlan, Verdict
+from headway.core.plan.serving import Assignment, ModelDeployment, ServingPlan, Verdict
 from headway.core.shard import check_parallel
 from headway.planner.serving.prediction import REFERENCE_TOKENS
 

@@ -20,7 +20,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig, Place, Span
-from headway.core.plan import EngineLimits, ModelDeployment, RankShare
+from headway.core.plan.serving import EngineLimits, ModelDeployment, RankShare
 from headway.core.shard import ModelShard, shard_of, shard_weight_bytes
 from headway.core.units import format_bytes
 from headway.planner.serving.batching import Batching

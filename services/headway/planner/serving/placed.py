@@ -10,9 +10,9 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.hardware.profile import LinkProfile
 from headway.core.placement import GroupShape, PlacedGroup
-from headway.core.placement_plan import PlacementPlan
 from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster
-from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.placement import PlacementPlan
+from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id

@@ -10,7 +10,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.errors import InvalidArgumentError
 from headway.core.hardware.profile import LinkProfile
 from headway.core.parallel_config import SINGLE, ParallelConfig
-from headway.core.plan import Assignment, EngineLimits, ModelDeployment, ServingPlan
+from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment, ServingPlan
 from headway.core.profile import Profile
 from headway.core.roles import check_roles
 from headway.core.shard import check_parallel

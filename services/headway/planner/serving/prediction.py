@@ -1,7 +1,7 @@
 """Predicts what a replica gives, from the latency of its steps."""
 
 from headway.core.latency import LatencyModel
-from headway.core.plan import Prediction
+from headway.core.plan.serving import Prediction
 
 REFERENCE_TOKENS = 512
 """Length of the prompt, and of the context, that predictions speak of."""

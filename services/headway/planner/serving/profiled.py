@@ -7,7 +7,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.held_memory import RUNTIME_BYTES, MemoryRule, held_bytes
 from headway.core.latency import LatencyModel
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, EngineLimits, ModelDeployment, Prediction, RankShare
+from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment, Prediction, RankShare
 from headway.core.scaled_profile import scale_profile
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
 from headway.planner.serving.grouping import Group

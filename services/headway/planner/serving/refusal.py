@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from headway.core.cluster import PlanWorker
 from headway.core.errors import FailedPreconditionError
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import ModelDeployment
+from headway.core.plan.serving import ModelDeployment
 from headway.core.units import format_bytes
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import Shortfall

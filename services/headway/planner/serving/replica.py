@@ -10,7 +10,7 @@ from headway.core.latency import LatencyModel
 from headway.core.links import Links
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
-from headway.core.plan import Assignment, EngineLimits, ModelDeployment, Prediction
+from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment, Prediction
 from headway.core.profile import Profile, profile_id
 from headway.core.stage_profile import StageProfile
 from headway.planner.serving.batching import Batching, choose_batching

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from headway.core.errors import FailedPreconditionError
-from headway.core.plan import Assignment, EngineLimits, Role
+from headway.core.plan.serving import Assignment, EngineLimits, Role
 from headway.core.roles import num_role_workers
 
 

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from headway.core.cluster import PlanWorker
 from headway.core.held_memory import RUNTIME_BYTES
-from headway.core.plan import Assignment, ModelDeployment
+from headway.core.plan.serving import Assignment, ModelDeployment
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.refusal import no_room_together

@@ -6,7 +6,7 @@ from itertools import islice
 
 from headway.core.cluster import PlanWorker
 from headway.core.placement import GroupShape, PlacedGroup
-from headway.core.plan import ServingPlan
+from headway.core.plan.serving import ServingPlan
 from headway.planner.serving.grouping import Group
 
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass, replace
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
 from headway.core.placement import GroupShape, Placement
-from headway.core.placement_plan import PredictedAttainment, Predictions
 from headway.core.placement_problem import PlacementProblem
+from headway.core.plan.placement import PredictedAttainment, Predictions
 from headway.planner.placement.baselines import (
     fixed_groups,
     replace_by_window,

@@ -1,7 +1,7 @@
 """Splits models and groups into parts that have nothing to do with each other. Pure."""
 
 from headway.core.placement import Placement
-from headway.core.placement_plan import PlacementBucket
+from headway.core.plan.placement import PlacementBucket
 
 
 def buckets_of(placement: Placement) -> tuple[PlacementBucket, ...]:

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from headway.core.placement import Placement
-from headway.core.placement_plan import Predictions
+from headway.core.plan.placement import Predictions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

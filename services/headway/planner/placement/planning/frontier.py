@@ -8,8 +8,8 @@ import numpy as np
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.frontier import Frontier, FrontierPoint, Question
-from headway.core.placement_plan import PlacementProgress
 from headway.core.placement_problem import PlacementProblem
+from headway.core.plan.placement import PlacementProgress
 from headway.core.workload_spec import WorkloadKind, WorkloadSpec, parse_workload_spec
 from headway.planner.placement.planning.baselines import REPLICATION
 from headway.planner.placement.planning.plan import Report, ShouldStop, search_placement

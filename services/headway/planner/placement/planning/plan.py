@@ -5,14 +5,14 @@ from collections.abc import Callable, Mapping
 
 from headway.core.errors import CancelledError
 from headway.core.placement import Placement
-from headway.core.placement_plan import (
+from headway.core.placement_problem import PlacementProblem
+from headway.core.plan.placement import (
     PLACEMENT_PLAN_VERSION,
     PlacementAlternative,
     PlacementPlan,
     PlacementProgress,
     Predictions,
 )
-from headway.core.placement_problem import PlacementProblem
 from headway.planner.placement.planning.baselines import BASELINES, other_policy
 from headway.planner.placement.planning.buckets import buckets_of
 from headway.planner.placement.planning.candidate import CandidatePlacement

@@ -7,8 +7,8 @@ import numpy as np
 from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.placement import Placement
-from headway.core.placement_plan import PredictedAttainment, PredictedModel, Predictions
 from headway.core.placement_problem import PlacementProblem
+from headway.core.plan.placement import PredictedAttainment, PredictedModel, Predictions
 from headway.planner.placement.simulator import Rules, simulate
 from headway.planner.placement.workload import Workload
 from headway.planner.placement.workloads.source import Workloads

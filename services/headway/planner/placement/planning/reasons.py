@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from headway.core.placement import Placement
-from headway.core.placement_plan import PredictedAttainment, Predictions
 from headway.core.placement_problem import PlacementProblem
+from headway.core.plan.placement import PredictedAttainment, Predictions
 from headway.core.units import format_bytes
 
 _MOST_NAMED = 3

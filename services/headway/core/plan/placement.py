@@ -82,7 +82,7 @@ class PlacementPlan:
     is_complete: whether the search came to its end; else it was ended, and this is the best until then.
     """
 
-    version: int
+    version: int = PLACEMENT_PLAN_VERSION
     plan_id: str
     created_at_s: float
     problem: PlacementProblem
