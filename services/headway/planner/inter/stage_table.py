@@ -1,9 +1,10 @@
 """What every run of layers takes on every submesh, as the stage cut needs it (dissertation section 3.5.2). Pure."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.core.cost.costs import Costs
 from headway.core.device_mesh import DeviceMesh, DeviceMeshLinks, Submesh, handover_s
@@ -13,7 +14,7 @@ from headway.planner.inter.ranges import range_quantities
 from headway.planner.inter.stage_dp import StageCosts
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
-from headway.planner.intra.layer_table import LayerTable, make_table
+from headway.planner.intra.layer_table import make_table
 from headway.planner.intra.mesh_costs import MeshCosts
 from headway.planner.intra.placing import TrainingGraph, place_layer
 from headway.planner.intra.quantities import Floats, Prices, Quantity
@@ -55,18 +56,12 @@ class Variant:
     price: int
 
 
-def layer_problems(step: LayeredStep, nodes: NodeGroup, mesh: DeviceMesh, costs: Costs) -> dict[int, LayerProblem]:
-    """The sharding problems of all kinds of layers on one mesh."""
+def layer_problems(
+    step: LayeredStep, nodes: NodeGroup, mesh: DeviceMesh, costs: Costs, *, kinds: Collection[int]
+) -> dict[int, LayerProblem]:
+    """The sharding problems of kinds of layers on one mesh."""
     priced = MeshCosts(costs, DeviceMeshLinks(nodes, mesh), mesh.shape)
-    return {kind: place_layer(step.training, step.layers[kind], priced, step.precision) for kind in set(step.kinds)}
-
-
-def layer_tables(
-    step: LayeredStep, problems: dict[int, LayerProblem], prices: Prices, *, recomputes: bool
-) -> list[LayerTable]:
-    """The tables of all layers, in order; equal layers have the same one."""
-    tables = {kind: make_table(problem, prices, recomputes=recomputes) for kind, problem in problems.items()}
-    return [tables[kind] for kind in step.kinds]
+    return {kind: place_layer(step.training, step.layers[kind], priced, step.precision) for kind in kinds}
 
 
 def mesh_quantities(
@@ -79,8 +74,11 @@ def mesh_quantities(
     recomputes: Sequence[bool],
 ) -> Floats:
     """The quantities of all runs of layers on one mesh: [quantities, layers, layers, recomputes x prices]."""
-    problems = layer_problems(step, nodes, mesh, costs)
-    found = [range_quantities(layer_tables(step, problems, prices, recomputes=again)) for again in recomputes]
+    problems = layer_problems(step, nodes, mesh, costs, kinds=set(step.kinds))
+    found = []
+    for again in recomputes:
+        tables = {kind: make_table(problem, prices, recomputes=again) for kind, problem in problems.items()}
+        found.append(range_quantities([tables[kind] for kind in step.kinds]))
     return np.concatenate(found, axis=3)
 
 
@@ -99,21 +97,22 @@ class StageTable:
 def make_stage_table(
     step: LayeredStep,
     nodes: NodeGroup,
-    quantities: dict[DeviceMesh, Floats],
+    quantities: Mapping[DeviceMesh, Floats],
     *,
     num_prices: int,
-    recomputes: Sequence[bool],
-    reserved_bytes: Floats,
+    num_micro_batches: int,
+    workspace_bytes: Mapping[tuple[Submesh, bool], Floats],
 ) -> StageTable:
     """Puts together what was found for each mesh.
 
     Args:
         quantities: of each mesh, as `mesh_quantities` returns them.
-        reserved_bytes: [layers]; of each device beside what a stage holds: the workspace of its layers.
+        workspace_bytes: [layers]; of each layer, by the submesh and whether stages recompute.
     """
     submeshes = sorted({mesh.submesh for mesh in quantities})
+    recomputes = list(dict.fromkeys(again for _, again in workspace_bytes))
     variants: list[list[Variant]] = []
-    per_submesh: list[Floats] = []
+    parts: list[Floats] = []
     for submesh in submeshes:
         meshes = [mesh for mesh in quantities if mesh.submesh == submesh]
         variants.append(
@@ -124,44 +123,50 @@ def make_stage_table(
                 for price in range(num_prices)
             ]
         )
-        per_submesh.append(np.concatenate([quantities[mesh] for mesh in meshes], axis=3))
-    most = max(each.shape[3] for each in per_submesh)
+        part = np.concatenate([quantities[mesh] for mesh in meshes], axis=3)
+        _add_handover(part, step, nodes, submesh)
+        reserved = np.stack([_most_of_runs(workspace_bytes[submesh, again]) for again in recomputes], axis=-1)
+        part[Quantity.STATE_BYTES] += np.tile(np.repeat(reserved, num_prices, axis=2), (1, 1, len(meshes)))
+        parts.append(part)
+    most = max(part.shape[3] for part in parts)
     num_layers = len(step.layers)
     joint = np.full((len(Quantity), num_layers, num_layers, len(submeshes), most), np.inf)
-    for i, each in enumerate(per_submesh):
-        joint[:, :, :, i, : each.shape[3]] = each
-    for i, submesh in enumerate(submeshes):
-        sent = [
-            handover_s(nodes, submesh, sum(step.training.tensors[name].num_bytes for name in layer.leaving))
-            for layer in step.layers
-        ]
-        joint[Quantity.FORWARD_S, :, :, i] += np.array(sent)[None, :, None]
-        joint[Quantity.BACKWARD_S, :, :, i] += np.array(sent)[None, :, None]
+    for i, part in enumerate(parts):
+        joint[:, :, :, i, : part.shape[3]] = part
     return StageTable(
         submeshes=submeshes,
         variants=variants,
         costs=StageCosts(
             latency_s=joint[Quantity.FORWARD_S] + joint[Quantity.BACKWARD_S],
-            max_successors=_successors(joint, nodes.memory_bytes - reserved_bytes),
+            max_successors=_successors(joint, nodes.memory_bytes, num_micro_batches),
             num_devices=np.array([submesh.num_devices for submesh in submeshes], np.int32),
             once_s=joint[Quantity.ONCE_S],
         ),
     )
 
 
-def _successors(joint: Floats, room_bytes: Floats) -> np.ndarray[tuple[int, ...], np.dtype[np.int32]]:
-    """How many stages may follow each run: micro-batches in flight are one more (equation 3.5).
+def _add_handover(quantities: Floats, step: LayeredStep, nodes: NodeGroup, submesh: Submesh) -> None:
+    """Adds sending what a run's last layer leaves, and getting its gradients back."""
+    for last, layer in enumerate(step.layers):
+        num_bytes = sum(step.training.tensors[name].num_bytes for name in layer.leaving)
+        quantities[[Quantity.FORWARD_S, Quantity.BACKWARD_S], :, last] += handover_s(nodes, submesh, num_bytes)
 
-    Args:
-        room_bytes: [layers]; the smallest of a run's layers counts.
-    """
-    num_layers = len(room_bytes)
-    room = np.full((num_layers, num_layers), -np.inf)
+
+def _most_of_runs(per_layer: Floats) -> Floats:
+    """[layers, layers]: the most that any layer of each run has."""
+    num_layers = len(per_layer)
+    most = np.zeros((num_layers, num_layers))
     for first in range(num_layers):
-        room[first, first:] = np.minimum.accumulate(room_bytes[first:])
-    with np.errstate(invalid="ignore", divide="ignore"):
-        left = room[:, :, None, None] - joint[Quantity.STATE_BYTES]
-        in_flight = np.floor(left / joint[Quantity.ACTIVATION_BYTES])
-    in_flight = np.where(np.isfinite(joint[Quantity.STATE_BYTES]) & (left >= 0), in_flight, 0)
-    in_flight = np.nan_to_num(in_flight, nan=_MOST_SUCCESSORS, posinf=_MOST_SUCCESSORS)
-    return (np.clip(in_flight, 0, _MOST_SUCCESSORS) - 1).astype(np.int32)
+        most[first, first:] = np.maximum.accumulate(per_layer[first:])
+    return most
+
+
+def _successors(joint: Floats, memory_bytes: float, num_micro_batches: int) -> NDArray[np.int32]:
+    """How many stages may follow each run: micro-batches in flight are one more (equation 3.5)."""
+    states, activations = joint[Quantity.STATE_BYTES], joint[Quantity.ACTIVATION_BYTES]
+    left = memory_bytes - states
+    is_held = (activations > 0) & np.isfinite(activations)
+    in_flight = np.floor(np.divide(left, activations, out=np.full_like(left, np.inf), where=is_held))
+    in_flight[~np.isfinite(states) | (left < 0)] = 0
+    in_flight[in_flight >= num_micro_batches] = _MOST_SUCCESSORS
+    return np.asarray(np.minimum(in_flight, _MOST_SUCCESSORS) - 1, dtype=np.int32)
