@@ -16,6 +16,7 @@ from headway.cli.placement.frontier import frontier
 from headway.cli.placement.serve import serve
 from headway.cli.plan_view import plan_view
 from headway.cli.running import endpoint_of
+from headway.cli.search.jobs import app as jobs
 from headway.client import Client, ClusterStatus
 from headway.client.token import find_token
 from headway.core.codec import to_document
@@ -27,11 +28,12 @@ from headway.v1 import planner_pb2, planner_pb2_grpc
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Show or explain the plan in use; place many models on few devices.",
+    help="Show or explain the plan in use; place many models on few devices; follow searches.",
 )
 
 app.command()(serve)
 app.command()(frontier)
+app.add_typer(jobs, name="jobs")
 
 _TIMEOUT_S = 10.0
 
@@ -75,7 +77,7 @@ def explain(
 ) -> None:
     """Say why a plan is as it is, and what another one would have given."""
     if plan is not None:
-        explain_plan(plan, instead=instead, catalogue=catalogue, as_json=as_json)
+        explain_plan(plan, instead=instead, catalogue=catalogue, state_dir=state_dir, as_json=as_json)
         return
     if instead is not None:
         raise InvalidArgumentError(
