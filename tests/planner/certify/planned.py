@@ -141,10 +141,9 @@ def _shard(
             continue
         space = operator.space or IterationSpace(dims=(), reads=(), writes=())
         known = [lies.get(access.tensor) for access in space.reads]
-        best = max(
-            strategies(operator, tensors, mesh.shape),
-            key=lambda strategy, known=known: (_num_alike(strategy, known), strategy.num_parts(mesh.shape)),
-        )
+        options = strategies(operator, tensors, mesh.shape)
+        most = max((_num_alike(each, known), each.num_parts(mesh.shape)) for each in options)
+        best = next(each for each in options if (_num_alike(each, known), each.num_parts(mesh.shape)) == most)
         chosen[operator.name] = best
         lies.update({access.tensor: spec for access, spec in zip(space.writes, best.writes, strict=True)})
     return chosen

@@ -38,7 +38,7 @@ def _operator_faults(step: PlannedStep, stage: TrainingStage, sharding: Operator
         yield from (f"operator '{operator.name}' {fault}" for fault in faults)
         return
     if len(sharding.outputs) != len(operator.outputs):
-        yield f"operator '{operator.name}' has {len(operator.outputs)} results, and shardings of {len(sharding.outputs)}"
+        yield f"operator '{operator.name}' has {len(operator.outputs)} results, and {len(sharding.outputs)} shardings"
         return
     for name, spec in zip(operator.outputs, sharding.outputs, strict=True):
         if faults := list(spec_faults(step.tensors[name], spec, mesh_shape)):
