@@ -18,7 +18,7 @@ from tests.planner.certify.mutants import MUTANTS
 from tests.planner.certify.planned import captured, cluster_of, mesh_of, plan_of
 
 GPT = "alpa-gpt3-350m-small"
-MODELS = (GPT, "wide-resnet-250m-small", "alpa-moe-380m-small", "llama-7b-small")
+MODELS = (GPT, "wide-resnet-250m-small", "alpa-moe-380m-small")
 CLUSTER = cluster_of(2, 4)
 MESHES = {
     "data parallel on 2x4": [mesh_of(2, 4, 8, 1)],
