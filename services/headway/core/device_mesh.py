@@ -96,6 +96,23 @@ def _second_per_byte(nodes: NodeGroup, mesh: DeviceMesh, axis: int, *, is_exchan
     return max(inside, leaving / (nodes.network.bytes_per_s * nodes.num_ports))
 
 
+def handover_s(nodes: NodeGroup, submesh: Submesh, num_bytes: float) -> float:
+    """Seconds to send a tensor from one stage to the next of the same size, each element once.
+
+    What the next stage's devices replicate they gather among themselves (dissertation section 3.6, cross-mesh
+    resharding with local all-gather).
+
+    Args:
+        num_bytes: of the whole tensor.
+    """
+    if not num_bytes:
+        return 0.0
+    if submesh.num_devices < nodes.devices_per_node:
+        return nodes.link.latency_s + num_bytes / (submesh.num_devices * nodes.link.bytes_per_s)
+    ports = submesh.num_nodes * nodes.num_ports
+    return nodes.network.latency_s + num_bytes / (ports * nodes.network.bytes_per_s)
+
+
 def submeshes(nodes: NodeGroup) -> Iterator[Submesh]:
     """Yields the shapes of stages: 1, 2, 4, ... devices of one node, a whole node, and 2, 4, 8, ... nodes, and all.
 

@@ -17,12 +17,13 @@ class OperatorSharding:
         operator: its name in the graph.
         splits: for each mesh axis the loop of the operator's iteration space that it splits; '' where devices along it
             do the same.
-        outputs: how the operator's outputs lie when partial results are joined, in order.
+        result: how its first result lies in the end, where partial results are not joined on all devices but
+            scattered over them; else None.
     """
 
     operator: str
     splits: tuple[str, ...]
-    outputs: tuple[ShardingSpec, ...]
+    result: ShardingSpec | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -67,7 +67,7 @@ def _least_received(until: Floats, received: Floats, num_layers: int, limit: flo
                     break
                 most = max(best[layer - 1, start], received[start, end - 1])
                 best[layer, end] = min(best[layer, end], most)
-    return best[num_layers, num_items]
+    return float(best[num_layers, num_items])
 
 
 @njit(cache=True)

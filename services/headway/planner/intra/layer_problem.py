@@ -6,8 +6,10 @@ gradient of a tensor lies as the tensor does, so that the best split of a backwa
 enters a layer and what leaves it are nodes too.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from headway.core.sharding_spec import ShardingSpec
 from headway.planner.intra.mesh_costs import MeshCosts
 from headway.planner.intra.quantities import Floats
 from headway.planner.intra.strategies import Strategy
@@ -41,7 +43,7 @@ class LayerProblem:
     entering, leaving: nodes; None where nothing enters or leaves.
     strategies: of each operator, by name: its node, and its strategy in each option of the node; the node is None for
         what every device does alike.
-    parameter_specs: in each option of its node.
+    specs: the same of each tensor: how it lies.
     """
 
     mesh: MeshCosts
@@ -49,4 +51,5 @@ class LayerProblem:
     edges: dict[tuple[int, int], Floats]
     entering: int | None
     leaving: int | None
-    strategies: dict[str, tuple[int | None, list[Strategy]]]
+    strategies: dict[str, tuple[int | None, Sequence[Strategy]]]
+    specs: dict[str, tuple[int | None, Sequence[ShardingSpec]]]

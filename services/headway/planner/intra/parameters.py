@@ -1,6 +1,8 @@
 """How the state of a parameter is sharded beside how operators use it: the stages of ZeRO. Pure."""
 
 from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -11,6 +13,43 @@ from headway.planner.intra.mesh_costs import MeshCosts
 from headway.planner.intra.quantities import Floats, Quantity
 
 NUM_ZERO_STAGES = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParameterState:
+    """The bytes of a parameter on each device."""
+
+    weights_bytes: float
+    gradients_bytes: float
+    optimizer_bytes: float
+
+    @property
+    def total_bytes(self) -> float:
+        return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
+
+
+def parameter_state(
+    parameter: TensorSpec,
+    spec: ShardingSpec,
+    zero_stage: int,
+    mesh_shape: Sequence[int],
+    precision: Precision,
+    *,
+    is_trained: bool,
+) -> ParameterState:
+    """What each device keeps of a parameter: ZeRO shards it further along the axes that replicate it."""
+    elements = parameter.num_elements / spec.num_shards(mesh_shape)
+    copies = prod(mesh_shape[axis] for axis in _replicated_axes(spec, mesh_shape))
+    part = elements / copies
+    return ParameterState(
+        weights_bytes=precision.weight_bytes * (part if zero_stage >= 3 else elements),
+        gradients_bytes=is_trained * precision.gradient_bytes * (part if zero_stage >= 2 else elements),
+        optimizer_bytes=is_trained * precision.optimizer_bytes * (part if zero_stage >= 1 else elements),
+    )
+
+
+def _replicated_axes(spec: ShardingSpec, mesh_shape: Sequence[int]) -> list[int]:
+    return [axis for axis, shard in enumerate(spec.axes) if shard is None and mesh_shape[axis] > 1]
 
 
 def parameter_options(
@@ -33,16 +72,15 @@ def parameter_options(
         partial_axes: along which gradients are joined.
     """
     elements = parameter.num_elements / spec.num_shards(mesh.shape)
-    replicated = [axis for axis, shard in enumerate(spec.axes) if shard is None and mesh.shape[axis] > 1]
-    copies = int(np.prod([mesh.shape[axis] for axis in replicated], initial=1))
+    replicated = _replicated_axes(spec, mesh.shape)
+    copies = prod(mesh.shape[axis] for axis in replicated)
     options = np.zeros((NUM_ZERO_STAGES, len(Quantity)))
-    kept = np.array([1.0, 1.0, 1.0, 1 / copies]) * elements * precision.weight_bytes
+    for stage in range(NUM_ZERO_STAGES):
+        state = parameter_state(parameter, spec, stage, mesh.shape, precision, is_trained=gradient is not None)
+        options[stage, Quantity.STATE_BYTES] = state.total_bytes
     if gradient is None:
-        options[:, Quantity.STATE_BYTES] = elements * precision.weight_bytes
+        options[3, Quantity.FORWARD_S] = _along(replicated, "all_gather", elements * precision.weight_bytes, mesh)
         return options
-    kept += np.array([1.0, 1.0, 1 / copies, 1 / copies]) * elements * precision.gradient_bytes
-    kept += np.array([1.0, 1 / copies, 1 / copies, 1 / copies]) * elements * precision.optimizer_bytes
-    options[:, Quantity.STATE_BYTES] = kept
     joined = [axis for axis in partial_axes if mesh.shape[axis] > 1]
     whole = parameter.num_elements * precision.gradient_bytes
     aligned_s = mesh.reshard_s(whole, gradient, spec)

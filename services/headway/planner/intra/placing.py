@@ -53,12 +53,14 @@ class TrainingGraph:
     Attributes:
         primals: of each gradient the tensor that it is the gradient of.
         scaled: tensors whose size goes with the batch.
+        batch_loops: loops of each operator that run along examples.
     """
 
     graph: Graph
     tensors: Mapping[str, TensorSpec]
     primals: Mapping[str, str]
     scaled: frozenset[str]
+    batch_loops: Mapping[str, frozenset[str]]
 
     @cached_property
     def differentiated(self) -> frozenset[str]:
@@ -87,10 +89,10 @@ class _Placer:
     homes: dict[str, _Home] = field(default_factory=dict)  # of forward tensors
     node_of: dict[str, int | None] = field(default_factory=dict)  # of forward operators
     read_as: dict[tuple[str, str], list[ShardingSpec]] = field(default_factory=dict)  # by operator and tensor
-    inner: dict[str, list[ShardingSpec]] = field(default_factory=dict)  # gradients inside one operator's backward pass
-    placed: dict[str, tuple[int | None, list[Strategy]]] = field(default_factory=dict)
+    inner: dict[str, tuple[int, list[ShardingSpec]]] = field(default_factory=dict)  # inside one backward pass
+    placed: dict[str, tuple[int | None, Sequence[Strategy]]] = field(default_factory=dict)
     owned: dict[str, _Home] = field(default_factory=dict)  # parameters, by the first operator that reads them
-    gradients: dict[str, tuple[int, _Gradient]] = field(default_factory=dict)  # of parameters
+    gradients: dict[str, tuple[int, _Gradient]] = field(default_factory=dict)  # by the name of the parameter
     entering: int | None = None
 
     @property
@@ -130,7 +132,17 @@ class _Placer:
             entering=self.entering,
             leaving=node,
             strategies=self.placed,
+            specs=self._specs(),
         )
+
+    def _specs(self) -> dict[str, tuple[int | None, Sequence[ShardingSpec]]]:
+        """How all tensors of the layer lie; gradients of activations as these do."""
+        found = {name: (home.node, home.specs) for name, home in (*self.homes.items(), *self.owned.items())}
+        found |= self.inner
+        for name, primal in self.training.primals.items():
+            if primal in self.homes:
+                found[name] = self.homes[primal].node, self.homes[primal].specs
+        return found
 
     def _patterns(self, names: Sequence[str]) -> list[tuple[ShardingSpec, ...]]:
         """The specs of several tensors together: each mesh axis shards the same dim of all that have it, or none."""
@@ -321,7 +333,7 @@ class _Placer:
     def _hints(self, operator: Operator, name: str, node: int) -> Sequence[ShardingSpec | None]:
         """How an operand of a backward operator lies in each option of its node, as far as the node decides that."""
         if name in self.inner:
-            return self.inner[name]
+            return self.inner[name][1]
         name = self.training.primals.get(name, name)
         if (operator.forward, name) in self.read_as:
             return self.read_as[operator.forward, name]
@@ -405,7 +417,7 @@ class _Placer:
 
     def _read_backward(self, name: str, node: int, specs: list[ShardingSpec]) -> None:
         if name in self.inner:
-            self._reshard_inside(name, node, self.inner[name], specs)
+            self._reshard_inside(name, node, self.inner[name][1], specs)
             return
         primal = self.training.primals.get(name, name)
         if primal in self.owned:
@@ -430,6 +442,7 @@ class _Placer:
         num_bytes = self._tensor(name).num_bytes
         if primal is not None and self._tensor(primal).role is TensorRole.PARAMETER:
             self.gradients[primal] = node, _Gradient(specs=specs, partial_axes=joined)
+            self.inner[name] = node, specs
         elif primal in self.homes:
 
             def deliveries_s(wanted: Sequence[ShardingSpec], given: Sequence[_Given]) -> Floats:
@@ -439,7 +452,7 @@ class _Placer:
 
             self._edge(self.homes[primal], node, _BACKWARD, list(zip(specs, joined, strict=True)), deliveries_s)
         else:
-            self.inner[name] = specs
+            self.inner[name] = node, specs
             self.nodes[node].quantities[_BACKWARD] += [
                 self.mesh.deliver_s(num_bytes, spec, axes, spec) for spec, axes in zip(specs, joined, strict=True)
             ]

@@ -14,9 +14,8 @@ import grpc
 
 from headway.cli.ports import take_port
 from headway.client.address import CHANNEL_OPTIONS
+from headway.client.token import TOKEN_VARIABLE
 from headway.core.errors import UnavailableError
-from headway.rpc.status import error_from_rpc
-from headway.v1 import planner_pb2_grpc
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 60.0
@@ -24,42 +23,45 @@ _END_TIMEOUT_S = 5.0
 
 
 @dataclass(frozen=True, slots=True)
-class Planner:
-    """A stub, and what to send with every call."""
+class OwnPlanner:
+    """A planner process that ends with the command, and the token that it asks for."""
 
-    stub: "planner_pb2_grpc.PlannerServiceAsyncStub"
-    metadata: tuple[tuple[str, str], ...]
+    endpoint: str
+    token: str
+    pid: int
 
 
 @asynccontextmanager
-async def planning(catalogue: Path | None) -> AsyncIterator[Planner]:
-    """Faults inside the block are raised as HeadwayError. UnavailableError where the process does not come up."""
+async def own_planner(searches_dir: Path, *, catalogue: Path | None) -> AsyncIterator[OwnPlanner]:
+    """Starts a planner that keeps its searches in a directory. UnavailableError where the process does not come up."""
     port, token = take_port(_HOST, 0, option="--port"), secrets.token_hex()
     with tempfile.TemporaryDirectory() as directory:
         log = Path(directory) / "planner.log"
-        process = await _start(port, token, catalogue, log)
+        process = await _start(port, token, catalogue, log, searches_dir)
         try:
             async with grpc.aio.insecure_channel(f"{_HOST}:{port}", options=CHANNEL_OPTIONS) as channel:
                 await _wait_until_ready(channel, process, log)
-                yield Planner(planner_pb2_grpc.PlannerServiceStub(channel), (("authorization", f"Bearer {token}"),))
-        except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from None
+            yield OwnPlanner(f"{_HOST}:{port}", token, process.pid)
         finally:
             await _end(process)
 
 
-async def _start(port: int, token: str, catalogue: Path | None, log: Path) -> asyncio.subprocess.Process:
-    """Starts a planner in a session of its own: Ctrl-C is the command's to handle. It needs no Redis for placing."""
+async def _start(
+    port: int, token: str, catalogue: Path | None, log: Path, searches_dir: Path
+) -> asyncio.subprocess.Process:
+    """Starts a planner in a session of its own: Ctrl-C is the command's to handle. It needs no Redis, and its input
+    ends with this process."""
     arguments = ["--port", str(port), "--redis-url", f"unix://{log.with_name('none.sock')}", "--log-level", "error"]
+    arguments += ["--searches-dir", str(searches_dir), "--end-with-input"]
     if catalogue is not None:
         arguments += ["--catalogue", str(catalogue)]
     with log.open("wb") as output:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "headway.planner", *arguments),
-            stdin=asyncio.subprocess.DEVNULL,
+            stdin=asyncio.subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env={**os.environ, "HEADWAY_AUTH_TOKEN": token},
+            env={**os.environ, TOKEN_VARIABLE: token},
             start_new_session=True,
         )
 

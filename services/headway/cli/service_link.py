@@ -1,0 +1,56 @@
+"""The connection to a service: a running stack's, or one that is started for as long as it is needed."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Generic, TypeVar
+
+import grpc
+
+from headway.cli.calls import calling
+from headway.cli.process import is_alive
+from headway.cli.running import endpoint_of
+from headway.client import Client
+from headway.client.stack import default_state_dir, read_stack
+from headway.client.token import find_token
+
+S = TypeVar("S")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceLink(Generic[S]):
+    """How to reach a service, wherever it runs.
+
+    Attributes:
+        find: finds the service's host:port; UnavailableError where none runs.
+        token: token of its stack, which goes with every call.
+        is_restarted: whether a service that ends is started again.
+    """
+
+    find: Callable[[], str]
+    stub_type: Callable[[grpc.aio.Channel], S]
+    token: str | None
+    is_restarted: bool
+
+    @asynccontextmanager
+    async def stub(self) -> AsyncIterator[S]:
+        """Opens a stub; faults inside the block are raised as HeadwayError."""
+        async with calling(self.find(), self.stub_type, token=self.token) as stub:
+            yield stub
+
+
+def has_stack(state_dir: Path | None) -> bool:
+    """Whether a stack runs with its state there."""
+    stack = read_stack(state_dir or default_state_dir())
+    return stack is not None and is_alive(stack.supervisor)
+
+
+def stack_link(kind: str, stub_type: Callable[[grpc.aio.Channel], S], state_dir: Path | None) -> ServiceLink[S]:
+    """Links to a service of the running stack, by its kind."""
+
+    def find() -> str:
+        with Client(state_dir=state_dir) as client:
+            return endpoint_of(kind, client.status())
+
+    return ServiceLink(find=find, stub_type=stub_type, token=find_token(state_dir), is_restarted=True)

@@ -1,0 +1,172 @@
+"""What every run of layers takes on every submesh, as the stage cut needs it (dissertation section 3.5.2). Pure."""
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from headway.core.cost.costs import Costs
+from headway.core.device_mesh import DeviceMesh, DeviceMeshLinks, Submesh, handover_s
+from headway.core.precision import Precision
+from headway.core.training_cluster import NodeGroup
+from headway.planner.inter.ranges import range_quantities
+from headway.planner.inter.stage_dp import StageCosts
+from headway.planner.intra.layer import Layer
+from headway.planner.intra.layer_problem import LayerProblem
+from headway.planner.intra.layer_table import make_table
+from headway.planner.intra.mesh_costs import MeshCosts
+from headway.planner.intra.placing import TrainingGraph, place_layer
+from headway.planner.intra.quantities import Floats, Prices, Quantity
+
+_MOST_SUCCESSORS = np.iinfo(np.int32).max // 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class LayeredStep:
+    """A training step of one micro-batch, cut into layers.
+
+    Attributes:
+        kinds: of each layer the first one that is equal to it.
+        precision: of its parameters.
+    """
+
+    training: TrainingGraph
+    layers: Sequence[Layer]
+    keys: Sequence[Hashable]
+    precision: Precision
+
+    @property
+    def kinds(self) -> list[int]:
+        first: dict[Hashable, int] = {}
+        return [first.setdefault(key, i) for i, key in enumerate(self.keys)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Variant:
+    """A way to run a stage on a submesh.
+
+    Attributes:
+        shape: of the mesh.
+        price: index of the price of memory.
+    """
+
+    shape: tuple[int, int]
+    recomputes: bool
+    price: int
+
+
+def layer_problems(
+    step: LayeredStep, nodes: NodeGroup, mesh: DeviceMesh, costs: Costs, *, kinds: Collection[int]
+) -> dict[int, LayerProblem]:
+    """The sharding problems of kinds of layers on one mesh."""
+    priced = MeshCosts(costs, DeviceMeshLinks(nodes, mesh), mesh.shape)
+    return {kind: place_layer(step.training, step.layers[kind], priced, step.precision) for kind in kinds}
+
+
+def mesh_quantities(
+    step: LayeredStep,
+    nodes: NodeGroup,
+    mesh: DeviceMesh,
+    costs: Costs,
+    *,
+    prices: Prices,
+    recomputes: Sequence[bool],
+) -> Floats:
+    """The quantities of all runs of layers on one mesh: [quantities, layers, layers, recomputes x prices]."""
+    problems = layer_problems(step, nodes, mesh, costs, kinds=set(step.kinds))
+    found = []
+    for again in recomputes:
+        tables = {kind: make_table(problem, prices, recomputes=again) for kind, problem in problems.items()}
+        found.append(range_quantities([tables[kind] for kind in step.kinds]))
+    return np.concatenate(found, axis=3)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StageTable:
+    """Attributes:
+    costs: for the stage cut.
+    variants: of each submesh.
+    """
+
+    submeshes: Sequence[Submesh]
+    variants: Sequence[Sequence[Variant]]
+    costs: StageCosts
+
+
+def make_stage_table(
+    step: LayeredStep,
+    nodes: NodeGroup,
+    quantities: Mapping[DeviceMesh, Floats],
+    *,
+    num_prices: int,
+    num_micro_batches: int,
+    workspace_bytes: Mapping[tuple[Submesh, bool], Floats],
+) -> StageTable:
+    """Puts together what was found for each mesh.
+
+    Args:
+        quantities: of each mesh, as `mesh_quantities` returns them.
+        workspace_bytes: [layers]; of each layer, by the submesh and whether stages recompute.
+    """
+    submeshes = sorted({mesh.submesh for mesh in quantities})
+    recomputes = list(dict.fromkeys(again for _, again in workspace_bytes))
+    variants: list[list[Variant]] = []
+    parts: list[Floats] = []
+    for submesh in submeshes:
+        meshes = [mesh for mesh in quantities if mesh.submesh == submesh]
+        variants.append(
+            [
+                Variant(shape=(mesh.shape[0], mesh.shape[1]), recomputes=again, price=price)
+                for mesh in meshes
+                for again in recomputes
+                for price in range(num_prices)
+            ]
+        )
+        part = np.concatenate([quantities[mesh] for mesh in meshes], axis=3)
+        _add_handover(part, step, nodes, submesh)
+        reserved = np.stack([_most_of_runs(workspace_bytes[submesh, again]) for again in recomputes], axis=-1)
+        part[Quantity.STATE_BYTES] += np.tile(np.repeat(reserved, num_prices, axis=2), (1, 1, len(meshes)))
+        parts.append(part)
+    most = max(part.shape[3] for part in parts)
+    num_layers = len(step.layers)
+    joint = np.full((len(Quantity), num_layers, num_layers, len(submeshes), most), np.inf)
+    for i, part in enumerate(parts):
+        joint[:, :, :, i, : part.shape[3]] = part
+    return StageTable(
+        submeshes=submeshes,
+        variants=variants,
+        costs=StageCosts(
+            latency_s=joint[Quantity.FORWARD_S] + joint[Quantity.BACKWARD_S],
+            max_successors=_successors(joint, nodes.memory_bytes, num_micro_batches),
+            num_devices=np.array([submesh.num_devices for submesh in submeshes], np.int32),
+            once_s=joint[Quantity.ONCE_S],
+        ),
+    )
+
+
+def _add_handover(quantities: Floats, step: LayeredStep, nodes: NodeGroup, submesh: Submesh) -> None:
+    """Adds sending what a run's last layer leaves, and getting its gradients back."""
+    for last, layer in enumerate(step.layers):
+        num_bytes = sum(step.training.tensors[name].num_bytes for name in layer.leaving)
+        quantities[[Quantity.FORWARD_S, Quantity.BACKWARD_S], :, last] += handover_s(nodes, submesh, num_bytes)
+
+
+def _most_of_runs(per_layer: Floats) -> Floats:
+    """[layers, layers]: the most that any layer of each run has."""
+    num_layers = len(per_layer)
+    most = np.zeros((num_layers, num_layers))
+    for first in range(num_layers):
+        most[first, first:] = np.maximum.accumulate(per_layer[first:])
+    return most
+
+
+def _successors(joint: Floats, memory_bytes: float, num_micro_batches: int) -> NDArray[np.int32]:
+    """How many stages may follow each run: micro-batches in flight are one more (equation 3.5)."""
+    states, activations = joint[Quantity.STATE_BYTES], joint[Quantity.ACTIVATION_BYTES]
+    left = memory_bytes - states
+    is_held = (activations > 0) & np.isfinite(activations)
+    in_flight = np.floor(np.divide(left, activations, out=np.full_like(left, np.inf), where=is_held))
+    in_flight[~np.isfinite(states) | (left < 0)] = 0
+    in_flight[in_flight >= num_micro_batches] = _MOST_SUCCESSORS
+    return np.asarray(np.minimum(in_flight, _MOST_SUCCESSORS) - 1, dtype=np.int32)
