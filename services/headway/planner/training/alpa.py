@@ -9,8 +9,8 @@ import numpy as np
 from headway.core.cost.costs import Costs, graph_time
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, Submesh, logical_shapes, submeshes
+from headway.core.plan.training import TrainingStage
 from headway.core.training_cluster import NodeGroup
-from headway.core.training_plan import TrainingStage
 from headway.planner.inter.stage_dp import StageCut, cut_stages
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
 from headway.planner.intra.layer import Layer

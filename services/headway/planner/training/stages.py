@@ -7,9 +7,9 @@ from functools import cached_property
 from headway.core.cost.costs import Costs
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, handover_s
+from headway.core.plan.training import DeviceMemory, OperatorSharding, ParameterSharding, TrainingStage
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import NodeGroup
-from headway.core.training_plan import DeviceMemory, OperatorSharding, ParameterSharding, TrainingStage
 from headway.planner.inter.ranges import choose_range
 from headway.planner.inter.stage_table import LayeredStep, Variant, layer_problems
 from headway.planner.intra.layer import Layer
