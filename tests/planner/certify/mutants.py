@@ -191,7 +191,7 @@ MUTANTS: dict[str, tuple[Mutate, str]] = {
         "Stage 0 has shardings of 'arange' 2 times",
     ),
     "a sharding of another stage": (
-        edited("shardings", lambda all_: [*all_, OperatorSharding(operator="mm", splits=("", ""), outputs=())]),
+        edited("shardings", lambda all_: [*all_, OperatorSharding(operator="mm", splits=("", ""))]),
         "Stage 0 has shardings of 'mm', which is none of its operators",
     ),
     "shardings in another order": (
@@ -214,28 +214,24 @@ MUTANTS: dict[str, tuple[Mutate, str]] = {
         sharding(ATTENTION, splits=("k", "")),
         f"Stage 0: operator '{ATTENTION}' splits loop 'k', along which '{ATTENTION}.0' needs all elements at once",
     ),
-    "a result without a sharding": (
-        sharding(QUERY, outputs=()),
-        "Stage 0: operator 'addmm' has 1 results, and 0 shardings",
-    ),
     "a result over too few axes": (
-        sharding(QUERY, outputs=(_spec(0),)),
+        sharding(QUERY, result=_spec(0)),
         "Stage 0: tensor 'addmm' is sharded over 1 axes, and the mesh has 2",
     ),
     "a result along no dim": (
-        sharding(QUERY, outputs=(_spec(2, None),)),
+        sharding(QUERY, result=_spec(2, None)),
         "Stage 0: tensor 'addmm' is sharded along dim 2, and has 2 dims",
     ),
     "a result that does not divide": (
-        sharding(QUERY, outputs=(ShardingSpec((Shard(0, outer=3), None)),)),
+        sharding(QUERY, result=ShardingSpec((Shard(0, outer=3), None))),
         "Stage 0: tensor 'addmm' has 128 along dim 0, which 6 parts do not divide",
     ),
     "parts of a result that cross": (
-        sharding(QUERY, outputs=(_spec(0, 0),)),
+        sharding(QUERY, result=_spec(0, 0)),
         "Stage 0: tensor 'addmm' is S01R, and the splits of operator 'addmm' leave it S01'R along mesh axis 1",
     ),
     "a result otherwise than it is made": (
-        sharding(QUERY, outputs=(_spec(None, None),)),
+        sharding(QUERY, result=_spec(None, None)),
         "Stage 0: tensor 'addmm' is RR, and the splits of operator 'addmm' leave it S01'R along mesh axis 0",
     ),
     "a tensor that is not received": (

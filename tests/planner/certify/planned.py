@@ -173,15 +173,8 @@ def _stage(
             continue
         strategy = chosen[operator.name]
         space = operator.space
-        written = {a.tensor: spec for a, spec in zip(space.writes if space else (), strategy.writes, strict=True)}
         read = {a.tensor: spec for a, spec in zip(space.reads if space else (), strategy.reads, strict=True)}
-        shardings.append(
-            OperatorSharding(
-                operator=operator.name,
-                splits=tuple(loop or "" for loop in strategy.loops),
-                outputs=tuple(written.get(name, replicated) for name in operator.outputs),
-            )
-        )
+        shardings.append(OperatorSharding(operator=operator.name, splits=tuple(loop or "" for loop in strategy.loops)))
         for name in operator.inputs:
             if tensors[name].role is TensorRole.PARAMETER:
                 parameters.setdefault(name, read.get(name, replicated))

@@ -1,11 +1,11 @@
 """The tensors of one micro-batch that pass through a stage: their bytes on each device, and which of them are kept."""
 
-from collections.abc import Iterator
 from functools import cached_property
 from math import prod
 
 from headway.core.graph import Operator, TensorRole, dtype_bytes
 from headway.core.sharding_spec import ShardingSpec
+from headway.planner.certify.training.results import tensor_specs
 from headway.planner.certify.training.state_bytes import weight_bytes
 from headway.planner.certify.training.step import PlannedStep
 
@@ -94,15 +94,7 @@ class HeldTensors:
 
     @cached_property
     def _specs(self) -> dict[str, ShardingSpec]:
-        made = {
-            name: spec
-            for operator, outputs in self._results()
-            for name, spec in zip(operator.outputs, outputs, strict=True)
-        }
-        return {each.tensor: each.spec for each in self.stage.received} | made
-
-    def _results(self) -> Iterator[tuple[Operator, tuple[ShardingSpec, ...]]]:
-        return zip(self.operators, (sharding.outputs for sharding in self.stage.shardings), strict=True)
+        return tensor_specs(self.step, self.stage)
 
     @cached_property
     def _forward(self) -> list[tuple[int, Operator]]:

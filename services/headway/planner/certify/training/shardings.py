@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from headway.core.graph import Operator
 from headway.core.plan.training import OperatorSharding, TrainingStage
 from headway.core.sharding_spec import ShardingSpec
-from headway.planner.certify.training.splits import lies, loop_sizes, partial_axes, spec_faults, split_faults
+from headway.planner.certify.training.results import as_split
+from headway.planner.certify.training.splits import partial_axes, spec_faults, split_faults
 from headway.planner.certify.training.step import PlannedStep
 
 
@@ -37,32 +38,29 @@ def _operator_faults(step: PlannedStep, stage: TrainingStage, sharding: Operator
     if faults := list(split_faults(operator, sharding.splits, mesh_shape)):
         yield from (f"operator '{operator.name}' {fault}" for fault in faults)
         return
-    if len(sharding.outputs) != len(operator.outputs):
-        yield f"operator '{operator.name}' has {len(operator.outputs)} results, and {len(sharding.outputs)} shardings"
+    if sharding.result is None:
         return
-    for name, spec in zip(operator.outputs, sharding.outputs, strict=True):
-        if faults := list(spec_faults(step.tensors[name], spec, mesh_shape)):
-            yield from (f"tensor '{name}' {fault}" for fault in faults)
-        elif not operator.is_backward:
-            yield from _result_faults(step, operator, sharding.splits, name, spec)
-
-
-def _result_faults(
-    step: PlannedStep, operator: Operator, splits: Sequence[str], name: str, spec: ShardingSpec
-) -> Iterator[str]:
-    """Says so where a result lies otherwise than the splits leave it. Where partial results are joined, they may be
-    scattered. Gradients are brought to where their tensors lie.
-    """
-    tensor, num_dims = step.tensors[name], len(step.tensors[name].shape)
-    access = next((each for each in (operator.space.writes if operator.space else ()) if each.tensor == name), None)
-    if access is None:
-        expected, free = ShardingSpec.replicated(len(splits)), set[int]()
+    if not operator.outputs:
+        yield f"operator '{operator.name}' makes nothing, and its result has a sharding"
+        return
+    name = operator.outputs[0]
+    if faults := list(spec_faults(step.tensors[name], sharding.result, mesh_shape)):
+        yield from (f"tensor '{name}' {fault}" for fault in faults)
     else:
-        expected, free = lies(access, tensor, splits, loop_sizes(operator)), partial_axes(access, splits)
-    wrong = [axis for axis, shard in enumerate(spec.axes) if axis not in free and shard != expected.axes[axis]]
+        yield from _result_faults(step, operator, sharding.splits, sharding.result)
+
+
+def _result_faults(step: PlannedStep, operator: Operator, splits: Sequence[str], result: ShardingSpec) -> Iterator[str]:
+    """Says so where a result lies otherwise than the splits leave it: only partial results may be scattered."""
+    name = operator.outputs[0]
+    num_dims = len(step.tensors[name].shape)
+    access = next((each for each in (operator.space.writes if operator.space else ()) if each.tensor == name), None)
+    expected = as_split(step, operator, splits, name)
+    free = set() if access is None else partial_axes(access, splits)
+    wrong = [axis for axis, shard in enumerate(result.axes) if axis not in free and shard != expected.axes[axis]]
     if wrong:
         yield (
-            f"tensor '{name}' is {spec.label(num_dims)}, and the splits of operator '{operator.name}' leave it "
+            f"tensor '{name}' is {result.label(num_dims)}, and the splits of operator '{operator.name}' leave it "
             f"{expected.label(num_dims)} along mesh axis {wrong[0]}"
         )
 

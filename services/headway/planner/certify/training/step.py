@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headway.core.dataflow import Dataflow
+from headway.core.gradients import primals
 from headway.core.graph import Graph, Operator, TensorSpec
 from headway.core.plan.training import TrainingPlan, TrainingStage
 
@@ -27,6 +28,11 @@ class PlannedStep:
     @cached_property
     def flow(self) -> Dataflow:
         return Dataflow(self.graph)
+
+    @cached_property
+    def primals(self) -> dict[str, str]:
+        """Of gradients the tensors that they are gradients of."""
+        return primals(self.graph)
 
     @cached_property
     def stage_of(self) -> dict[str, int]:
