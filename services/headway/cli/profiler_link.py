@@ -2,13 +2,14 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from functools import partial
 from pathlib import Path
 from typing import TypeAlias
 
 from headway.cli.own_profiler import own_profiler
-from headway.cli.service_link import ServiceLink, has_stack, stack_link
+from headway.cli.service_link import ServiceLink, find_in_stack, has_stack
 from headway.client.stack import default_state_dir
-from headway.client.token import read_token
+from headway.client.token import find_token, read_token
 from headway.v1 import profiler_pb2_grpc
 
 ProfilerLink: TypeAlias = ServiceLink["profiler_pb2_grpc.ProfilerServiceAsyncStub"]
@@ -25,9 +26,13 @@ async def profiler_link(
     """
     stub_type = profiler_pb2_grpc.ProfilerServiceStub
     if has_stack(state_dir):
-        yield stack_link("profiler", stub_type, state_dir)
+        find = partial(find_in_stack, "profiler", state_dir)
+        yield ServiceLink(find=find, stub_type=stub_type, token=find_token(state_dir), is_restarted=True)
         return
     directory = state_dir or default_state_dir()
     async with own_profiler(directory, device=device, num_threads=num_threads) as endpoint:
-        token = read_token(directory)
-        yield ServiceLink(find=lambda: endpoint, stub_type=stub_type, token=token, is_restarted=False)
+
+        async def find_own() -> str:
+            return endpoint
+
+        yield ServiceLink(find=find_own, stub_type=stub_type, token=read_token(directory), is_restarted=False)

@@ -1,6 +1,7 @@
 """The connection to a service: a running stack's, or one that is started for as long as it is needed."""
 
-from collections.abc import AsyncIterator, Callable
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,10 +11,8 @@ import grpc
 
 from headway.cli.calls import calling
 from headway.cli.process import is_alive
-from headway.cli.running import endpoint_of
-from headway.client import Client
+from headway.cli.running import cluster_status, endpoint_of
 from headway.client.stack import default_state_dir, read_stack
-from headway.client.token import find_token
 
 S = TypeVar("S")
 
@@ -23,12 +22,12 @@ class ServiceLink(Generic[S]):
     """How to reach a service, wherever it runs.
 
     Attributes:
-        find: finds the service's host:port; UnavailableError where none runs.
+        find: finds the service's host:port, or starts it; UnavailableError where none runs.
         token: token of its stack, which goes with every call.
         is_restarted: whether a service that ends is started again.
     """
 
-    find: Callable[[], str]
+    find: Callable[[], Awaitable[str]]
     stub_type: Callable[[grpc.aio.Channel], S]
     token: str | None
     is_restarted: bool
@@ -36,7 +35,7 @@ class ServiceLink(Generic[S]):
     @asynccontextmanager
     async def stub(self) -> AsyncIterator[S]:
         """Opens a stub; faults inside the block are raised as HeadwayError."""
-        async with calling(self.find(), self.stub_type, token=self.token) as stub:
+        async with calling(await self.find(), self.stub_type, token=self.token) as stub:
             yield stub
 
 
@@ -46,11 +45,7 @@ def has_stack(state_dir: Path | None) -> bool:
     return stack is not None and is_alive(stack.supervisor)
 
 
-def stack_link(kind: str, stub_type: Callable[[grpc.aio.Channel], S], state_dir: Path | None) -> ServiceLink[S]:
-    """Links to a service of the running stack, by its kind."""
-
-    def find() -> str:
-        with Client(state_dir=state_dir) as client:
-            return endpoint_of(kind, client.status())
-
-    return ServiceLink(find=find, stub_type=stub_type, token=find_token(state_dir), is_restarted=True)
+async def find_in_stack(kind: str, state_dir: Path | None) -> str:
+    """host:port of a service of the running stack; UnavailableError where it is away."""
+    status = await asyncio.to_thread(cluster_status, None, api_key=None, state_dir=state_dir)
+    return endpoint_of(kind, status)

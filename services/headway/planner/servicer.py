@@ -20,11 +20,11 @@ from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.jobs.jobs import SearchJobs
-from headway.planner.jobs.servicer import SearchCalls, search_work
+from headway.planner.jobs.servicer import SearchCalls
 from headway.planner.placing import PlacementService
 from headway.planner.service import PlannerService
 from headway.rpc.convert import from_pb, to_pb
-from headway.rpc.convert.search import placement_progress_to_pb
+from headway.rpc.convert.search import placement_progress_to_pb, search_work
 from headway.rpc.interceptors import Context
 from headway.rpc.tasks import end_tasks
 from headway.v1 import placement_pb2, planner_pb2, planner_pb2_grpc, profiler_pb2

@@ -29,7 +29,7 @@ async def planner(tmp_path: Path) -> AsyncIterator[PlannerLink]:
 @asynccontextmanager
 async def streaming(planner: PlannerLink) -> AsyncIterator["planner_pb2_grpc.PlannerServiceAsyncStub"]:
     """A stub for calls that stream both ways, whose faults are gRPC's own."""
-    async with grpc.aio.insecure_channel(planner.find()) as channel:
+    async with grpc.aio.insecure_channel(await planner.find()) as channel:
         yield planner_pb2_grpc.PlannerServiceStub(channel)
 
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from headway.cli.placement.cluster import LIVE, find_clusters, stack_settings
 from headway.cli.placement.files import read_models, read_profiles, read_traces, trace_files
 from headway.cli.placement.generating import generating_profiles, live_plan
-from headway.cli.profile_exchange import imported_stages
 from headway.cli.search.planner_link import PlannerLink, stack_planner
 from headway.cli.search.progress import Show
 from headway.client.stack import default_state_dir
@@ -209,6 +208,8 @@ async def _stored_profiles(
             f"No profiles of {', '.join(sorted(wanted))} were imported.",
             hint="Give a file with --profiles, or import one with `headway profile import`.",
         )
+    from headway.cli.profile_exchange import imported_stages  # imports the Redis client, which is slow
+
     return await imported_stages(wanted, devices, state_dir)
 
 

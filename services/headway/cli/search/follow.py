@@ -9,6 +9,7 @@ from typing import Any
 
 import grpc
 
+from headway.cli.search.known import find_known
 from headway.cli.search.planner_link import PlannerLink
 from headway.cli.search.progress import Show
 from headway.cli.time_text import local_time
@@ -16,6 +17,7 @@ from headway.core.errors import CancelledError, HeadwayError, UnavailableError
 from headway.core.search_job import SearchJob, SearchState
 from headway.core.search_progress import SearchProgress
 from headway.rpc.convert import from_pb
+from headway.rpc.convert.search import search_work_from_pb
 from headway.rpc.tasks import end_tasks
 from headway.v1 import placement_pb2, planner_pb2_grpc, search_pb2
 
@@ -47,16 +49,8 @@ class SearchOrder:
 
 async def start_search(link: PlannerLink, order: SearchOrder) -> SearchJob:
     """Starts a search, joins it where it is under way, or finds that it is done."""
-    request = search_pb2.StartSearchRequest(
-        kind=order.kind,
-        request_json=json.dumps(order.request),
-        files=[placement_pb2.FileContent(name=name, content=content) for name, content in order.files.items()],
-        time_limit_s=order.time_limit_s,
-        title=order.title,
-        anew=order.anew,
-    )
     async with link.stub() as stub:
-        response = await stub.StartSearch(request, timeout=_CALL_TIMEOUT_S)
+        response = await stub.StartSearch(_request(order), timeout=_CALL_TIMEOUT_S)
     return from_pb(response.job, SearchJob)
 
 
@@ -69,9 +63,14 @@ async def run_search(link: PlannerLink, order: SearchOrder, *, stop: asyncio.Eve
     Raises:
         HeadwayError: the search's own; UnavailableError where its process, or the command's own planner, died.
     """
+    if link.searches_dir is not None and not order.anew:
+        known = await find_known(link.searches_dir, search_work_from_pb(_request(order)))
+        if known is not None:
+            _show_known(known.job, show)
+            return known.result
     job = await start_search(link, order)
     if job.state is SearchState.DONE:
-        show(SearchProgress(phase=f"known since {local_time(job.ended_at_s)}; --anew searches again"))
+        _show_known(job, show)
     try:
         return await follow(link, job.job_id, stop=stop, show=show)
     except asyncio.CancelledError:
@@ -126,6 +125,21 @@ async def _give_up(link: PlannerLink, job_id: str) -> None:
         async with link.stub() as stub:
             request = search_pb2.StopSearchRequest(job_id=job_id, give_up=True)
             await stub.StopSearch(request, timeout=_GIVE_UP_TIMEOUT_S)
+
+
+def _request(order: SearchOrder) -> search_pb2.StartSearchRequest:
+    return search_pb2.StartSearchRequest(
+        kind=order.kind,
+        request_json=json.dumps(order.request),
+        files=[placement_pb2.FileContent(name=name, content=content) for name, content in order.files.items()],
+        time_limit_s=order.time_limit_s,
+        title=order.title,
+        anew=order.anew,
+    )
+
+
+def _show_known(job: SearchJob, show: Show) -> None:
+    show(SearchProgress(phase=f"known since {local_time(job.ended_at_s)}; --anew searches again"))
 
 
 def _show(job: SearchJob, show: Show) -> None:

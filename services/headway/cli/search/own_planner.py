@@ -5,9 +5,7 @@ import os
 import secrets
 import sys
 import tempfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass
+from contextlib import suppress
 from pathlib import Path
 
 import grpc
@@ -22,36 +20,48 @@ _START_TIMEOUT_S = 60.0
 _END_TIMEOUT_S = 5.0
 
 
-@dataclass(frozen=True, slots=True)
 class OwnPlanner:
-    """A planner process that ends with the command, and the token that it asks for."""
+    """A planner process that keeps its searches in a directory. It is started when it is first asked for.
 
-    endpoint: str
-    token: str
-    pid: int
+    Attributes:
+        token: what it asks for with every call.
+    """
+
+    def __init__(self, searches_dir: Path, *, catalogue: Path | None) -> None:
+        self.token = secrets.token_hex()
+        self._searches_dir = searches_dir
+        self._catalogue = catalogue
+        self._starting = asyncio.Lock()
+        self._process: asyncio.subprocess.Process | None = None
+        self._endpoint = ""
+
+    async def endpoint(self) -> str:
+        """host:port; UnavailableError where the process does not come up."""
+        async with self._starting:
+            if self._process is None:
+                await self._start()
+        return self._endpoint
+
+    async def end(self) -> None:
+        if self._process is not None:
+            await _end(self._process)
+
+    async def _start(self) -> None:
+        self._endpoint = f"{_HOST}:{take_port(_HOST, 0, option='--port')}"
+        with tempfile.TemporaryDirectory() as directory:
+            log = Path(directory) / "planner.log"
+            self._process = await _launch(self._endpoint, self.token, self._catalogue, log, self._searches_dir)
+            async with grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS) as channel:
+                await _wait_until_ready(channel, self._process, log)
 
 
-@asynccontextmanager
-async def own_planner(searches_dir: Path, *, catalogue: Path | None) -> AsyncIterator[OwnPlanner]:
-    """Starts a planner that keeps its searches in a directory. UnavailableError where the process does not come up."""
-    port, token = take_port(_HOST, 0, option="--port"), secrets.token_hex()
-    with tempfile.TemporaryDirectory() as directory:
-        log = Path(directory) / "planner.log"
-        process = await _start(port, token, catalogue, log, searches_dir)
-        try:
-            async with grpc.aio.insecure_channel(f"{_HOST}:{port}", options=CHANNEL_OPTIONS) as channel:
-                await _wait_until_ready(channel, process, log)
-            yield OwnPlanner(f"{_HOST}:{port}", token, process.pid)
-        finally:
-            await _end(process)
-
-
-async def _start(
-    port: int, token: str, catalogue: Path | None, log: Path, searches_dir: Path
+async def _launch(
+    endpoint: str, token: str, catalogue: Path | None, log: Path, searches_dir: Path
 ) -> asyncio.subprocess.Process:
     """Starts a planner in a session of its own: Ctrl-C is the command's to handle. It needs no Redis, and its input
     ends with this process."""
-    arguments = ["--port", str(port), "--redis-url", f"unix://{log.with_name('none.sock')}", "--log-level", "error"]
+    port = endpoint.rpartition(":")[2]
+    arguments = ["--port", port, "--redis-url", f"unix://{log.with_name('none.sock')}", "--log-level", "error"]
     arguments += ["--searches-dir", str(searches_dir), "--end-with-input"]
     if catalogue is not None:
         arguments += ["--catalogue", str(catalogue)]

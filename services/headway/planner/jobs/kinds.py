@@ -10,6 +10,7 @@ from headway.core.search_progress import SearchProgress
 MODULE_BY_KIND = {
     "placement": "headway.planner.jobs.placement",
     "frontier": "headway.planner.jobs.frontier",
+    "training": "headway.planner.jobs.training",
 }
 
 

@@ -1,18 +1,15 @@
 """The calls of PlannerService for search jobs: converts requests, calls the jobs, converts results."""
 
-import base64
 import json
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator
 from contextlib import aclosing
-from importlib.metadata import version
-from typing import Any
 
-from headway.core.errors import HeadwayError, InvalidArgumentError
-from headway.core.search_job import SearchJob, SearchWork
+from headway.core.errors import HeadwayError
+from headway.core.search_job import SearchJob
 from headway.planner.jobs.jobs import SearchJobs
-from headway.rpc.convert.search import search_job_to_pb
+from headway.rpc.convert.search import search_job_to_pb, search_work_from_pb
 from headway.rpc.interceptors import Context
-from headway.v1 import placement_pb2, search_pb2
+from headway.v1 import search_pb2
 
 
 class SearchCalls:
@@ -24,13 +21,7 @@ class SearchCalls:
     async def StartSearch(
         self, request: search_pb2.StartSearchRequest, context: Context
     ) -> search_pb2.StartSearchResponse:
-        work = search_work(
-            request.kind,
-            _read(request.request_json),
-            files=request.files,
-            time_limit_s=request.time_limit_s if request.HasField("time_limit_s") else None,
-        )
-        job = await self._jobs.start(work, title=request.title, anew=request.anew)
+        job = await self._jobs.start(search_work_from_pb(request), title=request.title, anew=request.anew)
         return search_pb2.StartSearchResponse(job=search_job_to_pb(job))
 
     async def GetSearch(self, request: search_pb2.GetSearchRequest, context: Context) -> search_pb2.GetSearchResponse:
@@ -68,30 +59,3 @@ class SearchCalls:
             return json.dumps(await self._jobs.result(job))
         except HeadwayError:
             return ""
-
-
-def search_work(
-    kind: str,
-    request: dict[str, Any],
-    *,
-    files: Iterable[placement_pb2.FileContent] = (),
-    time_limit_s: float | None = None,
-) -> SearchWork:
-    """The work of a search, by this version of Headway; the files become a field of the request."""
-    contents = {file.name: base64.b64encode(file.content).decode() for file in files}
-    return SearchWork(
-        kind=kind,
-        request=request | ({"files": contents} if contents else {}),
-        time_limit_s=time_limit_s,
-        version=version("headway"),
-    )
-
-
-def _read(text: str) -> dict[str, Any]:
-    try:
-        request = json.loads(text)
-    except ValueError as error:
-        raise InvalidArgumentError(f"request_json is no JSON: {error}.", field="request_json") from error
-    if not isinstance(request, dict):
-        raise InvalidArgumentError("request_json should be an object.", field="request_json")
-    return request

@@ -8,7 +8,7 @@ import time
 from headway.core.codec import to_document
 from headway.core.errors import HeadwayError
 from headway.core.fault import Fault
-from headway.profiler.imports import read_profiles
+from headway.profiler.formats.read import read_profiles
 
 
 def main() -> None:
