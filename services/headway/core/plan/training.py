@@ -114,6 +114,16 @@ class TrainingStage:
     memory: DeviceMemory
 
     @property
+    def devices(self) -> range:
+        """Its devices, in the cluster's numbering."""
+        return range(self.first_device, self.first_device + self.mesh.num_devices)
+
+    @property
+    def zero_stages(self) -> tuple[int, ...]:
+        """The ZeRO stages of its parameters, ascending, each once."""
+        return tuple(sorted({each.zero_stage for each in self.parameters}))
+
+    @property
     def latency_s(self) -> float:
         """Of one micro-batch: t of equation 3.2."""
         return self.forward_s + self.backward_s + self.handover_s
