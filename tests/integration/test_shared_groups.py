@@ -93,7 +93,7 @@ def test_both_answer_on_one_worker_once_the_plan_is_applied(stack: RunningStack,
 def test_a_search_that_was_left_to_the_stack_outlives_its_planner(stack: RunningStack, tmp_path: Path) -> None:
     models = [{"name": f"bert-{number}", "profile": "bert"} for number in range(16)]
     (tmp_path / "models.yaml").write_text(yaml.safe_dump({"models": models}))
-    (tmp_path / "cluster.yaml").write_text("device: V100\nnum_devices: 16\nmemory_per_device: 8 GiB\n")
+    (tmp_path / "cluster.yaml").write_text("device: V100-16\nnum_devices: 16\nmemory_per_device: 8 GiB\n")
     profiles = write_profiles(tmp_path / "profiles.json")
     files = ("--models", str(tmp_path / "models.yaml"), "--cluster", str(tmp_path / "cluster.yaml"))
     search = (*files, "--profiles", str(profiles), "--workload", "gamma:rate=200,cv=4", "--duration", "60")
@@ -112,4 +112,4 @@ def test_a_search_that_was_left_to_the_stack_outlives_its_planner(stack: Running
     assert json.loads(again.stdout) == document["result"]
     listed = stack.headway("plan", "jobs")
     assert job_id in listed.stdout
-    assert "16 models on 16 x V100" in listed.stdout
+    assert "16 models on 16 x V100-16" in listed.stdout
