@@ -7,7 +7,7 @@ import psutil
 import pytest
 
 from headway.core.codec import from_document, to_document
-from headway.core.placement_plan import PlacementPlan
+from headway.core.plan.placement import PlacementPlan
 from headway.core.placement_problem import PlacementProblem
 from headway.core.placement_search import BestPlacement, PlacementSearch
 from headway.planner.certify.placement import find_placement_violations
