@@ -70,3 +70,7 @@ class SearchSpace:
             return submesh.num_devices == 1
         others = 0 if self.num_stages is None else self.num_stages - 1
         return submesh.num_devices + others <= nodes.num_devices
+
+    def allows_shape(self, shape: tuple[int, int]) -> bool:
+        """Whether the devices of a stage may be arranged so."""
+        return not self.mesh_shapes or shape in self.mesh_shapes
