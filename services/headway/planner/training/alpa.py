@@ -9,8 +9,8 @@ import numpy as np
 from headway.core.cost.costs import Costs, graph_time
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, Submesh, logical_shapes, submeshes
+from headway.core.plan.training import TrainingStage
 from headway.core.training_cluster import NodeGroup
-from headway.core.training_plan import TrainingStage
 from headway.planner.inter.equal_layers import cut_equally
 from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
@@ -28,7 +28,6 @@ _IN_FLIGHT = (1.0, 8.0)
 _WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _MOST_TRIES = 4
 
-MeshQuantities = Callable[[LayeredStep, Sequence[DeviceMesh], Prices], Sequence[Floats]]
 Report = Callable[["Found"], None]
 
 

@@ -1,6 +1,7 @@
 """A training step of one micro-batch, as the search sees it. Pure."""
 
-from headway.core.batching import at_batch, batch_loops, scaled_tensors
+from headway.core.batch_dims import BatchDims
+from headway.core.batching import at_batch
 from headway.core.gradients import primals
 from headway.core.graph import Graph, Operator
 from headway.core.precision import Precision, cast_graph
@@ -13,13 +14,15 @@ from headway.planner.intra.placing import TrainingGraph
 
 def training_graph(graph: Graph, micro_batch: int, precision: Precision) -> TrainingGraph:
     """The captured step with another number of examples and in another precision."""
-    scaled = cast_graph(at_batch(graph, micro_batch), precision)
+    scaled, growing = cast_graph(at_batch(graph, micro_batch), precision), BatchDims(graph)
     return TrainingGraph(
         graph=scaled,
         tensors=scaled.tensors_by_name(),
         primals=primals(scaled),
-        scaled=scaled_tensors(graph),
-        batch_loops=batch_loops(graph),
+        scaled=frozenset(growing.dims),
+        batch_loops={
+            operator.name: frozenset(loops) for operator, loops in zip(graph.operators, growing.loops, strict=True)
+        },
     )
 
 
