@@ -145,7 +145,7 @@ class AlpaSearch:
                 num_micro_batches=number,
                 workspace_bytes=workspace,
             )
-            cut = _cut(only(table, part, nodes), part, num_devices=nodes.num_devices, num_micro_batches=number)
+            cut = _cut(table, part, nodes, num_micro_batches=number)
             if cut is None:
                 return None
             found = self._found(tables.step, tables.prices, number, cut, table)
@@ -216,15 +216,24 @@ def allowed_meshes(nodes: NodeGroup, space: SearchSpace) -> Iterator[DeviceMesh]
                     yield DeviceMesh(submesh, shape)
 
 
-def _cut(costs: StageCosts, space: SearchSpace, *, num_devices: int, num_micro_batches: int) -> StageCut | None:
+def _cut(table: StageTable, space: SearchSpace, nodes: NodeGroup, *, num_micro_batches: int) -> StageCut | None:
     cut = cut_equally if space.equal_layers else cut_stages
-    return cut(
-        costs,
-        num_devices=num_devices,
-        num_micro_batches=num_micro_batches,
-        min_stages=space.num_stages or 1,
-        max_stages=space.num_stages,
-    )
+    parts = [replace(space, mesh_shapes=(shape,)) for shape in _shapes(table)] if space.equal_meshes else [space]
+    found = [
+        cut(
+            only(table, part, nodes),
+            num_devices=nodes.num_devices,
+            num_micro_batches=num_micro_batches,
+            min_stages=space.num_stages or 1,
+            max_stages=space.num_stages,
+        )
+        for part in parts
+    ]
+    return min((each for each in found if each is not None), key=lambda each: each.iteration_s, default=None)
+
+
+def _shapes(table: StageTable) -> list[tuple[int, int]]:
+    return list(dict.fromkeys(variant.shape for variants in table.variants for variant in variants))
 
 
 def only(table: StageTable, space: SearchSpace, nodes: NodeGroup) -> StageCosts:
