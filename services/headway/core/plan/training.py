@@ -165,7 +165,7 @@ class TrainingPlan:
         batch: examples of one iteration.
         num_micro_batches: B of equation 3.2.
         precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
-        method: that found it, such as 'alpa'.
+        method: that found it, such as 'alpa'; 'fixed' where the user gave it.
         flops: of one iteration, forward and backward, without recomputing.
         iteration_s: predicted, by equation 3.2 with what happens once an iteration.
         relative_error: estimated error of the prediction.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headway.core.cost.checked import CheckedCosts
 from headway.core.cost.costs import Costs, graph_time
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, Submesh, logical_shapes, submeshes
@@ -71,7 +72,7 @@ class AlpaSearch:
     def __init__(self, problem: TrainingProblem, nodes: NodeGroup, costs: Costs) -> None:
         self._problem = problem
         self._nodes = nodes
-        self._costs = costs
+        self._costs = CheckedCosts(costs)
         self._layers: list[Layer] | None = None
 
     def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
@@ -108,7 +109,7 @@ class AlpaSearch:
             equal = problem.space.equal_operators
             self._layers = cut_layers(training, problem.num_layers, equal_operators=equal)
         step = layered_step(training, self._layers, problem.precision, problem.space.shardings)
-        prices = self._prices(step, number)
+        prices = memory_prices(step, number, self._costs)
         meshes = list(allowed_meshes(self._nodes, problem.space))
         return StepTables(
             step=step,
@@ -159,18 +160,6 @@ class AlpaSearch:
             step, self._nodes, mesh, self._costs, prices=prices, recomputes=self._problem.space.recomputes
         )
 
-    def _prices(self, step: LayeredStep, number: int) -> Prices:
-        """Multipliers for the memory of devices, from none to so high that memory is all that counts."""
-        graph, precision = step.training.graph, step.precision
-        state = precision.weight_bytes + precision.gradient_bytes + precision.optimizer_bytes
-        scale = graph_time(graph, self._costs).seconds / max(1, graph.parameters * state)
-        pairs = [(share, held) for share in _SHARES for held in (_IN_FLIGHT if share else (1.0,))]
-        return Prices.of(
-            num_micro_batches=number,
-            second_per_byte=np.array([share * scale for share, _ in pairs]),
-            in_flight=np.array([held for _, held in pairs]),
-        )
-
     def _workspace(self, step: LayeredStep, meshes: Sequence[DeviceMesh]) -> dict[tuple[Submesh, bool], Floats]:
         """What layers need beside parameters and activations, as if all of it were sharded over all devices: what is
         not is found when shardings are chosen."""
@@ -205,6 +194,19 @@ class AlpaSearch:
             stages.append(make_stage(step, self._nodes, layout, self._costs, prices))
             device += mesh.num_devices
         return Found(step=step, prices=prices, num_micro_batches=number, cut=cut, stages=tuple(stages))
+
+
+def memory_prices(step: LayeredStep, number: int, costs: Costs) -> Prices:
+    """Multipliers for the memory of devices, from none to so high that memory is all that counts."""
+    graph, precision = step.training.graph, step.precision
+    state = precision.weight_bytes + precision.gradient_bytes + precision.optimizer_bytes
+    scale = graph_time(graph, costs).seconds / max(1, graph.parameters * state)
+    pairs = [(share, held) for share in _SHARES for held in (_IN_FLIGHT if share else (1.0,))]
+    return Prices.of(
+        num_micro_batches=number,
+        second_per_byte=np.array([share * scale for share, _ in pairs]),
+        in_flight=np.array([held for _, held in pairs]),
+    )
 
 
 def allowed_meshes(nodes: NodeGroup, space: SearchSpace) -> Iterator[DeviceMesh]:
