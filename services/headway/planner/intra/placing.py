@@ -110,6 +110,7 @@ class _Placer:
     owned: dict[str, _Home] = field(default_factory=dict)  # parameters, by the first operator that reads them
     gradients: dict[str, tuple[int, _Gradient]] = field(default_factory=dict)  # by the name of the parameter
     entering: int | None = None
+    entered: frozenset[str] = frozenset()
 
     @property
     def _replicated(self) -> ShardingSpec:
@@ -121,7 +122,7 @@ class _Placer:
         if not names:
             return
         patterns = self._patterns(names)
-        self.entering = self._add("entering", len(patterns))
+        self.entering, self.entered = self._add("entering", len(patterns)), frozenset(names)
         kept = np.zeros(len(patterns))
         for i, name in enumerate(names):
             specs = [pattern[i] for pattern in patterns]
@@ -481,12 +482,18 @@ class _Placer:
     # What is left when all are placed
 
     def _keep_activations(self) -> None:
+        alike = 0.0
         for name in self.training.graph.saved:
             home = self.homes.get(name)
-            if home is None or home.node is None or home.node == self.entering:
+            if home is None or name in self.entered:
                 continue
             kept = [self._tensor(name).num_bytes / spec.num_shards(self.mesh.shape) for spec in home.specs]
-            self.nodes[home.node].quantities[Quantity.ACTIVATION_BYTES] += kept
+            if home.node is None:
+                alike += kept[0]
+            else:
+                self.nodes[home.node].quantities[Quantity.ACTIVATION_BYTES] += kept
+        if alike:
+            self.nodes[self._add("alike", 1)].quantities[Quantity.ACTIVATION_BYTES] = alike
 
     def _own_parameters(self) -> None:
         for name, home in self.owned.items():

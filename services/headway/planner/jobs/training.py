@@ -1,9 +1,7 @@
 """The search for a training plan, as a job: request and result are documents of `TrainingSearch` and `TrainingPlan`."""
 
 import base64
-import json
 import uuid
-import zlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,7 +9,7 @@ from headway.core.batching import at_batch
 from headway.core.codec import from_document, to_document
 from headway.core.cost.catalogued import CatalogueCosts
 from headway.core.errors import InternalError
-from headway.core.graph import Graph
+from headway.core.graph_file import graph_of
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision, cast_graph
 from headway.core.search_progress import SearchProgress
@@ -59,13 +57,3 @@ def check(plan: TrainingPlan, problem: TrainingProblem) -> None:
     faults = find_training_violations(plan, step, problem.cluster, graph_hash=problem.graph.content_hash)
     if faults:
         raise InternalError(f"The training plan that was found is not valid: {faults[0]}")
-
-
-def graph_bytes(graph: Graph) -> bytes:
-    """A graph as a file beside a request."""
-    return zlib.compress(json.dumps(to_document(graph), separators=(",", ":")).encode())
-
-
-def graph_of(content: bytes) -> Graph:
-    """The graph of such a file."""
-    return from_document(Graph, json.loads(zlib.decompress(content)))
