@@ -7,9 +7,9 @@ import psutil
 import pytest
 
 from headway.core.codec import from_document, to_document
-from headway.core.plan.placement import PlacementPlan
 from headway.core.placement_problem import PlacementProblem
 from headway.core.placement_search import BestPlacement, PlacementSearch
+from headway.core.plan.placement import PlacementPlan
 from headway.planner.certify.placement import find_placement_violations
 from headway.v1 import planner_pb2_grpc, search_pb2
 from tests.planner.jobs.conftest import PlannerProcess, wait_until_gone

@@ -12,8 +12,8 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.frontier import Frontier, Question
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import PlacementProblem, ProblemModel, WorkloadSource
-from headway.core.plan.placement import PlacementPlan
 from headway.core.placement_search import BestPlacement
+from headway.core.plan.placement import PlacementPlan
 from headway.core.search_progress import SearchProgress
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.placement.planning.buckets import buckets_of
