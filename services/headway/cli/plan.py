@@ -24,6 +24,7 @@ from headway.cli.search.jobs import app as jobs
 from headway.cli.search.planner_link import planner_link
 from headway.cli.training.explain import explain_training
 from headway.cli.training.figure import draw_training_plan
+from headway.cli.training.train import train
 from headway.cli.training.view import training_view
 from headway.client import Client, ClusterStatus
 from headway.client.token import find_token
@@ -43,6 +44,7 @@ app = typer.Typer(
 
 app.command()(serve)
 app.command()(frontier)
+app.command()(train)
 app.add_typer(jobs, name="jobs")
 
 _TIMEOUT_S = 10.0
