@@ -9,6 +9,7 @@ import pytest
 from headway.core.codec import from_document, to_document
 from headway.core.placement_problem import PlacementProblem
 from headway.core.placement_search import BestPlacement, PlacementSearch
+from headway.core.plan.document import plan_from_document, to_plan_document
 from headway.core.plan.placement import PlacementPlan
 from headway.planner.certify.placement import find_placement_violations
 from headway.v1 import planner_pb2_grpc, search_pb2
@@ -54,7 +55,7 @@ async def test_a_search_ends_with_a_plan_and_is_known_from_then_on(
         job = (await stub.StartSearch(request)).job
         assert job.state == "queued"
         last = await watch(stub, job.job_id)
-        plan = from_document(PlacementPlan, json.loads(last.result_json))
+        plan = plan_from_document(PlacementPlan, json.loads(last.result_json))
         assert last.job.state == "done"
         assert plan.is_complete
         assert plan.problem == short_problem
@@ -63,7 +64,7 @@ async def test_a_search_ends_with_a_plan_and_is_known_from_then_on(
     async with planner.stub() as stub:
         again = (await stub.StartSearch(request)).job
         assert again.state == "done"
-        assert json.loads((await watch(stub, again.job_id)).result_json) == to_document(plan)
+        assert json.loads((await watch(stub, again.job_id)).result_json) == to_plan_document(plan)
         assert planner.children() == []
 
 
@@ -85,7 +86,7 @@ async def test_a_child_that_is_killed_is_a_fault_of_its_job_and_the_next_goes_on
         await stub.StopSearch(search_pb2.StopSearchRequest(job_id=job_id))
         last = await watch(stub, job_id)
         assert last.job.state == "stopped"
-        after = from_document(PlacementPlan, json.loads(last.result_json))
+        after = plan_from_document(PlacementPlan, json.loads(last.result_json))
         assert not after.is_complete
         assert find_placement_violations(after) == []
         assert (await best_of(stub, job_id)).attainment >= before.attainment

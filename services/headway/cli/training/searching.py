@@ -12,8 +12,9 @@ from headway.cli.search.progress import showing
 from headway.cli.training.captures import capture_training_step
 from headway.core.catalogue import Catalogue, read_catalogue
 from headway.core.catalogue.device import Device
-from headway.core.codec import from_document, to_document
+from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError
+from headway.core.plan.document import plan_from_document
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
@@ -85,7 +86,7 @@ async def search_training_plan(options: TrainOptions) -> TrainingPlan | SearchJo
         if options.detach:
             return await start_search(stack_planner(options.state_dir), order)
         async with planner_link(options.state_dir, catalogue=options.catalogue) as planner:
-            return from_document(TrainingPlan, await run_search(planner, order, stop=stop, show=show))
+            return plan_from_document(TrainingPlan, await run_search(planner, order, stop=stop, show=show))
 
 
 def _cluster(text: str, catalogue: Catalogue) -> TrainingCluster:

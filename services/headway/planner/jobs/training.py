@@ -6,10 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 from headway.core.batching import at_batch
-from headway.core.codec import from_document, to_document
+from headway.core.codec import from_document
 from headway.core.cost.catalogued import CatalogueCosts
 from headway.core.errors import InternalError
 from headway.core.graph_file import graph_of
+from headway.core.plan.document import to_plan_document
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision, cast_graph
 from headway.core.search_progress import SearchProgress
@@ -44,11 +45,10 @@ def run(
         nonce=uuid.uuid4().hex[:6],
         report=report,
         should_stop=should_stop,
-        to_document=to_document,
+        to_document=to_plan_document,
     )
     check(plan, problem)
-    found: dict[str, Any] = to_document(plan)
-    return found
+    return to_plan_document(plan)
 
 
 def check(plan: TrainingPlan, problem: TrainingProblem) -> None:

@@ -1,16 +1,14 @@
 """Makes the stages of a plan from what the stage cut chose. Pure."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from headway.core.cost.costs import Costs
-from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, handover_s
 from headway.core.plan.training import (
-    DeviceMemory,
     OperatorSharding,
     ParameterSharding,
     TensorSharding,
@@ -23,9 +21,9 @@ from headway.planner.inter.stage_table import LayeredStep, Variant, layer_proble
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
-from headway.planner.intra.parameters import parameter_state
 from headway.planner.intra.quantities import Floats, Prices, Quantity
-from headway.planner.training.workspace import MADE, workspace_bytes
+from headway.planner.training.memory import StageMemory
+from headway.planner.training.workspace import MADE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,18 +89,20 @@ class ChosenLayer:
             if name not in made and self.step.training.tensors[name].role in MADE:
                 yield TensorSharding(tensor=name, spec=self.spec(alike))
 
+    def made(self) -> dict[str, ShardingSpec]:
+        """How all that its operators make lies."""
+        operators = self.step.training.graph.operators
+        pairs = zip(self._positions(self.layer), self._positions(self.kind), strict=True)
+        return {
+            name: self.spec(alike)
+            for own, kind in pairs
+            for name, alike in zip(operators[own].outputs, operators[kind].outputs, strict=True)
+        }
+
     def spec(self, name: str) -> ShardingSpec:
         """How a tensor of the layer lies, by its name in the equal layer whose problem it is."""
         node, specs = self.problem.specs.get(name, (None, ()))
         return specs[self._option(node)] if specs else ShardingSpec.replicated(len(self.problem.mesh.shape))
-
-    def workspace_bytes(self, flow: Dataflow, *, recomputes: bool) -> float:
-        tensors = self.step.training.tensors
-
-        def shard_bytes(name: str) -> float:
-            return tensors[name].num_bytes / self.spec(name).num_shards(self.problem.mesh.shape)
-
-        return workspace_bytes(self.step.training, self.kind, flow, shard_bytes, recomputes=recomputes)
 
     def _option(self, node: int | None) -> int:
         return 0 if node is None else int(self.table.options[node][self.entering, self.leaving, self.price])
@@ -157,6 +157,18 @@ def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: 
         name for operator in step.training.graph.operators if operator.name in shardings for name in operator.outputs
     }
     received = {each.tensor: each for layer in layers for each in layer.received(made)}
+    specs = {name: each.spec for name, each in received.items()}
+    for layer in layers:
+        specs |= layer.made()
+    memory = StageMemory(
+        training=step.training,
+        precision=step.precision,
+        layers=[layer.layer for layer in layers],
+        specs=specs,
+        parameters=parameters,
+        mesh_shape=layout.mesh.shape,
+        recomputes=layout.variant.recomputes,
+    )
     sent = sum(step.training.tensors[name].num_bytes for name in layers[-1].layer.leaving)
     return TrainingStage(
         operators=tuple(in_order),
@@ -172,39 +184,5 @@ def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: 
         backward_s=float(total[Quantity.BACKWARD_S]),
         handover_s=2 * handover_s(nodes, layout.mesh.submesh, sent),
         once_s=float(total[Quantity.ONCE_S]),
-        memory=_memory(step, layers, parameters, layout, float(total[Quantity.ACTIVATION_BYTES])),
-    )
-
-
-def _memory(
-    step: LayeredStep,
-    layers: Sequence[ChosenLayer],
-    parameters: Mapping[str, ParameterSharding],
-    layout: StageLayout,
-    activations_bytes: float,
-) -> DeviceMemory:
-    trained = set(step.training.graph.trained)
-    states = [
-        parameter_state(
-            step.training.tensors[name],
-            each.spec,
-            each.zero_stage,
-            layout.mesh.shape,
-            step.precision,
-            is_trained=name in trained,
-        )
-        for name, each in parameters.items()
-    ]
-    flow = Dataflow(step.training.graph)
-    seen: dict[tuple[int, int, int], float] = {}
-    for layer in layers:
-        key = layer.kind.forward[0], layer.entering, layer.leaving
-        if key not in seen:
-            seen[key] = layer.workspace_bytes(flow, recomputes=layout.variant.recomputes)
-    return DeviceMemory(
-        weights_bytes=int(sum(state.weights_bytes for state in states)),
-        gradients_bytes=int(sum(state.gradients_bytes for state in states)),
-        optimizer_bytes=int(sum(state.optimizer_bytes for state in states)),
-        activations_bytes=int(activations_bytes * layout.in_flight),
-        workspace_bytes=int(max(seen.values())),
+        memory=memory.of_device(in_flight=layout.in_flight),
     )
