@@ -95,9 +95,7 @@ def read_decoder(graph: Graph, target: str) -> Decoder:
     )
 
 
-def _why_none(
-    graph: Graph, forward: Sequence[Operator], attention: Sequence[Operator], *, has_table: bool
-) -> str:
+def _why_none(graph: Graph, forward: Sequence[Operator], attention: Sequence[Operator], *, has_table: bool) -> str:
     lists = sorted({found.group(1) for operator in forward if (found := _BLOCK.match(operator.module))})
     if not lists:
         return "no repeated blocks"
@@ -119,7 +117,7 @@ def _is_causal(attention: Operator) -> bool:
 def _heads(attention: Operator, shape: Sequence[int]) -> tuple[int, int]:
     """Heads of the queries, and of the keys and values."""
     space = attention.space
-    assert space is not None and len(shape) == 4, "attention gives [batch, heads, tokens, width]"
+    assert space is not None, "capture knows attention's loops"
     sizes = {dim.name: dim.size for dim in space.dims}
     shared = space.reads[1].loops.intersection(loops_of(space.writes[0].dims[1]))
     return shape[1], prod(sizes[loop] for loop in shared)

@@ -1,4 +1,4 @@
-"""A plan as degrees of parallelism that hold for all stages, which is all that torchtitan and Megatron-LM know. Pure."""
+"""A plan as degrees of parallelism that hold for all stages: all that torchtitan and Megatron-LM know. Pure."""
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import gcd
 
-from headway.core.batching import batch_loops
+from headway.core.batch_dims import BatchDims
 from headway.core.errors import FailedPreconditionError
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole
 from headway.core.training_plan import TrainingPlan, TrainingStage
@@ -76,7 +76,7 @@ def read_parallelism(plan: TrainingPlan, graph: Graph, target: str) -> Paralleli
     decoder = read_decoder(graph, target)
     _check_sizes(plan, target)
     notes: list[str] = []
-    degrees = _common(plan, [_degrees(stage, number, graph, notes) for number, stage in enumerate(plan.stages)], notes)
+    degrees = _common([_degrees(stage, number, graph, notes) for number, stage in enumerate(plan.stages)], notes)
     tensor, moved = _fit_tensor(degrees[Role.TENSOR], decoder, target, notes)
     data = degrees[Role.DATA] * moved
     if plan.micro_batch % data:
@@ -133,7 +133,8 @@ def _degrees(stage: TrainingStage, number: int, graph: Graph, notes: list[str]) 
 def _work_by_role(stage: TrainingStage, graph: Graph) -> list[Counter[Role | None]]:
     """For each mesh axis the FLOPs of products with parameters, by what splits them; None is nothing."""
     work: list[Counter[Role | None]] = [Counter() for _ in stage.mesh.shape]
-    along, operators = batch_loops(graph), {operator.name: operator for operator in graph.operators}
+    operators = {operator.name: operator for operator in graph.operators}
+    along = dict(zip(operators, BatchDims(graph).loops, strict=True))
     parameters = {tensor.name for tensor in graph.tensors if tensor.role is TensorRole.PARAMETER}
     for sharding in stage.shardings:
         operator = operators[sharding.operator]
@@ -144,23 +145,18 @@ def _work_by_role(stage: TrainingStage, graph: Graph) -> list[Counter[Role | Non
     return work
 
 
-def _role(
-    operator: Operator, loop: str, along: Mapping[str, frozenset[str]], parameters: set[str]
-) -> Role | None:
+def _role(operator: Operator, loop: str, along: Mapping[str, Mapping[str, int]], parameters: set[str]) -> Role | None:
     if not loop or operator.space is None:
         return None
-    if loop in along.get(operator.name, ()):
+    if loop in along[operator.name]:
         return Role.DATA
     indexes = any(loop in access.loops for access in operator.space.reads if access.tensor in parameters)
     return Role.TENSOR if indexes else Role.CONTEXT
 
 
-def _common(plan: TrainingPlan, degrees: Sequence[dict[Role, int]], notes: list[str]) -> dict[Role, int]:
-    """The degrees of the stages that have most of the work."""
-    weights: Counter[tuple[tuple[Role, int], ...]] = Counter()
-    for stage, each in zip(plan.stages, degrees, strict=True):
-        weights[tuple(each.items())] += len(stage.operators)
-    common = dict(max(weights, key=lambda each: weights[each]))
+def _common(degrees: Sequence[dict[Role, int]], notes: list[str]) -> dict[Role, int]:
+    """The degrees that most stages have."""
+    common = max(degrees, key=lambda each: sum(other == each for other in degrees))
     differing = [str(number) for number, each in enumerate(degrees) if each != common]
     if differing:
         words = " x ".join(f"{size} by {role.value}" for role, size in common.items() if size > 1)
@@ -183,9 +179,10 @@ def _fit_tensor(tensor: int, decoder: Decoder, target: str, notes: list[str]) ->
 def _note_mixed(plan: TrainingPlan, zero_stage: int, notes: list[str]) -> None:
     others = {each.zero_stage for stage in plan.stages for each in stage.parameters} - {zero_stage}
     if others:
+        words = ", ".join(map(str, sorted(others)))
         notes.append(
-            f"All parameters are in ZeRO stage {zero_stage}; in the plan some are in {', '.join(map(str, sorted(others)))}"
-            ": this takes less memory, and more communication."
+            f"All parameters are in ZeRO stage {zero_stage}; in the plan some are in {words}: this takes less memory, "
+            "and more communication."
         )
     again = [str(number) for number, stage in enumerate(plan.stages) if stage.recomputes]
     if again and len(again) < len(plan.stages):

@@ -50,8 +50,8 @@ def _model(decoder: Decoder, notes: list[str]) -> Settings:
     if sizes in _LLAMA_3:
         return {"name": "llama3", "flavor": _LLAMA_3[sizes]}
     notes.append(
-        f"Set the flavor to one of {decoder.num_layers} layers, hidden size {decoder.hidden}, {decoder.num_heads} heads "
-        f"and {decoder.num_kv_heads} of keys and values; torchtitan has none of these sizes by itself."
+        f"Set the flavor to one of {decoder.num_layers} layers, hidden size {decoder.hidden}, {decoder.num_heads} "
+        f"heads and {decoder.num_kv_heads} of keys and values; torchtitan has none of these sizes by itself."
     )
     return {"name": "llama3"}
 
@@ -60,7 +60,7 @@ def _training(plan: TrainingPlan, found: Parallelism, notes: list[str]) -> Setti
     is_half = plan.precision != Precision.FLOAT32
     if plan.precision == Precision.FLOAT16:
         notes.append("Computes in bfloat16, not float16, which torchtitan does not train in.")
-    if is_half and _data_shard(plan, found) == 1 and found.num_devices > found.data:
+    if is_half and _data_shard(found) == 1 and found.num_devices > found.data:
         notes.append("Computes in float32: torchtitan computes in less only where it shards parameters over examples.")
     has_stages = len(plan.stages) > 1
     return {
@@ -74,7 +74,7 @@ def _training(plan: TrainingPlan, found: Parallelism, notes: list[str]) -> Setti
 
 
 def _parallelism(plan: TrainingPlan, found: Parallelism, notes: list[str]) -> Settings:
-    shard = _data_shard(plan, found)
+    shard = _data_shard(found)
     if shard > 1 and found.zero_stage < 2:
         notes.append(f"Parameters are in ZeRO stage 2, not {found.zero_stage}: torchtitan shards gradients as well.")
     settings: Settings = {
@@ -94,7 +94,7 @@ def _parallelism(plan: TrainingPlan, found: Parallelism, notes: list[str]) -> Se
     return settings
 
 
-def _data_shard(plan: TrainingPlan, found: Parallelism) -> int:
+def _data_shard(found: Parallelism) -> int:
     """Devices that parameters are sharded over; torchtitan replicates them only where it splits nothing else."""
     is_only = found.num_devices == found.data
     return 1 if found.zero_stage == 0 and is_only else found.data
