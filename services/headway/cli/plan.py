@@ -14,12 +14,13 @@ from headway.cli.calls import calling
 from headway.cli.options import ApiKey, AsJson, CatalogueFile, Endpoint, StateDir
 from headway.cli.placement.explain import explain_placement
 from headway.cli.placement.frontier import frontier
-from headway.cli.placement.planner_process import planning
 from headway.cli.placement.serve import serve
 from headway.cli.placement.view import placement_view
 from headway.cli.plan_file import read_plan
 from headway.cli.plan_view import plan_view
 from headway.cli.running import endpoint_of
+from headway.cli.search.jobs import app as jobs
+from headway.cli.search.planner_link import planner_link
 from headway.client import Client, ClusterStatus
 from headway.client.token import find_token
 from headway.core.errors import InvalidArgumentError, NotFoundError
@@ -32,11 +33,12 @@ from headway.v1 import planner_pb2, planner_pb2_grpc
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Show or explain the plan in use; place many models on few devices.",
+    help="Show or explain the plan in use; place many models on few devices; follow searches.",
 )
 
 app.command()(serve)
 app.command()(frontier)
+app.add_typer(jobs, name="jobs")
 
 _TIMEOUT_S = 10.0
 
@@ -91,10 +93,10 @@ def explain(
         return
     match read_plan(file):
         case PlacementPlan() as plan:
-            explain_placement(plan, file, instead=instead, catalogue=catalogue, as_json=as_json)
+            explain_placement(plan, file, instead=instead, catalogue=catalogue, state_dir=state_dir, as_json=as_json)
         case ServingPlan() as plan:
             _refuse(instead)
-            _tell(asyncio.run(_explain_stored(plan, catalogue)), as_json=as_json)
+            _tell(asyncio.run(_explain_stored(plan, catalogue, state_dir)), as_json=as_json)
 
 
 def _refuse(instead: str | None) -> None:
@@ -137,8 +139,8 @@ async def _explain(plan: ServingPlan, *, endpoint: str, token: str | None) -> li
         return list((await planner.ExplainPlan(request, timeout=_TIMEOUT_S)).sentences)
 
 
-async def _explain_stored(plan: ServingPlan, catalogue: Path | None) -> list[str]:
-    """What a planner of the command's own says; it needs no stack."""
+async def _explain_stored(plan: ServingPlan, catalogue: Path | None, state_dir: Path | None) -> list[str]:
+    """What a planner says; it needs no stack."""
     request = planner_pb2.ExplainPlanRequest(plan=to_pb(plan, planner_pb2.ServingPlan))
-    async with planning(catalogue) as planner:
-        return list((await planner.stub.ExplainPlan(request, metadata=planner.metadata)).sentences)
+    async with planner_link(state_dir, catalogue=catalogue) as planner, planner.stub() as stub:
+        return list((await stub.ExplainPlan(request)).sentences)

@@ -68,6 +68,12 @@ MEASURING_JOB = KeyFamily("measuring-job:{}", "string (JSON)", None, "profiler",
 MEASURING_WORK = KeyFamily(
     "measuring-work:{}", "string (JSON)", None, "profiler", "what a job that runs is to measure, by the job's id"
 )
+SEARCH_JOB = KeyFamily("search-job:{}", "string (JSON)", None, "planner", "how far a search is, by id; the latest 100")
+SEARCH_WORK = KeyFamily("search-work:{}", "string (JSON)", None, "planner", "what a search searches, by the job's id")
+SEARCH_BEST = KeyFamily(
+    "search-best:{}", "string (JSON)", None, "planner", "what a search goes on from, by the job's id"
+)
+SEARCH_RESULT = KeyFamily("search-result:{}", "string (JSON)", None, "planner", "what a search found, by the job's id")
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
 PREFIX = KeyFamily("prefix:{}", "string (JSON)", None, "kvcache", "a pinned prefix, by name")
 ATTAINMENT = KeyFamily("attainment:{}", "hash", None, "router", "requests by SLO outcome, by model")

@@ -11,7 +11,8 @@ from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.frontier import Frontier, Question
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import PlacementProblem, ProblemModel, WorkloadSource
-from headway.core.plan.placement import PlacementPlan, PlacementProgress
+from headway.core.plan.placement import PlacementPlan
+from headway.core.search_progress import SearchProgress
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.placement.planning.buckets import buckets_of
 from headway.planner.placement.planning.frontier import find_frontier
@@ -82,14 +83,14 @@ def test_a_counterfactual_that_cannot_be_read_is_refused(plan: PlacementPlan, te
 
 
 def test_a_stopped_search_keeps_the_best_so_far(make_problem: Any) -> None:
-    told: list[PlacementProgress] = []
+    told: list[SearchProgress] = []
     stopped = make_placement_plan(
         make_problem(SOURCE, names=("a", "b", "c", "d"), num_devices=4),
         {},
         plan_id="plan-1",
         created_at_s=1.0,
         report=told.append,
-        should_stop=lambda: any(progress.groups for progress in told),
+        should_stop=lambda: any(progress.best for progress in told),
     )
     assert not stopped.is_complete
     assert stopped.placement.groups

@@ -1,7 +1,7 @@
 """What every run of layers takes on every submesh, as the stage cut needs it (dissertation section 3.5.2). Pure."""
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import make_table
 from headway.planner.intra.mesh_costs import MeshCosts
+from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.placing import TrainingGraph, place_layer
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 
@@ -29,12 +30,14 @@ class LayeredStep:
     Attributes:
         kinds: of each layer the first one that is equal to it.
         precision: of its parameters.
+        options: of the shardings of its operators.
     """
 
     training: TrainingGraph
     layers: Sequence[Layer]
     keys: Sequence[Hashable]
     precision: Precision
+    options: ShardingOptions = field(default_factory=ShardingOptions)
 
     @property
     def kinds(self) -> list[int]:
@@ -61,7 +64,7 @@ def layer_problems(
 ) -> dict[int, LayerProblem]:
     """The sharding problems of kinds of layers on one mesh."""
     priced = MeshCosts(costs, DeviceMeshLinks(nodes, mesh), mesh.shape)
-    return {kind: place_layer(step.training, step.layers[kind], priced, step.precision) for kind in kinds}
+    return {kind: place_layer(step.training, step.layers[kind], priced, step.precision, step.options) for kind in kinds}
 
 
 def mesh_quantities(

@@ -1,6 +1,6 @@
 """How the state of a parameter is sharded beside how operators use it: the stages of ZeRO. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -60,6 +60,7 @@ def parameter_options(
     partial_axes: Iterable[int],
     mesh: MeshCosts,
     precision: Precision,
+    zero_stages: Collection[int],
 ) -> Floats:
     """The quantities of a parameter in each ZeRO stage: [stages, quantities].
 
@@ -70,6 +71,7 @@ def parameter_options(
         spec: as operators use it.
         gradient: as the backward pass gives it; None for one that is not trained.
         partial_axes: along which gradients are joined.
+        zero_stages: that are allowed; all others take for ever.
     """
     elements = parameter.num_elements / spec.num_shards(mesh.shape)
     replicated = _replicated_axes(spec, mesh.shape)
@@ -78,7 +80,9 @@ def parameter_options(
     for stage in range(NUM_ZERO_STAGES):
         state = parameter_state(parameter, spec, stage, mesh.shape, precision, is_trained=gradient is not None)
         options[stage, Quantity.STATE_BYTES] = state.total_bytes
+    forbidden = [stage for stage in range(NUM_ZERO_STAGES) if stage not in zero_stages]
     if gradient is None:
+        options[forbidden, Quantity.ONCE_S] = np.inf
         options[3, Quantity.FORWARD_S] = _along(replicated, "all_gather", elements * precision.weight_bytes, mesh)
         return options
     joined = [axis for axis in partial_axes if mesh.shape[axis] > 1]
@@ -97,6 +101,7 @@ def parameter_options(
     options[2, Quantity.BACKWARD_S] = aligned_s + scatter_s
     options[3, Quantity.FORWARD_S] = gather_s
     options[3, Quantity.BACKWARD_S] = gather_s + aligned_s + scatter_s
+    options[forbidden, Quantity.ONCE_S] = np.inf
     return options
 
 

@@ -10,12 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec
-from headway.core.iteration import Access, Reduction
+from headway.core.iteration import Access, Reduction, loops_of
 from headway.core.precision import Precision
 from headway.core.sharding_spec import Shard, ShardingSpec
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem, Node
 from headway.planner.intra.mesh_costs import MeshCosts, is_moment
+from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.parameters import parameter_options
 from headway.planner.intra.quantities import Floats, Quantity
 from headway.planner.intra.strategies import HEAVY, Splitter, Strategy, strategies
@@ -67,10 +68,24 @@ class TrainingGraph:
         """Tensors that have a gradient."""
         return frozenset(self.primals.values())
 
+    @cached_property
+    def batch_dims(self) -> Mapping[str, int]:
+        """Of each tensor that operators make the dim that examples run along, where one does."""
+        return {
+            access.tensor: dim
+            for operator in self.graph.operators
+            if operator.space is not None
+            for access in operator.space.writes
+            for dim, text in enumerate(access.dims)
+            if (loops := loops_of(text)) and loops[0] in self.batch_loops.get(operator.name, ())
+        }
 
-def place_layer(training: TrainingGraph, layer: Layer, mesh: MeshCosts, precision: Precision) -> LayerProblem:
+
+def place_layer(
+    training: TrainingGraph, layer: Layer, mesh: MeshCosts, precision: Precision, options: ShardingOptions
+) -> LayerProblem:
     """Makes the problem of one layer on one mesh."""
-    placer = _Placer(training, mesh, precision)
+    placer = _Placer(training, mesh, precision, options)
     placer.enter(layer.entering)
     for at in layer.forward:
         placer.forward(training.graph.operators[at])
@@ -84,6 +99,7 @@ class _Placer:
     training: TrainingGraph
     mesh: MeshCosts
     precision: Precision
+    options: ShardingOptions
     nodes: list[Node] = field(default_factory=list)
     edges: dict[tuple[int, int], Floats] = field(default_factory=dict)
     homes: dict[str, _Home] = field(default_factory=dict)  # of forward tensors
@@ -94,6 +110,7 @@ class _Placer:
     owned: dict[str, _Home] = field(default_factory=dict)  # parameters, by the first operator that reads them
     gradients: dict[str, tuple[int, _Gradient]] = field(default_factory=dict)  # by the name of the parameter
     entering: int | None = None
+    entered: frozenset[str] = frozenset()
 
     @property
     def _replicated(self) -> ShardingSpec:
@@ -105,7 +122,7 @@ class _Placer:
         if not names:
             return
         patterns = self._patterns(names)
-        self.entering = self._add("entering", len(patterns))
+        self.entering, self.entered = self._add("entering", len(patterns)), frozenset(names)
         kept = np.zeros(len(patterns))
         for i, name in enumerate(names):
             specs = [pattern[i] for pattern in patterns]
@@ -150,13 +167,15 @@ class _Placer:
         dims: list[int | None] = [None, *range(max(len(shape) for shape in shapes))]
         found: dict[tuple[ShardingSpec, ...], None] = {}
         for picked in product(*([None] if size == 1 else dims for size in self.mesh.shape)):
-            found[tuple(self._spec_with(shape, picked) for shape in shapes)] = None
+            found[tuple(self._spec_with(name, picked) for name in names)] = None
         return list(found)
 
-    def _spec_with(self, shape: tuple[int, ...], dims: Sequence[int | None]) -> ShardingSpec:
+    def _spec_with(self, name: str, dims: Sequence[int | None]) -> ShardingSpec:
+        shape, batch_dim = self._tensor(name).shape, self.training.batch_dims.get(name)
         axes: list[Shard | None] = [None] * len(dims)
         for axis, dim in enumerate(dims):
-            if dim is not None and dim < len(shape):
+            role = self.options.axis_roles[axis]
+            if dim is not None and dim < len(shape) and role.allows(is_batch=dim == batch_dim):
                 axes[axis] = Shard(dim)
                 if not ShardingSpec(tuple(axes)).fits(shape, self.mesh.shape):
                     axes[axis] = None
@@ -185,7 +204,8 @@ class _Placer:
     def _options(self, operator: Operator, splitter: Splitter) -> Iterator[tuple[Strategy, ShardingSpec | None]]:
         """The strategies, each with ways to leave what is summed: replicated, or scattered along rows."""
         minor = _minor_loops(operator)
-        for strategy in strategies(operator, self.training.tensors, self.mesh.shape):
+        choices = self._loops(operator, splitter)
+        for strategy in strategies(operator, self.training.tensors, self.mesh.shape, choices):
             if minor & {loop for loop in strategy.loops if loop is not None}:
                 continue
             yield strategy, None
@@ -220,11 +240,14 @@ class _Placer:
         splitter = Splitter(operator, self.training.tensors, self.mesh.shape)
         reads = [access.tensor for access in operator.space.reads] if operator.space else []
         shards = splitter.reads[reads.index(leader)] if leader in reads else {}
-        loops_of = {shard: loop for loop, shard in reversed(shards.items()) if loop in splitter.loops}
+        loop_of = {shard: loop for loop, shard in reversed(shards.items()) if loop in splitter.loops}
+        choices = self._loops(operator, splitter)
         made: dict[ShardingSpec, Strategy] = {}
         for spec in home.specs:
             if spec not in made:
-                made[spec] = _possible(splitter, [None if s is None else loops_of.get(s) for s in spec.axes])
+                wanted = [None if shard is None else loop_of.get(shard) for shard in spec.axes]
+                loops = [loop if loop in free else free[0] for loop, free in zip(wanted, choices, strict=True)]
+                made[spec] = _possible(splitter, loops)
         self._place(operator, home.node, [made[spec] for spec in home.specs])
 
     def _alike(self, operator: Operator) -> None:
@@ -324,8 +347,8 @@ class _Placer:
         made: dict[ShardingSpec, Strategy] = {}
         for spec in home.specs:
             if spec not in made:
-                loops_of = {shard: loop for loop, shard in splitter.writes[0].items()} if splitter.writes else {}
-                made[spec] = _possible(splitter, [None if s is None else loops_of.get(s) for s in spec.axes])
+                loop_of = {shard: loop for loop, shard in splitter.writes[0].items()} if splitter.writes else {}
+                made[spec] = _possible(splitter, [None if s is None else loop_of.get(s) for s in spec.axes])
         self.placed[operator.name] = home.node, [made[spec] for spec in home.specs]
         times = {spec: self._compute_s(operator, strategy) for spec, strategy in made.items()}
         self.nodes[home.node].quantities[_BACKWARD] += [times[spec] for spec in home.specs]
@@ -363,11 +386,10 @@ class _Placer:
             known: loops that were chosen before, which this adds to.
         """
         loops: list[str | None] = []
-        for axis, size in enumerate(self.mesh.shape):
+        for axis, candidates in enumerate(self._loops(operator, splitter)):
             shards = tuple(_UNDECIDED if spec is None else spec.axes[axis] for spec in profile)
             key = axis, *shards
             if key not in known:
-                candidates = [None, *splitter.loops] if size > 1 and operator.space else [None]
                 known[key] = min(candidates, key=lambda loop: self._along_s(operator, splitter, shards, loop, axis))
             loops.append(known[key])
         return _possible(splitter, loops)
@@ -460,12 +482,18 @@ class _Placer:
     # What is left when all are placed
 
     def _keep_activations(self) -> None:
+        alike = 0.0
         for name in self.training.graph.saved:
             home = self.homes.get(name)
-            if home is None or home.node is None or home.node == self.entering:
+            if home is None or name in self.entered:
                 continue
             kept = [self._tensor(name).num_bytes / spec.num_shards(self.mesh.shape) for spec in home.specs]
-            self.nodes[home.node].quantities[Quantity.ACTIVATION_BYTES] += kept
+            if home.node is None:
+                alike += kept[0]
+            else:
+                self.nodes[home.node].quantities[Quantity.ACTIVATION_BYTES] += kept
+        if alike:
+            self.nodes[self._add("alike", 1)].quantities[Quantity.ACTIVATION_BYTES] = alike
 
     def _own_parameters(self) -> None:
         for name, home in self.owned.items():
@@ -491,6 +519,7 @@ class _Placer:
                         partial_axes=joined,
                         mesh=self.mesh,
                         precision=self.precision,
+                        zero_stages=self.options.zero_stages,
                     )
                 options.append(known[key])
             self.nodes[node].parameters[name] = np.stack(options, axis=-1)
@@ -503,6 +532,11 @@ class _Placer:
 
     def _tensor(self, name: str) -> TensorSpec:
         return self.training.tensors[name]
+
+    def _loops(self, operator: Operator, splitter: Splitter) -> list[list[str | None]]:
+        """What each mesh axis may split of an operator."""
+        batch_loops = self.training.batch_loops.get(operator.name, frozenset())
+        return self.options.loops(operator, splitter.loops, batch_loops, self.training.tensors, self.mesh.shape)
 
     def _compute_s(self, operator: Operator, strategy: Strategy | None) -> float:
         loops = (None,) * len(self.mesh.shape) if strategy is None else strategy.loops

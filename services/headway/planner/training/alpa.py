@@ -9,9 +9,10 @@ import numpy as np
 from headway.core.cost.costs import Costs, graph_time
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, Submesh, logical_shapes, submeshes
+from headway.core.plan.training import TrainingStage
 from headway.core.training_cluster import NodeGroup
-from headway.core.training_plan import TrainingStage
-from headway.planner.inter.stage_dp import StageCut, cut_stages
+from headway.planner.inter.equal_layers import cut_equally
+from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.quantities import Floats, Prices
@@ -27,7 +28,6 @@ _IN_FLIGHT = (1.0, 8.0)
 _WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _MOST_TRIES = 4
 
-MeshQuantities = Callable[[LayeredStep, Sequence[DeviceMesh], Prices], Sequence[Floats]]
 Report = Callable[["Found"], None]
 
 
@@ -86,8 +86,9 @@ class AlpaSearch:
         problem = self._problem
         training = training_graph(problem.graph, problem.batch // number, problem.precision)
         if self._layers is None:
-            self._layers = cut_layers(training, problem.num_layers)
-        step = layered_step(training, self._layers, problem.precision)
+            equal = problem.space.equal_operators
+            self._layers = cut_layers(training, problem.num_layers, equal_operators=equal)
+        step = layered_step(training, self._layers, problem.precision, problem.space.shardings)
         prices = self._prices(step, number)
         meshes = list(allowed_meshes(self._nodes, problem.space))
         quantities = {mesh: self._quantities(step, mesh, prices) for mesh in meshes}
@@ -101,12 +102,7 @@ class AlpaSearch:
                 num_micro_batches=number,
                 workspace_bytes=workspace,
             )
-            cut = cut_stages(
-                table.costs,
-                num_devices=self._nodes.num_devices,
-                num_micro_batches=number,
-                max_stages=problem.space.num_stages,
-            )
+            cut = self._cut(table.costs, number)
             if cut is None:
                 return None
             found = self._found(step, prices, number, cut, table)
@@ -114,6 +110,17 @@ class AlpaSearch:
                 return found
             workspace = _corrected(workspace, found, table)
         return None
+
+    def _cut(self, costs: StageCosts, number: int) -> StageCut | None:
+        space = self._problem.space
+        cut = cut_equally if space.equal_layers else cut_stages
+        return cut(
+            costs,
+            num_devices=self._nodes.num_devices,
+            num_micro_batches=number,
+            min_stages=space.num_stages or 1,
+            max_stages=space.num_stages,
+        )
 
     def _quantities(self, step: LayeredStep, mesh: DeviceMesh, prices: Prices) -> Floats:
         return mesh_quantities(

@@ -1,15 +1,23 @@
 """Makes the stages of a plan from what the stage cut chose. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+
+import numpy as np
 
 from headway.core.cost.costs import Costs
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, handover_s
+from headway.core.plan.training import (
+    DeviceMemory,
+    OperatorSharding,
+    ParameterSharding,
+    TensorSharding,
+    TrainingStage,
+)
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import NodeGroup
-from headway.core.training_plan import DeviceMemory, OperatorSharding, ParameterSharding, TrainingStage
 from headway.planner.inter.ranges import choose_range
 from headway.planner.inter.stage_table import LayeredStep, Variant, layer_problems
 from headway.planner.intra.layer import Layer
@@ -17,7 +25,7 @@ from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
 from headway.planner.intra.parameters import parameter_state
 from headway.planner.intra.quantities import Floats, Prices, Quantity
-from headway.planner.training.workspace import workspace_bytes
+from headway.planner.training.workspace import MADE, workspace_bytes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +85,12 @@ class ChosenLayer:
                     stage = self.table.zero_stages[alike][self._option(number), self.price]
                     yield ParameterSharding(parameter=name, spec=self.spec(alike), zero_stage=int(stage))
 
+    def received(self, made: Collection[str]) -> Iterator[TensorSharding]:
+        """Activations and gradients that it reads and that are not among those that were `made`."""
+        for name, alike in self._names.items():
+            if name not in made and self.step.training.tensors[name].role in MADE:
+                yield TensorSharding(tensor=name, spec=self.spec(alike))
+
     def spec(self, name: str) -> ShardingSpec:
         """How a tensor of the layer lies, by its name in the equal layer whose problem it is."""
         node, specs = self.problem.specs.get(name, (None, ()))
@@ -99,13 +113,12 @@ class ChosenLayer:
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """Of each parameter its counterpart in the equal layer."""
+        """Of each tensor that it reads its counterpart in the equal layer."""
         operators = self.step.training.graph.operators
         names: dict[str, str] = {}
         for own, alike in zip(self._positions(self.layer), self._positions(self.kind), strict=True):
             names |= dict(zip(operators[own].inputs, operators[alike].inputs, strict=True))
-        parameters = {name for node in self.problem.nodes for name in node.parameters}
-        return {name: alike for name, alike in names.items() if alike in parameters}
+        return names
 
 
 def choose_layers(
@@ -136,10 +149,14 @@ def choose_layers(
 def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: Costs, prices: Prices) -> TrainingStage:
     """The stage with all its shardings, and what it takes."""
     layers = choose_layers(step, nodes, layout, costs, prices)
-    total = sum(layer.quantities for layer in layers)
+    total: Floats = np.sum([layer.quantities for layer in layers], axis=0)
     shardings = {sharding.operator: sharding for layer in layers for sharding in layer.operators()}
     parameters = {each.parameter: each for layer in layers for each in layer.parameters()}
     in_order = [operator.name for operator in step.training.graph.operators if operator.name in shardings]
+    made = {
+        name for operator in step.training.graph.operators if operator.name in shardings for name in operator.outputs
+    }
+    received = {each.tensor: each for layer in layers for each in layer.received(made)}
     sent = sum(step.training.tensors[name].num_bytes for name in layers[-1].layer.leaving)
     return TrainingStage(
         operators=tuple(in_order),
@@ -147,6 +164,8 @@ def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: 
         first_device=layout.first_device,
         shardings=tuple(shardings[name] for name in in_order),
         parameters=tuple(parameters.values()),
+        received=tuple(received.values()),
+        layers=tuple(len(layer.layer.forward) for layer in layers),
         in_flight=layout.in_flight,
         recomputes=layout.variant.recomputes,
         forward_s=float(total[Quantity.FORWARD_S]),

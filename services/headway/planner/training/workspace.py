@@ -8,7 +8,7 @@ from headway.planner.intra.layer import Layer
 from headway.planner.intra.placing import TrainingGraph
 
 ShardBytes = Callable[[str], float]
-_HELD = (TensorRole.ACTIVATION, TensorRole.GRADIENT, TensorRole.OUTPUT)
+MADE = (TensorRole.ACTIVATION, TensorRole.GRADIENT, TensorRole.OUTPUT)
 
 
 def workspace_bytes(
@@ -38,7 +38,7 @@ def _peak_bytes(
     held = peak = 0.0
     for at in positions:
         for name in training.graph.operators[at].outputs:
-            if name in apart or training.tensors[name].role not in _HELD:
+            if name in apart or training.tensors[name].role not in MADE:
                 continue
             held += shard_bytes(name)
             last = max((reader for reader in flow.consumers.get(name, ()) if reader in inside), default=at)
