@@ -12,7 +12,7 @@ from headway.core.graph import Graph, OperatorKind, TensorRole
 from headway.core.precision import Precision
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import NodeGroup, TrainingCluster
-from headway.core.training_plan import (
+from headway.core.plan.training import (
     DeviceMemory,
     OperatorSharding,
     ParameterSharding,

@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 from headway.core.graph import Graph
-from headway.core.training_plan import TrainingPlan
+from headway.core.plan.training import TrainingPlan
 from headway.planner.exports.torchtitan import torchtitan_job
 from tests.planner.exports.parsers import needs_parsers, read_with
 from tests.planner.exports.plans import BATCH, LLAMA, plan_of, searched, stage

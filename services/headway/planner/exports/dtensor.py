@@ -7,7 +7,7 @@ from math import prod
 from headway.core.errors import FailedPreconditionError
 from headway.core.graph import Graph
 from headway.core.sharding_spec import Shard, ShardingSpec
-from headway.core.training_plan import ParameterSharding, TrainingPlan, TrainingStage
+from headway.core.plan.training import ParameterSharding, TrainingPlan, TrainingStage
 
 Document = dict[str, object]
 

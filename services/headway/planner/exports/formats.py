@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from headway.core.graph import Graph
-from headway.core.training_plan import TrainingPlan
+from headway.core.plan.training import TrainingPlan
 from headway.planner.exports.dtensor import dtensor_placements
 from headway.planner.exports.megatron import megatron_flags
 from headway.planner.exports.torchtitan import torchtitan_job

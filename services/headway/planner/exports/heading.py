@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from headway.core.training_plan import TrainingPlan
+from headway.core.plan.training import TrainingPlan
 
 
 def heading(plan: TrainingPlan, notes: Sequence[str]) -> Iterator[str]:
