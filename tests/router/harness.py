@@ -92,6 +92,16 @@ async def release_once(
         raise error_from_pb(answer.error)
 
 
+async def note_first_token_once(
+    stub: "router_pb2_grpc.RouterServiceAsyncStub", message: router_pb2.FirstToken, *, timeout_s: float = 5.0
+) -> None:
+    """Over a stream of its own, which ends when the router has heard it."""
+    call = stub.Dispatch(timeout=timeout_s)
+    await call.write(router_pb2.DispatchRequest(first_token=message))
+    await call.done_writing()
+    assert [answer async for answer in call] == []
+
+
 @dataclass(frozen=True, slots=True)
 class RunningRouter:
     """A router that serves, and a stub on it."""
@@ -115,6 +125,9 @@ class RunningRouter:
 
     async def release(self, lease_id: str, *, outcome: str = "complete", **fields: Any) -> None:
         await release_once(self.stub, router_pb2.Release(lease_id=lease_id, outcome=outcome, **fields))
+
+    async def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
+        await note_first_token_once(self.stub, router_pb2.FirstToken(lease_id=lease_id, ttft_s=ttft_s))
 
     async def fleet(self) -> router_pb2.GetFleetResponse:
         return await self.stub.GetFleet(router_pb2.GetFleetRequest())

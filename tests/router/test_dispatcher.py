@@ -100,6 +100,12 @@ def test_what_an_answer_takes_besides_is_predicted_and_decides_who_is_admitted()
         Stage(1, answer_overhead_s=0.2).lease(slo=bound)
 
 
+def come_on_time(stage: Stage, lease: Lease) -> None:
+    """The first token comes when it was predicted."""
+    assert lease.ttft_s is not None
+    stage.dispatcher.note_first_token(lease.lease_id, ttft_s=lease.ttft_s)
+
+
 def late_by(stage: Stage, late_s: float) -> None:
     """A request whose first token comes so much later than the steps predict."""
     lease = stage.lease()
@@ -155,14 +161,41 @@ def test_nobody_is_promised_an_objective_on_an_estimate_while_the_first_shows_ho
     latency = replace(LATENCY, relative_error=0.5, origin="estimated")
     told = [replace(each, prediction=replace(each.prediction, latency=latency)) for each in plan.assignments]
     stage.dispatcher.fleet.apply(replace(plan, assignments=tuple(told)))
-    stage.lease(slo=slo)
+    first = stage.lease(slo=slo)
     assert stage.place(slo=slo) is Shortage.NO_ROOM
     stage.lease()  # asks for nothing
     took_s = 9 * LATENCY.step_s(prefill_tokens=400, num_decodes=0, context_tokens=0)
     work = StepWork(num_steps=1, num_prefill_tokens=400, num_prefill_pairs=80_000, duration_s=took_s)
     stage.now_s += 1.0
     stage.report("worker-0", num_running=2, work=work)
+    stage.dispatcher.note_first_token(first.lease_id, ttft_s=took_s)
     assert stage.lease(slo=slo).ttft_s == pytest.approx(took_s, rel=0.5)
+
+
+def test_a_burst_with_objectives_comes_in_waves_where_no_first_token_was_seen() -> None:
+    stage, slo, waves = Stage(1), Slo(ttft_s=1000.0), list[int]()
+    for _ in range(3):
+        wave = list[Lease]()
+        while isinstance(lease := stage.place(slo=slo), Lease):
+            wave.append(lease)
+        assert lease is Shortage.NO_ROOM
+        stage.lease()  # asks for nothing
+        for lease in wave:
+            come_on_time(stage, lease)
+        waves.append(len(wave))
+    assert waves == [1, 3, 9]
+
+
+def test_a_first_token_teaches_before_its_lease_ends_and_once() -> None:
+    stage = Stage(1)
+    lease = stage.lease(slo=Slo(ttft_s=1000.0))
+    assert lease.ttft_s is not None
+    assert stage.dispatcher.note_first_token(lease.lease_id, ttft_s=lease.ttft_s + 3.0) is lease
+    assert stage.lease().overhead_s == pytest.approx(3.0)
+    release = Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=lease.ttft_s + 5.0)
+    stage.dispatcher.release(release)
+    assert stage.lease().overhead_s == pytest.approx(3.0)
+    assert stage.dispatcher.note_first_token(lease.lease_id, ttft_s=9.0) is None
 
 
 def test_a_burst_goes_round_a_worker_that_is_busy() -> None:
@@ -289,6 +322,7 @@ def test_a_lease_says_how_long_the_request_may_wait_at_the_worker() -> None:
     stage = Stage(1)
     stage.dispatcher.fleet.apply(make_plan(*stage.worker_ids))
     assert stage.lease().slack_s == math.inf
+    come_on_time(stage, stage.lease(slo=Slo(ttft_s=9.0)))
     loose, tight = (stage.lease(slo=Slo(ttft_s=ttft_s)).slack_s for ttft_s in (9.0, 8.0))
     assert loose - tight == pytest.approx(1.0)
     assert 0 < loose < 9.0

@@ -12,6 +12,7 @@ from headway.core.frontier import Frontier, Question
 from headway.core.graph import Graph
 from headway.core.placement_problem import PlacementProblem
 from headway.core.placement_search import FrontierSearch, PlacementSearch
+from headway.core.plan.document import plan_from_document
 from headway.core.plan.placement import PlacementPlan
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 from headway.core.search_job import SearchJob
@@ -107,7 +108,7 @@ class PlannerServicer(SearchCalls, planner_pb2_grpc.PlannerServiceServicer):
         async with aclosing(self._follow("placement", search, start, request_iterator)) as jobs:
             async for job in jobs:
                 if job.state.has_ended:
-                    plan = from_document(PlacementPlan, await self._jobs.result(job))
+                    plan = plan_from_document(PlacementPlan, await self._jobs.result(job))
                     yield placement_pb2.PlanPlacementResponse(plan=to_pb(plan, placement_pb2.PlacementPlan))
                 else:
                     yield placement_pb2.PlanPlacementResponse(progress=placement_progress_to_pb(job.progress))

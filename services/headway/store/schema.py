@@ -31,6 +31,7 @@ PLAN = KeyFamily("plan:{}", "string (JSON)", None, "controller", "a plan, by id"
 PLAN_CURRENT = KeyFamily("plan-current", "string", None, "controller (compare-and-set)", "id of the desired plan")
 PLAN_HISTORY = KeyFamily("plan-history", "list", None, "controller", "plan ids, newest first, 100 at most")
 PLACEMENT = KeyFamily("placement:{}", "string (JSON)", None, "controller", "a placement that was applied, by id")
+TRAINING_PLAN = KeyFamily("training-plan:{}", "string (JSON)", None, "planner", "a training plan, by id")
 REPLANNING = KeyFamily("replacement", "string (JSON)", None, "controller", "how to re-plan, in a loop")
 REPLANNING_DECISIONS = KeyFamily(
     "replacement-decisions", "list (JSON)", None, "controller", "what came of re-planning, newest first, 50 at most"

@@ -14,8 +14,8 @@ FAMILIES = sorted({model.family: model.small().name for model in models()}.value
 
 @cache
 def traced(name: str, *, batch: int = 2, train: bool = True) -> Trace:
-    module, inputs = load(CaptureRequest(source=f"zoo:{name}", batch=batch, train=train))
-    return trace(module, inputs, train=train, report=lambda _: None)
+    source = load(CaptureRequest(source=f"zoo:{name}", batch=batch, train=train))
+    return trace(source.module, source.inputs, train=train, targets=source.targets, report=lambda _: None)
 
 
 @cache

@@ -8,8 +8,9 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headway.cli.figure_file import check_figure_path
 from headway.cli.options import AsJson, CatalogueFile, StateDir
-from headway.cli.placement.figure import check_figure_path, draw
+from headway.cli.placement.figure import draw
 from headway.cli.placement.frontier_view import frontier_view
 from headway.cli.placement.options import (
     Anew,

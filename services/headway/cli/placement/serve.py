@@ -33,9 +33,8 @@ from headway.cli.placement.stored import store_plan
 from headway.cli.placement.view import placement_view
 from headway.cli.plan_file import check_plan_path, write_plan
 from headway.cli.search.started import tell_started
-from headway.core.codec import from_document
 from headway.core.placement_search import PlacementSearch
-from headway.core.plan.document import to_plan_document
+from headway.core.plan.document import plan_from_document, to_plan_document
 from headway.core.plan.placement import PlacementPlan
 from headway.core.search_job import SearchJob
 
@@ -96,7 +95,7 @@ def serve(
     if isinstance(found, SearchJob):
         tell_started(found, as_json=as_json)
         return
-    plan = from_document(PlacementPlan, found)
+    plan = plan_from_document(PlacementPlan, found)
     store_plan(plan, state_dir)
     if out is not None:
         write_plan(plan, out)

@@ -12,6 +12,7 @@ from headway.cli.placement.stored import store_plan
 from headway.cli.placement.view import placement_view
 from headway.core.codec import from_document
 from headway.core.frontier import Frontier
+from headway.core.plan.document import plan_from_document
 from headway.core.plan.placement import PlacementPlan
 
 
@@ -21,7 +22,7 @@ def result_view(kind: str, result: dict[str, Any], *, state_dir: Path | None) ->
 
 
 def _placement(result: dict[str, Any], state_dir: Path | None) -> RenderableType:
-    plan = from_document(PlacementPlan, result)
+    plan = plan_from_document(PlacementPlan, result)
     store_plan(plan, state_dir)
     return Group(placement_view(plan), Text(f"`headway apply {plan.plan_id}` makes it so on a running stack."))
 

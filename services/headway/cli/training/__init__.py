@@ -1,1 +1,1 @@
-"""`headway plan train`: plans for training."""
+"""Training plans at the command line: as tables, as pictures and as documents."""

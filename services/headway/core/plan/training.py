@@ -114,6 +114,16 @@ class TrainingStage:
     memory: DeviceMemory
 
     @property
+    def devices(self) -> range:
+        """Its devices, in the cluster's numbering."""
+        return range(self.first_device, self.first_device + self.mesh.num_devices)
+
+    @property
+    def zero_stages(self) -> tuple[int, ...]:
+        """The ZeRO stages of its parameters, ascending, each once."""
+        return tuple(sorted({each.zero_stage for each in self.parameters}))
+
+    @property
     def latency_s(self) -> float:
         """Of one micro-batch: t of equation 3.2."""
         return self.forward_s + self.backward_s + self.handover_s
@@ -137,6 +147,25 @@ class TrainingAlternative:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSensitivity:
+    """What another cluster or batch would change.
+
+    Attributes:
+        what: 'memory' of devices, speed of the 'node link' or the 'network', or 'batch'.
+        factor: how much there is of it, of what there is.
+        iteration_s: of the best plan then; None where none fits.
+        layout: of that plan, in words.
+        changes: what is different in its shape, such as 'stages 4 -> 2'; empty where it is the same.
+    """
+
+    what: str
+    factor: float
+    iteration_s: float | None = None
+    layout: str = ""
+    changes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingPlan:
     """One training step of a model on a cluster.
 
@@ -146,11 +175,12 @@ class TrainingPlan:
         batch: examples of one iteration.
         num_micro_batches: B of equation 3.2.
         precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
-        method: that found it, such as 'alpa'.
+        method: that found it, such as 'alpa'; 'fixed' where the user gave it.
         flops: of one iteration, forward and backward, without recomputing.
         iteration_s: predicted, by equation 3.2 with what happens once an iteration.
         relative_error: estimated error of the prediction.
         reasons: why this plan, in sentences.
+        sensitivities: what would change the choice, and what would not.
         is_complete: whether the search came to its end; else this is the best until then.
     """
 
@@ -171,6 +201,7 @@ class TrainingPlan:
     search_cpu_s: float = 0.0
     reasons: tuple[str, ...] = ()
     alternatives: tuple[TrainingAlternative, ...] = ()
+    sensitivities: tuple[TrainingSensitivity, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
     is_complete: bool = True
 

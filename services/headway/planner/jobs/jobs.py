@@ -215,15 +215,15 @@ class SearchJobs:
         await self._change(running, replace(running.job, progress=shown), best=progress.best)
 
     async def _change(self, running: _Running, job: SearchJob, *, best: dict[str, Any] | None = None) -> None:
-        """Shows a change, and keeps it with what is better; while the store is away, with a later one."""
-        running.job = job
-        self._tell()
+        """Keeps a change with what is better, and shows it. While the store is away it is kept with a later one."""
         try:
             if best is not None:
                 await self._store.put_best(job.job_id, best)
             await self._store.put(job)
         except UnavailableError as error:
             log.warning("%s is not kept: %s", job.job_id, error)
+        running.job = job
+        self._tell()
 
     async def _end(self, job: SearchJob, end: _End) -> SearchJob:
         ended = replace(job, state=end.state, fault=end.fault, ended_at_s=time.time())

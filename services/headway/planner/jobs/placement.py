@@ -6,9 +6,10 @@ import uuid
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headway.core.codec import from_document, to_document
+from headway.core.codec import from_document
 from headway.core.errors import InternalError
 from headway.core.placement_search import BestPlacement, PlacementSearch
+from headway.core.plan.document import to_plan_document
 from headway.core.plan.serving import plan_id_at
 from headway.core.search_progress import SearchProgress
 from headway.planner.certify.placement import find_placement_violations
@@ -39,8 +40,7 @@ def run(
         )
     if violations := find_placement_violations(plan):
         raise InternalError(f"The placement that was found is not valid: {violations[0]}")
-    found: dict[str, Any] = to_document(plan)
-    return found
+    return to_plan_document(plan)
 
 
 def contents(files: Mapping[str, str]) -> dict[str, bytes]:

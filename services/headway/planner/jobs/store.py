@@ -58,6 +58,8 @@ class SearchStore:
         await self.put(job)
         if job.state is SearchState.DONE:
             await self._bests.delete(job.job_id)
+        elif job.progress.best is not None:  # it may have been found while the store was away
+            await self._bests.put(job.progress.best, job.job_id)
         await self.works.delete(job.job_id)
         ended = sorted((each for each in await self.all() if each.state.has_ended), key=lambda each: -each.ended_at_s)
         for old in ended[_MOST_ENDED:]:

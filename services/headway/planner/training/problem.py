@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from headway.core.dataflow import out_of_order
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph
 from headway.core.precision import Precision
@@ -34,6 +35,12 @@ class TrainingProblem:
         if not self.graph.is_training or not self.graph.gradients:
             raise InvalidArgumentError(
                 f"{self.model} is no training step.", hint="Capture it with its backward pass.", field="model"
+            )
+        if (wrong := out_of_order(self.graph.operators)) is not None:
+            raise InvalidArgumentError(
+                f"The operators of {self.model} cannot run in their order: {wrong}.",
+                hint="A step is a sequence in which each operator reads what earlier ones made; it has no cycle.",
+                field="graph",
             )
         for number in self.micro_batches:
             if number < 1 or self.batch % number:

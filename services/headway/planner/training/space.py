@@ -28,6 +28,7 @@ class SearchSpace:
     num_stages: exactly so many; None for any number.
     by_largest_dim: whether parameters are sharded along their largest dim and no other.
     equal_layers: whether all stages have the same number of layers, give or take one.
+    equal_meshes: whether all stages have the same mesh.
     equal_operators: whether layers have the same number of operators, instead of being clustered by equation 3.6.
     """
 
@@ -39,6 +40,7 @@ class SearchSpace:
     num_stages: int | None = None
     by_largest_dim: bool = False
     equal_layers: bool = False
+    equal_meshes: bool = False
     equal_operators: bool = False
 
     def __post_init__(self) -> None:
@@ -70,3 +72,7 @@ class SearchSpace:
             return submesh.num_devices == 1
         others = 0 if self.num_stages is None else self.num_stages - 1
         return submesh.num_devices + others <= nodes.num_devices
+
+    def allows_shape(self, shape: tuple[int, int]) -> bool:
+        """Whether the devices of a stage may be arranged so."""
+        return not self.mesh_shapes or shape in self.mesh_shapes
