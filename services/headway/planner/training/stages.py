@@ -97,12 +97,27 @@ class ChosenLayer:
         return specs[self._option(node)] if specs else ShardingSpec.replicated(len(self.problem.mesh.shape))
 
     def workspace_bytes(self, flow: Dataflow, *, recomputes: bool) -> float:
-        tensors = self.step.training.tensors
+        tensors, graph = self.step.training.tensors, self.step.training.graph
+        gradient_of = dict(zip(graph.trained, graph.gradients, strict=True))
+        zero_stages = {self._names[each.parameter]: each.zero_stage for each in self.parameters()}
+        scattered = {gradient_of[name] for name, stage in zero_stages.items() if stage >= 2 and name in gradient_of}
 
         def shard_bytes(name: str) -> float:
             return tensors[name].num_bytes / self.spec(name).num_shards(self.problem.mesh.shape)
 
-        return workspace_bytes(self.step.training, self.kind, flow, shard_bytes, recomputes=recomputes)
+        return workspace_bytes(
+            self.step.training, self.kind, flow, shard_bytes, recomputes=recomputes, scattered=scattered
+        )
+
+    @cached_property
+    def gathered_bytes(self) -> float:
+        """Of parameters that are whole only while the layer is computed."""
+        mesh, width = self.problem.mesh.shape, self.step.precision.weight_bytes
+        return sum(
+            width * self.step.training.tensors[each.parameter].num_elements / each.spec.num_shards(mesh)
+            for each in self.parameters()
+            if each.zero_stage >= 3
+        )
 
     def _option(self, node: int | None) -> int:
         return 0 if node is None else int(self.table.options[node][self.entering, self.leaving, self.price])
@@ -195,16 +210,29 @@ def _memory(
         )
         for name, each in parameters.items()
     ]
-    flow = Dataflow(step.training.graph)
-    seen: dict[tuple[int, int, int], float] = {}
-    for layer in layers:
-        key = layer.kind.forward[0], layer.entering, layer.leaving
-        if key not in seen:
-            seen[key] = layer.workspace_bytes(flow, recomputes=layout.variant.recomputes)
     return DeviceMemory(
         weights_bytes=int(sum(state.weights_bytes for state in states)),
         gradients_bytes=int(sum(state.gradients_bytes for state in states)),
         optimizer_bytes=int(sum(state.optimizer_bytes for state in states)),
         activations_bytes=int(activations_bytes * layout.in_flight),
-        workspace_bytes=int(max(seen.values())),
+        workspace_bytes=int(_workspace_bytes(step, layers, recomputes=layout.variant.recomputes)),
     )
+
+
+def _workspace_bytes(step: LayeredStep, layers: Sequence[ChosenLayer], *, recomputes: bool) -> float:
+    """The most that is held beside all kept activations.
+
+    While a layer is computed, later ones keep nothing: they were not computed yet, or gave it back. The parameters that
+    are gathered for the layer after it come meanwhile.
+    """
+    flow = Dataflow(step.training.graph)
+    seen: dict[tuple[int, int, int], float] = {}
+    gathered = [0.0, *(layer.gathered_bytes for layer in layers), 0.0]
+    most = later = 0.0
+    for i, layer in reversed(list(enumerate(layers, start=1))):
+        key = layer.kind.forward[0], layer.entering, layer.leaving
+        if key not in seen:
+            seen[key] = layer.workspace_bytes(flow, recomputes=recomputes)
+        most = max(most, seen[key] + gathered[i] + max(gathered[i - 1], gathered[i + 1]) - later)
+        later += float(layer.quantities[Quantity.ACTIVATION_BYTES])
+    return most
