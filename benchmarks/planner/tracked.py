@@ -1,6 +1,5 @@
-"""The memory that PyTorch's MemTracker sees on one device while a model is trained, with tensors that have no values."""
+"""The memory that PyTorch's MemTracker sees on one device while a model is trained, without any values."""
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -15,40 +14,13 @@ from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, 
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from benchmarks.planner.layout import COLUMN_WISE, ROW_WISE, Layout
 from headway.core.precision import Precision
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 
 _MICRO_BATCHES = 2
 _ITERATIONS = 2  # the first one makes the optimizer's state
-_COLUMN_WISE = ("query", "key", "value", "up", "gate")
-_ROW_WISE = ("output", "down")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layout:
-    """One way to train on one stage.
-
-    Attributes:
-        micro_batch: examples of one micro-batch, over all devices.
-        data, tensor: devices along which examples and blocks' matrices are split.
-    """
-
-    micro_batch: int
-    data: int = 1
-    tensor: int = 1
-    zero_stage: int = 0
-    recomputes: bool = False
-    precision: Precision = Precision.FLOAT32
-
-    @property
-    def num_devices(self) -> int:
-        return self.data * self.tensor
-
-    @property
-    def is_sharded(self) -> bool:
-        """Whether fully_shard holds the parameters; what it does on one device are float32 masters of others."""
-        return self.zero_stage > 1 or self.precision is not Precision.FLOAT32
 
 
 def tracked_bytes(model: str, layout: Layout, *, seq: int | None = None) -> int:
@@ -72,7 +44,7 @@ def _train(name: str, layout: Layout, mesh: DeviceMesh, *, seq: int | None) -> i
     targets = known.example_targets(batch=local, seq=seq)
     module = _parallelize(_without_values(make_network(known)), layout, mesh)
     optimizer = torch.optim.Adam(module.parameters(), foreach=False)
-    tracker = FSDPMemTracker(module, optimizer) if layout.is_sharded else MemTracker()
+    tracker = FSDPMemTracker(module, optimizer) if layout.is_fully_sharded else MemTracker()
     if isinstance(tracker, FSDPMemTracker):
         tracker.track_inputs(tuple(inputs))
     else:
@@ -123,7 +95,7 @@ def _parallelize(module: nn.Module, layout: Layout, mesh: DeviceMesh) -> nn.Modu
     if layout.recomputes:
         for number, block in enumerate(blocks):
             blocks[number] = checkpoint_wrapper(block)
-    if layout.is_sharded:
+    if layout.is_fully_sharded:
         is_half = layout.precision is not Precision.FLOAT32
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if is_half else None, reduce_dtype=torch.float32)
         options = {"mesh": mesh["data"], "mp_policy": policy}
@@ -138,12 +110,8 @@ def _split_block(block: nn.Module, mesh: DeviceMesh) -> None:
     plan: dict[str, ColwiseParallel | RowwiseParallel] = {}
     for name, part in block.named_modules():
         kind = name.rpartition(".")[2]
-        if isinstance(part, nn.Linear) and kind in _COLUMN_WISE:
+        if isinstance(part, nn.Linear) and kind in COLUMN_WISE:
             plan[name] = ColwiseParallel()
-        elif isinstance(part, nn.Linear) and kind in _ROW_WISE:
+        elif isinstance(part, nn.Linear) and kind in ROW_WISE:
             plan[name] = RowwiseParallel()
     parallelize_module(block, mesh, plan)
-
-
-def on_one_device(layout: Layout) -> Layout:
-    return replace(layout, data=1, tensor=1, micro_batch=layout.micro_batch // layout.data)

@@ -1,9 +1,10 @@
-"""Runs the parsers of torchtitan and Megatron-LM, which the Makefile puts under build/exports, in a process of their own."""
+"""Runs the parsers of torchtitan and Megatron-LM, which the Makefile puts under build/exports, in another process."""
 
 import json
 import os
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,15 +18,20 @@ needs_parsers = pytest.mark.skipif(
 )
 
 
-def read_with(script: str, *arguments: str) -> Any:
-    """What a script of this folder prints, as JSON."""
-    path = Path(__file__).parent / script
+def read_all(script: str, texts: Mapping[str, str], folder: Path, *arguments: str, num_devices: int) -> dict[str, Any]:
+    """What a script of this folder makes of some files, by their names."""
+    if not (_INSTALLED / ".installed").exists():
+        return {}
+    paths = []
+    for name, text in texts.items():
+        (folder / name).write_text(text)
+        paths += [str(folder / name), str(num_devices)]
     done = subprocess.run(
-        [sys.executable, str(path), *arguments],
+        [sys.executable, str(Path(__file__).parent / script), *arguments, *paths],
         env=os.environ | {"PYTHONPATH": str(_INSTALLED), "CUDA_VISIBLE_DEVICES": ""},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    return json.loads(done.stdout.splitlines()[-1])
+    return dict(zip(texts, json.loads(done.stdout.splitlines()[-1]), strict=True))

@@ -1,17 +1,13 @@
-"""Plans of small decoders: as Alpa's search finds them, and with stages that split examples and parameters by a rule."""
+"""Plans of small decoders: as Alpa's search finds them, and with stages that split as one says."""
 
 from collections.abc import Sequence
 from functools import cache
-from math import prod
 
 from headway.core.batch_dims import BatchDims
 from headway.core.catalogue import built_in_catalogue
 from headway.core.cost.catalogued import CatalogueCosts
 from headway.core.device_mesh import DeviceMesh, Submesh
 from headway.core.graph import Graph, OperatorKind, TensorRole
-from headway.core.precision import Precision
-from headway.core.sharding_spec import ShardingSpec
-from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.core.plan.training import (
     DeviceMemory,
     OperatorSharding,
@@ -19,6 +15,9 @@ from headway.core.plan.training import (
     TrainingPlan,
     TrainingStage,
 )
+from headway.core.precision import Precision
+from headway.core.sharding_spec import ShardingSpec
+from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.planner.exports.decoder import block_of
 from headway.planner.intra.strategies import Splitter, Strategy
 from headway.planner.training.alpa import AlpaSearch
@@ -164,7 +163,3 @@ def _strategies(graph: Graph, mesh_shape: Sequence[int]) -> dict[str, Strategy]:
         assert strategy is not None
         found[operator.name] = strategy
     return found
-
-
-def num_parts(spec: ShardingSpec, mesh_shape: Sequence[int]) -> int:
-    return prod(size for size, shard in zip(mesh_shape, spec.axes, strict=True) if shard is not None)

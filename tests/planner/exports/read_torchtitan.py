@@ -1,6 +1,6 @@
-"""Reads a job file as torchtitan does, and cuts a decoder of its own into the job's parts: for tests, with its packages.
+"""Reads job files as torchtitan does, and cuts a decoder of its own into the jobs' parts: for tests, with its packages.
 
-Arguments: the job file, the number of devices, and the sizes of the decoder.
+Arguments: the sizes of the decoder, and then job files, each with its number of devices.
 """
 
 import json
@@ -21,18 +21,18 @@ class Unused(types.ModuleType):
 for _name in ("torch.utils.tensorboard", "datasets", "datasets.distributed"):
     sys.modules[_name] = Unused(_name)
 
-import torch
-from torch import distributed
-from torch.distributed.device_mesh import init_device_mesh
-from torch.testing._internal.distributed.fake_pg import FakeStore
-from torchtitan.config.manager import ConfigManager
-from torchtitan.distributed import ParallelDims
-from torchtitan.distributed.pipeline_parallel import build_pipeline_schedule, pipeline_module_split
-from torchtitan.models.llama3.model.args import TransformerModelArgs
-from torchtitan.models.llama3.model.model import Transformer
+import torch  # noqa: E402
+from torch import distributed  # noqa: E402
+from torch.distributed.device_mesh import init_device_mesh  # noqa: E402
+from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
+from torchtitan.config.manager import ConfigManager  # noqa: E402
+from torchtitan.distributed import ParallelDims  # noqa: E402
+from torchtitan.distributed.pipeline_parallel import build_pipeline_schedule, pipeline_module_split  # noqa: E402
+from torchtitan.models.llama3.model.args import TransformerModelArgs  # noqa: E402
+from torchtitan.models.llama3.model.model import Transformer  # noqa: E402
 
 
-def parts(job: Any, model: Transformer, num_devices: int) -> list[dict[str, list[str]]]:
+def parts(job: Any, model: Transformer) -> list[dict[str, list[str]]]:
     """The parameters of each pipeline rank's part."""
     degree = job.parallelism.pipeline_parallel_degree
     found = []
@@ -58,8 +58,7 @@ def parts(job: Any, model: Transformer, num_devices: int) -> list[dict[str, list
     return found
 
 
-def main() -> None:
-    path, num_devices, num_layers, hidden, heads, kv_heads, vocabulary = sys.argv[1], *map(int, sys.argv[2:])
+def read(path: str, num_devices: int, sizes: TransformerModelArgs) -> dict[str, Any]:
     job = ConfigManager().parse_args([f"--job.config-file={path}"])
     each = job.parallelism
     ParallelDims(
@@ -72,24 +71,24 @@ def main() -> None:
         etp=1,
         world_size=num_devices,
     )
+    with torch.device("meta"):
+        model = Transformer(sizes)
+    return {
+        "parallelism": vars(each),
+        "training": {key: value for key, value in vars(job.training).items() if key != "dataloader"},
+        "activation_checkpoint": job.activation_checkpoint.mode,
+        "flavor": job.model.flavor,
+        "parameters": [name for name, _ in model.named_parameters()],
+        "parts": parts(job, model) if each.pipeline_parallel_degree > 1 else [],
+    }
+
+
+def main() -> None:
+    num_layers, hidden, heads, kv_heads, vocabulary = map(int, sys.argv[1:6])
     sizes = TransformerModelArgs(
         dim=hidden, n_layers=num_layers, n_heads=heads, n_kv_heads=kv_heads, vocab_size=vocabulary
     )
-    with torch.device("meta"):
-        model = Transformer(sizes)
-    is_cut = each.pipeline_parallel_degree > 1
-    print(
-        json.dumps(
-            {
-                "parallelism": vars(each),
-                "training": {key: value for key, value in vars(job.training).items() if key != "dataloader"},
-                "activation_checkpoint": job.activation_checkpoint.mode,
-                "flavor": job.model.flavor,
-                "parameters": [name for name, _ in model.named_parameters()],
-                "parts": parts(job, model, num_devices) if is_cut else [],
-            }
-        )
-    )
+    print(json.dumps([read(path, int(num), sizes) for path, num in zip(sys.argv[6::2], sys.argv[7::2], strict=True)]))
 
 
 main()

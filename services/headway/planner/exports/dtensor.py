@@ -6,8 +6,8 @@ from math import prod
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.graph import Graph
-from headway.core.sharding_spec import Shard, ShardingSpec
 from headway.core.plan.training import ParameterSharding, TrainingPlan, TrainingStage
+from headway.core.sharding_spec import Shard, ShardingSpec
 
 Document = dict[str, object]
 

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.graph import Graph
-from headway.core.precision import Precision
 from headway.core.plan.training import TrainingPlan
+from headway.core.precision import Precision
 from headway.planner.exports.decoder import Decoder
 from headway.planner.exports.heading import heading
 from headway.planner.exports.parallelism import Parallelism, Part, read_parallelism
