@@ -16,6 +16,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from benchmarks.planner.layout import COLUMN_WISE, ROW_WISE, Layout
 from headway.core.precision import Precision
+from headway.profiler.zoo.model import ZooModel
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 
@@ -32,17 +33,18 @@ def tracked_bytes(model: str, layout: Layout, *, seq: int | None = None) -> int:
     distributed.init_process_group("fake", store=FakeStore(), rank=0, world_size=layout.num_devices)
     try:
         mesh = init_device_mesh("cpu", (layout.data, layout.tensor), mesh_dim_names=("data", "tensor"))
+        module = make_network(find(model)).train()
         with FakeTensorMode():
-            return _train(model, layout, mesh, seq=seq)
+            return _train(module, find(model), layout, mesh, seq=seq)
     finally:
         distributed.destroy_process_group()
 
 
-def _train(name: str, layout: Layout, mesh: DeviceMesh, *, seq: int | None) -> int:
-    local, known = layout.micro_batch // layout.data, find(name)
+def _train(module: nn.Module, known: ZooModel, layout: Layout, mesh: DeviceMesh, *, seq: int | None) -> int:
+    local = layout.micro_batch // layout.data
     inputs = [_on_device(each) for each in known.example_inputs(batch=local, seq=seq)]
     targets = known.example_targets(batch=local, seq=seq)
-    module = _parallelize(_without_values(make_network(known)), layout, mesh)
+    module = _parallelize(_without_values(module), layout, mesh)
     optimizer = torch.optim.Adam(module.parameters(), foreach=False)
     tracker = FSDPMemTracker(module, optimizer) if layout.is_fully_sharded else MemTracker()
     if isinstance(tracker, FSDPMemTracker):

@@ -34,9 +34,15 @@ class HeldTensors:
 
     @cached_property
     def names(self) -> list[str]:
-        """All that the stage's operators make or receive, but for the gradients of parameters."""
-        gradients = set(self.step.graph.gradients)
-        return [name for name in self._specs if name not in gradients]
+        """All that the stage's operators make or receive."""
+        return list(self._specs)
+
+    @cached_property
+    def scattered(self) -> set[str]:
+        """Gradients of parameters in ZeRO 2 and 3."""
+        gradient_of = dict(zip(self.step.graph.trained, self.step.graph.gradients, strict=True))
+        sharded = (each.parameter for each in self.stage.parameters if each.zero_stage >= 2)
+        return {gradient_of[name] for name in sharded if name in gradient_of} & self.made_at.keys()
 
     @cached_property
     def kept(self) -> set[str]:
@@ -77,6 +83,21 @@ class HeldTensors:
             for name in operator.inputs:
                 found.setdefault(name, []).append(at)
         return found
+
+    @cached_property
+    def layers_at(self) -> list[int]:
+        """The layer of each of the stage's operators; a backward one is in that of its forward operator."""
+        layers = {operator.name: layer for layer, operator in self._forward}
+        found: list[int] = []
+        for operator in self.operators:
+            before = found[-1] if found else 0
+            found.append(layers.get(operator.name, layers.get(operator.forward, before)))
+        return found
+
+    @cached_property
+    def last_at(self) -> dict[int, int]:
+        """The position in the stage of the last operator of each layer."""
+        return {layer: at for at, layer in enumerate(self.layers_at)}
 
     @cached_property
     def needed_from(self) -> dict[int, int]:
