@@ -84,12 +84,3 @@ def misses(rows: list[MemoryRow]) -> list[str]:
         f"{row.model}, {row.case}: foretold {-row.error:.1%} too low." for row in rows if row.error < -MOST_TOO_LOW
     ]
     return found
-
-
-if __name__ == "__main__":
-    import sys
-
-    for case in CASES:
-        if not sys.argv[1:] or any(part in case.name + case.model for part in sys.argv[1:]):
-            row = compare(case)
-            print(case.model, case.name, row.foretold_bytes, row.tracked_bytes, f"{row.error:+.1%}", flush=True)

@@ -10,7 +10,7 @@ from torch.distributed._tools.mem_tracker import MemTracker
 from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoint_wrapper
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+from torch.distributed.tensor.parallel import ColwiseParallel, ParallelStyle, RowwiseParallel, parallelize_module
 from torch.nn import functional
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
@@ -100,16 +100,15 @@ def _parallelize(module: nn.Module, layout: Layout, mesh: DeviceMesh) -> nn.Modu
     if layout.is_fully_sharded:
         is_half = layout.precision is not Precision.FLOAT32
         policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16 if is_half else None, reduce_dtype=torch.float32)
-        options = {"mesh": mesh["data"], "mp_policy": policy}
         for block in blocks:
-            fully_shard(block, reshard_after_forward=layout.zero_stage == 3, **options)
-        fully_shard(module, reshard_after_forward=False, **options)
+            fully_shard(block, mesh=mesh["data"], mp_policy=policy, reshard_after_forward=layout.zero_stage == 3)
+        fully_shard(module, mesh=mesh["data"], mp_policy=policy, reshard_after_forward=False)
     return module
 
 
 def _split_block(block: nn.Module, mesh: DeviceMesh) -> None:
     """As Megatron-LM does: the first matrices of attention and MLP by columns, their last ones by rows."""
-    plan: dict[str, ColwiseParallel | RowwiseParallel] = {}
+    plan: dict[str, ParallelStyle] = {}
     for name, part in block.named_modules():
         kind = name.rpartition(".")[2]
         if isinstance(part, nn.Linear) and kind in COLUMN_WISE:

@@ -13,8 +13,9 @@ def activation_bytes(held: HeldTensors) -> float:
 
 
 def workspace_bytes(held: HeldTensors) -> float:
-    """How far the peak of one micro-batch, over the stage's operators, is above what it keeps between its passes: of all
-    that is live, with the parameters that ZeRO gathers layer by layer and the gradients that it is yet to scatter.
+    """How far the peak of one micro-batch, over the stage's operators, is above what it keeps between its passes.
+
+    Counted is all that is live, with parameters that ZeRO gathers layer by layer and gradients it is yet to scatter.
     """
     changes = [0.0] * (len(held.operators) + 1)
     for name in held.names:

@@ -3,10 +3,9 @@
 from functools import cached_property
 from math import prod
 
-from headway.core.graph import Operator, TensorRole, dtype_bytes
+from headway.core.graph import Operator
 from headway.core.sharding_spec import ShardingSpec
 from headway.planner.certify.training.results import tensor_specs
-from headway.planner.certify.training.state_bytes import weight_bytes
 from headway.planner.certify.training.step import PlannedStep
 
 
@@ -24,13 +23,9 @@ class HeldTensors:
         self.operators = list(step.operators_of(self.stage))
 
     def num_bytes(self, name: str) -> float:
-        """Bytes on each device. Float32 is cast to the plan's precision, unless the graph has its weights in that."""
-        tensor, spec = self.step.tensors[name], self._specs[name]
-        sizes = zip(self.stage.mesh.shape, spec.axes, strict=True)
-        width = dtype_bytes(tensor.dtype)
-        if tensor.dtype == "float32" and self._has_float32_weights:
-            width = weight_bytes(self.step.plan.precision)
-        return width * prod(tensor.shape) / prod(size for size, shard in sizes if shard is not None)
+        """Bytes on each device, in the plan's precision."""
+        sizes = zip(self.stage.mesh.shape, self._specs[name].axes, strict=True)
+        return self.step.cast_tensors[name].num_bytes / prod(size for size, shard in sizes if shard is not None)
 
     @cached_property
     def names(self) -> list[str]:
@@ -123,9 +118,3 @@ class HeldTensors:
         numbers = [layer for layer, size in enumerate(self.stage.layers) for _ in range(size)]
         forward = (operator for operator in self.operators if not operator.is_backward)
         return list(zip(numbers, forward, strict=False))
-
-    @cached_property
-    def _has_float32_weights(self) -> bool:
-        return all(
-            tensor.dtype == "float32" for tensor in self.step.graph.tensors if tensor.role is TensorRole.PARAMETER
-        )
