@@ -7,7 +7,12 @@ from enum import StrEnum
 from headway.core.graph import Graph, Operator, dtype_bytes
 
 _CAST = "float32"
-_IN_FLOAT32 = ("aten._log_softmax.default", "aten.nll_loss_forward.default", "aten.nll_loss_backward.default")
+_IN_FLOAT32 = (
+    "aten._log_softmax.default",
+    "aten.nll_loss_forward.default",
+    "aten.nll_loss_backward.default",
+    "aten._log_softmax_backward_data.default",
+)
 """What they make stays in float32, as with torch.autocast."""
 
 

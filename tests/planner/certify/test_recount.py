@@ -15,7 +15,7 @@ from tests.planner.certify.planned import captured, cluster_of, mesh_of, plan_of
 
 ROWS, NUM_WEIGHTS = 2, 4 * 16 + 16 * 4  # of 8 examples on 4 devices; of two layers of 4 -> 16 -> 4
 HIDDEN, OUTPUT, SCALAR = 4 * 16 * ROWS, 4 * 4 * ROWS, 4  # bytes of float32
-UNSCATTERED = 4 * 64 * 3 // 4  # what is over of a layer's gradient until it is scattered over 4 devices
+KEPT, GRADIENT = HIDDEN + SCALAR, 4 * 64  # GRADIENT: of one of the two matrices
 
 
 @cache
@@ -28,20 +28,21 @@ def perceptron() -> Graph:
 @pytest.mark.parametrize(
     ("options", "expected"),
     [
-        # Kept are the hidden activations and the ones that the backward pass begins with. While the gradient passes the
-        # activation function, it is there before and behind it.
-        ({}, (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS, 8 * NUM_WEIGHTS, HIDDEN + SCALAR, 2 * HIDDEN)),
-        ({"zero_stage": 1}, (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS, 2 * NUM_WEIGHTS, HIDDEN + SCALAR, 2 * HIDDEN)),
-        # A gradient is whole while it is made.
-        ({"zero_stage": 2}, (4 * NUM_WEIGHTS, NUM_WEIGHTS, 2 * NUM_WEIGHTS, HIDDEN + SCALAR, HIDDEN + UNSCATTERED)),
-        ({"zero_stage": 3}, (NUM_WEIGHTS, NUM_WEIGHTS, 2 * NUM_WEIGHTS, HIDDEN + SCALAR, HIDDEN + UNSCATTERED)),
-        # Half the bytes, with float32 gradients and masters.
+        # Kept are the hidden activations and the ones that the backward pass begins with. The peak is one matrix's
+        # gradient above them.
+        ({}, (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS, 8 * NUM_WEIGHTS, KEPT, GRADIENT)),
+        ({"zero_stage": 1}, (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS, 2 * NUM_WEIGHTS, KEPT, GRADIENT)),
+        # Both gradients are whole until they are scattered, beside the gradient behind the activation function.
+        ({"zero_stage": 2}, (4 * NUM_WEIGHTS, NUM_WEIGHTS, 2 * NUM_WEIGHTS, KEPT, 2 * GRADIENT - SCALAR)),
+        # And so are the parameters.
+        ({"zero_stage": 3}, (NUM_WEIGHTS, NUM_WEIGHTS, 2 * NUM_WEIGHTS, KEPT, 4 * GRADIENT - SCALAR)),
+        # Half the bytes, with float32 sums of gradients and masters.
         (
             {"zero_stage": 2, "precision": "bfloat16"},
-            (2 * NUM_WEIGHTS, NUM_WEIGHTS, 3 * NUM_WEIGHTS, (HIDDEN + SCALAR) // 2, HIDDEN // 2 + UNSCATTERED),
+            (2 * NUM_WEIGHTS, NUM_WEIGHTS, 3 * NUM_WEIGHTS, KEPT // 2, GRADIENT - SCALAR // 2),
         ),
         # Kept is what the second layer, the loss, reads; the hidden activations come again.
-        ({"layers": 2}, (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS, 8 * NUM_WEIGHTS, OUTPUT, 3 * HIDDEN)),
+        ({"layers": 2}, (4 * NUM_WEIGHTS, 4 * NUM_WEIGHTS, 8 * NUM_WEIGHTS, OUTPUT, KEPT + GRADIENT - OUTPUT)),
     ],
     ids=str,
 )

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import accumulate
 
 from headway.core.graph import Operator, TensorRole
 from headway.core.plan.training import DeviceMemory, ParameterSharding
@@ -43,41 +44,46 @@ class StageMemory:
         )
 
     def _workspace_bytes(self) -> float:
-        """The peak, over all operators, of what is live and not kept, with what ZeRO gathers or is yet to scatter."""
-        apart = self._kept | set(self.training.graph.gradients)
-        last_read = {name: at for at in self._order for name in self._operator(at).inputs}
-        forward = [at for at in self._order if not self._is_backward(at)]
-        last_forward = {name: at for at in forward for name in self._operator(at).inputs}
-        live: set[str] = set()
-        num_bytes = peak = 0.0
-        for at in self._order:
-            operator = self._operator(at)
-            again = self._made_again.get(at, ())
-            for name in (*operator.inputs, *operator.outputs, *again):
-                if name in self.specs and name not in apart and name not in live:
-                    live.add(name)
-                    num_bytes += self._num_bytes(name)
-            peak = max(peak, num_bytes + self._whole_bytes(operator))
-            for name in live & {*operator.inputs, *operator.outputs}:
-                is_let_go = self.recomputes and name in self._saved and not self._is_backward(at)
-                if (last_forward if is_let_go else last_read).get(name, at) <= at:
-                    live.remove(name)
-                    num_bytes -= self._num_bytes(name)
-        return peak
+        """How far the peak of one micro-batch, over all operators, is above what it keeps between its two passes."""
+        changes = [0.0] * (len(self._order) + 1)
+        for name in self.specs:
+            for first, last in self._intervals(name):
+                changes[first] += self._num_bytes(name)
+                changes[last + 1] -= self._num_bytes(name)
+        live = accumulate(changes[:-1])
+        peak = max((a + b for a, b in zip(live, self._gathered_bytes(), strict=True)), default=0.0)
+        return max(0.0, peak - sum(map(self._num_bytes, self._kept)))
 
-    def _whole_bytes(self, operator: Operator) -> float:
-        """Parameters that are gathered for an operator, and gradients that it makes before they are scattered."""
-        total = 0.0
-        for name in operator.inputs:
-            if name in self.parameters and self.parameters[name].zero_stage >= 3:
-                parts, whole = (self._state(self.parameters[name], stage).weights_bytes for stage in (3, 0))
-                total += whole - parts
-        for name in operator.outputs:
-            sharded = self.parameters.get(self._parameter_of.get(name, ""))
-            if sharded is not None and sharded.zero_stage >= 2:
-                parts, whole = (self._state(sharded, stage).gradients_bytes for stage in (2, 0))
-                total += whole - parts
-        return total
+    def _intervals(self, name: str) -> Iterator[tuple[int, int]]:
+        """The times, as positions in the stage, at which a tensor is there: from its maker to its last reader.
+
+        What is computed again is there twice. A parameter's gradient is added up at once, or where ZeRO shards it
+        scattered when its layer is done.
+        """
+        read = self._read_at.get(name, [])
+        first = self._made_at[name] if name in self._made_at else read[0]
+        if name in self._scattered:
+            yield first, self._last_of[self._layer_at[first]]
+        elif self.recomputes and name in self._saved and name not in self._kept:
+            yield first, max([first, *(at for at in read if not self._is_backward(self._order[at]))])
+            yield self._needed_from[self._layer_of[name]], max(read)
+        else:
+            yield first, max([first, *read])
+
+    def _gathered_bytes(self) -> list[float]:
+        """For each operator the parameters of its layer that ZeRO gathers, and those of the larger layer beside it,
+        which are gathered meanwhile."""
+        names = [
+            {name for at in (*layer.forward, *layer.backward) for name in self._operator(at).inputs}
+            for layer in self.layers
+        ]
+        sharded = {name: each for name, each in self.parameters.items() if each.zero_stage >= 3}
+        whole = [
+            0.0,
+            *(sum(self._state(sharded[name], 0).weights_bytes for name in sharded.keys() & read) for read in names),
+            0.0,
+        ]
+        return [whole[layer + 1] + max(whole[layer], whole[layer + 2]) for layer in self._layer_at]
 
     @cached_property
     def _kept(self) -> set[str]:
@@ -98,17 +104,12 @@ class StageMemory:
         return {name for name in read if name in self.specs and self._is_forward(name)}
 
     @cached_property
-    def _made_again(self) -> dict[int, list[str]]:
-        """What is saved of each layer, by the first backward operator that reads any of it; where layers are computed
-        again."""
-        found: dict[int, list[str]] = {}
-        known: set[int] = set()
-        for at in self._order if self.recomputes else ():
-            layers = {self._layer_of[name] for name in self._operator(at).inputs if name in self._layer_of}
-            for layer in layers - known if self._is_backward(at) else ():
-                found.setdefault(at, []).extend(name for name in self._saved if self._layer_of.get(name) == layer)
-                known.add(layer)
-        return found
+    def _scattered(self) -> set[str]:
+        """Gradients of parameters whose gradients ZeRO shards."""
+        graph = self.training.graph
+        parameter_of = dict(zip(graph.gradients, graph.trained, strict=True))
+        sharded = {name for name, each in self.parameters.items() if each.zero_stage >= 2}
+        return {name for name in self._made_at if parameter_of.get(name) in sharded}
 
     @cached_property
     def _order(self) -> list[int]:
@@ -125,9 +126,37 @@ class StageMemory:
         }
 
     @cached_property
-    def _parameter_of(self) -> dict[str, str]:
-        graph = self.training.graph
-        return dict(zip(graph.gradients, graph.trained, strict=True))
+    def _layer_at(self) -> list[int]:
+        """The layer of each operator, in order."""
+        layer_of = {at: i for i, layer in enumerate(self.layers) for at in (*layer.forward, *layer.backward)}
+        return [layer_of[at] for at in self._order]
+
+    @cached_property
+    def _last_of(self) -> dict[int, int]:
+        """The position of the last operator of each layer."""
+        return {layer: at for at, layer in enumerate(self._layer_at)}
+
+    @cached_property
+    def _made_at(self) -> dict[str, int]:
+        return {name: i for i, at in enumerate(self._order) for name in self._operator(at).outputs}
+
+    @cached_property
+    def _read_at(self) -> dict[str, list[int]]:
+        found: dict[str, list[int]] = {}
+        for i, at in enumerate(self._order):
+            for name in self._operator(at).inputs:
+                found.setdefault(name, []).append(i)
+        return found
+
+    @cached_property
+    def _needed_from(self) -> dict[int, int]:
+        """The position of the first backward operator that reads something that a layer computes again."""
+        found: dict[int, int] = {}
+        for i, at in enumerate(self._order):
+            for name in self._operator(at).inputs if self._is_backward(at) else ():
+                if name in self._layer_of:
+                    found.setdefault(self._layer_of[name], i)
+        return found
 
     @cached_property
     def _forward_results(self) -> set[str]:

@@ -3,10 +3,8 @@
 from collections.abc import Iterator
 from itertools import accumulate
 
-from headway.core.graph import Operator
-from headway.core.plan.training import ParameterSharding
 from headway.planner.certify.training.held import HeldTensors
-from headway.planner.certify.training.state_bytes import GRADIENT_BYTES, numbers_of, weight_bytes
+from headway.planner.certify.training.state_bytes import numbers_of, weight_bytes
 
 
 def activation_bytes(held: HeldTensors) -> float:
@@ -15,47 +13,47 @@ def activation_bytes(held: HeldTensors) -> float:
 
 
 def workspace_bytes(held: HeldTensors) -> float:
-    """Peak, over the stage's operators, of all that is live and not kept, with parameters that ZeRO gathers and
-    gradients that it is yet to scatter.
+    """How far the peak of one micro-batch, over the stage's operators, is above what it keeps between its passes.
+
+    Counted is all that is live, with parameters that ZeRO gathers layer by layer and gradients it is yet to scatter.
     """
     changes = [0.0] * (len(held.operators) + 1)
     for name in held.names:
-        if name not in held.kept:
-            for first, last in _intervals(held, name):
-                changes[first] += held.num_bytes(name)
-                changes[last + 1] -= held.num_bytes(name)
-    live = list(accumulate(changes))
-    gathered = {each.parameter: each for each in held.stage.parameters if each.zero_stage >= 2}
-    extra = [_gathered_bytes(held, operator, gathered) for operator in held.operators]
-    return max((a + b for a, b in zip(live, extra, strict=False)), default=0.0)
+        for first, last in _intervals(held, name):
+            changes[first] += held.num_bytes(name)
+            changes[last + 1] -= held.num_bytes(name)
+    live = accumulate(changes)
+    peak = max((a + b for a, b in zip(live, _gathered_bytes(held), strict=False)), default=0.0)
+    return max(0.0, peak - activation_bytes(held))
 
 
 def _intervals(held: HeldTensors, name: str) -> Iterator[tuple[int, int]]:
     """The operators, by position in the stage, from the one that makes a tensor to the last that reads it. What is
-    computed again is held twice: in the forward pass, and from the first backward operator that needs its layer on.
+    computed again is held twice: in the forward pass, and from the first backward operator that needs its layer on. A
+    parameter's gradient is added up at once, or in ZeRO 2 and 3 scattered when its layer is done.
     """
     read = held.read_at.get(name, [])
     first = held.made_at[name] if name in held.made_at else read[0]
-    if not (held.stage.recomputes and name in held.saved):
+    if name in held.scattered:
+        yield first, held.last_at[held.layers_at[first]]
+    elif held.stage.recomputes and name in held.saved and name not in held.kept:
+        yield first, max([first, *(at for at in read if not held.operators[at].is_backward)])
+        yield held.needed_from[held.layer_of[name]], max(read)
+    else:
         yield first, max([first, *read])
-        return
-    yield first, max([first, *(at for at in read if not held.operators[at].is_backward)])
-    yield held.needed_from[held.layer_of[name]], max(read)
 
 
-def _gathered_bytes(held: HeldTensors, operator: Operator, sharded: dict[str, ParameterSharding]) -> float:
-    """Bytes of the parameters that are gathered for an operator, and of gradients that it makes before they are
-    scattered.
+def _gathered_bytes(held: HeldTensors) -> list[float]:
+    """For each operator the bytes of its layer's parameters in ZeRO 3, which are whole meanwhile, and of those of the
+    larger one beside it, which is gathered next.
     """
     step, width = held.step, weight_bytes(held.step.plan.precision)
-    parameter_of = dict(zip(step.graph.gradients, step.graph.trained, strict=True))
-    total = 0.0
-    for name in operator.inputs:
-        if name in sharded and sharded[name].zero_stage >= 3:
-            numbers, copies = numbers_of(step, held.stage, sharded[name])
-            total += width * numbers * (1 - 1 / copies)
-    for name in operator.outputs:
-        if parameter_of.get(name) in sharded:
-            numbers, copies = numbers_of(step, held.stage, sharded[parameter_of[name]])
-            total += GRADIENT_BYTES * numbers * (1 - 1 / copies)
-    return total
+    sharded = {each.parameter: each for each in held.stage.parameters if each.zero_stage >= 3}
+    names: dict[int, set[str]] = {}
+    for layer, operator in zip(held.layers_at, held.operators, strict=True):
+        names.setdefault(layer, set()).update(name for name in operator.inputs if name in sharded)
+    whole = {
+        layer: sum(width * numbers_of(step, held.stage, sharded[name])[0] for name in read)
+        for layer, read in names.items()
+    }
+    return [whole[layer] + max(whole.get(layer - 1, 0.0), whole.get(layer + 1, 0.0)) for layer in held.layers_at]

@@ -3,10 +3,9 @@
 from functools import cached_property
 from math import prod
 
-from headway.core.graph import Operator, TensorRole, dtype_bytes
+from headway.core.graph import Operator
 from headway.core.sharding_spec import ShardingSpec
 from headway.planner.certify.training.results import tensor_specs
-from headway.planner.certify.training.state_bytes import weight_bytes
 from headway.planner.certify.training.step import PlannedStep
 
 
@@ -24,19 +23,21 @@ class HeldTensors:
         self.operators = list(step.operators_of(self.stage))
 
     def num_bytes(self, name: str) -> float:
-        """Bytes on each device. Float32 is cast to the plan's precision, unless the graph has its weights in that."""
-        tensor, spec = self.step.tensors[name], self._specs[name]
-        sizes = zip(self.stage.mesh.shape, spec.axes, strict=True)
-        width = dtype_bytes(tensor.dtype)
-        if tensor.dtype == "float32" and self._has_float32_weights:
-            width = weight_bytes(self.step.plan.precision)
-        return width * prod(tensor.shape) / prod(size for size, shard in sizes if shard is not None)
+        """Bytes on each device, in the plan's precision."""
+        sizes = zip(self.stage.mesh.shape, self._specs[name].axes, strict=True)
+        return self.step.cast_tensors[name].num_bytes / prod(size for size, shard in sizes if shard is not None)
 
     @cached_property
     def names(self) -> list[str]:
-        """All that the stage's operators make or receive, but for the gradients of parameters."""
-        gradients = set(self.step.graph.gradients)
-        return [name for name in self._specs if name not in gradients]
+        """All that the stage's operators make or receive."""
+        return list(self._specs)
+
+    @cached_property
+    def scattered(self) -> set[str]:
+        """Gradients of parameters in ZeRO 2 and 3."""
+        gradient_of = dict(zip(self.step.graph.trained, self.step.graph.gradients, strict=True))
+        sharded = (each.parameter for each in self.stage.parameters if each.zero_stage >= 2)
+        return {gradient_of[name] for name in sharded if name in gradient_of} & self.made_at.keys()
 
     @cached_property
     def kept(self) -> set[str]:
@@ -79,6 +80,21 @@ class HeldTensors:
         return found
 
     @cached_property
+    def layers_at(self) -> list[int]:
+        """The layer of each of the stage's operators; a backward one is in that of its forward operator."""
+        layers = {operator.name: layer for layer, operator in self._forward}
+        found: list[int] = []
+        for operator in self.operators:
+            before = found[-1] if found else 0
+            found.append(layers.get(operator.name, layers.get(operator.forward, before)))
+        return found
+
+    @cached_property
+    def last_at(self) -> dict[int, int]:
+        """The position in the stage of the last operator of each layer."""
+        return {layer: at for at, layer in enumerate(self.layers_at)}
+
+    @cached_property
     def needed_from(self) -> dict[int, int]:
         """The position of the first backward operator that reads something of each layer."""
         found: dict[int, int] = {}
@@ -102,9 +118,3 @@ class HeldTensors:
         numbers = [layer for layer, size in enumerate(self.stage.layers) for _ in range(size)]
         forward = (operator for operator in self.operators if not operator.is_backward)
         return list(zip(numbers, forward, strict=False))
-
-    @cached_property
-    def _has_float32_weights(self) -> bool:
-        return all(
-            tensor.dtype == "float32" for tensor in self.step.graph.tensors if tensor.role is TensorRole.PARAMETER
-        )

@@ -6,8 +6,9 @@ from functools import cached_property
 
 from headway.core.dataflow import Dataflow
 from headway.core.gradients import primals
-from headway.core.graph import Graph, Operator, TensorSpec
+from headway.core.graph import Graph, Operator, TensorRole, TensorSpec
 from headway.core.plan.training import TrainingPlan, TrainingStage
+from headway.core.precision import Precision, cast_graph
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,14 @@ class PlannedStep:
     @cached_property
     def tensors(self) -> dict[str, TensorSpec]:
         return self.graph.tensors_by_name()
+
+    @cached_property
+    def cast_tensors(self) -> dict[str, TensorSpec]:
+        """The tensors in the plan's precision, unless the graph has its weights in one of its own."""
+        weights = [tensor for tensor in self.graph.tensors if tensor.role is TensorRole.PARAMETER]
+        if any(weight.dtype != Precision.FLOAT32 for weight in weights):
+            return self.tensors
+        return cast_graph(self.graph, Precision(self.plan.precision)).tensors_by_name()
 
     @cached_property
     def operators(self) -> dict[str, Operator]:
