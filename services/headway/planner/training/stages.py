@@ -25,6 +25,7 @@ from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
 from headway.planner.intra.parameters import parameter_state
 from headway.planner.intra.quantities import Floats, Prices, Quantity
+from headway.planner.training.kept import kept_bytes
 from headway.planner.training.workspace import MADE, workspace_bytes
 
 
@@ -104,6 +105,12 @@ class ChosenLayer:
 
         return workspace_bytes(self.step.training, self.kind, flow, shard_bytes, recomputes=recomputes)
 
+    def shard_bytes(self, name: str) -> float:
+        """Bytes on each device of a tensor that it reads."""
+        return self.step.training.tensors[name].num_bytes / self.spec(self._names[name]).num_shards(
+            self.problem.mesh.shape
+        )
+
     def _option(self, node: int | None) -> int:
         return 0 if node is None else int(self.table.options[node][self.entering, self.leaving, self.price])
 
@@ -172,7 +179,7 @@ def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: 
         backward_s=float(total[Quantity.BACKWARD_S]),
         handover_s=2 * handover_s(nodes, layout.mesh.submesh, sent),
         once_s=float(total[Quantity.ONCE_S]),
-        memory=_memory(step, layers, parameters, layout, float(total[Quantity.ACTIVATION_BYTES])),
+        memory=_memory(step, layers, parameters, layout),
     )
 
 
@@ -181,7 +188,6 @@ def _memory(
     layers: Sequence[ChosenLayer],
     parameters: Mapping[str, ParameterSharding],
     layout: StageLayout,
-    activations_bytes: float,
 ) -> DeviceMemory:
     trained = set(step.training.graph.trained)
     states = [
@@ -205,6 +211,6 @@ def _memory(
         weights_bytes=int(sum(state.weights_bytes for state in states)),
         gradients_bytes=int(sum(state.gradients_bytes for state in states)),
         optimizer_bytes=int(sum(state.optimizer_bytes for state in states)),
-        activations_bytes=int(activations_bytes * layout.in_flight),
+        activations_bytes=int(kept_bytes(layers, flow, recomputes=layout.variant.recomputes) * layout.in_flight),
         workspace_bytes=int(max(seen.values())),
     )

@@ -14,17 +14,20 @@ MADE = (TensorRole.ACTIVATION, TensorRole.GRADIENT, TensorRole.OUTPUT)
 def workspace_bytes(
     training: TrainingGraph, layer: Layer, flow: Dataflow, shard_bytes: ShardBytes, *, recomputes: bool
 ) -> float:
-    """The most bytes that a device holds while a layer runs forward or backward: tensors that are made in it, each from
-    its maker to its last reader in the layer, without those that are kept for the backward pass.
+    """The most bytes that a device holds while a layer runs forward or backward: tensors that are made or
+    read in it, each from then to its last reader, or to the end where other layers read it, without those that are kept
+    for the backward pass.
 
     Args:
         shard_bytes: of a tensor on each device.
         recomputes: whether what the backward pass needs is made in the layer again, and so counts here.
     """
-    kept = set() if recomputes else set(training.graph.saved)
-    states = set(training.graph.gradients)
+    operators = training.graph.operators
+    entering = {name for at in layer.forward for name in operators[at].inputs}
+    entering -= {name for at in layer.forward for name in operators[at].outputs}
+    apart = {*training.graph.gradients, *(entering if recomputes else training.graph.saved)}
     passes = [(*layer.forward, *layer.backward)] if recomputes else [layer.forward, layer.backward]
-    return max(_peak_bytes(training, each, flow, shard_bytes, kept | states) for each in passes)
+    return max(_peak_bytes(training, each, flow, shard_bytes, apart) for each in passes)
 
 
 def _peak_bytes(
@@ -36,13 +39,17 @@ def _peak_bytes(
     inside = set(positions)
     ends: dict[int, list[str]] = {}
     held = peak = 0.0
+    seen = set(apart)
     for at in positions:
-        for name in training.graph.operators[at].outputs:
-            if name in apart or training.tensors[name].role not in MADE:
+        operator = training.graph.operators[at]
+        for name in (*operator.inputs, *operator.outputs):
+            if name in seen or training.tensors[name].role not in MADE:
                 continue
+            seen.add(name)
             held += shard_bytes(name)
-            last = max((reader for reader in flow.consumers.get(name, ()) if reader in inside), default=at)
-            ends.setdefault(last, []).append(name)
+            readers = flow.consumers.get(name, ())
+            last = max(readers, default=at)
+            ends.setdefault(last if last in inside else positions[-1] if readers else at, []).append(name)
         peak = max(peak, held)
         held -= sum(shard_bytes(name) for name in ends.get(at, ()))
     return peak
