@@ -1,5 +1,6 @@
 """Baselines are the best of smaller spaces, and their plans pass the certifier."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
 
@@ -19,7 +20,13 @@ from tests.planner.training.steps import COSTS, nodes_of, problem_of
 TWO_NODES = problem_of(nodes_of(2, 2), precision=Precision.FLOAT16)
 
 
-def plan_by(method: str, problem: TrainingProblem = TWO_NODES, *, explains: bool = False) -> TrainingPlan:
+def plan_by(
+    method: str,
+    problem: TrainingProblem = TWO_NODES,
+    *,
+    explains: bool = False,
+    stops: Callable[[], bool] = lambda: False,
+) -> TrainingPlan:
     return make_training_plan(
         problem,
         COSTS,
@@ -27,7 +34,7 @@ def plan_by(method: str, problem: TrainingProblem = TWO_NODES, *, explains: bool
         explains=explains,
         nonce="test",
         report=lambda _: None,
-        should_stop=lambda: False,
+        should_stop=stops,
         to_document=to_document,
     )
 

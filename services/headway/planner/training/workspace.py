@@ -15,8 +15,8 @@ def workspace_bytes(
     training: TrainingGraph, layer: Layer, flow: Dataflow, shard_bytes: ShardBytes, *, recomputes: bool
 ) -> float:
     """The most bytes that a device holds while a layer runs forward or backward: tensors that are made or
-    read in it, each from then to its last reader, or to the end where other layers read it, without those that are kept
-    for the backward pass.
+    read in it, each from then to its last reader, gradients to the end where other layers read them, without those that
+    are kept for the backward pass or as what enters another layer.
 
     Args:
         shard_bytes: of a tensor on each device.
@@ -48,8 +48,9 @@ def _peak_bytes(
             seen.add(name)
             held += shard_bytes(name)
             readers = flow.consumers.get(name, ())
-            last = max(readers, default=at)
-            ends.setdefault(last if last in inside else positions[-1] if readers else at, []).append(name)
+            goes_on = training.tensors[name].role is TensorRole.GRADIENT and not inside.issuperset(readers)
+            last = positions[-1] if goes_on else max((reader for reader in readers if reader in inside), default=at)
+            ends.setdefault(last, []).append(name)
         peak = max(peak, held)
         held -= sum(shard_bytes(name) for name in ends.get(at, ()))
     return peak
