@@ -56,7 +56,7 @@ def _train(module: nn.Module, known: ZooModel, layout: Layout, mesh: DeviceMesh,
             for _ in range(_MICRO_BATCHES):
                 tracker.reset_mod_stats()
                 loss = _loss(module(*inputs), None if targets is None else _on_device(targets))
-                loss.backward()
+                loss.backward()  # type: ignore[no-untyped-call]
                 del loss
             optimizer.step()
             optimizer.zero_grad()

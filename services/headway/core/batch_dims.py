@@ -67,7 +67,7 @@ class BatchDims:
             raise FailedPreconditionError(
                 f"'{self._graph.name}' was captured with {batch or 'an unknown number of'} example{'s' * (batch != 1)} "
                 "at once, which does not tell what grows with the batch.",
-                hint="Capture it with --batch 2 or more.",
+                hint="Capture it with two examples or more.",
             )
         for tensor in self._graph.tensors:
             if tensor.role is TensorRole.INPUT and tensor.shape[:1] == (batch,):

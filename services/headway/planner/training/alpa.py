@@ -16,7 +16,7 @@ from headway.planner.inter.equal_layers import cut_equally
 from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
 from headway.planner.intra.layer import Layer
-from headway.planner.intra.quantities import Floats, Prices
+from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
 from headway.planner.training.stages import StageLayout, make_stage
@@ -136,6 +136,8 @@ class AlpaSearch:
         nodes = self._nodes if memory_bytes is None else replace(self._nodes, memory_bytes=memory_bytes)
         number = num_micro_batches or tables.num_micro_batches
         part = space or self._problem.space
+        if not tables.quantities:
+            return None
         workspace = tables.workspace_bytes
         for _ in range(_MOST_TRIES):
             table = make_stage_table(
@@ -152,7 +154,7 @@ class AlpaSearch:
             found = self._found(tables.step, tables.prices, number, cut, table)
             if all(stage.memory.total_bytes <= nodes.memory_bytes for stage in found.stages):
                 return found
-            workspace = _corrected(workspace, found, table)
+            workspace = _corrected(tables, workspace, found)
         return None
 
     def _quantities(self, step: LayeredStep, mesh: DeviceMesh, prices: Prices) -> Floats:
@@ -250,11 +252,20 @@ def only(table: StageTable, space: SearchSpace, nodes: NodeGroup) -> StageCosts:
 
 
 def _corrected(
-    workspace: Mapping[tuple[Submesh, bool], Floats], found: Found, table: StageTable
+    tables: StepTables, workspace: Mapping[tuple[Submesh, bool], Floats], found: Found
 ) -> dict[tuple[Submesh, bool], Floats]:
-    """The workspace that layers really need with the shardings that were chosen for them."""
+    """The workspace that layers really need with the shardings that were chosen for them, and with what they keep
+    beyond what tables say: those count what is sent on where it is made, and devices hold it where it is read again."""
     corrected = {key: layers.copy() for key, layers in workspace.items()}
     for choice, stage in zip(found.cut.stages, found.stages, strict=True):
-        layers = corrected[table.submeshes[choice.submesh], stage.recomputes][choice.first : choice.last + 1]
-        np.maximum(layers, stage.memory.workspace_bytes, out=layers)
+        quantities = tables.quantities[stage.mesh][Quantity.ACTIVATION_BYTES, choice.first, choice.last]
+        kept = float(quantities[_column(tables, stage, choice.variant)])
+        beyond = max(0.0, stage.memory.activations_bytes - stage.in_flight * kept)
+        layers = corrected[stage.mesh.submesh, stage.recomputes][choice.first : choice.last + 1]
+        np.maximum(layers, stage.memory.workspace_bytes + beyond, out=layers)
     return corrected
+
+
+def _column(tables: StepTables, stage: TrainingStage, variant: int) -> int:
+    """Where a variant of a submesh is in the quantities of its mesh."""
+    return variant % int(tables.quantities[stage.mesh].shape[3])

@@ -14,6 +14,7 @@ _UNBOUNDED = 1 << 62
 _CLOSE = 1.01
 _SIZES = 3  # smallest sizes of micro-batches that are tried
 _MORE_NODES = (2, 4)
+_MOST_HALVINGS = 4
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,7 +22,7 @@ class Misfit:
     """Attributes:
     needed_bytes: the least that the fullest device of any plan needs; None where no plan is possible at all.
     num_nodes: the next number of nodes that is enough; None for none that was tried.
-    batch: the largest smaller batch that fits, halved again and again; None for none.
+    batch: the largest that fits of a half, a quarter and so on; None for none that was tried.
     """
 
     problem: TrainingProblem
@@ -63,13 +64,15 @@ class Misfit:
 
 def misfit_of(problem: TrainingProblem, costs: Costs) -> Misfit:
     """What a problem lacks for which a search has found nothing."""
-    tables = list(_smallest(problem, costs))
-    needed = [needed_bytes(search, each) for search, each in tables]
+    needed = [needed_bytes(search, each) for search, each in _smallest(problem, costs)]
     known = [each for each in needed if each is not None]
     if not known:
         return Misfit(problem=problem, needed_bytes=None)
     return Misfit(
-        problem=problem, needed_bytes=min(known), num_nodes=_enough_nodes(problem, costs), batch=_batch(problem, tables)
+        problem=problem,
+        needed_bytes=min(known),
+        num_nodes=_enough_nodes(problem, costs),
+        batch=_smaller_batch(problem, costs),
     )
 
 
@@ -110,12 +113,20 @@ def _enough_nodes(problem: TrainingProblem, costs: Costs) -> int | None:
     return None
 
 
-def _batch(problem: TrainingProblem, tables: list[tuple[AlpaSearch, StepTables]]) -> int | None:
-    batch = problem.batch // 2
-    while batch:
-        for search, each in tables:
-            size = problem.batch // each.num_micro_batches
-            if batch % size == 0 and search.cut(each, num_micro_batches=batch // size) is not None:
+def _smaller_batch(problem: TrainingProblem, costs: Costs) -> int | None:
+    """The largest that fits of a half, a quarter and so on, in the wanted numbers of micro-batches."""
+    known: dict[int, StepTables] = {}
+    for halvings in range(1, _MOST_HALVINGS + 1):
+        batch, rest = divmod(problem.batch, 1 << halvings)
+        numbers = tuple(number for number in problem.micro_batches if batch and batch % number == 0)
+        if rest or (problem.micro_batches and not numbers):
+            return None
+        smaller = replace(problem, batch=batch, micro_batches=numbers)
+        search = AlpaSearch(smaller, smaller.cluster.groups[0], costs)
+        for number in smaller.numbers_of_micro_batches()[-_SIZES:]:
+            size = batch // number
+            if size not in known:
+                known[size] = search.tables(number)
+            if search.cut(known[size], num_micro_batches=number) is not None:
                 return batch
-        batch //= 2
     return None

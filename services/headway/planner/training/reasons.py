@@ -11,7 +11,7 @@ from headway.planner.training.alpa import AlpaSearch, Found, StepTables
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.shape import shape_of
 
-_NEARLY = 0.9  # of a device's memory: it binds
+_GAIN = 0.01  # of an iteration's time, that twice the memory would save: it binds
 
 
 def reasons(
@@ -135,13 +135,13 @@ def _binding(problem: TrainingProblem, found: Found, sensitivities: Sequence[Tra
     memory = problem.cluster.groups[0].memory_bytes
     shares = [stage.memory.total_bytes / memory for stage in found.stages]
     fullest = max(range(len(shares)), key=shares.__getitem__)
-    word = "Memory binds" if shares[fullest] >= _NEARLY else "Memory is not full"
-    yield f"{word}: the devices of stage {fullest + 1} hold {shares[fullest]:.0%} of {format_bytes(memory)}."
     gains = {
         each.what: 1 - each.iteration_s / found.iteration_s
         for each in sensitivities
         if each.factor > 1 and each.what != "batch" and each.iteration_s is not None
     }
+    binds = "binds" if gains.get("memory", 0.0) > _GAIN else "does not bind"
+    yield f"Memory {binds}: the devices of stage {fullest + 1} hold {shares[fullest]:.0%} of {format_bytes(memory)}."
     if gains:
         said = ", ".join(f"{what} {gain:.1%}" for what, gain in sorted(gains.items(), key=lambda each: -each[1]))
         yield f"Twice of each would save of an iteration: {said}."
