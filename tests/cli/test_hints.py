@@ -20,7 +20,7 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _COMMAND = re.compile(r"(?<![\w/.-])(headway|ray)((?: [a-z]+)+)([^`]*)")
 
 # Whose messages a room's are, where they name no command. The first that fits counts; "" are all commands.
-_FOREIGN = ("services/headway/planner/exports/",)  # they write other tools' flags, whose own parsers test them
+_FOREIGN = ("services/headway/core/exports/",)  # they write other tools' flags, whose own parsers test them
 _AUDIENCES = (
     ("services/headway/cli/placement/", ("plan", "apply")),
     *((f"services/headway/cli/{name}", (name,)) for name in COMMANDS),

@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from headway.core.catalogue.device import Device
 from headway.core.training_cluster import TrainingCluster
+from headway.core.training_layout import TrainingLayout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,8 +15,8 @@ class TrainingSearch:
     num_layers: that operators are clustered into; None for as many as the model repeats.
     micro_batches: numbers of micro-batches to try; empty for all that make sense.
     method: 'alpa', or the name of a baseline.
-    explains: whether other ways to train the model are priced too.
-    processes, ray: see `headway.planner.executors.search_executor`.
+    explains: whether other ways to train the model are priced too, and what would change the choice.
+    layout: the user's own plan, to be priced instead of searching one.
     files: the captured graph under `GRAPH`, in base64.
     """
 
@@ -27,9 +28,8 @@ class TrainingSearch:
     num_layers: int | None = None
     micro_batches: tuple[int, ...] = ()
     method: str = "alpa"
-    explains: bool = True
-    processes: int | None = None
-    ray: str = ""
+    explains: bool = False
+    layout: TrainingLayout | None = None
     files: dict[str, str] = field(default_factory=dict)
 
     @property

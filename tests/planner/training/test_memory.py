@@ -10,7 +10,7 @@ from headway.core.batching import at_batch
 from headway.core.precision import Precision
 from headway.planner.certify.training.memory import recount
 from headway.planner.certify.training.step import PlannedStep
-from tests.planner.exports.plans import plan_of
+from tests.core.exports.plans import plan_of
 
 GPT, LLAMA = "alpa-gpt3-350m-small", "llama-70b-small"
 CLOSE = 0.05  # these models have few bytes of what grows, so that single numbers count

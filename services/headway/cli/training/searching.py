@@ -5,6 +5,7 @@ from pathlib import Path
 
 from rich.console import Console
 
+from headway.cli.placement.files import read_bytes
 from headway.cli.search.follow import SearchOrder, run_search, start_search
 from headway.cli.search.interrupt import interruptible
 from headway.cli.search.planner_link import planner_link, require_stack, stack_planner
@@ -20,6 +21,8 @@ from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
 from headway.core.training_cluster import TrainingCluster
 from headway.core.training_cluster_file import parse_training_cluster, read_training_cluster
+from headway.core.training_layout import TrainingLayout
+from headway.core.training_layout_file import read_training_layout
 from headway.core.training_search import GRAPH, TrainingSearch
 
 _PRECISIONS = (Precision.BFLOAT16, Precision.FLOAT16, Precision.FLOAT32)
@@ -36,8 +39,9 @@ class TrainOptions:
     precision: Precision | None
     micro_batches: tuple[int, ...]
     num_layers: int | None
-    processes: int | None
-    ray: str
+    method: str
+    explains: bool
+    fixed: Path | None
     time_limit_s: float | None
     anew: bool
     detach: bool
@@ -46,7 +50,15 @@ class TrainOptions:
     state_dir: Path | None
 
 
-async def search_training_plan(options: TrainOptions) -> TrainingPlan | SearchJob:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedTraining:
+    """A plan, and the captured graph that it is for."""
+
+    plan: TrainingPlan
+    graph: bytes
+
+
+async def search_training_plan(options: TrainOptions) -> PlannedTraining | SearchJob:
     """Searches and returns the plan; of a detached search the job.
 
     Raises:
@@ -72,8 +84,9 @@ async def search_training_plan(options: TrainOptions) -> TrainingPlan | SearchJo
             precision=precision.value,
             num_layers=options.num_layers,
             micro_batches=options.micro_batches,
-            processes=options.processes,
-            ray=options.ray,
+            method=options.method,
+            explains=options.explains,
+            layout=_layout(options.fixed),
         )
         order = SearchOrder(
             kind="training",
@@ -86,7 +99,12 @@ async def search_training_plan(options: TrainOptions) -> TrainingPlan | SearchJo
         if options.detach:
             return await start_search(stack_planner(options.state_dir), order)
         async with planner_link(options.state_dir, catalogue=options.catalogue) as planner:
-            return plan_from_document(TrainingPlan, await run_search(planner, order, stop=stop, show=show))
+            found = await run_search(planner, order, stop=stop, show=show)
+            return PlannedTraining(plan=plan_from_document(TrainingPlan, found), graph=graph)
+
+
+def _layout(path: Path | None) -> TrainingLayout | None:
+    return None if path is None else read_training_layout(read_bytes(path).decode(), file=str(path))
 
 
 def _cluster(text: str, catalogue: Catalogue) -> TrainingCluster:

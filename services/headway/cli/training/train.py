@@ -9,13 +9,15 @@ import typer
 from rich.console import Console
 
 from headway.cli.options import AsJson, CatalogueFile, StateDir
-from headway.cli.placement.options import Anew, Detach, Processes, RayAddress, TimeLimit
+from headway.cli.placement.options import Anew, Detach, TimeLimit
 from headway.cli.plan_file import check_plan_path, write_plan
 from headway.cli.search.started import tell_started
 from headway.cli.training.document import training_document
+from headway.cli.training.exporting import export_plan, find_format
 from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.searching import TrainOptions, search_training_plan
 from headway.cli.training.view import training_view
+from headway.core.exports.formats import FORMATS
 from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
 
@@ -45,8 +47,23 @@ def train(
         Path | None, typer.Option(help="Where to draw the plan: .svg, .png or .html.", dir_okay=False)
     ] = None,
     time_limit: TimeLimit = None,
-    processes: Processes = None,
-    ray: RayAddress = "",
+    export: Annotated[
+        list[str] | None,
+        typer.Option(help=f"Also write the plan for another tool: {', '.join(FORMATS)}. Several times for several."),
+    ] = None,
+    method: Annotated[
+        str,
+        typer.Option(
+            help="alpa searches everything; baselines are data-parallel, zero-2, zero-3, megatron, intra-only, "
+            "inter-only, pp-dp, equal-operator, equal-layer and heuristic."
+        ),
+    ] = "alpa",
+    explain: Annotated[
+        bool, typer.Option("--explain", help="Also price the baselines, and find what would change the choice.")
+    ] = False,
+    fixed: Annotated[
+        Path | None, typer.Option(help="Price a plan of yours, a YAML file, instead of searching.", dir_okay=False)
+    ] = None,
     anew: Anew = False,
     detach: Detach = False,
     deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
@@ -61,6 +78,7 @@ def train(
     """
     if out is not None:
         check_plan_path(out)
+    formats = [find_format(name) for name in export or ()]
     options = TrainOptions(
         model=model,
         cluster=cluster,
@@ -69,8 +87,9 @@ def train(
         precision=precision,
         micro_batches=tuple(micro_batches or ()),
         num_layers=layers,
-        processes=processes,
-        ray=ray,
+        method=method,
+        explains=explain,
+        fixed=fixed,
         time_limit_s=time_limit,
         anew=anew,
         detach=detach,
@@ -78,17 +97,22 @@ def train(
         catalogue=catalogue,
         state_dir=state_dir,
     )
-    plan = asyncio.run(search_training_plan(options))
-    if isinstance(plan, SearchJob):
-        tell_started(plan, as_json=as_json)
+    found = asyncio.run(search_training_plan(options))
+    if isinstance(found, SearchJob):
+        tell_started(found, as_json=as_json)
         return
+    plan = found.plan
     if out is not None:
         write_plan(plan, out)
     if figure is not None:
         draw_training_plan(plan, figure)
     if as_json:
         typer.echo(json.dumps(training_document(plan, ()), indent=2))
-        return
-    Console().print(training_view(plan), highlight=False)
-    if out is not None:
-        typer.echo(f"Written to {out}; `headway plan explain {out}` says why it is so.")
+    else:
+        Console().print(training_view(plan), highlight=False)
+        for reason in plan.reasons:
+            Console().print(f"- {reason}", highlight=False)
+        if out is not None:
+            typer.echo(f"Written to {out}; `headway plan show {out}` shows it again.")
+    for path in export_plan(plan, found.graph, formats, beside=out):
+        typer.echo(f"Written to {path}.", err=True)

@@ -16,7 +16,7 @@ from headway.core.precision import Precision, cast_graph
 from headway.core.search_progress import SearchProgress
 from headway.core.training_search import GRAPH, TrainingSearch
 from headway.planner.certify.training.certificate import find_training_violations
-from headway.planner.training.plan import make_training_plan
+from headway.planner.training.plan import fill_training_layout, make_training_plan
 from headway.planner.training.problem import TrainingProblem
 
 
@@ -27,7 +27,10 @@ def run(
     should_stop: Callable[[], bool],
     resume: dict[str, Any] | None,  # noqa: ARG001 - a search that is begun again is short
 ) -> dict[str, Any]:
-    """Searches a training plan and certifies it; see `kinds.RunSearch`. Errors are those of `make_training_plan`."""
+    """Searches a training plan, or prices the user's own, and certifies it; see `kinds.RunSearch`.
+
+    Errors are those of `make_training_plan` and `fill_training_layout`.
+    """
     search = from_document(TrainingSearch, request)
     graph = graph_of(base64.b64decode(search.files[GRAPH]))
     problem = TrainingProblem(
@@ -39,14 +42,20 @@ def run(
         num_layers=search.num_layers,
         micro_batches=search.micro_batches,
     )
-    plan = make_training_plan(
-        problem,
-        CatalogueCosts(search.devices[0]),
-        nonce=uuid.uuid4().hex[:6],
-        report=report,
-        should_stop=should_stop,
-        to_document=to_plan_document,
-    )
+    costs, nonce = CatalogueCosts(search.devices[0]), uuid.uuid4().hex[:6]
+    if search.layout is not None:
+        plan = fill_training_layout(problem, costs, search.layout, nonce=nonce)
+    else:
+        plan = make_training_plan(
+            problem,
+            costs,
+            method=search.method,
+            explains=search.explains,
+            nonce=nonce,
+            report=report,
+            should_stop=should_stop,
+            to_document=to_plan_document,
+        )
     check(plan, problem)
     return to_plan_document(plan)
 

@@ -190,7 +190,7 @@ def _of_modules(step: LayeredStep, stage: LayoutStage) -> tuple[int, int]:
         if not within:
             raise InvalidArgumentError(
                 f"{stage.place}.modules: the model has no module '{path}'.",
-                hint="`headway profile model MODEL --train --capture-only --json --operators` lists the modules of operators.",
+                hint="`headway profile model MODEL --capture-only --operators` lists operators with their modules.",
                 field="modules",
             )
         found.append(within)

@@ -15,11 +15,11 @@ from torch.distributed.tensor.placement_types import _StridedShard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.exports.dtensor import dtensor_placements, zero_placements
 from headway.core.graph import Graph
 from headway.core.plan.training import ParameterSharding
 from headway.core.sharding_spec import Shard, ShardingSpec
-from headway.planner.exports.dtensor import dtensor_placements, zero_placements
-from tests.planner.exports.plans import BATCH, GPT, LLAMA, plan_of, searched, stage
+from tests.core.exports.plans import BATCH, GPT, LLAMA, plan_of, searched, stage
 from tests.profiler.capture.zoo import captured
 
 _NAMES = {"Shard": TorchShard, "Replicate": Replicate, "_StridedShard": _StridedShard}

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from headway.core.errors import FailedPreconditionError
-from headway.planner.exports.megatron import megatron_flags
-from tests.planner.exports.parsers import needs_parsers, read_all
-from tests.planner.exports.plans import BATCH, GPT, LLAMA, plan_of, stage
+from headway.core.exports.megatron import megatron_flags
+from tests.core.exports.parsers import needs_parsers, read_all
+from tests.core.exports.plans import BATCH, GPT, LLAMA, plan_of, stage
 from tests.profiler.capture.zoo import captured
 
 

@@ -3,11 +3,11 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from headway.core.exports.dtensor import dtensor_placements
+from headway.core.exports.megatron import megatron_flags
+from headway.core.exports.torchtitan import torchtitan_job
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan
-from headway.planner.exports.dtensor import dtensor_placements
-from headway.planner.exports.megatron import megatron_flags
-from headway.planner.exports.torchtitan import torchtitan_job
 
 
 @dataclass(frozen=True, slots=True)

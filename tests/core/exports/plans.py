@@ -7,6 +7,7 @@ from headway.core.batch_dims import BatchDims
 from headway.core.catalogue import built_in_catalogue
 from headway.core.cost.catalogued import CatalogueCosts
 from headway.core.device_mesh import DeviceMesh, Submesh
+from headway.core.exports.decoder import block_of
 from headway.core.graph import Graph, OperatorKind, TensorRole
 from headway.core.plan.training import (
     DeviceMemory,
@@ -18,7 +19,6 @@ from headway.core.plan.training import (
 from headway.core.precision import Precision
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import NodeGroup, TrainingCluster
-from headway.planner.exports.decoder import block_of
 from headway.planner.intra.strategies import Splitter, Strategy
 from headway.planner.training.alpa import AlpaSearch
 from headway.planner.training.problem import TrainingProblem

@@ -5,9 +5,9 @@ from typing import Any
 import pytest
 
 from headway.core.errors import FailedPreconditionError
-from headway.planner.exports.torchtitan import torchtitan_job
-from tests.planner.exports.parsers import needs_parsers, read_all
-from tests.planner.exports.plans import BATCH, LLAMA, plan_of, searched, stage
+from headway.core.exports.torchtitan import torchtitan_job
+from tests.core.exports.parsers import needs_parsers, read_all
+from tests.core.exports.plans import BATCH, LLAMA, plan_of, searched, stage
 from tests.profiler.capture.zoo import captured
 
 _SIZES = ("2", "32", "4", "2", "64")

@@ -8,9 +8,9 @@ from math import gcd
 
 from headway.core.batch_dims import BatchDims
 from headway.core.errors import FailedPreconditionError
+from headway.core.exports.decoder import Decoder, block_of, read_decoder
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole
 from headway.core.plan.training import TrainingPlan, TrainingStage
-from headway.planner.exports.decoder import Decoder, block_of, read_decoder
 
 _NEGLIGIBLE = 0.01  # of the work: what is split in another way without a word
 

@@ -3,12 +3,12 @@
 from collections.abc import Iterator
 from itertools import groupby
 
+from headway.core.exports.decoder import Decoder
+from headway.core.exports.heading import heading
+from headway.core.exports.parallelism import Parallelism, Part, read_parallelism
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
-from headway.planner.exports.decoder import Decoder
-from headway.planner.exports.heading import heading
-from headway.planner.exports.parallelism import Parallelism, Part, read_parallelism
 
 _TARGET = "Megatron-LM"
 _SHARDING = {2: "optim_grads", 3: "optim_grads_params"}

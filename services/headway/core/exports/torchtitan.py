@@ -4,12 +4,12 @@ import json
 from collections.abc import Iterator
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.exports.decoder import Decoder
+from headway.core.exports.heading import heading
+from headway.core.exports.parallelism import Parallelism, Part, read_parallelism
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
-from headway.planner.exports.decoder import Decoder
-from headway.planner.exports.heading import heading
-from headway.planner.exports.parallelism import Parallelism, Part, read_parallelism
 
 _TARGET = "torchtitan"
 _LLAMA_3 = {(4096, 32, 32, 8): "8B", (8192, 80, 64, 8): "70B", (16384, 126, 128, 8): "405B"}
