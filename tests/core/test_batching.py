@@ -55,7 +55,7 @@ def test_one_example_does_not_tell_what_grows(batch: int) -> None:
     graph = replace(graph_of(make(), inputs[0][:1]), batch=batch)
     with pytest.raises(FailedPreconditionError, match="captured with") as error:
         at_batch(graph, 4)
-    assert "--batch 2" in error.value.hint
+    assert "two examples or more" in error.value.hint
 
 
 def test_no_examples_are_refused() -> None:

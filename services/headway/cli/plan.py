@@ -39,7 +39,7 @@ from headway.v1 import planner_pb2, planner_pb2_grpc
 app = typer.Typer(
     add_completion=False,
     no_args_is_help=True,
-    help="Show or explain the plan in use; place many models on few devices; follow searches.",
+    help="Plan serving and training; show or explain the plan in use; follow searches.",
 )
 
 app.command()(serve)

@@ -240,6 +240,8 @@ class Dispatcher:
 
     def _is_unproven(self, replica: Replica) -> bool:
         """Whether too little is known of a replica that is busy to promise an objective on it."""
+        if not replica.is_estimated:
+            return False
         num_without = self.lease_table.num_without_token(replica.place)
         return not replica.is_proven or num_without >= replica.lateness.max_without_token
 
