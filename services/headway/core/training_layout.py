@@ -30,12 +30,12 @@ class LayoutStage:
         place: file, line and field, for faults that are found later.
     """
 
-    layers: tuple[int, int] | None
-    modules: tuple[str, str] | None
+    layers: tuple[int, int] | None = None
+    modules: tuple[str, str] | None = None
     mesh: tuple[int, int]
     axes: tuple[str, str]
     zero_stages: tuple[int, ...]
-    recomputes: bool | None
+    recomputes: bool | None = None
     splits: tuple[OperatorSplit, ...]
     place: str
 

@@ -3,8 +3,24 @@
 from dataclasses import dataclass, field
 
 from headway.core.catalogue.device import Device
+from headway.core.errors import InvalidArgumentError
 from headway.core.training_cluster import TrainingCluster
 from headway.core.training_layout import TrainingLayout
+
+METHODS = (
+    "alpa",
+    "data-parallel",
+    "zero-2",
+    "zero-3",
+    "megatron",
+    "intra-only",
+    "inter-only",
+    "pp-dp",
+    "equal-operator",
+    "equal-layer",
+    "heuristic",
+)
+"""Alpa's search over everything, and the baselines: the same search with less to choose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -14,7 +30,7 @@ class TrainingSearch:
     devices: of the cluster's groups, in order.
     num_layers: that operators are clustered into; None for as many as the model repeats.
     micro_batches: numbers of micro-batches to try; empty for all that make sense.
-    method: 'alpa', or the name of a baseline.
+    method: one of `METHODS`.
     explains: whether other ways to train the model are priced too, and what would change the choice.
     layout: the user's own plan, to be priced instead of searching one.
     files: the captured graph under `GRAPH`, in base64.
@@ -35,6 +51,14 @@ class TrainingSearch:
     @property
     def title(self) -> str:
         return f"{self.model} on {self.cluster.label}, batch {self.batch}"
+
+
+def check_method(name: str) -> None:
+    """Raises InvalidArgumentError where there is no such method."""
+    if name not in METHODS:
+        raise InvalidArgumentError(
+            f"There is no method '{name}'.", hint=f"There are {', '.join(METHODS)}.", field="method"
+        )
 
 
 GRAPH = "graph"

@@ -11,9 +11,10 @@ from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision, cast_graph
+from headway.core.training_search import METHODS
 from headway.planner.certify.training.certificate import find_training_violations
 from headway.planner.training.baselines import BASELINES, narrowed
-from headway.planner.training.plan import METHODS, make_training_plan
+from headway.planner.training.plan import make_training_plan
 from headway.planner.training.problem import TrainingProblem
 from tests.planner.training.steps import COSTS, nodes_of, problem_of
 
@@ -40,6 +41,10 @@ def plan_by(
 
 
 plan_of = cache(plan_by)
+
+
+def test_every_method_that_a_user_may_name_is_there() -> None:
+    assert ("alpa", *BASELINES) == METHODS
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -71,8 +71,9 @@ async def search_training_plan(options: TrainOptions) -> PlannedTraining | Searc
     devices = tuple(catalogue.devices[group.device] for group in cluster.groups)
     precision = _precision(options.precision, devices)
     _check_micro_batches(options)
+    layout = _layout(options.fixed)
     console = Console(stderr=True)
-    with interruptible(console) as stop, showing(console) as show:
+    with showing(console) as show:
         graph = await capture_training_step(
             options.model, seq=options.seq, state_dir=options.state_dir, deadline_s=options.deadline_s, show=show
         )
@@ -86,7 +87,7 @@ async def search_training_plan(options: TrainOptions) -> PlannedTraining | Searc
             micro_batches=options.micro_batches,
             method=options.method,
             explains=options.explains,
-            layout=_layout(options.fixed),
+            layout=layout,
         )
         order = SearchOrder(
             kind="training",
@@ -98,9 +99,10 @@ async def search_training_plan(options: TrainOptions) -> PlannedTraining | Searc
         )
         if options.detach:
             return await start_search(stack_planner(options.state_dir), order)
-        async with planner_link(options.state_dir, catalogue=options.catalogue) as planner:
-            found = await run_search(planner, order, stop=stop, show=show)
-            return PlannedTraining(plan=plan_from_document(TrainingPlan, found), graph=graph)
+        with interruptible(console) as stop:
+            async with planner_link(options.state_dir, catalogue=options.catalogue) as planner:
+                found = await run_search(planner, order, stop=stop, show=show)
+    return PlannedTraining(plan=plan_from_document(TrainingPlan, found), graph=graph)
 
 
 def _layout(path: Path | None) -> TrainingLayout | None:
@@ -123,7 +125,9 @@ def _precision(wanted: Precision | None, devices: tuple[Device, ...]) -> Precisi
             return precision
     lacking = next(device for device in devices if wanted is None or wanted.value not in device.peak)
     raise InvalidArgumentError(
-        f"{lacking.name} does not compute in {wanted}.", hint=f"It has {', '.join(lacking.peak)}.", field="precision"
+        f"{lacking.name} does not compute in {wanted}.",
+        hint="It has " + ", ".join(f"--precision {each}" for each in _PRECISIONS if each in lacking.peak) + ".",
+        field="precision",
     )
 
 

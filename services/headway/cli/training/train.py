@@ -20,6 +20,7 @@ from headway.cli.training.view import training_view
 from headway.core.exports.formats import FORMATS
 from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
+from headway.core.training_search import METHODS, check_method
 
 
 def train(
@@ -54,10 +55,9 @@ def train(
     method: Annotated[
         str,
         typer.Option(
-            help="alpa searches everything; baselines are data-parallel, zero-2, zero-3, megatron, intra-only, "
-            "inter-only, pp-dp, equal-operator, equal-layer and heuristic."
+            help=f"{METHODS[0]} searches everything; baselines have less to choose from: {', '.join(METHODS[1:])}."
         ),
-    ] = "alpa",
+    ] = METHODS[0],
     explain: Annotated[
         bool, typer.Option("--explain", help="Also price the baselines, and find what would change the choice.")
     ] = False,
@@ -78,6 +78,7 @@ def train(
     """
     if out is not None:
         check_plan_path(out)
+    check_method(method)
     formats = [find_format(name) for name in export or ()]
     options = TrainOptions(
         model=model,

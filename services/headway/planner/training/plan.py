@@ -5,11 +5,12 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headway.core.cost.costs import Costs, graph_time
-from headway.core.errors import CancelledError, InvalidArgumentError
+from headway.core.errors import CancelledError
 from headway.core.plan.serving import plan_id_at
 from headway.core.plan.training import TrainingPlan
 from headway.core.search_progress import SearchProgress
 from headway.core.training_layout import TrainingLayout
+from headway.core.training_search import METHODS, check_method
 from headway.core.units import format_duration
 from headway.planner.training.alpa import AlpaSearch, Found
 from headway.planner.training.baselines import BASELINES, narrowed
@@ -19,7 +20,6 @@ from headway.planner.training.misfit import misfit_of
 from headway.planner.training.problem import TrainingProblem
 
 FIXED = "fixed"
-METHODS = ("alpa", *BASELINES)
 Report = Callable[[SearchProgress], None]
 ToDocument = Callable[[TrainingPlan], dict[str, object]]
 
@@ -114,8 +114,5 @@ def fill_training_layout(problem: TrainingProblem, costs: Costs, layout: Trainin
 
 
 def _of_method(problem: TrainingProblem, method: str) -> TrainingProblem:
-    if method not in METHODS:
-        raise InvalidArgumentError(
-            f"There is no method '{method}'.", hint=f"There are {', '.join(METHODS)}.", field="method"
-        )
+    check_method(method)
     return narrowed(problem, BASELINES[method]) if method in BASELINES else problem
