@@ -34,10 +34,14 @@ def checkpoint(tmp_path_factory: pytest.TempPathFactory, size: str) -> Path:
 
 @pytest.fixture(scope="module")
 def pair(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, size: str) -> Iterator[RunningStack]:
-    """Two workers, whose predictions are estimates from the model's size."""
+    """Two workers, whose predictions are estimates from the model's size, and who take turns: how many of a burst go to
+    the one without the prefix depends on no speed."""
     state_dir = tmp_path_factory.mktemp(f"{size}-state")
     stack = RunningStack(state_dir, {"tiny": checkpoint}, "--workers", "2", "--no-profile")
-    yield stack.start()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("HEADWAY_POLICY", "round-robin")
+        stack.start()
+    yield stack
     stack.stop()
 
 
