@@ -19,20 +19,30 @@ HERE = "here"
 
 
 def costs_on(hardware: str, *, catalogue: Path | None, state_dir: Path | None) -> Costs:
-    """Costs on a device of the catalogue, or as measured: 'here', a hardware profile's id or the beginning of one.
+    """Costs on a device of the catalogue, or as measured; see `find_measured`.
 
     Raises:
         NotFoundError: it is neither.
         FailedPreconditionError: nothing was measured here.
     """
+    measured = find_measured(hardware, state_dir=state_dir)
+    if measured is not None:
+        return MeasuredCosts(measured)
+    return CatalogueCosts(find_device(read_catalogue(catalogue), hardware))
+
+
+def find_measured(hardware: str, *, state_dir: Path | None) -> HardwareProfile | None:
+    """What was measured 'here', or under a hardware profile's id or its beginning; None where nothing has that id.
+
+    Raises:
+        FailedPreconditionError: nothing was measured here.
+    """
     known = [] if state_dir is None and not default_state_dir().exists() else asyncio.run(_stored(hardware, state_dir))
-    if known:
-        return MeasuredCosts(max(known, key=lambda profile: len(profile.timings)))
-    if hardware == HERE:
+    if not known and hardware == HERE:
         raise FailedPreconditionError(
             "Nothing was measured here.", hint="Run `headway profile hardware` first.", field="hardware"
         )
-    return CatalogueCosts(find_device(read_catalogue(catalogue), hardware))
+    return max(known, key=lambda profile: len(profile.timings), default=None)
 
 
 async def _stored(hardware: str, state_dir: Path | None) -> list[HardwareProfile]:

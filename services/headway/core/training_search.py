@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 
 from headway.core.catalogue.device import Device
 from headway.core.errors import InvalidArgumentError
+from headway.core.hardware.profile import HardwareProfile
 from headway.core.training_cluster import TrainingCluster
 from headway.core.training_layout import TrainingLayout
 
@@ -32,6 +33,7 @@ class TrainingSearch:
     micro_batches: numbers of micro-batches to try; empty for all that make sense.
     method: one of `METHODS`.
     explains: whether other ways to train the model are priced too, and what would change the choice.
+    hardware: measured times of operators; None where those of the catalogue's devices count.
     layout: the user's own plan, to be priced instead of searching one.
     files: the captured graph under `GRAPH`, in base64.
     """
@@ -45,6 +47,7 @@ class TrainingSearch:
     micro_batches: tuple[int, ...] = ()
     method: str = "alpa"
     explains: bool = False
+    hardware: HardwareProfile | None = None
     layout: TrainingLayout | None = None
     files: dict[str, str] = field(default_factory=dict)
 

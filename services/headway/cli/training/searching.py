@@ -15,6 +15,7 @@ from headway.core.catalogue import Catalogue, read_catalogue
 from headway.core.catalogue.device import Device
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError
+from headway.core.hardware.profile import HardwareProfile
 from headway.core.plan.document import plan_from_document
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision
@@ -42,6 +43,7 @@ class TrainOptions:
     method: str
     explains: bool
     fixed: Path | None
+    hardware: HardwareProfile | None
     time_limit_s: float | None
     anew: bool
     detach: bool
@@ -87,6 +89,7 @@ async def search_training_plan(options: TrainOptions) -> PlannedTraining | Searc
             micro_batches=options.micro_batches,
             method=options.method,
             explains=options.explains,
+            hardware=options.hardware,
             layout=layout,
         )
         order = SearchOrder(

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headway.cli.hardware_costs import find_measured
 from headway.cli.options import AsJson, CatalogueFile, StateDir
 from headway.cli.placement.options import Anew, Detach, TimeLimit
 from headway.cli.plan_file import check_plan_path, write_plan
@@ -17,7 +18,9 @@ from headway.cli.training.exporting import export_plan, find_format
 from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.searching import TrainOptions, search_training_plan
 from headway.cli.training.view import training_view
+from headway.core.errors import NotFoundError
 from headway.core.exports.formats import FORMATS
+from headway.core.hardware.profile import HardwareProfile
 from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
 from headway.core.training_search import METHODS, check_method
@@ -64,6 +67,13 @@ def train(
     fixed: Annotated[
         Path | None, typer.Option(help="Price a plan of yours, a YAML file, instead of searching.", dir_okay=False)
     ] = None,
+    hardware: Annotated[
+        str | None,
+        typer.Option(
+            help="Price operators as `profile hardware` measured them: 'here', or a profile's id. Default: by the "
+            "catalogue's figures of the cluster's devices."
+        ),
+    ] = None,
     anew: Anew = False,
     detach: Detach = False,
     deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
@@ -91,6 +101,7 @@ def train(
         method=method,
         explains=explain,
         fixed=fixed,
+        hardware=None if hardware is None else _measured(hardware, state_dir=state_dir),
         time_limit_s=time_limit,
         anew=anew,
         detach=detach,
@@ -117,3 +128,14 @@ def train(
             typer.echo(f"Written to {out}; `headway plan show {out}` shows it again.")
     for path in export_plan(plan, found.graph, formats, beside=out):
         typer.echo(f"Written to {path}.", err=True)
+
+
+def _measured(hardware: str, *, state_dir: Path | None) -> HardwareProfile:
+    found = find_measured(hardware, state_dir=state_dir)
+    if found is None:
+        raise NotFoundError(
+            f"No hardware profile is called '{hardware}'.",
+            hint="`headway profile list` lists them; devices of the catalogue are named in --cluster.",
+            field="hardware",
+        )
+    return found

@@ -8,6 +8,7 @@ from typing import Any
 from headway.core.batching import at_batch
 from headway.core.codec import from_document
 from headway.core.cost.catalogued import CatalogueCosts
+from headway.core.cost.measured import MeasuredCosts
 from headway.core.errors import InternalError
 from headway.core.graph_file import graph_of
 from headway.core.plan.document import to_plan_document
@@ -42,7 +43,8 @@ def run(
         num_layers=search.num_layers,
         micro_batches=search.micro_batches,
     )
-    costs, nonce = CatalogueCosts(search.devices[0]), uuid.uuid4().hex[:6]
+    nonce = uuid.uuid4().hex[:6]
+    costs = CatalogueCosts(search.devices[0]) if search.hardware is None else MeasuredCosts(search.hardware)
     if search.layout is not None:
         plan = fill_training_layout(problem, costs, search.layout, nonce=nonce)
     else:
