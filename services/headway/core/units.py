@@ -24,3 +24,8 @@ def format_duration(seconds: float) -> str:
     minutes, rest = divmod(int(seconds), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}h {minutes}m" if hours else f"{minutes}m {rest}s"
+
+
+def format_count(number: int, noun: str, plural: str = "s") -> str:
+    """`(2, "stage")` -> `2 stages`."""
+    return f"{number} {noun}{plural if number != 1 else ''}"

@@ -11,7 +11,7 @@ from headway.core.plan.training import TrainingPlan
 from headway.core.search_progress import SearchProgress
 from headway.core.training_layout import TrainingLayout
 from headway.core.training_search import METHODS, check_method
-from headway.core.units import format_duration
+from headway.core.units import format_count, format_duration
 from headway.planner.training.alpa import AlpaSearch, Found
 from headway.planner.training.baselines import BASELINES, narrowed
 from headway.planner.training.explanation import explain
@@ -88,7 +88,7 @@ def make_training_plan(
     def tell(found: Found) -> None:
         report(
             SearchProgress(
-                phase=f"searching: {found.num_micro_batches} micro-batches",
+                phase=f"searching: {format_count(found.num_micro_batches, 'micro-batch', 'es')}",
                 best=to_document(planning.plan(found, is_complete=False)),
                 best_figure=f"{format_duration(found.iteration_s)} an iteration",
             )

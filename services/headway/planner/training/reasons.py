@@ -5,7 +5,7 @@ from dataclasses import replace
 from itertools import groupby
 
 from headway.core.plan.training import TrainingSensitivity, TrainingStage
-from headway.core.units import format_bytes, format_duration
+from headway.core.units import format_bytes, format_count, format_duration
 from headway.planner.intra.parameters import parameter_state
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
 from headway.planner.training.problem import TrainingProblem
@@ -45,7 +45,7 @@ def _stages(problem: TrainingProblem, found: Found, search: AlpaSearch, own: Ste
     said = [
         f"with {other} it {_takes(search.cut(own, space=replace(problem.space, num_stages=other)))}" for other in others
     ]
-    return f"{_counted(count, 'stage')}, {format_duration(found.iteration_s)} an iteration: {', '.join(said)}."
+    return f"{format_count(count, 'stage')}, {format_duration(found.iteration_s)} an iteration: {', '.join(said)}."
 
 
 def _micro_batches(problem: TrainingProblem, found: Found, search: AlpaSearch, tables: Sequence[StepTables]) -> str:
@@ -58,8 +58,8 @@ def _micro_batches(problem: TrainingProblem, found: Found, search: AlpaSearch, t
     latencies = [stage.latency_s for stage in found.stages]
     filling = (sum(latencies) - max(latencies)) / found.iteration_s
     return (
-        f"{_counted(number, 'micro-batch', 'es')} of {_counted(problem.batch // number, 'example')}: filling and "
-        f"draining the pipeline is {filling:.1%} of an iteration; {', '.join(said) or 'no other number divides'}."
+        f"{format_count(number, 'micro-batch', 'es')} of {format_count(problem.batch // number, 'example')}: filling "
+        f"and draining the pipeline is {filling:.1%} of an iteration; {', '.join(said) or 'no other number divides'}."
     )
 
 
@@ -68,7 +68,7 @@ def _axes(found: Found) -> Iterator[str]:
     shape, training = shape_of(found), found.step.training
     saved = set(training.graph.saved)
     operators = {operator.name: operator for operator in training.graph.operators}
-    numbered = enumerate(zip(shape.stages, found.stages, strict=True), 1)
+    numbered = enumerate(zip(shape.stages, found.stages, strict=True))
     for parallelism, run in groupby(numbered, key=lambda each: each[1][0].parallelism):
         stages = list(run)
         weights = kept = 0
@@ -92,7 +92,7 @@ def _recomputing(problem: TrainingProblem, found: Found, search: AlpaSearch, own
         if other in problem.space.recomputes:
             cut = search.cut(own, space=replace(problem.space, recomputes=(other,)))
             said.append(f"if {'all' if other else 'none'} did, it {_takes(cut)}")
-    stated = f"{again or 'None'} of {_counted(len(found.stages), 'stage')} recompute{'s' * (again == 1)}"
+    stated = f"{again or 'None'} of {format_count(len(found.stages), 'stage')} recompute{'s' * (again == 1)}"
     return f"{stated}: {', '.join(said)}." if said else f"{stated}, as was wanted."
 
 
@@ -103,7 +103,7 @@ def _zero(found: Found) -> str:
     saved = max(_saved_bytes(found, stage) for stage in found.stages)
     return (
         f"ZeRO {', '.join(map(str, levels))} for parameters of {sum(_is_sharded(stage) for stage in found.stages)} of "
-        f"{_counted(len(found.stages), 'stage')} saves up to {format_bytes(saved)} on each device."
+        f"{format_count(len(found.stages), 'stage')} saves up to {format_bytes(saved)} on each device."
     )
 
 
@@ -141,11 +141,7 @@ def _binding(problem: TrainingProblem, found: Found, sensitivities: Sequence[Tra
         if each.factor > 1 and each.what != "batch" and each.iteration_s is not None
     }
     binds = "binds" if gains.get("memory", 0.0) > _GAIN else "does not bind"
-    yield f"Memory {binds}: the devices of stage {fullest + 1} hold {shares[fullest]:.0%} of {format_bytes(memory)}."
+    yield f"Memory {binds}: the devices of stage {fullest} hold {shares[fullest]:.0%} of {format_bytes(memory)}."
     if gains:
         said = ", ".join(f"{what} {gain:.1%}" for what, gain in sorted(gains.items(), key=lambda each: -each[1]))
         yield f"Twice of each would save of an iteration: {said}."
-
-
-def _counted(number: int, noun: str, plural: str = "s") -> str:
-    return f"{number} {noun}{plural if number != 1 else ''}"
