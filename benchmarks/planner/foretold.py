@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from functools import cache
+from itertools import pairwise
 
 from benchmarks.planner.layout import COLUMN_WISE, ROW_WISE, Layout
 from headway.core.batch_dims import BatchDims
@@ -20,8 +21,12 @@ from headway.profiler.capture.capture import capture
 
 @cache
 def captured(model: str, seq: int | None) -> Graph:
-    """A training step of two examples."""
-    request = CaptureRequest(source=f"zoo:{model}", batch=2, seq=seq, train=True)
+    """A training step of two examples.
+
+    Args:
+        model: `zoo:NAME` or `module:factory`.
+    """
+    request = CaptureRequest(source=model, batch=2, seq=seq, train=True)
     graph = capture(request, report=lambda _: None).graph
     assert graph is not None
     return graph
@@ -43,12 +48,25 @@ def node_group(num_devices: int, *, node: str = "DGX H100", memory_bytes: int = 
     )
 
 
-def foretold(model: str, layout: Layout, *, seq: int | None = None, num_micro_batches: int = 2) -> Found:
-    """The plan of a layout on H100s, whatever memory it takes.
+def foretold(
+    model: str,
+    layout: Layout,
+    *,
+    node: str = "DGX H100",
+    seq: int | None = None,
+    num_stages: int = 1,
+    num_micro_batches: int = 2,
+) -> Found:
+    """The plan of a layout, whatever memory it takes.
 
     Blocks' matrices are split as Megatron-LM does it; all else along examples alone.
+
+    Args:
+        layout: of each stage.
+        node: of the catalogue.
+        num_stages: of equally many layers, as far as that goes.
     """
-    graph, nodes = captured(model, seq), node_group(layout.num_devices)
+    graph, nodes = captured(model, seq), node_group(num_stages * layout.num_devices, node=node)
     problem = TrainingProblem(
         model=model,
         graph=graph,
@@ -57,18 +75,22 @@ def foretold(model: str, layout: Layout, *, seq: int | None = None, num_micro_ba
         precision=layout.precision,
     )
     num_layers = len(cut_layers(training_graph(graph, layout.micro_batch, layout.precision), None))
-    stage = LayoutStage(
-        layers=(0, num_layers - 1),
-        modules=None,
-        mesh=(layout.data, layout.tensor),
-        axes=("data", "model"),
-        zero_stages=(layout.zero_stage,),
-        recomputes=layout.recomputes,
-        splits=tuple(splits(graph)) if layout.tensor > 1 else (),
-        place="stage 0",
+    bounds = [number * num_layers // num_stages for number in range(num_stages + 1)]
+    split = tuple(splits(graph)) if layout.tensor > 1 else ()
+    stages = tuple(
+        LayoutStage(
+            layers=(first, behind - 1),
+            mesh=(layout.data, layout.tensor),
+            axes=("data", "model"),
+            zero_stages=(layout.zero_stage,),
+            recomputes=layout.recomputes,
+            splits=split,
+            place=f"stages[{number}]",
+        )
+        for number, (first, behind) in enumerate(pairwise(bounds))
     )
     costs = CatalogueCosts(built_in_catalogue().device(nodes.device))
-    return lay_out(problem, costs, TrainingLayout(num_micro_batches=num_micro_batches, stages=(stage,), place="layout"))
+    return lay_out(problem, costs, TrainingLayout(num_micro_batches=num_micro_batches, stages=stages, place="layout"))
 
 
 def splits(graph: Graph) -> Iterator[OperatorSplit]:

@@ -1,12 +1,22 @@
 """Memory foretold beside what PyTorch's MemTracker sees, for ten pairs of a model and a layout."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
 from statistics import median
+from typing import Annotated
 
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.machine import describe_machine
 from benchmarks.planner.foretold import foretold
 from benchmarks.planner.layout import Layout
 from benchmarks.planner.tracked import tracked_bytes
+from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.core.precision import Precision
+from headway.core.units import format_bytes
 
 MEDIAN_ERROR = 0.05
 MOST_TOO_LOW = 0.08
@@ -65,7 +75,7 @@ CASES = (
 
 
 def compare(case: Case) -> MemoryRow:
-    (stage,) = foretold(case.model, case.layout, seq=case.seq).stages
+    (stage,) = foretold(f"zoo:{case.model}", case.layout, seq=case.seq).stages
     return MemoryRow(
         case=case.name,
         model=case.model,
@@ -74,7 +84,7 @@ def compare(case: Case) -> MemoryRow:
     )
 
 
-def misses(rows: list[MemoryRow]) -> list[str]:
+def misses(rows: Sequence[MemoryRow]) -> list[str]:
     """The targets that are not met, in sentences."""
     found = []
     middle = median(abs(row.error) for row in rows)
@@ -84,3 +94,32 @@ def misses(rows: list[MemoryRow]) -> list[str]:
         f"{row.model}, {row.case}: foretold {-row.error:.1%} too low." for row in rows if row.error < -MOST_TOO_LOW
     ]
     return found
+
+
+def main(
+    *, out: Annotated[Path, typer.Option(help="Where the result goes.")] = RESULTS_DIR / "planner-memory.json"
+) -> None:
+    """Foretell and track every case."""
+    console, rows = Console(), list[MemoryRow]()
+    for case in CASES:
+        rows.append(compare(case))
+        console.print(f"{case.model}, {case.name}: {rows[-1].error:+.1%}", highlight=False)
+    console.print(_table(rows))
+    missed = misses(rows)
+    for miss in missed:
+        console.print(miss, style="red")
+    document = {"machine": asdict(describe_machine()), "rows": [asdict(row) for row in rows], "misses": missed}
+    console.print(f"written to {write_result(out, document)}")
+
+
+def _table(rows: Sequence[MemoryRow]) -> Table:
+    table = Table("model", "layout", "foretold", "MemTracker", "error")
+    for row in rows:
+        table.add_row(
+            row.model, row.case, format_bytes(row.foretold_bytes), format_bytes(row.tracked_bytes), f"{row.error:+.1%}"
+        )
+    return table
+
+
+if __name__ == "__main__":
+    typer.run(main)

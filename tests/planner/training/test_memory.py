@@ -31,14 +31,14 @@ CASES = [
 
 @pytest.mark.parametrize(("model", "layout"), CASES, ids=str)
 def test_what_is_foretold_is_held(model: str, layout: Layout) -> None:
-    (stage,) = foretold(model, layout).stages
+    (stage,) = foretold(f"zoo:{model}", layout).stages
     assert stage.memory.total_bytes == pytest.approx(tracked_bytes(model, layout), rel=CLOSE)
 
 
 @pytest.mark.parametrize(("model", "layout"), [*CASES, (LLAMA, Layout(micro_batch=16, data=4, zero_stage=3))], ids=str)
 def test_the_certifier_counts_the_same(model: str, layout: Layout) -> None:
-    graph = at_batch(captured(model, None), layout.micro_batch)
-    plan = plan_of(graph, foretold(model, layout).stages, precision=layout.precision.value)
+    graph = at_batch(captured(f"zoo:{model}", None), layout.micro_batch)
+    plan = plan_of(graph, foretold(f"zoo:{model}", layout).stages, precision=layout.precision.value)
     said, found = plan.stages[0].memory, recount(PlannedStep(plan, graph), 0)
     for part in ("weights_bytes", "gradients_bytes", "optimizer_bytes", "activations_bytes", "workspace_bytes"):
         assert getattr(said, part) == pytest.approx(getattr(found, part), abs=0.02 * found.total_bytes), part
