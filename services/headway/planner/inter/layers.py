@@ -9,7 +9,7 @@ from headway.core.dataflow import Dataflow
 from headway.core.graph import TensorRole
 from headway.planner.inter.clustering import DELTA, cluster
 from headway.planner.intra.layer import Layer
-from headway.planner.intra.placing import TrainingGraph
+from headway.planner.intra.training_graph import TrainingGraph
 from headway.planner.intra.quantities import Floats
 
 _MOST_LAYERS = 64

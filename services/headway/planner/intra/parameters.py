@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 import numpy as np
+from numpy.typing import NDArray
 
 from headway.core.graph import TensorSpec
 from headway.core.precision import Precision
@@ -14,17 +15,20 @@ from headway.planner.intra.quantities import Floats, Quantity
 
 NUM_ZERO_STAGES = 4
 
+Bytes = float | Floats
+Size = int | NDArray[np.int64]
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ParameterState:
-    """The bytes of a parameter on each device."""
+    """The bytes of a parameter on each device; on several meshes arrays over them."""
 
-    weights_bytes: float
-    gradients_bytes: float
-    optimizer_bytes: float
+    weights_bytes: Bytes
+    gradients_bytes: Bytes
+    optimizer_bytes: Bytes
 
     @property
-    def total_bytes(self) -> float:
+    def total_bytes(self) -> Bytes:
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
@@ -32,7 +36,7 @@ def parameter_state(
     parameter: TensorSpec,
     spec: ShardingSpec,
     zero_stage: int,
-    mesh_shape: Sequence[int],
+    mesh_shape: Sequence[Size],
     precision: Precision,
     *,
     is_trained: bool,
@@ -48,8 +52,8 @@ def parameter_state(
     )
 
 
-def _replicated_axes(spec: ShardingSpec, mesh_shape: Sequence[int]) -> list[int]:
-    return [axis for axis, shard in enumerate(spec.axes) if shard is None and mesh_shape[axis] > 1]
+def _replicated_axes(spec: ShardingSpec, mesh_shape: Sequence[Size]) -> list[int]:
+    return [axis for axis, shard in enumerate(spec.axes) if shard is None and np.all(mesh_shape[axis] > 1)]
 
 
 def parameter_options(
@@ -61,7 +65,7 @@ def parameter_options(
     mesh: MeshCosts,
     precision: Precision,
 ) -> Floats:
-    """The quantities of a parameter in each ZeRO stage: [stages, quantities].
+    """The quantities of a parameter in each ZeRO stage: [stages, quantities, meshes].
 
     Along axes that replicate it, each device can keep a part of the optimizer's state (1), of the gradient (2), and of
     the parameter itself (3). An all-reduce of gradients is then a reduce-scatter, and an all-gather of parameters.
@@ -71,12 +75,12 @@ def parameter_options(
         gradient: as the backward pass gives it; None for one that is not trained.
         partial_axes: along which gradients are joined.
     """
-    elements = parameter.num_elements / spec.num_shards(mesh.shape)
+    elements = parameter.num_elements / (spec.num_shards(mesh.sizes) * np.ones(mesh.num_meshes))
     replicated = _replicated_axes(spec, mesh.shape)
-    copies = prod(mesh.shape[axis] for axis in replicated)
-    options = np.zeros((NUM_ZERO_STAGES, len(Quantity)))
+    copies = prod(mesh.sizes[axis] for axis in replicated)
+    options = np.zeros((NUM_ZERO_STAGES, len(Quantity), mesh.num_meshes))
     for stage in range(NUM_ZERO_STAGES):
-        state = parameter_state(parameter, spec, stage, mesh.shape, precision, is_trained=gradient is not None)
+        state = parameter_state(parameter, spec, stage, mesh.sizes, precision, is_trained=gradient is not None)
         options[stage, Quantity.STATE_BYTES] = state.total_bytes
     if gradient is None:
         options[3, Quantity.FORWARD_S] = _along(replicated, "all_gather", elements * precision.weight_bytes, mesh)
@@ -100,17 +104,17 @@ def parameter_options(
     return options
 
 
-def _along(axes: Sequence[int], operation: str, num_bytes: float, mesh: MeshCosts) -> float:
-    """Seconds of a collective along several axes, one after the other, each with what the last one left.
+def _along(axes: Sequence[int], operation: str, num_bytes: Floats, mesh: MeshCosts) -> Floats:
+    """[meshes]: seconds of a collective along several axes, one after the other, each with what the last one left.
 
     Args:
         num_bytes: of the tensor on each device where it is whole.
     """
-    seconds = 0.0
+    seconds = np.zeros(mesh.num_meshes)
     for axis in axes:
-        size = mesh.shape[axis]
+        size = mesh.sizes[axis]
         sent = num_bytes * (size - 1) / size
         seconds += mesh.collective_s(operation, 2 * sent if operation == "all_reduce" else sent, axis=axis)
         if operation != "all_reduce":
-            num_bytes /= size
+            num_bytes = num_bytes / size
     return seconds

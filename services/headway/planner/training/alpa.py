@@ -90,7 +90,10 @@ class AlpaSearch:
         step = layered_step(training, self._layers, problem.precision)
         prices = self._prices(step, number)
         meshes = list(allowed_meshes(self._nodes, problem.space))
-        quantities = {mesh: self._quantities(step, mesh, prices) for mesh in meshes}
+        found = mesh_quantities(
+            step, self._nodes, meshes, self._costs, prices=prices, recomputes=problem.space.recomputes
+        )
+        quantities = dict(zip(meshes, found, strict=True))
         workspace = self._workspace(step, meshes)
         for _ in range(_MOST_TRIES):
             table = make_stage_table(
@@ -114,11 +117,6 @@ class AlpaSearch:
                 return found
             workspace = _corrected(workspace, found, table)
         return None
-
-    def _quantities(self, step: LayeredStep, mesh: DeviceMesh, prices: Prices) -> Floats:
-        return mesh_quantities(
-            step, self._nodes, mesh, self._costs, prices=prices, recomputes=self._problem.space.recomputes
-        )
 
     def _prices(self, step: LayeredStep, number: int) -> Prices:
         """Multipliers for the memory of devices, from none to so high that memory is all that counts."""

@@ -63,7 +63,7 @@ class ChosenLayer:
             operator, model = (self.step.training.graph.operators[at] for at in (own, alike))
             node, strategies = self.problem.strategies.get(model.name, (None, ()))
             strategy = strategies[self._option(node)] if strategies else None
-            loops = strategy.loops if strategy else (None,) * len(self.problem.mesh.shape)
+            loops = strategy.loops if strategy else (None,) * len(self.problem.mesh_shape)
             result = None
             if strategy is not None and strategy.writes and model.outputs and not model.is_backward:
                 lies = self.spec(model.outputs[0])
@@ -80,13 +80,13 @@ class ChosenLayer:
     def spec(self, name: str) -> ShardingSpec:
         """How a tensor of the layer lies, by its name in the equal layer whose problem it is."""
         node, specs = self.problem.specs.get(name, (None, ()))
-        return specs[self._option(node)] if specs else ShardingSpec.replicated(len(self.problem.mesh.shape))
+        return specs[self._option(node)] if specs else ShardingSpec.replicated(len(self.problem.mesh_shape))
 
     def workspace_bytes(self, flow: Dataflow, *, recomputes: bool) -> float:
         tensors = self.step.training.tensors
 
         def shard_bytes(name: str) -> float:
-            return tensors[name].num_bytes / self.spec(name).num_shards(self.problem.mesh.shape)
+            return tensors[name].num_bytes / self.spec(name).num_shards(self.problem.mesh_shape)
 
         return workspace_bytes(self.step.training, self.kind, flow, shard_bytes, recomputes=recomputes)
 
@@ -113,7 +113,9 @@ def choose_layers(
 ) -> list[ChosenLayer]:
     """The cheapest shardings of a stage's layers."""
     kinds = step.kinds[layout.first : layout.last + 1]
-    problems = layer_problems(step, nodes, layout.mesh, costs, kinds=set(kinds))
+    problems = {
+        kind: problem for kind, _, problem in layer_problems(step, nodes, [layout.mesh], costs, kinds=set(kinds))
+    }
     tables = {
         kind: make_table(problem, prices, recomputes=layout.variant.recomputes) for kind, problem in problems.items()
     }
