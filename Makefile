@@ -58,6 +58,15 @@ lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 	$(UV_RUN) pip compile --quiet requirements-cuda.in --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cuda.lock
+	$(UV_RUN) pip compile --quiet requirements-exports.in --no-deps --generate-hashes --python-version 3.11 \
+	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-exports.lock
+
+# torchtitan and Megatron-LM, whose parsers tests read exported plans with; beside .venv, so that nothing else finds them.
+$(BUILD)/exports/.installed: requirements-exports.lock | $(UV)
+	@mkdir -p $(BUILD)/exports
+	@echo "Installing the parsers of torchtitan and Megatron-LM into $(BUILD)/exports (20 MB on disk) ..."
+	@$(UV_RUN) pip install --quiet --python $(PY) --no-deps --target $(BUILD)/exports --requirement requirements-exports.lock
+	@touch $@
 
 $(BUILD)/cuda/.installed: requirements-cuda.lock | $(UV)
 	@mkdir -p $(BUILD)/cuda
@@ -90,13 +99,13 @@ $(BUILD)/prometheus/usr/bin/prometheus:
 	  >/dev/null 2>&1 && dpkg -x prometheus_*.deb . && rm prometheus_*.deb || \
 	  echo "make: no Prometheus: there is no package of that name here; the dashboards' queries are not tested."
 
-test: install cuda-if-possible | $(BUILD)/prometheus/usr/bin/prometheus ## The whole test suite
+test: install cuda-if-possible $(BUILD)/exports/.installed | $(BUILD)/prometheus/usr/bin/prometheus ## The whole test suite
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=15 tests
 
 SEED ?=
 LOAD ?=
 TESTS ?= tests
-test-flaky: install cuda-if-possible | $(BUILD)/prometheus/usr/bin/prometheus ## The suite in random order (SEED=, LOAD=1, TESTS=), what starts processes 6 times
+test-flaky: install cuda-if-possible $(BUILD)/exports/.installed | $(BUILD)/prometheus/usr/bin/prometheus ## The suite in random order (SEED=, LOAD=1, TESTS=), what starts processes 6 times
 	@$(PY) -m tests.flaky $(if $(SEED),--seed $(SEED)) $(if $(LOAD),--load) $(TESTS)
 
 dashboards: install ## Write Grafana's dashboards anew from deploy/grafana/dashboards.py

@@ -96,6 +96,14 @@ def test_pure_rooms_do_no_io(name: str, path: Path) -> None:
         assert top_level & IMPURE_MODULES == set()
 
 
+@pytest.mark.parametrize(
+    "path", sorted((ROOT / "services/headway/planner/certify").rglob("*.py")), ids=lambda p: p.name
+)
+def test_the_certifier_shares_no_code_with_the_searches(path: Path) -> None:
+    planning = {imported for imported in imports_of(path) if imported.startswith("headway.planner.")}
+    assert [imported for imported in planning if not imported.startswith("headway.planner.certify")] == []
+
+
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
     try:
         TopologicalSorter(module_graph()).prepare()

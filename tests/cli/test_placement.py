@@ -5,9 +5,11 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 import yaml
 
@@ -129,28 +131,89 @@ def test_the_fewest_devices_are_found_and_drawn(headway: Run, directory: Path) -
     assert "<svg" in (directory / "curve.svg").read_text()
 
 
-def test_ctrl_c_keeps_the_best_so_far(directory: Path) -> None:
+@pytest.fixture
+def large_problem(directory: Path) -> Path:
+    """Searched for a minute, with a placement after the first seconds."""
     (directory / "models.yaml").write_text("models:\n  - {name: chat, count: 24, profile: tiny}\n")
     (directory / "cluster.yaml").write_text("device: V100-16\nnum_devices: 32\nmemory_per_device: 8 GiB\n")
-    command = arguments("--duration", "300", "--out", "plan.json", workload="gamma:rate=150,cv=4")
+    return directory
+
+
+@pytest.fixture
+def searching(large_problem: Path) -> Iterator["subprocess.Popen[str]"]:
+    """A command that has begun to search."""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")}
+    command = arguments("--duration", "60", "--out", "plan.json", workload="gamma:rate=150,cv=4")
     process = subprocess.Popen(
         [sys.executable, "-m", "headway.cli", "plan", "serve", *command],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
-        env={name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")},
+        env=environment | {"XDG_STATE_HOME": str(large_problem / "state")},
     )
     assert process.stderr is not None
-    for line in process.stderr:
-        if line.startswith("searching"):
-            process.send_signal(signal.SIGINT)
-            break
-    told = process.stderr.read()
-    assert process.wait() == 0
+    assert any(line.startswith("searching") for line in process.stderr)
+    yield process
+    process.kill()
+    process.wait()
+
+
+def test_ctrl_c_keeps_the_best_so_far(headway: Run, directory: Path, searching: "subprocess.Popen[str]") -> None:
+    searching.send_signal(signal.SIGINT)
+    assert searching.stderr is not None
+    told = searching.stderr.read()
+    assert searching.wait() == 0
     assert "Ending the search" in told
     plan = json.loads((directory / "plan.json").read_text())
     assert not plan["is_complete"]
     assert plan["placement"]["groups"]
+    (job,) = json.loads(headway("plan", "jobs", "--json").stdout)
+    assert job["state"] == "stopped"
+    shown = json.loads(headway("plan", "jobs", "show", job["job_id"], "--json").stdout)
+    assert shown["result"] == plan
+    assert shown["best"]["placement"]["groups"]
+
+
+def test_a_command_that_is_killed_leaves_its_best_and_no_process(
+    headway: Run, searching: "subprocess.Popen[str]"
+) -> None:
+    """The planner that it started, and what that started."""
+    left = psutil.Process(searching.pid).children(recursive=True)
+    assert len(left) >= 2
+    searching.kill()
+    _, alive = psutil.wait_procs(left, timeout=30)
+    assert alive == []
+    listed = headway("plan", "jobs")
+    assert "running" in listed.stdout, listed.stderr
+    stopped = headway("plan", "jobs", "stop", "placement-")
+    assert "has ended: stopped" in stopped.stdout, stopped.stderr
+    shown = headway("plan", "jobs", "show", "placement-")
+    assert "24 models on 32 x V100-16" in shown.stdout
+    assert "best so far" in shown.stdout
+
+
+@pytest.mark.usefixtures("directory")
+def test_what_was_searched_is_known_the_second_time(headway: Run) -> None:
+    command = arguments("--duration", "10", "--json", workload="poisson:rate=5")
+    first = headway("plan", "serve", *command)
+    assert "known since" not in first.stderr
+    again = headway("plan", "serve", *command)
+    assert "known since" in again.stderr
+    assert json.loads(again.stdout) == json.loads(first.stdout)
+    anew = headway("plan", "serve", *command, "--anew")
+    assert json.loads(anew.stdout)["plan_id"] != json.loads(first.stdout)["plan_id"]
+    shown = headway("plan", "jobs", "show", "placement-", "--wait")
+    assert f"headway apply {json.loads(anew.stdout)['plan_id']}" in shown.stdout, shown.stderr
+
+
+@pytest.mark.usefixtures("directory")
+def test_jobs_that_are_not_there_and_stacks_that_do_not_run_are_told(headway: Run) -> None:
+    unknown = headway("plan", "jobs", "show", "placement-0")
+    assert unknown.returncode == 1
+    assert "There is no search 'placement-0'" in unknown.stderr
+    alone = headway("plan", "serve", *arguments("--detach"))
+    assert alone.returncode == 1
+    assert "No stack is running that could go on." in alone.stderr
 
 
 @pytest.mark.parametrize(

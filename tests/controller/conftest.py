@@ -22,7 +22,9 @@ from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, RankShare, ServingPlan
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
-from headway.planner.jobs import PlacementJobs
+from headway.planner.jobs.jobs import SearchJobs
+from headway.planner.jobs.store import SearchStore
+from headway.planner.placing import PlacementService
 from headway.planner.service import PlannerService
 from headway.planner.servicer import PlannerServicer
 from headway.rpc.interceptors import CallInterceptor
@@ -223,7 +225,7 @@ async def serve(database: Database) -> AsyncIterator[Serve]:
 
 
 @pytest.fixture
-async def planner(serve: Serve, database: Database) -> None:
+async def planner(serve: Serve, database: Database) -> AsyncIterator[None]:
     """A planner in this process."""
     link_profiles = Documents(database, HARDWARE_LINKS, LinkProfile)
     service = PlannerService(
@@ -232,11 +234,11 @@ async def planner(serve: Serve, database: Database) -> None:
         link_profiles=link_profiles,
     )
     add = planner_pb2_grpc.add_PlannerServiceServicer_to_server
-    await serve(
-        "planner",
-        "planner",
-        lambda server: add(PlannerServicer(service, placements=PlacementJobs(link_profiles)), server),
-    )
+    jobs = SearchJobs(SearchStore.in_redis(database))
+    servicer = PlannerServicer(service, placements=PlacementService(link_profiles), jobs=jobs)
+    await serve("planner", "planner", lambda server: add(servicer, server))
+    yield
+    await jobs.close()
 
 
 @pytest.fixture

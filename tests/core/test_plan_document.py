@@ -7,29 +7,9 @@ import pytest
 
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError
-from headway.core.placement import Placement
-from headway.core.placement_problem import PlacementProblem, ServingCluster, WorkloadSource
 from headway.core.plan.document import Plan, from_plan_document, plan_from_document, to_plan_document
-from headway.core.plan.placement import PlacementPlan, PredictedAttainment, Predictions
 from headway.core.plan.serving import ServingPlan
-
-NOTHING = PredictedAttainment(attainment=1.0, models=(), utilisation=())
-SERVING = ServingPlan(plan_id="plan-1", created_at_s=1.0, models=(), workers=(), assignments=())
-PLACEMENT = PlacementPlan(
-    plan_id="placement-1",
-    created_at_s=1.0,
-    problem=PlacementProblem(
-        models=(),
-        profiles=(),
-        cluster=ServingCluster(device="V100-16", num_devices=1, devices_per_node=1, memory_bytes=1),
-        workload=WorkloadSource(spec="poisson:rate=1"),
-    ),
-    placement=Placement(groups=()),
-    buckets=(),
-    predictions=Predictions(searched=NOTHING, held_out=NOTHING),
-    search_s=0.0,
-)
-PLANS = {"serving": SERVING, "placement": PLACEMENT}
+from tests.core.plans import PLACEMENT, PLANS, SERVING
 
 
 @pytest.mark.parametrize(("kind", "plan"), PLANS.items())
@@ -40,7 +20,7 @@ def test_a_plan_is_written_with_its_kind_and_version_and_read_again(kind: str, p
     assert from_plan_document(json.loads(json.dumps(document))) == plan
 
 
-@pytest.mark.parametrize("plan", PLANS.values(), ids=PLANS)
+@pytest.mark.parametrize("plan", [SERVING, PLACEMENT], ids=["serving", "placement"])
 def test_a_plan_from_before_there_were_kinds_is_read(plan: Plan) -> None:
     document = to_document(plan)
     assert "kind" not in document

@@ -21,6 +21,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     Attributes:
         workers: endpoint by worker id, in order of preference.
         routed: requests, in order.
+        first_tokens: of requests with objectives.
         released: outcomes by lease id; a lease released twice shows twice.
         withdrawn: requests that were taken back before they had an answer.
         num_streams: that gateways opened.
@@ -35,6 +36,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     workers: dict[str, str] = field(default_factory=dict)
     routed: list[router_pb2.Route] = field(default_factory=list)
     leased: list[str] = field(default_factory=list)
+    first_tokens: list[router_pb2.FirstToken] = field(default_factory=list)
     released: list[router_pb2.Release] = field(default_factory=list)
     withdrawn: list[router_pb2.Release] = field(default_factory=list)
     num_streams: int = 0
@@ -76,6 +78,9 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         async for message in requests:
             if message.HasField("release"):
                 self._release(message.release)
+                continue
+            if message.HasField("first_token"):
+                self.first_tokens.append(message.first_token)
                 continue
             self.routed.append(message.route)
             answering = asyncio.create_task(self._answer(message.route, answers))

@@ -32,6 +32,9 @@ class Router:
         number = len(request.excluded_worker_ids)
         return Lease(lease_id=f"lease-{number}", worker_id=f"worker-{number}", endpoint=f"host:{number}", reason="")
 
+    def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
+        raise AssertionError("a model that does not generate has no first token")
+
     def release(self, release: Release) -> None:
         self.released.append(release)
 

@@ -8,7 +8,7 @@ import httpx
 import openai
 import pytest
 
-from tests.gateway.world import MODEL, World
+from tests.gateway.world import MODEL, World, wait_for
 
 if TYPE_CHECKING:
     from tests.gateway.conftest import Gateway
@@ -30,6 +30,21 @@ def test_the_worker_hears_the_priority_and_what_is_left_of_the_slack(client: ope
     world.router.slack_s = 0.4
     client.completions.create(model=MODEL, prompt="ab", max_tokens=2, extra_body={"slo_ms": 1500})
     assert 0.2 < world.worker.submitted[-1].slack_s <= 0.4
+
+
+def test_the_router_hears_of_a_first_token_while_the_answer_goes_on(client: openai.OpenAI, world: World) -> None:
+    """Once, and of requests with objectives only: others are promised nothing."""
+    client.completions.create(model=MODEL, prompt="ab", max_tokens=8)
+    body = {"model": MODEL, "prompt": "ab", "max_tokens": 64, "extra_body": {"slo_ms": 60_000}}
+    world.worker.step_s = 0.02
+    stream = client.completions.create(stream=True, **body)
+    next(iter(stream))
+    wait_for(lambda: bool(world.router.first_tokens))
+    assert world.router.first_tokens[0].lease_id not in {release.lease_id for release in world.router.released}
+    stream.close()
+    wait_for(lambda: world.router.num_open == 0)
+    assert [told.lease_id for told in world.router.first_tokens] == world.router.leased[1:]
+    assert world.router.first_tokens[0].ttft_s == world.router.released[-1].ttft_s > 0
 
 
 @pytest.mark.parametrize(

@@ -97,7 +97,13 @@ class World:
         self.router.fault, self.router.delay_s, self.router.is_sole_replica = None, 0.0, False
         self.router.decode_worker_id, self.router.source = "", None
         self.router.workers = {"worker-0": self.worker_endpoint}
-        for log in (self.router.routed, self.router.leased, self.router.released, self.router.withdrawn):
+        for log in (
+            self.router.routed,
+            self.router.leased,
+            self.router.first_tokens,
+            self.router.released,
+            self.router.withdrawn,
+        ):
             log.clear()
         self.worker.fail_submit = self.worker.fail_at = self.worker.move_at = None
         self.worker.step_s = 0.001

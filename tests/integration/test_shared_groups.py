@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import yaml
+from redis import Redis
 
 from tests.integration.emulation import write_model, write_profiles
 from tests.integration.placements import constant_requests, where
-from tests.integration.stack import RunningStack
+from tests.integration.stack import RunningStack, wait_for
 
 pytestmark = pytest.mark.timeout(240)
 
@@ -87,3 +88,28 @@ def test_both_answer_on_one_worker_once_the_plan_is_applied(stack: RunningStack,
     assert all(answered.values())
     shown = stack.headway("plan", "explain").stdout
     assert "together" in " ".join(shown.split())
+
+
+def test_a_search_that_was_left_to_the_stack_outlives_its_planner(stack: RunningStack, tmp_path: Path) -> None:
+    models = [{"name": f"bert-{number}", "profile": "bert"} for number in range(16)]
+    (tmp_path / "models.yaml").write_text(yaml.safe_dump({"models": models}))
+    (tmp_path / "cluster.yaml").write_text("device: V100-16\nnum_devices: 16\nmemory_per_device: 8 GiB\n")
+    profiles = write_profiles(tmp_path / "profiles.json")
+    files = ("--models", str(tmp_path / "models.yaml"), "--cluster", str(tmp_path / "cluster.yaml"))
+    search = (*files, "--profiles", str(profiles), "--workload", "gamma:rate=200,cv=4", "--duration", "60")
+    started = stack.headway("plan", "serve", *search, "--time-limit", "20", "--detach", "--json")
+    assert started.returncode == 0, started.stderr
+    job_id = json.loads(started.stdout)["job_id"]
+    with Redis.from_url(stack.stack.redis_url) as redis:
+        wait_for(lambda: redis.exists(f"headway:search-best:{job_id}") == 1, timeout_s=60)
+    stack.kill("planner")
+    shown = stack.headway("plan", "jobs", "show", job_id, "--wait", "--json", timeout_s=150)
+    assert shown.returncode == 0, shown.stderr
+    document = json.loads(shown.stdout)
+    assert document["job"]["state"] == "done"
+    again = stack.headway("plan", "serve", *search, "--time-limit", "20", "--json")
+    assert "known since" in again.stderr
+    assert json.loads(again.stdout) == document["result"]
+    listed = stack.headway("plan", "jobs")
+    assert job_id in listed.stdout
+    assert "16 models on 16 x V100-16" in listed.stdout

@@ -8,7 +8,7 @@ import pytest
 from headway.core.errors import UnavailableError
 from headway.planner.executors.processes import process_executor
 from headway.planner.executors.ray_cluster import ray_executor
-from headway.planner.placement.search import SearchOptions, SearchProgress
+from headway.planner.placement.search import BetterPlacement, SearchOptions
 from tests.planner.placement.test_search import run, traffic
 
 NO_RAY = """
@@ -25,7 +25,7 @@ except FailedPreconditionError as error:
 
 
 def test_a_search_that_is_stopped_in_its_first_round_keeps_what_was_best_before() -> None:
-    heard = list[SearchProgress]()
+    heard = list[BetterPlacement]()
     asked = iter(range(10**6))
     options = SearchOptions(moves=10**6, resamples=0)
     with process_executor(2) as executor:

@@ -3,13 +3,14 @@
 import asyncio
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import Assignment, ModelDeployment, Prediction, ServingPlan
 from headway.core.slo import Slo
+from headway.core.step_work import StepWork
 from headway.router.maintenance import Maintenance
 from headway.router.service import RouterService
 from headway.rpc.status import error_from_pb
@@ -18,6 +19,15 @@ from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
 LATENCY = LatencyModel(
     base_s=0.01, per_prefill_token_s=0.001, per_prefill_pair_s=0.0, per_decode_s=0.002, per_context_token_s=1e-6
 )
+ESTIMATED = replace(LATENCY, relative_error=0.5, origin="estimated")
+"""The same speed, of which the catalogue alone tells."""
+PREFILLED = StepWork(
+    num_steps=1,
+    num_prefill_tokens=400,
+    num_prefill_pairs=80_000,
+    duration_s=LATENCY.step_s(prefill_tokens=400, num_decodes=0, context_tokens=0),
+)
+"""What a worker reports after the first prompt."""
 SPEC = ModelSpec(
     family=ModelFamily.LLAMA,
     architecture="LlamaForCausalLM",
@@ -35,10 +45,12 @@ SPEC = ModelSpec(
 )
 
 
-def make_plan(*worker_ids: str, plan_id: str = "plan-1", slo: Slo | None = None) -> ServingPlan:
-    """Every worker serves `llama`, at the speed of `LATENCY`."""
+def make_plan(
+    *worker_ids: str, plan_id: str = "plan-1", slo: Slo | None = None, latency: LatencyModel = LATENCY
+) -> ServingPlan:
+    """Every worker serves `llama` at a speed."""
     prediction = Prediction(
-        ttft_s=0.5, tpot_s=0.01, tpot_loaded_s=0.1, output_tokens_per_s=100.0, latency=LATENCY, profile_id="p"
+        ttft_s=0.5, tpot_s=0.01, tpot_loaded_s=0.1, output_tokens_per_s=100.0, latency=latency, profile_id="p"
     )
     return ServingPlan(
         plan_id=plan_id,
@@ -92,6 +104,16 @@ async def release_once(
         raise error_from_pb(answer.error)
 
 
+async def note_first_token_once(
+    stub: "router_pb2_grpc.RouterServiceAsyncStub", message: router_pb2.FirstToken, *, timeout_s: float = 5.0
+) -> None:
+    """Over a stream of its own, which ends when the router has heard it."""
+    call = stub.Dispatch(timeout=timeout_s)
+    await call.write(router_pb2.DispatchRequest(first_token=message))
+    await call.done_writing()
+    assert [answer async for answer in call] == []
+
+
 @dataclass(frozen=True, slots=True)
 class RunningRouter:
     """A router that serves, and a stub on it."""
@@ -115,6 +137,9 @@ class RunningRouter:
 
     async def release(self, lease_id: str, *, outcome: str = "complete", **fields: Any) -> None:
         await release_once(self.stub, router_pb2.Release(lease_id=lease_id, outcome=outcome, **fields))
+
+    async def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
+        await note_first_token_once(self.stub, router_pb2.FirstToken(lease_id=lease_id, ttft_s=ttft_s))
 
     async def fleet(self) -> router_pb2.GetFleetResponse:
         return await self.stub.GetFleet(router_pb2.GetFleetRequest())

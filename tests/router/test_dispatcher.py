@@ -18,7 +18,7 @@ from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.policies.registry import make_policy
 from headway.router.queued_request import QueuedRequest
 from headway.router.request import RoutingRequest
-from tests.router.harness import LATENCY, make_plan
+from tests.router.harness import ESTIMATED, LATENCY, PREFILLED, make_plan
 from tests.router.scripted import IDLE
 
 REQUEST = RoutingRequest(
@@ -100,6 +100,12 @@ def test_what_an_answer_takes_besides_is_predicted_and_decides_who_is_admitted()
         Stage(1, answer_overhead_s=0.2).lease(slo=bound)
 
 
+def come_on_time(stage: Stage, lease: Lease) -> None:
+    """The first token comes when it was predicted."""
+    assert lease.ttft_s is not None
+    stage.dispatcher.note_first_token(lease.lease_id, ttft_s=lease.ttft_s)
+
+
 def late_by(stage: Stage, late_s: float) -> None:
     """A request whose first token comes so much later than the steps predict."""
     lease = stage.lease()
@@ -151,18 +157,51 @@ def test_estimates_are_taken_with_the_error_that_they_state_until_steps_are_seen
 
 
 def test_nobody_is_promised_an_objective_on_an_estimate_while_the_first_shows_how_fast_it_is() -> None:
-    stage, plan, slo = Stage(1), make_plan("worker-0"), Slo(ttft_s=20.0)
-    latency = replace(LATENCY, relative_error=0.5, origin="estimated")
-    told = [replace(each, prediction=replace(each.prediction, latency=latency)) for each in plan.assignments]
-    stage.dispatcher.fleet.apply(replace(plan, assignments=tuple(told)))
-    stage.lease(slo=slo)
+    stage, slo = Stage(1), Slo(ttft_s=20.0)
+    stage.dispatcher.fleet.apply(make_plan("worker-0", latency=ESTIMATED))
+    first = stage.lease(slo=slo)
     assert stage.place(slo=slo) is Shortage.NO_ROOM
     stage.lease()  # asks for nothing
     took_s = 9 * LATENCY.step_s(prefill_tokens=400, num_decodes=0, context_tokens=0)
-    work = StepWork(num_steps=1, num_prefill_tokens=400, num_prefill_pairs=80_000, duration_s=took_s)
     stage.now_s += 1.0
-    stage.report("worker-0", num_running=2, work=work)
+    stage.report("worker-0", num_running=2, work=replace(PREFILLED, duration_s=took_s))
+    stage.dispatcher.note_first_token(first.lease_id, ttft_s=took_s)
     assert stage.lease(slo=slo).ttft_s == pytest.approx(took_s, rel=0.5)
+
+
+def test_a_burst_with_objectives_comes_in_waves_where_no_first_token_was_seen() -> None:
+    stage, slo, waves = Stage(1), Slo(ttft_s=1000.0), list[int]()
+    stage.dispatcher.fleet.apply(make_plan("worker-0", latency=ESTIMATED))
+    for _ in range(3):
+        wave = list[Lease]()
+        while isinstance(lease := stage.place(slo=slo), Lease):
+            wave.append(lease)
+        assert lease is Shortage.NO_ROOM
+        stage.lease()  # asks for nothing
+        stage.report("worker-0", num_running=2, work=PREFILLED)
+        for lease in wave:
+            come_on_time(stage, lease)
+        waves.append(len(wave))
+    assert waves == [1, 3, 9]
+
+
+def test_a_burst_to_a_place_that_was_measured_does_not_wait() -> None:
+    """It is admitted as the simulator admits it."""
+    stage = Stage(1)
+    for _ in range(9):
+        stage.lease(slo=Slo(ttft_s=1000.0))
+
+
+def test_a_first_token_teaches_before_its_lease_ends_and_once() -> None:
+    stage = Stage(1)
+    lease = stage.lease(slo=Slo(ttft_s=1000.0))
+    assert lease.ttft_s is not None
+    assert stage.dispatcher.note_first_token(lease.lease_id, ttft_s=lease.ttft_s + 3.0) is lease
+    assert stage.lease().overhead_s == pytest.approx(3.0)
+    release = Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=lease.ttft_s + 5.0)
+    stage.dispatcher.release(release)
+    assert stage.lease().overhead_s == pytest.approx(3.0)
+    assert stage.dispatcher.note_first_token(lease.lease_id, ttft_s=9.0) is None
 
 
 def test_a_burst_goes_round_a_worker_that_is_busy() -> None:

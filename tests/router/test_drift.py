@@ -121,6 +121,23 @@ def test_a_hold_up_says_little() -> None:
     assert drift.latency.base_s < 1.1 * PLANNED.base_s
 
 
+def test_an_estimate_that_is_wrong_by_any_factor_is_corrected_within_some_steps() -> None:
+    """A catalogue knows nothing of a small network on a busy machine: steps may take fifty times as long."""
+    live = PLANNED.part(50.0)
+    drift, worker = StepDrift(replace(PLANNED, origin="estimated", relative_error=0.5)), Worker(live)
+    for _ in range(16):
+        drift.observe(worker.step())
+    usual = {"prefill_tokens": 256, "num_decodes": 4, "context_tokens": 1000}
+    assert drift.latency.step_s(**usual) == pytest.approx(live.step_s(**usual), rel=0.15)
+
+
+def test_one_hold_up_of_an_estimate_is_not_believed_in_full() -> None:
+    drift, worker = StepDrift(replace(PLANNED, origin="estimated", relative_error=0.5)), Worker(PLANNED.part(1000.0))
+    drift.observe(worker.step())
+    usual = {"prefill_tokens": 256, "num_decodes": 4, "context_tokens": 1000}
+    assert drift.latency.step_s(**usual) <= 10.0 * PLANNED.step_s(**usual)
+
+
 def test_a_model_that_was_loaded_anew_counts_from_nothing() -> None:
     live = replace(PLANNED, base_s=0.02)
     drift, worker = StepDrift(PLANNED), Worker(live)

@@ -23,7 +23,7 @@ from headway.store.plans import PlanStore
 from headway.store.redis import Database
 from headway.v1 import router_pb2
 from tests.router.conftest import StartRouter
-from tests.router.harness import RunningRouter, eventually, make_plan
+from tests.router.harness import ESTIMATED, PREFILLED, RunningRouter, eventually, make_plan
 from tests.router.scripted import IDLE, ScriptedKvCache, ScriptedWorker
 
 SMALL = replace(IDLE, max_num_seqs=1)
@@ -155,6 +155,23 @@ async def test_a_busy_worker_is_too_slow_until_it_reports_that_it_is_not(
         worker.report(num_running=1, num_waiting=0, num_pending_prefill_tokens=0)
         await eventually(lambda: router.service.fleet_view().groups[0].num_waiting == 0)
         await router.route("b", slo={"ttft_s": 1.0})
+
+
+async def test_where_nothing_is_known_an_objective_is_promised_once_the_first_token_of_another_has_come(
+    database: Database, routing: StartRouter
+) -> None:
+    plan = make_plan("worker-0", latency=ESTIMATED)
+    async with ScriptedWorker.running(database, "worker-0") as worker, routing(plan=plan) as router:
+        first = await router.route("first", slo={"ttft_s": 5.0})
+        second = asyncio.create_task(router.route("second", slo={"ttft_s": 5.0}))
+        await eventually(lambda: router.service.fleet_view().num_queued == 1)
+        await router.route("resumed", resumed=True)
+        worker.report(num_running=1, work=PREFILLED)
+        await eventually(lambda: router.service.fleet_view().groups[0].num_running == 1)
+        assert not second.done()
+        await router.note_first_token(first.lease_id, ttft_s=0.2)
+        assert (await second).worker_id == "worker-0"
+        assert router.service.fleet_view().num_in_flight == 3
 
 
 async def test_requests_beyond_the_cap_wait_in_line_and_the_line_is_bounded(

@@ -1,6 +1,7 @@
 """Calls to child processes: answers, faults, and an end in any case."""
 
 import asyncio
+import sys
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -75,3 +76,47 @@ async def test_a_child_that_does_not_read_its_request_is_killed_at_its_deadline(
     with pytest.raises(DeadlineExceededError):
         await answers_of("sleep" * 1_000_000, deadline_s=1)
     assert asyncio.all_tasks() == calling
+
+
+LISTENER = """
+import json, os, sys
+request = json.loads(sys.stdin.readline())
+print(json.dumps({"pid": os.getpid(), "request": request}), flush=True)
+line = sys.stdin.readline()
+print(json.dumps({"was_asked": line == chr(10)}), flush=True)
+"""
+
+
+async def test_a_child_is_asked_to_stop_and_ends_with_what_it_has(tmp_path: Path) -> None:
+    (tmp_path / "childmodule.py").write_text(LISTENER)
+    stop = asyncio.Event()
+    answers = []
+    async with aclosing(call_child("childmodule", {"then": "listen"}, deadline_s=None, stop=stop)) as told:
+        async for answer in told:
+            answers.append(answer)
+            stop.set()
+    assert answers[0]["request"] == {"then": "listen"}
+    assert answers[1:] == [{"was_asked": True}]
+
+
+PARENT = """
+import asyncio
+from headway.rpc.child import call_child
+
+async def main():
+    async for answer in call_child("childmodule", {"then": "listen"}, deadline_s=None, stop=asyncio.Event()):
+        print(answer["pid"], flush=True)
+
+asyncio.run(main())
+"""
+
+
+async def test_the_input_of_a_child_that_may_be_asked_to_stop_ends_with_its_caller(tmp_path: Path) -> None:
+    (tmp_path / "childmodule.py").write_text(LISTENER)
+    caller = await asyncio.create_subprocess_exec(sys.executable, "-c", PARENT, stdout=asyncio.subprocess.PIPE)
+    assert caller.stdout is not None
+    child = psutil.Process(int(await caller.stdout.readline()))
+    caller.kill()
+    await caller.wait()
+    _, alive = await asyncio.to_thread(psutil.wait_procs, [child], 20)
+    assert alive == []

@@ -15,7 +15,7 @@ COMMANDS = {
     "generate": "Complete a prompt.",
     "embed": "Turn texts into vectors.",
     "logs": "Show the logs of a stack, merged by time.",
-    "plan": "Show or explain the plan in use; place many models on few devices.",
+    "plan": "Plan serving and training; show or explain the plan in use; follow searches.",
     "apply": "Make a placement so on a running stack.",
     "replan": "Plan again from recorded traffic, now or every hour.",
     "traffic": "Export the requests that arrived.",

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +19,7 @@ from headway.cli.profile_hardware import profile_hardware
 from headway.cli.profile_model import profile_model
 from headway.cli.profile_view import imported_view, summary_table
 from headway.cli.profiler_link import ProfilerLink, profiler_link
+from headway.cli.time_text import local_time
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.hardware.profile import HardwareProfile, HardwareSummary
@@ -64,7 +64,7 @@ def list_profiles(*, state_dir: StateDir = None, as_json: AsJson = False) -> Non
             str(len(profile.measurements)),
             f"{profile.latency.relative_error:.1%}",
             profile.latency.origin,
-            _local_time(profile.created_at_s),
+            local_time(profile.created_at_s),
         )
     Console().print(table)
     if models:
@@ -136,10 +136,6 @@ def forget(
         raise InvalidArgumentError("Nothing was named.", hint="Give ids that `headway profile list` shows, or --stale.")
     num_profiles, num_measurements = asyncio.run(_forget(profile_ids or [], state_dir, stale=stale))
     typer.echo(f"{num_profiles} profiles and {num_measurements} measurements removed.")
-
-
-def _local_time(at_s: float) -> str:
-    return datetime.fromtimestamp(at_s, UTC).astimezone().strftime("%Y-%m-%d %H:%M")
 
 
 _Lists = tuple[list[Profile], list[ModelProfileSummary], list[ProfileSummary], list[HardwareSummary]]

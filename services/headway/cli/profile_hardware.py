@@ -11,7 +11,7 @@ from headway.cli.hardware_measure import WorkersWanted, measure_here, measure_wo
 from headway.cli.hardware_plot import draw_profile
 from headway.cli.hardware_view import hardware_view
 from headway.cli.options import AsJson, StateDir
-from headway.cli.profiler_link import has_stack
+from headway.cli.service_link import has_stack
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.hardware.calibration import HardwareWanted

@@ -7,7 +7,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
-from headway.cli.profiler_link import ProfilerLink, has_stack, profiler_link
+from headway.cli.profiler_link import ProfilerLink, profiler_link
+from headway.cli.service_link import has_stack
 from headway.core.errors import (
     CancelledError,
     DeadlineExceededError,

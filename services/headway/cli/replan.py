@@ -15,19 +15,19 @@ from headway.cli.options import AsJson, CatalogueFile, StateDir
 from headway.cli.placement.cluster import LIVE
 from headway.cli.placement.deployments import find_deployments
 from headway.cli.placement.options import Profiles, SloScale
-from headway.cli.placement.planner_process import planning
 from headway.cli.placement.problem import ProblemOptions, make_problem, read_inputs
-from headway.cli.placement.progress import showing
 from headway.cli.placement.stored import applied_placement
 from headway.cli.replanning_view import decision_text, status_view
 from headway.cli.running import cluster_status
+from headway.cli.search.planner_link import planner_link
+from headway.cli.search.progress import showing
 from headway.core.codec import to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.placement_problem import PlacementProblem, ProblemModel
-from headway.core.plan.placement import PlacementProgress
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy, ReplanningStatus
 from headway.core.slo import Slo
 from headway.rpc.convert import from_pb, to_pb
+from headway.rpc.convert.search import placement_progress_from_pb
 from headway.v1 import replacement_pb2
 
 app = typer.Typer(add_completion=False)
@@ -147,7 +147,7 @@ def _with_slo(model: ProblemModel, slo: Slo) -> ProblemModel:
 async def _make(options: ProblemOptions) -> PlacementProblem:
     inputs, console = await read_inputs(options), Console(stderr=True)
     with showing(console) as show:
-        async with planning(options.catalogue) as planner:
+        async with planner_link(options.state_dir, catalogue=options.catalogue) as planner:
             return await make_problem(inputs, planner, show)
 
 
@@ -160,7 +160,7 @@ async def _replace(how: ReplanningPolicy, state_dir: Path | None, *, dry_run: bo
                 if response.HasField("decision"):
                     decision = from_pb(response.decision, ReplanningDecision)
                 else:
-                    show(from_pb(response.progress, PlacementProgress))
+                    show(placement_progress_from_pb(response.progress))
     assert decision is not None, "it ends with a decision"
     return decision
 

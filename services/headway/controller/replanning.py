@@ -16,10 +16,11 @@ from headway.core.errors import FailedPreconditionError, HeadwayError, InvalidAr
 from headway.core.line import QueuePolicy
 from headway.core.live_placement import live_clusters, live_placement, placement_text
 from headway.core.placement_problem import PlacementProblem, TraceFile, WorkloadSource, planned_policy
-from headway.core.plan.placement import PlacementPlan, PlacementProgress
+from headway.core.plan.placement import PlacementPlan
 from headway.core.plan.serving import ServingPlan
 from headway.core.plan_change import ChangeKind
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy, ReplanningVerdict
+from headway.core.search_progress import SearchProgress
 from headway.core.traffic import write_replay
 from headway.core.units import format_duration
 from headway.store.traffic import TrafficStore
@@ -71,11 +72,11 @@ class Replanning:
 
     async def run(
         self, how: ReplanningPolicy, *, dry_run: bool
-    ) -> AsyncGenerator[PlacementProgress | ReplanningDecision, None]:
+    ) -> AsyncGenerator[SearchProgress | ReplanningDecision, None]:
         """Yields progress, and at last what was decided; a fault is a decision too."""
         decision = ReplanningDecision(decided_at_s=time.time(), verdict=ReplanningVerdict.KEPT, reason="")
         try:
-            yield PlacementProgress(phase="reading the traffic")
+            yield SearchProgress(phase="reading the traffic")
             traffic = await self._read(how)
             decision = replace(decision, num_requests=traffic.num_requests)
             if traffic.num_requests < _FEWEST_REQUESTS:
@@ -93,7 +94,7 @@ class Replanning:
                     else:
                         yield told
             assert found is not None, "a search that ends well has a placement"
-            yield PlacementProgress(phase="comparing it with what is live")
+            yield SearchProgress(phase="comparing it with what is live")
             yield await self._decide(how, found, traffic, decision, dry_run=dry_run)
         except HeadwayError as error:
             reason = f"{error.message} {error.hint}".strip()

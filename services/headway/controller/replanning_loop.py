@@ -8,8 +8,8 @@ from contextlib import aclosing
 
 from headway.controller.replanning import Replanning
 from headway.core.errors import HeadwayError
-from headway.core.plan.placement import PlacementProgress
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy, ReplanningStatus
+from headway.core.search_progress import SearchProgress
 from headway.store.replanning import ReplanningStore
 
 log = logging.getLogger(__name__)
@@ -41,7 +41,7 @@ class ReplanningLoop:
 
     async def run(
         self, how: ReplanningPolicy, *, dry_run: bool
-    ) -> AsyncGenerator[PlacementProgress | ReplanningDecision, None]:
+    ) -> AsyncGenerator[SearchProgress | ReplanningDecision, None]:
         """Once, now; see `Replanning.run`. What is only tried is not remembered."""
         async with self._running:
             steps = self._replanning.run(how, dry_run=dry_run)

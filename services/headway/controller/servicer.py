@@ -10,6 +10,7 @@ from headway.core.plan.placement import PlacementPlan
 from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy
 from headway.rpc.convert import from_pb, to_pb
+from headway.rpc.convert.search import placement_progress_to_pb
 from headway.rpc.interceptors import Context
 from headway.rpc.status import error_to_pb
 from headway.v1 import controller_pb2, controller_pb2_grpc, placement_pb2, planner_pb2, replacement_pb2
@@ -67,7 +68,7 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
                     decision = to_pb(told, replacement_pb2.ReplacementDecision)
                     yield replacement_pb2.ReplaceResponse(decision=decision)
                 else:
-                    progress = to_pb(told, placement_pb2.PlacementProgress)
+                    progress = placement_progress_to_pb(told)
                     yield replacement_pb2.ReplaceResponse(progress=progress)
 
     async def SetReplacement(

@@ -42,6 +42,8 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _convert(kind: Any, document: Any, path: str) -> Any:
+    if kind is Any:  # a document of somebody else's
+        return document
     origin = get_origin(kind)
     if origin in (Union, types.UnionType):
         inner = next(arg for arg in get_args(kind) if arg is not type(None))

@@ -77,5 +77,14 @@ class Dataflow:
 
 def is_in_order(operators: Sequence[Operator]) -> bool:
     """Whether every operator comes behind those that make what it reads."""
+    return out_of_order(operators) is None
+
+
+def out_of_order(operators: Sequence[Operator]) -> str | None:
+    """Says of the first operator that reads what itself or a later one makes, what and whose it is; else None."""
     makers = {name: at for at, operator in enumerate(operators) for name in operator.outputs}
-    return all(makers.get(name, -1) < at for at, operator in enumerate(operators) for name in operator.inputs)
+    for at, operator in enumerate(operators):
+        for name in operator.inputs:
+            if makers.get(name, -1) >= at:
+                return f"{operator.name} reads {name}, which {operators[makers[name]].name} makes"
+    return None

@@ -141,7 +141,7 @@ class Graph:
 
     @property
     def gradient_bytes(self) -> int:
-        """The bytes of the gradients of parameters, each in its parameter's dtype."""
+        """The bytes of the gradients of parameters as the backward pass makes them, each in its parameter's dtype."""
         return sum(tensor.num_bytes for tensor in self._trained())
 
     @property

@@ -6,7 +6,7 @@ An operator, a layer, a stage and a model are all programs, so one way of measur
 import hashlib
 import json
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
@@ -67,10 +67,19 @@ class Instruction:
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """Values are numbered: the inputs first, then one for each instruction."""
+    """Values are numbered: the inputs first, then one for each instruction.
+
+    Attributes:
+        names: of the inputs: paths of parameters and buffers, then the names of the model's inputs. Parts have none.
+        results: numbers of the values that the model gives, such as the loss; parts give their last value.
+        gradients: numbers of the values that are the gradients of parameters, by the parameters' names.
+    """
 
     inputs: tuple[Value, ...]
     instructions: tuple[Instruction, ...]
+    names: tuple[str, ...] = ()
+    results: tuple[int, ...] = ()
+    gradients: dict[str, int] = field(default_factory=dict)
 
     @cached_property
     def content_hash(self) -> str:
@@ -89,8 +98,8 @@ class Program:
 
     @cached_property
     def peak_bytes(self) -> int:
-        """The most bytes held at once, of inputs, which are held throughout, and of results, each until it was last
-        read, also through views.
+        """The most bytes held at once, of inputs, which are held throughout, and of all other values, each until it was
+        last read, also through views; results and gradients to the end.
         """
         num_inputs = len(self.inputs)
         owner = list(range(num_inputs))  # of each value the one that has its bytes
@@ -100,6 +109,7 @@ class Program:
             owner.append(owner[read[0]] if instruction.is_view and read else num_inputs + at)
             for number in (*read, num_inputs + at):
                 last_use[owner[number]] = at
+        last_use |= {owner[number]: len(self.instructions) - 1 for number in (*self.results, *self.gradients.values())}
         held = peak = self.input_bytes
         ends: dict[int, list[int]] = {}
         for number, at in last_use.items():

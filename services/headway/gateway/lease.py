@@ -92,5 +92,8 @@ class Router(Protocol):
     async def route(self, request: PlaceRequest) -> Lease:
         """A place; cancelling takes the request back. Raises the router's HeadwayError where it refuses."""
 
+    def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
+        """Tells when the first token of a request with objectives came; returns at once."""
+
     def release(self, release: Release) -> None:
         """Returns at once; the router hears of it soon."""

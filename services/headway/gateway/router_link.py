@@ -88,6 +88,9 @@ class RouterLink:
     def release(self, message: router_pb2.Release) -> None:
         self._actions.put(router_pb2.DispatchRequest(release=message))
 
+    def note_first_token(self, message: router_pb2.FirstToken) -> None:
+        self._actions.put(router_pb2.DispatchRequest(first_token=message))
+
     def finish(self) -> None:
         """Closes the sending side: the stream ends once the router has heard and answered everything."""
         self._actions.put(None)
@@ -180,6 +183,11 @@ class RouterLinks:
             return await self._link().route(message)
         except _LinkBrokenError as broken:
             raise broken.cause from None
+
+    def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
+        """Returns at once; it is for the router that gave the lease, if that is still there."""
+        if self._current is not None and not self._current.is_broken:
+            self._current.note_first_token(router_pb2.FirstToken(lease_id=lease_id, ttft_s=ttft_s))
 
     def release(self, release: Release) -> None:
         """Returns at once. A router that is gone has forgotten the lease; one that lives drops it with time."""

@@ -103,6 +103,7 @@ class Run:
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._loss: HeadwayError | None = None
         self._is_moving = False
+        self._owes_first_token = bool(job.slo)  # the router waits to hear how late it comes
         self._next_route: Route | None = None  # of sequences that go on where the last lease said
         self._finish_reason = ""
         # A stop string, found in the text, ends a sequence with any token.
@@ -128,6 +129,7 @@ class Run:
                         if deltas := self._accept(
                             await submission.output_queue.take(shortcut), submission.link, submission.output_queue
                         ):
+                            self._tell_first_token(lease)
                             yield deltas
                             shortcut = self._shortcut
                 except _WorkerLostError as lost:
@@ -316,6 +318,12 @@ class Run:
         else:
             self._metrics.observe_migration()
             log.info("moved from %s to %s after %d tokens", lease.worker_id, worker_id, self._watch.num_tokens)
+
+    def _tell_first_token(self, lease: Lease) -> None:
+        """Tells the router once how long the first token of a request with objectives took."""
+        if self._owes_first_token and (ttft_s := self._watch.ttft_s) is not None:
+            self._owes_first_token = False
+            self._router.note_first_token(lease.lease_id, ttft_s=ttft_s)
 
     def _release(self, lease: Lease | None, outcome: LeaseOutcome) -> None:
         if lease is None:

@@ -1,23 +1,30 @@
 """PlannerService over gRPC: converts requests, calls the service, converts results."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable
+from contextlib import aclosing
 from typing import TypeVar
 
 from headway.core.cluster import Hardware, PlanWorker
+from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.frontier import Frontier, Question
 from headway.core.graph import Graph
 from headway.core.placement_problem import PlacementProblem
+from headway.core.placement_search import FrontierSearch, PlacementSearch
+from headway.core.plan.document import plan_from_document
 from headway.core.plan.placement import PlacementPlan
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.search_job import SearchJob
 from headway.planner.certify.certificate import find_violations
 from headway.planner.certify.explanation import explain
 from headway.planner.certify.placement import find_placement_violations
-from headway.planner.jobs import PlacementJobs
+from headway.planner.jobs.jobs import SearchJobs
+from headway.planner.jobs.servicer import SearchCalls
+from headway.planner.placing import PlacementService
 from headway.planner.service import PlannerService
 from headway.rpc.convert import from_pb, to_pb
+from headway.rpc.convert.search import placement_progress_to_pb, search_work
 from headway.rpc.interceptors import Context
 from headway.rpc.tasks import end_tasks
 from headway.v1 import placement_pb2, planner_pb2, planner_pb2_grpc, profiler_pb2
@@ -25,8 +32,9 @@ from headway.v1 import placement_pb2, planner_pb2, planner_pb2_grpc, profiler_pb
 Start = TypeVar("Start", placement_pb2.PlanPlacementRequest, placement_pb2.FindFrontierRequest)
 
 
-class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
-    def __init__(self, service: PlannerService, *, placements: PlacementJobs) -> None:
+class PlannerServicer(SearchCalls, planner_pb2_grpc.PlannerServiceServicer):
+    def __init__(self, service: PlannerService, *, placements: PlacementService, jobs: SearchJobs) -> None:
+        super().__init__(jobs)
         self._service = service
         self._placements = placements
 
@@ -92,21 +100,18 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         self, request_iterator: AsyncIterator[placement_pb2.PlanPlacementRequest], context: Context
     ) -> AsyncIterator[placement_pb2.PlanPlacementResponse]:
         start = (await _first(request_iterator)).start
-        async with _until_stopped(request_iterator) as stop:
-            work = self._placements.plan(
-                from_pb(start.problem, PlacementProblem),
-                _files(start.files),
-                time_limit_s=start.time_limit_s if start.HasField("time_limit_s") else None,
-                stop=stop,
-                processes=start.processes if start.HasField("processes") else None,
-                ray=start.ray,
-            )
-            async with aclosing(work):
-                async for told in work:
-                    if isinstance(told, PlacementPlan):
-                        yield placement_pb2.PlanPlacementResponse(plan=to_pb(told, placement_pb2.PlacementPlan))
-                    else:
-                        yield placement_pb2.PlanPlacementResponse(progress=to_pb(told, placement_pb2.PlacementProgress))
+        search = PlacementSearch(
+            problem=from_pb(start.problem, PlacementProblem),
+            processes=start.processes if start.HasField("processes") else None,
+            ray=start.ray,
+        )
+        async with aclosing(self._follow("placement", search, start, request_iterator)) as jobs:
+            async for job in jobs:
+                if job.state.has_ended:
+                    plan = plan_from_document(PlacementPlan, await self._jobs.result(job))
+                    yield placement_pb2.PlanPlacementResponse(plan=to_pb(plan, placement_pb2.PlacementPlan))
+                else:
+                    yield placement_pb2.PlanPlacementResponse(progress=placement_progress_to_pb(job.progress))
 
     async def CertifyPlacement(
         self, request: placement_pb2.CertifyPlacementRequest, context: Context
@@ -125,21 +130,43 @@ class PlannerServicer(planner_pb2_grpc.PlannerServiceServicer):
         self, request_iterator: AsyncIterator[placement_pb2.FindFrontierRequest], context: Context
     ) -> AsyncIterator[placement_pb2.FindFrontierResponse]:
         start = (await _first(request_iterator)).start
-        async with _until_stopped(request_iterator) as stop:
-            work = self._placements.frontier(
-                from_pb(start.problem, PlacementProblem),
-                _files(start.files),
-                question=_question(start.question),
-                target=start.target,
-                time_limit_s=start.time_limit_s if start.HasField("time_limit_s") else None,
-                stop=stop,
-            )
-            async with aclosing(work):
-                async for told in work:
-                    if isinstance(told, Frontier):
-                        yield placement_pb2.FindFrontierResponse(frontier=to_pb(told, placement_pb2.Frontier))
-                    else:
-                        yield placement_pb2.FindFrontierResponse(progress=to_pb(told, placement_pb2.PlacementProgress))
+        search = FrontierSearch(
+            problem=from_pb(start.problem, PlacementProblem), question=_question(start.question), target=start.target
+        )
+        async with aclosing(self._follow("frontier", search, start, request_iterator)) as jobs:
+            async for job in jobs:
+                if job.state.has_ended:
+                    frontier = from_document(Frontier, await self._jobs.result(job))
+                    yield placement_pb2.FindFrontierResponse(frontier=to_pb(frontier, placement_pb2.Frontier))
+                else:
+                    progress = placement_progress_to_pb(job.progress, has_placement=False)
+                    yield placement_pb2.FindFrontierResponse(progress=progress)
+
+    async def _follow(
+        self,
+        kind: str,
+        search: PlacementSearch | FrontierSearch,
+        start: placement_pb2.PlanPlacementStart | placement_pb2.FindFrontierStart,
+        requests: AsyncIterator[Start],
+    ) -> AsyncGenerator[SearchJob, None]:
+        """Starts a search and yields its job until it has ended. A further message stops it, and so does a caller who
+        leaves."""
+        time_limit_s = start.time_limit_s if start.HasField("time_limit_s") else None
+        work = search_work(kind, to_document(search), files=start.files, time_limit_s=time_limit_s)
+        job = await self._jobs.start(work, title=search.title)
+
+        async def stop() -> None:
+            async for _ in requests:
+                await self._jobs.stop(job.job_id)
+
+        stopping = asyncio.create_task(stop())
+        try:
+            async with aclosing(self._jobs.watch(job.job_id)) as jobs:
+                async for job in jobs:
+                    yield job
+        finally:
+            await end_tasks([stopping])
+            await self._jobs.stop(job.job_id)
 
 
 async def _first(requests: AsyncIterator[Start]) -> Start:
@@ -149,22 +176,6 @@ async def _first(requests: AsyncIterator[Start]) -> Start:
             return request
         break
     raise InvalidArgumentError("The first message should be a start.", hint="Send the problem.", field="start")
-
-
-@asynccontextmanager
-async def _until_stopped(requests: AsyncIterator[Start]) -> AsyncIterator[asyncio.Event]:
-    """Sets an event once a further message has come: it can only be to stop."""
-    stop = asyncio.Event()
-
-    async def read() -> None:
-        async for _ in requests:
-            stop.set()
-
-    reader = asyncio.create_task(read())
-    try:
-        yield stop
-    finally:
-        await end_tasks([reader])
 
 
 def _files(files: Iterable[placement_pb2.FileContent]) -> dict[str, bytes]:

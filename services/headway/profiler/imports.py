@@ -11,7 +11,7 @@ from headway.core.profile_summary import ProfileSummary, summary_of
 from headway.core.slice_profile import SliceProfile
 from headway.core.stage_profile import StageProfile
 from headway.profiler.formats import alpaserve, terapipe
-from headway.profiler.formats.document import read_document
+from headway.profiler.formats.read import read_profiles
 from headway.store.documents import Documents
 from headway.store.redis import Database
 from headway.store.schema import IMPORTED, SLICE_PROFILE, STAGE_PROFILE
@@ -84,20 +84,6 @@ class ImportedProfiles:
                 "A file holds profiles of one kind of hardware.", hint="Export each alone.", field="profile_ids"
             )
         return await asyncio.to_thread(_write, stages, slices)
-
-
-def read_profiles(content: bytes, *, hardware: str, created_at_s: float) -> Sequence[StageProfile | SliceProfile]:
-    """Reads a file in AlpaServe's or TeraPipe's form; InvalidArgumentError names the path of the field."""
-    document = read_document(content)
-    if alpaserve.recognises(document):
-        return alpaserve.read(document, hardware=hardware, created_at_s=created_at_s)
-    if terapipe.recognises(document):
-        return terapipe.read(document, hardware=hardware, created_at_s=created_at_s)
-    raise InvalidArgumentError(
-        "The file is of no known form.",
-        hint="AlpaServe's has 'models', TeraPipe's 'schema' and 'settings' with 'latency'; see docs/profile.md.",
-        field="content",
-    )
 
 
 def _write(stages: Sequence[StageProfile], slices: Sequence[SliceProfile]) -> bytes:

@@ -45,7 +45,8 @@ class CandidateGroup:
         job: what the request is to the group's line, of a model that answers in one pass, and
         answer_s: until the group has its answer if nothing ahead of it is batched, and
         soonest_s: until the client has it if it went ahead of all that waits.
-        is_unproven: whether its times rest on an estimate, and the first live step is only under way.
+        is_unproven: whether its times rest on an estimate while the first live step is under way, or on fewer first
+            tokens than are about to come.
         is_harmful: whether somebody whom the group has admitted would be late for it.
         overhead_s: that an answer takes from the client to the group and back, besides the model.
         decode_at: where the sequences go on once their prompt is computed; None: they stay.

@@ -37,6 +37,10 @@ class DispatchStream:
         self._tasks[request.request_id] = task
         task.add_done_callback(lambda task: self._on_ended(request.request_id, task))
 
+    def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
+        """The request that holds a lease has its first token, so many seconds after it arrived at the gateway."""
+        self._service.note_first_token(lease_id, ttft_s=ttft_s)
+
     def release(self, release: Release) -> None:
         """Ends a lease; one that its request still waits for is never given."""
         self._withdraw(release.request_id)

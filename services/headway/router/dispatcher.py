@@ -139,22 +139,26 @@ class Dispatcher:
             lease = self.lease_table.close_request(release.gateway_id, release.request_id)
         if lease is not None:
             self.vacate(lease, is_complete=release.outcome is LeaseOutcome.COMPLETE)
-            self._learn(lease, release)
+            if release.outcome is LeaseOutcome.COMPLETE and release.ttft_s is not None:
+                self._learn(lease, release.ttft_s)
         if lease is not None and release.outcome is LeaseOutcome.COMPLETE and release.num_output_tokens:
             self._lengths.note(lease.model, release.num_output_tokens / lease.num_sequences)
         return lease
 
-    def _learn(self, lease: Lease, release: Release) -> None:
-        """From how late the first token of a model that generates came."""
-        replica = self.fleet.replica(lease.worker_id, lease.model)
-        if (
-            replica is None
-            or replica.is_one_pass
-            or release.outcome is not LeaseOutcome.COMPLETE
-            or release.ttft_s is None
-        ):
+    def note_first_token(self, lease_id: str, *, ttft_s: float) -> Lease | None:
+        """Learns from a first token that has come, and returns its lease; None if that is unknown or has ended."""
+        lease = self.lease_table.find(lease_id)
+        if lease is not None:
+            self._learn(lease, ttft_s)
+        return lease
+
+    def _learn(self, lease: Lease, ttft_s: float) -> None:
+        """Learns once for each lease how late the first token of a model that generates came."""
+        replica, commitment = self.fleet.replica(lease.worker_id, lease.model), lease.commitment
+        if replica is None or commitment is None or commitment.has_begun:
             return
-        if (late_s := lease.late_s(release.ttft_s, latency=replica.latency)) is not None:
+        commitment.has_begun = True
+        if (late_s := lease.late_s(ttft_s, latency=replica.latency)) is not None:
             replica.lateness.observe(late_s, now_s=self._clock())
 
     def _candidates(self, queued: QueuedRequest) -> Sequence[CandidateGroup]:
@@ -214,7 +218,7 @@ class Dispatcher:
             soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
             is_harmful=forecast is not None and forecast.is_harmful,
             overhead_s=self._answer_overhead_s if job is not None else self._overhead_s(replica, now_s=now_s),
-            is_unproven=job is None and not replica.is_proven and num_sequences > 0,
+            is_unproven=job is None and num_sequences > 0 and self._is_unproven(replica),
             num_sequences=num_sequences + self.lease_table.num_expected(replica.place),
             num_pending_tokens=num_pending_tokens,
             num_overtaken_tokens=num_overtaken,
@@ -233,6 +237,13 @@ class Dispatcher:
             block_bytes=replica.block_bytes,
             fetch_bytes_per_s=report.fetch_bytes_per_s,
         )
+
+    def _is_unproven(self, replica: Replica) -> bool:
+        """Whether too little is known of a replica that is busy to promise an objective on it."""
+        if not replica.is_estimated:
+            return False
+        num_without = self.lease_table.num_without_token(replica.place)
+        return not replica.is_proven or num_without >= replica.lateness.max_without_token
 
     def _overhead_s(self, replica: Replica, *, now_s: float) -> float:
         """Of a model that generates: what is configured, or more where first tokens came later than that."""
@@ -362,7 +373,7 @@ class Dispatcher:
 
 
 def _may_take(candidate: CandidateGroup, request: RoutingRequest) -> bool:
-    """No objective is promised on an estimate alone, while the first request there shows how fast it really is."""
+    """No objective is promised where the first requests are about to show how fast the group really is."""
     is_guess = candidate.is_unproven and bool(request.slo)
     return candidate.has_room and not candidate.is_harmful and not is_guess
 

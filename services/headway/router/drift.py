@@ -14,10 +14,11 @@ _HALF_LIFE_S = 60.0
 """Of steps' time; after it an observation counts half."""
 _TRUST_S = 0.1
 """The profile counts like so much time of each part in which nothing differed."""
-_ESTIMATE_TRUST_S = 0.01
-"""The same of an estimate."""
+_ESTIMATE_TRUST_S = 0.001
+"""The same of an estimate: the first steps say more than the catalogue does."""
 _MAX_RATIO = 10.0
-"""Of live to planned time; what takes longer was a hold-up, and says nothing of the next steps."""
+"""Of live time to what is expected by now; what takes longer was a hold-up, and says nothing of the next steps. An
+estimate may be wrong by more than that: steps that always take longer are believed one after the other."""
 _LEAST_CHANGE = 0.01
 
 
@@ -60,7 +61,7 @@ class StepDrift:
         planned_s = sum(parts_s)
         if done.num_steps == 0 or planned_s <= 0:
             return
-        duration_s = min(done.duration_s, _MAX_RATIO * planned_s)
+        duration_s = min(done.duration_s, _MAX_RATIO * sum(_parts_s(self.latency, done)))
         self._observed_s += duration_s
         kept = 0.5 ** (duration_s / _HALF_LIFE_S)
         for row, (moments, part_s) in enumerate(zip(self._moments, parts_s, strict=True)):
@@ -89,7 +90,7 @@ class StepDrift:
                 if column != row
             )
             share = (self._products[row] - others) / (moments[row] + self._trust_s)
-            self._shares[row] = min(max(share, 1 / _MAX_RATIO - 1), _MAX_RATIO - 1)
+            self._shares[row] = max(share, 1 / _MAX_RATIO - 1)
 
 
 def _parts_s(latency: LatencyModel, work: StepWork) -> tuple[float, float, float]:

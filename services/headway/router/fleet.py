@@ -52,9 +52,14 @@ class Replica:
         return self.report is not None and self.report.num_blocks == 0
 
     @property
+    def is_estimated(self) -> bool:
+        """Whether nobody has measured the plan's times; a pipeline's live steps say nothing of them."""
+        return self.drift is not None and len(self.stage_latencies) <= 1 and self.drift.planned.origin == "estimated"
+
+    @property
     def is_proven(self) -> bool:
-        """Whether what is predicted of it rests on more than an estimate; a pipeline's live steps say nothing of it."""
-        return self.drift is None or len(self.stage_latencies) > 1 or self.drift.is_proven
+        """Whether what is predicted of it rests on more than an estimate."""
+        return self.drift is None or not self.is_estimated or self.drift.is_proven
 
     def update(self, report: LoadReport) -> None:
         """Takes in the leader's report on this model."""

@@ -27,6 +27,7 @@ class Commitment:
         num_gaps: between the tokens of an output of the usual length.
         step_s: the longest step of decodes that was predicted since it was admitted.
         borne_s: seconds of prompts that are computed between its tokens.
+        has_begun: whether its first token is known to have come.
     """
 
     num_prefill_tokens: int
@@ -36,6 +37,7 @@ class Commitment:
     num_gaps: float = 0.0
     step_s: float = 0.0
     borne_s: float = 0.0
+    has_begun: bool = False
 
     def bear(self, *, step_s: float, prefill_s: float) -> None:
         """A newcomer was admitted beside it."""

@@ -22,6 +22,15 @@ class Lateness:
     _sorted: list[float] = field(default_factory=list)
     _observed_s: float = 0.0
 
+    @property
+    def max_without_token(self) -> int:
+        """How many requests with objectives may be without their first token: one, and two more for each that was seen.
+
+        A burst to a place of which nothing is known comes in waves, as in the slow start of TCP (RFC 5681, section
+        3.1): each learns from the one before how late first tokens are there.
+        """
+        return 1 + 2 * len(self._latest)
+
     def observe(self, late_s: float, *, now_s: float) -> None:
         """A first token came so much later than the model predicted, or sooner if it is negative."""
         if len(self._latest) == _NUM_KEPT:

@@ -50,6 +50,13 @@ class LeaseTable:
         """Leases whose requests have objectives."""
         return self._accounts.get(place, _EMPTY).num_bound
 
+    def num_without_token(self, place: Place) -> int:
+        """Leases whose requests have objectives that were promised there, and no first token yet."""
+        leases = self._accounts.get(place, _EMPTY).leases.values()
+        return sum(
+            [bool(lease.slo) and lease.commitment is not None and not lease.commitment.has_begun for lease in leases]
+        )
+
     def num_expected(self, place: Place) -> int:
         """Sequences leased elsewhere that are to go on at a place."""
         return self._expected[place]
@@ -67,6 +74,10 @@ class LeaseTable:
         account.num_bound += bool(lease.slo)
         if lease.decode_group_id:
             self._expected[lease.decode_place] += lease.num_sequences
+
+    def find(self, lease_id: str) -> Lease | None:
+        """A lease that has not ended; None if it is unknown."""
+        return self._leases.get(lease_id)
 
     def close(self, lease_id: str) -> Lease | None:
         """Ends a lease; None if it is unknown or has ended."""

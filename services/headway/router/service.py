@@ -108,6 +108,14 @@ class RouterService:
             observe_release(lease, release)
             self.freed([lease])
 
+    def note_first_token(self, lease_id: str, *, ttft_s: float) -> None:
+        """Learns from it, and looks whether somebody who waits may be promised an objective now; no change for an
+        unknown lease, since the router may have been restarted.
+        """
+        lease = self.dispatcher.note_first_token(lease_id, ttft_s=ttft_s)
+        if lease is not None:
+            self._serve_queue(lease.model)
+
     def abandon(self, lease: Lease) -> None:
         """Takes back a lease whose caller was gone before it could learn of it."""
         if self.dispatcher.lease_table.close(lease.lease_id):

@@ -43,6 +43,9 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
 
 async def _read(requests: AsyncIterator[router_pb2.DispatchRequest], dispatch_stream: DispatchStream) -> None:
     async for message in requests:
+        if message.HasField("first_token"):
+            dispatch_stream.note_first_token(message.first_token.lease_id, ttft_s=message.first_token.ttft_s)
+            continue
         action = message.route if message.HasField("route") else message.release
         try:
             if isinstance(action, router_pb2.Route):

@@ -10,37 +10,28 @@ import signal
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from headway.core.codec import from_document
-from headway.core.errors import ERROR_BY_CODE, DeadlineExceededError, ErrorCode, HeadwayError, UnavailableError
+from headway.core.errors import DeadlineExceededError, UnavailableError
+from headway.core.fault import Fault
+from headway.rpc.tasks import end_tasks
 
 _MAX_LINE_BYTES = 1 << 30
 _TAIL_BYTES = 2000
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildError:
-    """The form in which a child tells a HeadwayError."""
-
-    code: ErrorCode
-    message: str
-    hint: str = ""
-    field: str = ""
-
-    @classmethod
-    def of(cls, error: HeadwayError) -> "ChildError":
-        return cls(code=error.code, message=error.message, hint=error.hint, field=error.field)
-
-    def raised(self) -> HeadwayError:
-        return ERROR_BY_CODE[self.code](self.message, hint=self.hint, field=self.field)
-
-
-async def call_child(module: str, request: object, *, deadline_s: float) -> AsyncGenerator[dict[str, Any], None]:
+async def call_child(
+    module: str, request: object, *, deadline_s: float | None, stop: asyncio.Event | None = None
+) -> AsyncGenerator[dict[str, Any], None]:
     """Runs `python -m MODULE` and yields its answers: JSON objects, except the one with `error`, which is raised.
 
     Closing the generator kills the child and what it started.
+
+    Args:
+        deadline_s: None for none.
+        stop: asks the child to end with what it has. With one, its input is lines: the request, and an empty one once
+            the event is set; it ends when this process does. Without, the request alone.
 
     Raises:
         DeadlineExceededError: it did not end within `deadline_s` seconds.
@@ -60,22 +51,18 @@ async def call_child(module: str, request: object, *, deadline_s: float) -> Asyn
     assert child.stdout is not None
     assert child.stderr is not None
     complaints = asyncio.create_task(_tail(child.stderr))
+    asking = asyncio.create_task(_ask(child.stdin, request, stop))
     try:
         async with asyncio.timeout(deadline_s):
-            if not child.stdin.is_closing():  # as it is where the child has died by now
-                with suppress(BrokenPipeError, ConnectionResetError):
-                    child.stdin.write(json.dumps(request).encode())
-                    await child.stdin.drain()
-                child.stdin.close()
             async for line in child.stdout:
                 answer = json.loads(line)
                 if "error" in answer:
-                    raise from_document(ChildError, answer["error"]).raised()
+                    raise from_document(Fault, answer["error"]).raised()
                 yield answer
             code = await child.wait()
     except TimeoutError:
         raise DeadlineExceededError(
-            f"{module} was not done after {deadline_s:.0f} s.", hint="Give it a longer deadline."
+            f"{module} was not done after {deadline_s or 0:.0f} s.", hint="Give it a longer deadline."
         ) from None
     finally:
         with suppress(ProcessLookupError):
@@ -85,9 +72,28 @@ async def call_child(module: str, request: object, *, deadline_s: float) -> Asyn
             await child.stdin.wait_closed()
         await child.stdout.read()  # to its end: a pipe that is left open outlives the event loop
         await child.wait()
+        await end_tasks([asking])
         tail = await complaints
     if code != 0:
         raise UnavailableError(f"{module} {_ending(code)}. {tail}".strip(), hint=_hint(code))
+
+
+async def _ask(stdin: asyncio.StreamWriter, request: object, stop: asyncio.Event | None) -> None:
+    """Writes the request, and the wish to stop; a child that has died by now reads neither."""
+    with suppress(BrokenPipeError, ConnectionResetError):
+        await _write(stdin, json.dumps(request).encode())
+        if stop is not None:
+            await _write(stdin, b"\n")
+            await stop.wait()
+            await _write(stdin, b"\n")
+            return
+    stdin.close()
+
+
+async def _write(stdin: asyncio.StreamWriter, content: bytes) -> None:
+    if not stdin.is_closing():
+        stdin.write(content)
+        await stdin.drain()
 
 
 def _ending(code: int) -> str:

@@ -31,6 +31,7 @@ PLAN = KeyFamily("plan:{}", "string (JSON)", None, "controller", "a plan, by id"
 PLAN_CURRENT = KeyFamily("plan-current", "string", None, "controller (compare-and-set)", "id of the desired plan")
 PLAN_HISTORY = KeyFamily("plan-history", "list", None, "controller", "plan ids, newest first, 100 at most")
 PLACEMENT = KeyFamily("placement:{}", "string (JSON)", None, "controller", "a placement that was applied, by id")
+TRAINING_PLAN = KeyFamily("training-plan:{}", "string (JSON)", None, "planner", "a training plan, by id")
 REPLANNING = KeyFamily("replacement", "string (JSON)", None, "controller", "how to re-plan, in a loop")
 REPLANNING_DECISIONS = KeyFamily(
     "replacement-decisions", "list (JSON)", None, "controller", "what came of re-planning, newest first, 50 at most"
@@ -68,6 +69,12 @@ MEASURING_JOB = KeyFamily("measuring-job:{}", "string (JSON)", None, "profiler",
 MEASURING_WORK = KeyFamily(
     "measuring-work:{}", "string (JSON)", None, "profiler", "what a job that runs is to measure, by the job's id"
 )
+SEARCH_JOB = KeyFamily("search-job:{}", "string (JSON)", None, "planner", "how far a search is, by id; the latest 100")
+SEARCH_WORK = KeyFamily("search-work:{}", "string (JSON)", None, "planner", "what a search searches, by the job's id")
+SEARCH_BEST = KeyFamily(
+    "search-best:{}", "string (JSON)", None, "planner", "what a search goes on from, by the job's id"
+)
+SEARCH_RESULT = KeyFamily("search-result:{}", "string (JSON)", None, "planner", "what a search found, by the job's id")
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
 PREFIX = KeyFamily("prefix:{}", "string (JSON)", None, "kvcache", "a pinned prefix, by name")
 ATTAINMENT = KeyFamily("attainment:{}", "hash", None, "router", "requests by SLO outcome, by model")

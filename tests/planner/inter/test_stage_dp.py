@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from headway.core.errors import InvalidArgumentError
+from headway.planner.inter.equal_layers import cut_equally
 from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 
 
@@ -23,12 +24,14 @@ def all_pipelines(costs: StageCosts, *, first: int, devices: int) -> Iterator[tu
                     yield ((first, last, submesh, variant), *rest)
 
 
-def brute_force(costs: StageCosts, *, num_devices: int, num_micro_batches: int, max_stages: int) -> float:
+def brute_force(
+    costs: StageCosts, *, num_devices: int, num_micro_batches: int, max_stages: int, min_stages: int = 1
+) -> float:
     best = np.inf
     for stages in all_pipelines(costs, first=0, devices=num_devices):
         fits = all(costs.max_successors[s] >= len(stages) - 1 - i for i, s in enumerate(stages))
         latencies = [costs.latency_s[s] for s in stages]
-        if len(stages) <= max_stages and fits and np.isfinite(latencies).all():
+        if min_stages <= len(stages) <= max_stages and fits and np.isfinite(latencies).all():
             once_s = 0.0 if costs.once_s is None else max(costs.once_s[s] for s in stages)
             best = min(best, sum(latencies) + (num_micro_batches - 1) * max(latencies) + once_s)
     return float(best)
@@ -68,6 +71,44 @@ def test_equals_the_best_of_all_pipelines(seed: int) -> None:
     else:
         check(costs, cut, num_devices=cluster, num_micro_batches=num_micro_batches)
         assert cut.iteration_s == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_makes_exactly_so_many_stages_where_that_is_wanted(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (5, 5, 2, 2)
+    costs = StageCosts(
+        latency_s=rng.integers(1, 12, shape) / 4,
+        max_successors=rng.integers(0, 5, shape).astype(np.int32),
+        num_devices=np.array([1, 2], dtype=np.int32),
+        once_s=rng.integers(0, 20, shape) / 2,
+    )
+    wanted = int(rng.integers(1, 6))
+    cut = cut_stages(costs, num_devices=6, num_micro_batches=4, min_stages=wanted, max_stages=wanted)
+    expected = brute_force(costs, num_devices=6, num_micro_batches=4, min_stages=wanted, max_stages=wanted)
+    assert (np.inf if cut is None else cut.iteration_s) == pytest.approx(expected)
+    assert cut is None or len(cut.stages) == wanted
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_equal_stages_are_the_best_of_all_that_have_equally_many_layers(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (5, 5, 2, 2)
+    costs = StageCosts(
+        latency_s=rng.integers(1, 12, shape) / 4,
+        max_successors=rng.integers(0, 5, shape).astype(np.int32),
+        num_devices=np.array([1, 2], dtype=np.int32),
+    )
+    cut = cut_equally(costs, num_devices=4, num_micro_batches=4)
+    best = np.inf
+    for stages in all_pipelines(costs, first=0, devices=4):
+        sizes = [last - first + 1 for first, last, *_ in stages]
+        if max(sizes) - min(sizes) <= 1 and all(
+            costs.max_successors[s] >= len(stages) - 1 - i for i, s in enumerate(stages)
+        ):
+            latencies = [costs.latency_s[s] for s in stages]
+            best = min(best, sum(latencies) + 3 * max(latencies))
+    assert (np.inf if cut is None else cut.iteration_s) == pytest.approx(best)
 
 
 def test_says_what_is_wrong_with_its_arguments() -> None:

@@ -172,6 +172,24 @@ class Attention(nn.Module):
         return functional.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True).square().mean()
 
 
+class Indexing(nn.Module):
+    """Reads and writes where indices say, also in its backward pass."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(16, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        rows = self.linear(x).flatten(0, 1)
+        places = torch.arange(16).view(4, 4) * 5 % 32
+        picked = rows[places]
+        best, chosen = picked.topk(4, dim=-1)
+        spread = torch.zeros_like(picked).scatter(-1, chosen, best)
+        added = torch.zeros_like(rows).index_add(0, places.flatten(), spread.flatten(0, 1))
+        parts = rows[::2].square().sum() + rows.view(4, 8, 16)[:, 1].exp().sum() + rows[:, 4:8].cos().sum()
+        return added.square().mean() + parts + rows.gather(1, chosen.flatten(0, 1).repeat(2, 1)).sin().sum()
+
+
 def numbers(*shape: int) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(1))
 
@@ -185,6 +203,7 @@ MODELS = {
     "attention": (Attention, numbers(4, 8, 16)),
     "convolutions": (ConvNet, numbers(4, 3, 8, 8)),
     "block": (Block, numbers(4, 8, 16)),
+    "indexing": (Indexing, numbers(4, 8, 16)),
 }
 
 

@@ -12,7 +12,7 @@ from headway.core.device_kind import DeviceKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.placement import PlacedGroup, PlacedModel, Placement
 from headway.planner.executors.processes import process_executor
-from headway.planner.placement.search import Found, SearchOptions, SearchProgress, Selection, search, search_kinds
+from headway.planner.placement.search import BetterPlacement, Found, SearchOptions, Selection, search, search_kinds
 from headway.planner.placement.search.evaluator import Evaluator
 from headway.planner.placement.search.local_search import local_search
 from headway.planner.placement.search.moves import MOVES, swap_replicas
@@ -152,7 +152,7 @@ def test_the_same_seed_finds_the_same() -> None:
 
 def test_several_processes_find_no_less_than_the_start() -> None:
     start = run(traffic(), options=SearchOptions(moves=0, resamples=0))
-    heard = list[SearchProgress]()
+    heard = list[BetterPlacement]()
     options = SearchOptions(moves=400, resamples=0)
     with process_executor(2) as executor:
         found = run(traffic(), options=options, report=heard.append, executor=executor)
@@ -162,7 +162,7 @@ def test_several_processes_find_no_less_than_the_start() -> None:
 
 @pytest.mark.parametrize("after", [1, 4, 40])
 def test_a_stopped_search_returns_the_best_so_far(after: int) -> None:
-    asked, heard = [0], list[SearchProgress]()
+    asked, heard = [0], list[BetterPlacement]()
 
     def should_stop() -> bool:
         asked[0] += 1

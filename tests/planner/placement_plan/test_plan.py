@@ -7,11 +7,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from headway.core.codec import from_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.frontier import Frontier, Question
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import PlacementProblem, ProblemModel, WorkloadSource
-from headway.core.plan.placement import PlacementPlan, PlacementProgress
+from headway.core.placement_search import BestPlacement
+from headway.core.plan.placement import PlacementPlan
+from headway.core.search_progress import SearchProgress
 from headway.planner.certify.placement import find_placement_violations
 from headway.planner.placement.planning.buckets import buckets_of
 from headway.planner.placement.planning.frontier import find_frontier
@@ -82,14 +85,14 @@ def test_a_counterfactual_that_cannot_be_read_is_refused(plan: PlacementPlan, te
 
 
 def test_a_stopped_search_keeps_the_best_so_far(make_problem: Any) -> None:
-    told: list[PlacementProgress] = []
+    told: list[SearchProgress] = []
     stopped = make_placement_plan(
         make_problem(SOURCE, names=("a", "b", "c", "d"), num_devices=4),
         {},
         plan_id="plan-1",
         created_at_s=1.0,
         report=told.append,
-        should_stop=lambda: any(progress.groups for progress in told),
+        should_stop=lambda: any(progress.best for progress in told),
     )
     assert not stopped.is_complete
     assert stopped.placement.groups
@@ -192,6 +195,50 @@ def test_the_frontier_lies_between_what_attains_and_what_does_not(make_problem: 
     assert all(attainment < 0.95 for attainment in beyond)
     nearest = min((value for value in values if value != found.best), key=lambda value: abs(np.log(value / found.best)))
     assert question is Question.DEVICES or max(nearest / found.best, found.best / nearest) <= 1.05**2
+
+
+def test_a_frontier_that_was_stopped_goes_on_from_the_values_that_it_tried(make_problem: Any) -> None:
+    problem = make_problem(WorkloadSource(spec="gamma:rate=6,cv=2", duration_s=100.0), num_devices=2)
+    whole, told = frontier(problem, Question.RATE), list[SearchProgress]()
+
+    def search(*, stop_after: int | None, resume: Frontier | None = None) -> Frontier:
+        told.clear()
+        return find_frontier(
+            problem,
+            {},
+            question=Question.RATE,
+            target=0.95,
+            report=told.append,
+            should_stop=lambda: sum(each.best is not None for each in told) == stop_after,
+            resume=resume,
+        )
+
+    stopped = search(stop_after=3)
+    assert not stopped.is_complete
+    best = next(each.best for each in reversed(told) if each.best is not None)
+    assert len(best["points"]) == 3
+    resumed = search(stop_after=None, resume=from_document(Frontier, best))
+    assert resumed == whole
+    assert len([each for each in told if each.best is not None]) == len(whole.points) - 3
+
+
+def test_a_search_goes_on_from_the_best_that_it_had(make_problem: Any) -> None:
+    """Stopped as soon as it may be, it has what it was given, or better."""
+    problem, told = make_problem(SOURCE, names=("a", "b", "c", "d"), num_devices=4), list[SearchProgress]()
+    best = make(problem).placement
+    resumed = make_placement_plan(
+        problem,
+        {},
+        plan_id="plan-1",
+        created_at_s=1.0,
+        report=told.append,
+        should_stop=lambda: bool(told) and told[-1].phase == "searching",
+        resume=best,
+    )
+    assert not resumed.is_complete
+    first = next(each.best for each in told if each.best is not None)
+    assert from_document(BestPlacement, first).placement == best
+    assert resumed.predictions.searched.attainment >= make(problem).predictions.searched.attainment
 
 
 def test_the_frontier_of_rate_agrees_with_what_one_device_can_do(make_problem: Any, make_profile: Any) -> None:

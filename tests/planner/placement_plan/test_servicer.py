@@ -2,27 +2,39 @@
 
 import json
 from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from headway.cli.placement.planner_process import Planner, planning
 from headway.cli.placement.problem import ProblemOptions, make_problem, read_inputs
+from headway.cli.search.planner_link import PlannerLink, planner_link
 from headway.core.catalogue import Provenance
 from headway.core.errors import InvalidArgumentError, NotFoundError, UnauthenticatedError
 from headway.core.placement_problem import PlacementProblem, WorkloadSource
 from headway.core.plan.placement import PlacementPlan
 from headway.rpc.convert import from_pb, to_pb
 from headway.rpc.status import error_from_rpc
-from headway.v1 import placement_pb2
+from headway.v1 import placement_pb2, planner_pb2_grpc
 
 
 @pytest.fixture
-async def planner() -> AsyncIterator[Planner]:
-    async with planning(None) as planner:
+async def planner(tmp_path: Path) -> AsyncIterator[PlannerLink]:
+    async with planner_link(tmp_path / "state") as planner:
         yield planner
+
+
+@asynccontextmanager
+async def streaming(planner: PlannerLink) -> AsyncIterator["planner_pb2_grpc.PlannerServiceAsyncStub"]:
+    """A stub for calls that stream both ways, whose faults are gRPC's own."""
+    async with grpc.aio.insecure_channel(await planner.find()) as channel:
+        yield planner_pb2_grpc.PlannerServiceStub(channel)
+
+
+def metadata(planner: PlannerLink) -> tuple[tuple[str, str], ...]:
+    return (("authorization", f"Bearer {planner.token}"),)
 
 
 @pytest.fixture
@@ -31,23 +43,26 @@ def problem(make_problem: Any) -> PlacementProblem:
     return problem
 
 
-async def test_a_placement_is_planned_certified_and_spoilt(planner: Planner, problem: PlacementProblem) -> None:
+async def test_a_placement_is_planned_certified_and_spoilt(planner: PlannerLink, problem: PlacementProblem) -> None:
     start = placement_pb2.PlanPlacementStart(problem=to_pb(problem, placement_pb2.PlacementProblem))
 
     async def requests() -> AsyncIterator[placement_pb2.PlanPlacementRequest]:
         yield placement_pb2.PlanPlacementRequest(start=start)
 
-    told = [each async for each in planner.stub.PlanPlacement(requests(), metadata=planner.metadata)]
-    assert all(each.HasField("progress") for each in told[:-1])
-    plan = told[-1].plan
-    assert from_pb(plan, PlacementPlan).problem == problem
-    request = placement_pb2.CertifyPlacementRequest(plan=plan)
-    assert list((await planner.stub.CertifyPlacement(request, metadata=planner.metadata)).violations) == []
-    request.plan.problem.cluster.num_devices = 1
-    assert (await planner.stub.CertifyPlacement(request, metadata=planner.metadata)).violations
+    async with streaming(planner) as stub:
+        told = [each async for each in stub.PlanPlacement(requests(), metadata=metadata(planner))]
+        assert all(each.HasField("progress") for each in told[:-1])
+        plan = told[-1].plan
+        assert from_pb(plan, PlacementPlan).problem == problem
+        again = [each async for each in stub.PlanPlacement(requests(), metadata=metadata(planner))]
+        assert [each.plan for each in again] == [plan]
+        request = placement_pb2.CertifyPlacementRequest(plan=plan)
+        assert list((await stub.CertifyPlacement(request, metadata=metadata(planner))).violations) == []
+        request.plan.problem.cluster.num_devices = 1
+        assert (await stub.CertifyPlacement(request, metadata=metadata(planner))).violations
 
 
-async def test_a_model_without_profiles_is_captured_and_estimated(planner: Planner, tmp_path: Path) -> None:
+async def test_a_model_without_profiles_is_captured_and_estimated(planner: PlannerLink, tmp_path: Path) -> None:
     config = {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -75,21 +90,22 @@ async def test_a_model_without_profiles_is_captured_and_estimated(planner: Plann
         assert profile.latency_s > 0
 
 
-async def test_faults_come_back_as_errors(planner: Planner, problem: PlacementProblem) -> None:
+async def test_faults_come_back_as_errors(planner: PlannerLink, problem: PlacementProblem) -> None:
     async def nothing() -> AsyncIterator[placement_pb2.PlanPlacementRequest]:
         yield placement_pb2.PlanPlacementRequest(stop=True)
 
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await anext(aiter(planner.stub.PlanPlacement(nothing(), metadata=planner.metadata)))
-    assert isinstance(error_from_rpc(caught.value), InvalidArgumentError)
+    async with streaming(planner) as stub:
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await anext(aiter(stub.PlanPlacement(nothing(), metadata=metadata(planner))))
+        assert isinstance(error_from_rpc(caught.value), InvalidArgumentError)
 
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await planner.stub.CertifyPlacement(placement_pb2.CertifyPlacementRequest())
+        with pytest.raises(grpc.aio.AioRpcError) as caught:
+            await stub.CertifyPlacement(placement_pb2.CertifyPlacementRequest())
     assert isinstance(error_from_rpc(caught.value), UnauthenticatedError)
 
     unknown = placement_pb2.EstimateStagesRequest(model="m", device="Z80", max_devices=1)
     unknown.graph.operators.add(name="x", kind="matmul", target="x")
     unknown.graph.name = "g"
-    with pytest.raises(grpc.aio.AioRpcError) as caught:
-        await planner.stub.EstimateStages(unknown, metadata=planner.metadata)
-    assert isinstance(error_from_rpc(caught.value), NotFoundError)
+    with pytest.raises(NotFoundError):
+        async with planner.stub() as calls:
+            await calls.EstimateStages(unknown)

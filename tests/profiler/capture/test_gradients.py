@@ -1,6 +1,5 @@
 """Which gradient belongs to which tensor, against autograd's own gradients of the same numbers."""
 
-from functools import cache
 from typing import Any
 
 import pytest
@@ -9,27 +8,17 @@ from torch import fx
 
 from headway.core.dataflow import Dataflow
 from headway.core.gradients import primals
-from headway.core.graph import Graph, OperatorKind, TensorRole
-from headway.profiler.capture.graph import build_graph
-from headway.profiler.capture.trace import Trace, trace
-from headway.profiler.zoo.network import make_network
-from headway.profiler.zoo.registry import find, models
+from headway.core.graph import OperatorKind, TensorRole
+from headway.profiler.capture.trace import Trace
+from tests.profiler.capture.zoo import FAMILIES, captured, traced
 
-FAMILIES = sorted({model.family: model.small().name for model in models()}.values())
 EXECUTED = ("alpa-gpt3-350m-small", "llama-7b-small", "wide-resnet-250m-small", "alpa-moe-380m-small", "dcgan-small")
 JOINS = (OperatorKind.COPY, OperatorKind.SCATTER, OperatorKind.DISPATCH, OperatorKind.EMBEDDING)
 
 
-@cache
-def captured(name: str) -> tuple[Trace, Graph]:
-    model = find(name)
-    traced = trace(make_network(model), model.example_inputs(batch=2), train=True, report=lambda _: None)
-    return traced, build_graph(traced, name=name, is_training=True)
-
-
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_gradient_that_goes_from_one_operator_to_another_has_a_primal_of_its_size(name: str) -> None:
-    graph = captured(name)[1]
+    graph = captured(name)
     found, tensors, flow = primals(graph), graph.tensors_by_name(), Dataflow(graph)
     forward = {name for operator in graph.operators if not operator.is_backward for name in operator.outputs}
     for gradient, primal in found.items():
@@ -45,7 +34,7 @@ def test_a_gradient_that_goes_from_one_operator_to_another_has_a_primal_of_its_s
 
 @pytest.mark.parametrize("name", FAMILIES)
 def test_every_parameters_gradient_and_its_contributions_name_the_parameter(name: str) -> None:
-    graph = captured(name)[1]
+    graph = captured(name)
     found, tensors = primals(graph), graph.tensors_by_name()
     for parameter, gradient in zip(graph.trained, graph.gradients, strict=True):
         assert found[gradient] == parameter
@@ -59,7 +48,7 @@ def test_every_parameters_gradient_and_its_contributions_name_the_parameter(name
 @pytest.mark.parametrize("name", FAMILIES)
 def test_a_sum_of_gradients_belongs_to_the_operator_whose_gradient_comes_last(name: str) -> None:
     """A pipeline that is cut between the two then adds where the later contribution is made."""
-    graph = captured(name)[1]
+    graph = captured(name)
     flow = Dataflow(graph)
     for operator in graph.operators:
         if operator.is_backward:
@@ -70,8 +59,8 @@ def test_a_sum_of_gradients_belongs_to_the_operator_whose_gradient_comes_last(na
 
 @pytest.mark.parametrize("name", EXECUTED)
 def test_gradients_equal_those_that_autograd_computes(name: str) -> None:
-    traced, graph = captured(name)
-    values = _executed(traced)
+    graph = captured(name)
+    values = _executed(traced(name))
     seed = next(operator for operator in graph.operators if operator.target == "aten.ones_like.default")
     order = {name: at for at, operator in enumerate(graph.operators) for name in operator.outputs}
     in_order = sorted(primals(graph).items(), key=lambda pair: order[pair[0]])
@@ -84,16 +73,16 @@ def test_gradients_equal_those_that_autograd_computes(name: str) -> None:
         torch.testing.assert_close(numbers, wanted, rtol=1e-3, atol=1e-5 + 1e-4 * float(wanted.abs().max()))
 
 
-def _executed(traced: Trace) -> dict[str, Any]:
+def _executed(trace: Trace) -> dict[str, Any]:
     """Runs a trace on random numbers, the forward pass with autograd, and returns its tensors by their names."""
     torch.manual_seed(0)
     values: dict[str, Any] = {}
-    names = iter(traced.names)
+    names = iter(trace.names)
 
     class Execution(fx.Interpreter):
         def placeholder(self, target: Any, args: Any, kwargs: Any) -> torch.Tensor:
             name = next(names)
-            values[name] = _source(nodes[target], name, traced)
+            values[name] = _source(nodes[target], name, trace)
             return values[name]
 
         def run_node(self, n: fx.Node) -> Any:
@@ -104,19 +93,17 @@ def _executed(traced: Trace) -> dict[str, Any]:
             values.update({n.name: result} | {f"{n.name}.{index}": part for index, part in parts})
             return result
 
-    nodes = {str(node.target): node for node in traced.graph.graph.nodes if node.op == "placeholder"}
-    Execution(traced.graph).run(enable_io_processing=False)
+    nodes = {str(node.target): node for node in trace.graph.graph.nodes if node.op == "placeholder"}
+    Execution(trace.graph).run(enable_io_processing=False)
     return values
 
 
-def _source(node: fx.Node, name: str, traced: Trace) -> torch.Tensor:
+def _source(node: fx.Node, name: str, trace: Trace) -> torch.Tensor:
     like = node.meta["val"]
     if not like.is_floating_point():
         return torch.randint(2, tuple(like.shape), dtype=like.dtype)
-    return (0.5 * torch.randn(tuple(like.shape))).requires_grad_(name in traced.parameters)
+    return (0.5 * torch.randn(tuple(like.shape))).requires_grad_(name in trace.parameters)
 
 
-def test_graphs_that_say_nothing_of_gradients_have_no_primals() -> None:
-    model = find("dlrm-small")
-    traced = trace(make_network(model), model.example_inputs(batch=2), train=False, report=lambda _: None)
-    assert primals(build_graph(traced, name="dlrm", is_training=False)) == {}
+def test_a_forward_pass_has_no_gradients() -> None:
+    assert primals(captured("dlrm-small", train=False)) == {}

@@ -1,10 +1,12 @@
 """Captured programs against the modules that they were captured from: run again, they compute the same."""
 
 import copy
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import nn
+from torch.nn import functional
 
 from headway.core.capture import CaptureRequest
 from headway.core.program import Program
@@ -14,6 +16,8 @@ from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
+from headway.rpc.convert import from_pb, to_pb
+from headway.v1 import common_pb2
 from headway.worker.bench.module import build_module
 
 _CPU = torch.device("cpu")
@@ -42,7 +46,7 @@ def test_a_program_computes_what_its_module_does(name: str) -> None:
     tokens = torch.randint(0, 16, examples[0].shape)
     program, given = _captured(module, (tokens,), train=False)
     with torch.no_grad():
-        result = build_module(program, _CPU).forward(*given)
+        (result,) = build_module(program, _CPU).forward(*given)
         torch.testing.assert_close(result, module(tokens))
 
 
@@ -61,23 +65,13 @@ def test_a_program_with_a_backward_pass_computes_the_gradients() -> None:
     torch.manual_seed(7)
     net, x = _Net(), torch.randn(4, 8)
     program, given = _captured(net, (x,), train=True)
-    net(x).backward()
-    last = next(iter(net.parameters()))
+    loss = net(x)
+    loss.backward()
     with torch.no_grad():
-        results = [
-            build_module(program.part(range(at + 1), with_views=True), _CPU).forward(*_inputs_of(program, at, given))
-            for at in range(len(program.instructions))
-        ]
-    assert any(
-        isinstance(result, torch.Tensor) and result.shape == last.shape and torch.allclose(result, last.grad)
-        for result in results
-    )
-
-
-def _inputs_of(program: Program, at: int, given: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Those that the first instructions read, in the order in which they do."""
-    references = [n for instruction in program.instructions[: at + 1] for n in instruction.references()]
-    return [given[number] for number in dict.fromkeys(references) if number < len(program.inputs)]
+        result, *gradients = build_module(program, _CPU).forward(*given)
+    torch.testing.assert_close(result, loss.detach())
+    for name, gradient in zip(program.gradients, gradients, strict=True):
+        torch.testing.assert_close(gradient, net.get_parameter(name).grad)
 
 
 def test_equal_layers_and_operators_are_one_program() -> None:
@@ -126,3 +120,48 @@ def test_indices_know_how_many_there_are_also_through_views() -> None:
 )
 def test_layers_are_the_modules_that_repeat(path: str, layer: str) -> None:
     assert layer_of(path) == layer
+
+
+@pytest.mark.parametrize("name", ["gpt3-1b-small", "wide-resnet-250m-small"])
+def test_a_captured_training_step_trains(name: str) -> None:
+    """The loss and the gradients of a program that goes to a worker and runs there are those of PyTorch."""
+    made = capture(CaptureRequest(source=f"zoo:{name}", batch=2, train=True, with_program=True), report=lambda _: None)
+    assert made.graph is not None
+    assert made.program is not None
+    received = common_pb2.Program.FromString(to_pb(made.program, common_pb2.Program).SerializeToString())
+    program = from_pb(received, Program)
+    assert program == made.program
+    module, inputs, targets = _trainable(name)
+    given = {name: tensor.detach().clone() for name, tensor in (*module.named_parameters(), *module.named_buffers())}
+    given |= dict(zip([name for name in program.names if name not in given], (*inputs, targets), strict=True))
+    with torch.no_grad():
+        loss, *gradients = build_module(program, _CPU).forward(*(given[name] for name in program.names))
+    scores = module(*inputs)
+    expected = functional.cross_entropy(scores.flatten(0, -2), targets.flatten())
+    expected.backward()
+    torch.testing.assert_close(loss, expected.detach(), rtol=1e-5, atol=1e-6)
+    parameters = dict(module.named_parameters())
+    assert set(program.gradients) == set(made.graph.trained) == set(parameters)
+    for parameter, gradient in zip(program.gradients, gradients, strict=True):
+        torch.testing.assert_close(gradient, parameters[parameter].grad, rtol=1e-3, atol=1e-5)
+
+
+def _trainable(name: str) -> tuple[nn.Module, tuple[torch.Tensor, ...], torch.Tensor]:
+    """A model with seeded weights, examples and their classes."""
+    torch.manual_seed(7)
+    model = find(name)
+    module = make_network(model).to_empty(device=_CPU).train()
+    for child in module.modules():
+        if hasattr(child, "reset_parameters"):
+            child.reset_parameters()
+    targets = model.example_targets(batch=2, device=_CPU)
+    assert targets is not None
+    return module, model.example_inputs(batch=2, device=_CPU), targets
+
+
+def test_what_a_program_gives_is_held_to_its_end() -> None:
+    program, _ = _captured(_Net(), (torch.randn(4, 8),), train=True)
+    anonymous = replace(program, results=(), gradients={})
+    assert program.peak_bytes > anonymous.peak_bytes
+    assert program.content_hash == anonymous.content_hash
+    assert program.part(range(3), with_views=True).gradients == {}

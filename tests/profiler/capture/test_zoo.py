@@ -14,7 +14,7 @@ FAMILIES = list({model.family: model.small() for model in models()}.values())
 
 @pytest.mark.parametrize("model", FAMILIES, ids=lambda model: model.family)
 def test_a_model_of_the_zoo_is_captured(model: ZooModel) -> None:
-    module, inputs = make_network(model), model.example_inputs(batch=2)
+    module, inputs = make_network(model).train(), model.example_inputs(batch=2)
     num_parameters = sum(parameter.numel() for parameter in module.parameters())
     with FlopCounterMode(display=False) as counter, torch.no_grad():
         module(*inputs)

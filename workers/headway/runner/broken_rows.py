@@ -19,8 +19,9 @@ _NOTHING_ALLOWED = "No token is left that the constraints of this request allow.
 
 def without_broken(token_ids: Tensor, largest: Tensor) -> Tensor:
     """The tokens of the largest logits, int64 [R], and `NO_TOKEN` where those, [R], are no finite numbers."""
-    is_sound = largest.isfinite()
-    return token_ids if is_sound.all() else torch.where(is_sound, token_ids, NO_TOKEN)
+    if math.isfinite(largest.sum().item()):  # then each is; to ask each takes five operators more, in every step
+        return token_ids
+    return torch.where(largest.isfinite(), token_ids, NO_TOKEN)
 
 
 def broken_sample(largest: float = math.nan) -> Sample:

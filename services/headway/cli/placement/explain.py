@@ -8,9 +8,9 @@ import typer
 from rich.console import Console
 
 from headway.cli.placement.files import traces_of
-from headway.cli.placement.planner_process import planning
 from headway.cli.placement.problem import file_contents
 from headway.cli.placement.view import alternative_view, placement_view
+from headway.cli.search.planner_link import planner_link
 from headway.core.codec import to_document
 from headway.core.plan.placement import PlacementAlternative, PlacementPlan
 from headway.rpc.convert import from_pb, to_pb
@@ -18,7 +18,13 @@ from headway.v1 import placement_pb2
 
 
 def explain_placement(
-    plan: PlacementPlan, path: Path, *, instead: str | None, catalogue: Path | None, as_json: bool
+    plan: PlacementPlan,
+    path: Path,
+    *,
+    instead: str | None,
+    catalogue: Path | None,
+    state_dir: Path | None,
+    as_json: bool,
 ) -> None:
     """Prints the plan of a file with its alternatives, or with one that the user asked to try instead."""
     if instead is None:
@@ -27,7 +33,7 @@ def explain_placement(
         else:
             Console().print(placement_view(plan), highlight=False)
         return
-    tried = asyncio.run(_try(plan, instead, traces_of(plan.problem.workload, plan=path), catalogue))
+    tried = asyncio.run(_try(plan, instead, traces_of(plan.problem.workload, plan=path), catalogue, state_dir))
     if as_json:
         document = {"plan": plan.predictions, "instead": tried}
         typer.echo(json.dumps(to_document(document), indent=2))
@@ -36,7 +42,7 @@ def explain_placement(
 
 
 async def _try(
-    plan: PlacementPlan, instead: str, files: dict[str, bytes], catalogue: Path | None
+    plan: PlacementPlan, instead: str, files: dict[str, bytes], catalogue: Path | None, state_dir: Path | None
 ) -> PlacementAlternative:
     request = placement_pb2.TryPlacementRequest(
         plan=to_pb(plan, placement_pb2.PlacementPlan),
@@ -44,6 +50,6 @@ async def _try(
         instead=instead,
     )
     with Console(stderr=True).status(f"simulating {instead}"):
-        async with planning(catalogue) as planner:
-            response = await planner.stub.TryPlacement(request, metadata=planner.metadata)
+        async with planner_link(state_dir, catalogue=catalogue) as planner, planner.stub() as stub:
+            response = await stub.TryPlacement(request)
     return from_pb(response.alternative, PlacementAlternative)

@@ -8,13 +8,15 @@ from typing import Annotated
 import typer
 from rich.console import Console
 
+from headway.cli.figure_file import check_figure_path
 from headway.cli.options import AsJson, CatalogueFile, StateDir
-from headway.cli.placement.figure import check_figure_path, draw
+from headway.cli.placement.figure import draw
 from headway.cli.placement.frontier_view import frontier_view
-from headway.cli.placement.interrupt import interruptible, start_then_stop
 from headway.cli.placement.options import (
+    Anew,
     AnswerOverhead,
     Cluster,
+    Detach,
     Duration,
     HeldOut,
     Models,
@@ -26,14 +28,13 @@ from headway.cli.placement.options import (
     TimeLimit,
     Workload,
 )
-from headway.cli.placement.planner_process import planning
-from headway.cli.placement.problem import ProblemOptions, file_contents, make_problem, read_inputs
-from headway.cli.placement.progress import showing
-from headway.core.codec import to_document
+from headway.cli.placement.problem import ProblemOptions
+from headway.cli.placement.searching import SearchOptions, search_placements
+from headway.cli.search.started import tell_started
+from headway.core.codec import from_document, to_document
 from headway.core.frontier import Frontier, Question
-from headway.core.plan.placement import PlacementProgress
-from headway.rpc.convert import from_pb, to_pb
-from headway.v1 import placement_pb2
+from headway.core.placement_search import FrontierSearch
+from headway.core.search_job import SearchJob
 
 
 def frontier(
@@ -58,13 +59,15 @@ def frontier(
     rules: Rules = "serving",
     answer_overhead: AnswerOverhead = None,
     queue_policy: QueuePolicy = None,
+    anew: Anew = False,
+    detach: Detach = False,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """How far something can go while enough requests still meet their SLOs: a search at each of several values.
 
-    Ctrl-C ends it with what is known so far.
+    Ctrl-C ends it with what is known so far, and the same command again goes on from there.
     """
     if figure is not None:
         check_figure_path(figure)
@@ -83,7 +86,18 @@ def frontier(
         queue_policy=queue_policy,
         state_dir=state_dir,
     )
-    found = asyncio.run(_find(options, question, target=attainment, time_limit_s=time_limit))
+    answer = asyncio.run(
+        search_placements(
+            "frontier",
+            lambda problem: FrontierSearch(problem=problem, question=question, target=attainment),
+            problem=options,
+            options=SearchOptions(time_limit_s=time_limit, detach=detach, anew=anew),
+        )
+    )
+    if isinstance(answer, SearchJob):
+        tell_started(answer, as_json=as_json)
+        return
+    found = from_document(Frontier, answer)
     if figure is not None:
         draw(found, figure)
     if as_json:
@@ -92,28 +106,3 @@ def frontier(
         Console().print(frontier_view(found), highlight=False)
         if figure is not None:
             typer.echo(f"Drawn in {figure}.")
-
-
-async def _find(options: ProblemOptions, question: Question, *, target: float, time_limit_s: float | None) -> Frontier:
-    inputs, console = await read_inputs(options), Console(stderr=True)
-    with interruptible(console) as stop, showing(console) as show:
-        async with planning(options.catalogue) as planner:
-            problem = await make_problem(inputs, planner, show)
-            start = placement_pb2.FindFrontierStart(
-                problem=to_pb(problem, placement_pb2.PlacementProblem),
-                files=file_contents(inputs.files),
-                question=question,
-                target=target,
-                time_limit_s=time_limit_s,
-            )
-            requests = start_then_stop(
-                placement_pb2.FindFrontierRequest(start=start), placement_pb2.FindFrontierRequest(stop=True), stop
-            )
-            found = None
-            async for response in planner.stub.FindFrontier(requests, metadata=planner.metadata):
-                if response.HasField("frontier"):
-                    found = from_pb(response.frontier, Frontier)
-                else:
-                    show(from_pb(response.progress, PlacementProgress))
-            assert found is not None, "a search that ends well has a curve"
-            return found

@@ -5,9 +5,9 @@ from dataclasses import replace
 from pathlib import Path
 
 from headway.cli.placement.cluster import LIVE
-from headway.cli.placement.planner_process import Planner
-from headway.cli.placement.progress import Show
 from headway.cli.running import cluster_status
+from headway.cli.search.planner_link import PlannerLink
+from headway.cli.search.progress import Show
 from headway.core.catalogue import read_catalogue
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware
@@ -15,8 +15,8 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.generation import generation_profile_of
 from headway.core.models_file import ModelEntry, ModelOrigin
 from headway.core.placement_problem import ServingCluster
-from headway.core.plan.placement import PlacementProgress
 from headway.core.plan.serving import ModelDeployment, ServingPlan
+from headway.core.search_progress import SearchProgress
 from headway.core.stage_profile import StageProfile
 from headway.rpc.convert import from_pb, to_pb
 from headway.store.checkpoint import read_checkpoint
@@ -30,7 +30,7 @@ async def generating_profiles(
     live: ServingPlan | None,
     catalogue: Path | None,
     max_devices: int,
-    planner: Planner,
+    planner: PlannerLink,
     show: Show,
 ) -> list[StageProfile]:
     """Estimates a profile for each checkpoint, once however many names it has.
@@ -45,13 +45,14 @@ async def generating_profiles(
     generating = {entry.architecture: entry for entry in entries if entry.origin is ModelOrigin.GENERATE}
     profiles: list[StageProfile] = []
     for architecture, entry in generating.items():
-        show(PlacementProgress(phase=f"estimating {entry.source}"))
+        show(SearchProgress(phase=f"estimating {entry.source}"))
         request = placement_pb2.EstimateGenerationRequest(
             model=to_pb(_deployment(entry), common_pb2.ModelDeployment),
             hardware=to_pb(_hardware(cluster, live=live, catalogue=catalogue), common_pb2.Hardware),
             max_devices=max_devices,
         )
-        response = await planner.stub.EstimateGeneration(request, metadata=planner.metadata)
+        async with planner.stub() as stub:
+            response = await stub.EstimateGeneration(request)
         names = {each.name for each in entries if each.architecture == architecture}
         profiles += [_as_measured(from_pb(profile, StageProfile), names, live) for profile in response.profiles]
     return profiles

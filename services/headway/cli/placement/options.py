@@ -47,6 +47,12 @@ Seed: TypeAlias = Annotated[int, typer.Option(help="Of requests and search.", mi
 TimeLimit: TypeAlias = Annotated[
     float | None, typer.Option(help="Seconds after which to take the best so far.", min=0.01)
 ]
+Anew: TypeAlias = Annotated[
+    bool, typer.Option("--anew", help="Search even though the result is known, and from nothing.")
+]
+Detach: TypeAlias = Annotated[
+    bool, typer.Option("--detach", help="Leave the search to the stack; `headway plan jobs` follows it.")
+]
 Processes: TypeAlias = Annotated[
     int | None,
     typer.Option(help="That search at once. Default: one, or as many as a Ray cluster has cores.", min=1, max=4096),

@@ -6,16 +6,12 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.cli.calls import calling
 from headway.cli.placement.cluster import LIVE, find_clusters, stack_settings
 from headway.cli.placement.files import read_models, read_profiles, read_traces, trace_files
 from headway.cli.placement.generating import generating_profiles, live_plan
-from headway.cli.placement.planner_process import Planner
-from headway.cli.placement.progress import Show
-from headway.cli.profile_exchange import imported_stages
-from headway.cli.running import cluster_status, endpoint_of
+from headway.cli.search.planner_link import PlannerLink, stack_planner
+from headway.cli.search.progress import Show
 from headway.client.stack import default_state_dir
-from headway.client.token import find_token
 from headway.core.capture import CaptureProgress, CaptureRequest
 from headway.core.catalogue import read_catalogue
 from headway.core.codec import from_document, to_document
@@ -30,12 +26,12 @@ from headway.core.placement_problem import (
     WorkloadSource,
     planned_policy,
 )
-from headway.core.plan.placement import PlacementProgress
 from headway.core.scaled_profile import scale_profile
+from headway.core.search_progress import SearchProgress
 from headway.core.stage_profile import StageProfile
 from headway.rpc.child import call_child
 from headway.rpc.convert import from_pb, to_pb
-from headway.v1 import placement_pb2, planner_pb2_grpc, profiler_pb2
+from headway.v1 import placement_pb2, profiler_pb2
 
 _CAPTURE_TIMEOUT_S = 600.0
 _ESTIMATE_TIMEOUT_S = 600.0
@@ -120,7 +116,7 @@ async def read_inputs(options: ProblemOptions) -> Inputs:
     )
 
 
-async def make_problem(inputs: Inputs, planner: Planner, show: Show) -> PlacementProblem:
+async def make_problem(inputs: Inputs, planner: PlannerLink, show: Show) -> PlacementProblem:
     """Captures the models that have no profiles, and has the planner estimate them."""
     options = inputs.options
     return PlacementProblem(
@@ -212,15 +208,17 @@ async def _stored_profiles(
             f"No profiles of {', '.join(sorted(wanted))} were imported.",
             hint="Give a file with --profiles, or import one with `headway profile import`.",
         )
+    from headway.cli.profile_exchange import imported_stages  # imports the Redis client, which is slow
+
     return await imported_stages(wanted, devices, state_dir)
 
 
-async def _estimate(inputs: Inputs, planner: Planner, show: Show) -> list[StageProfile]:
+async def _estimate(inputs: Inputs, planner: PlannerLink, show: Show) -> list[StageProfile]:
     """Has the planner estimate each captured model on each kind of device, once however many names it has."""
     captured = {entry.architecture: entry for entry in inputs.models if entry.origin is ModelOrigin.CAPTURE}
     profiles: list[StageProfile] = []
     for architecture, entry in captured.items():
-        show(PlacementProgress(phase=f"capturing {entry.source}"))
+        show(SearchProgress(phase=f"capturing {entry.source}"))
         graph = to_pb(await _capture(entry), profiler_pb2.Graph)
         for cluster in inputs.clusters:
             request = placement_pb2.EstimateStagesRequest(
@@ -236,7 +234,7 @@ async def _estimate(inputs: Inputs, planner: Planner, show: Show) -> list[StageP
     return profiles
 
 
-async def _estimate_generating(inputs: Inputs, planner: Planner, show: Show) -> list[StageProfile]:
+async def _estimate_generating(inputs: Inputs, planner: PlannerLink, show: Show) -> list[StageProfile]:
     options = inputs.options
     if all(entry.origin is not ModelOrigin.GENERATE for entry in inputs.models):
         return []
@@ -257,15 +255,11 @@ async def _estimate_generating(inputs: Inputs, planner: Planner, show: Show) -> 
 
 
 async def _ask(
-    request: placement_pb2.EstimateStagesRequest, planner: Planner, state_dir: Path | None
+    request: placement_pb2.EstimateStagesRequest, planner: PlannerLink, state_dir: Path | None
 ) -> placement_pb2.EstimateStagesResponse:
     """Asks a planner: for live workers their stack's own, which knows what was measured between them."""
-    if not request.is_live:
-        return await planner.stub.EstimateStages(request, metadata=planner.metadata)
-    status = await asyncio.to_thread(cluster_status, None, api_key=None, state_dir=state_dir)
-    async with calling(
-        endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub, token=find_token(state_dir)
-    ) as stub:
+    link = stack_planner(state_dir) if request.is_live else planner
+    async with link.stub() as stub:
         return await stub.EstimateStages(request, timeout=_ESTIMATE_TIMEOUT_S)
 
 

@@ -9,10 +9,11 @@ import typer
 from rich.console import Console
 
 from headway.cli.options import AsJson, CatalogueFile, StateDir
-from headway.cli.placement.interrupt import interruptible, start_then_stop
 from headway.cli.placement.options import (
+    Anew,
     AnswerOverhead,
     Cluster,
+    Detach,
     Duration,
     HeldOut,
     Models,
@@ -26,16 +27,16 @@ from headway.cli.placement.options import (
     TimeLimit,
     Workload,
 )
-from headway.cli.placement.planner_process import planning
-from headway.cli.placement.problem import ProblemOptions, file_contents, make_problem, read_inputs
-from headway.cli.placement.progress import showing
+from headway.cli.placement.problem import ProblemOptions
+from headway.cli.placement.searching import SearchOptions, search_placements
 from headway.cli.placement.stored import store_plan
 from headway.cli.placement.view import placement_view
 from headway.cli.plan_file import check_plan_path, write_plan
-from headway.core.plan.document import to_plan_document
-from headway.core.plan.placement import PlacementPlan, PlacementProgress
-from headway.rpc.convert import from_pb, to_pb
-from headway.v1 import placement_pb2
+from headway.cli.search.started import tell_started
+from headway.core.placement_search import PlacementSearch
+from headway.core.plan.document import plan_from_document, to_plan_document
+from headway.core.plan.placement import PlacementPlan
+from headway.core.search_job import SearchJob
 
 
 def serve(
@@ -55,13 +56,16 @@ def serve(
     rules: Rules = "serving",
     answer_overhead: AnswerOverhead = None,
     queue_policy: QueuePolicy = None,
+    anew: Anew = False,
+    detach: Detach = False,
     catalogue: CatalogueFile = None,
     state_dir: StateDir = None,
     as_json: AsJson = False,
 ) -> None:
     """Place many models on few devices so that most requests meet their SLOs. Needs no running stack.
 
-    Ctrl-C ends the search with the best placement so far.
+    Ctrl-C ends the search with the best placement so far, and the same command again goes on from there. What was
+    searched to its end is known at once.
     """
     if out is not None:
         check_plan_path(out)
@@ -80,7 +84,18 @@ def serve(
         queue_policy=queue_policy,
         state_dir=state_dir,
     )
-    plan = asyncio.run(_plan(options, time_limit_s=time_limit, processes=processes, ray=ray))
+    found = asyncio.run(
+        search_placements(
+            "placement",
+            lambda problem: PlacementSearch(problem=problem, processes=processes, ray=ray),
+            problem=options,
+            options=SearchOptions(time_limit_s=time_limit, detach=detach, anew=anew),
+        )
+    )
+    if isinstance(found, SearchJob):
+        tell_started(found, as_json=as_json)
+        return
+    plan = plan_from_document(PlacementPlan, found)
     store_plan(plan, state_dir)
     if out is not None:
         write_plan(plan, out)
@@ -91,30 +106,3 @@ def serve(
         if out is not None:
             typer.echo(f"Written to {out}; `headway plan explain {out} --instead groups=...` tries others.")
         typer.echo(f"`headway apply {out or plan.plan_id}` makes it so on a running stack.")
-
-
-async def _plan(
-    options: ProblemOptions, *, time_limit_s: float | None, processes: int | None, ray: str
-) -> PlacementPlan:
-    inputs, console = await read_inputs(options), Console(stderr=True)
-    with interruptible(console) as stop, showing(console) as show:
-        async with planning(options.catalogue) as planner:
-            problem = await make_problem(inputs, planner, show)
-            start = placement_pb2.PlanPlacementStart(
-                problem=to_pb(problem, placement_pb2.PlacementProblem),
-                files=file_contents(inputs.files),
-                time_limit_s=time_limit_s,
-                processes=processes,
-                ray=ray,
-            )
-            requests = start_then_stop(
-                placement_pb2.PlanPlacementRequest(start=start), placement_pb2.PlanPlacementRequest(stop=True), stop
-            )
-            plan = None
-            async for response in planner.stub.PlanPlacement(requests, metadata=planner.metadata):
-                if response.HasField("plan"):
-                    plan = from_pb(response.plan, PlacementPlan)
-                else:
-                    show(from_pb(response.progress, PlacementProgress))
-            assert plan is not None, "a search that ends well has a plan"
-            return plan

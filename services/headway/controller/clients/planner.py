@@ -5,9 +5,11 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from headway.controller.clients.call import calling, endpoint_of
 from headway.core.cluster import PlanWorker
 from headway.core.placement_problem import PlacementProblem
-from headway.core.plan.placement import PlacementAlternative, PlacementPlan, PlacementProgress
+from headway.core.plan.placement import PlacementAlternative, PlacementPlan
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
+from headway.core.search_progress import SearchProgress
 from headway.rpc.convert import from_pb, to_pb
+from headway.rpc.convert.search import placement_progress_from_pb
 from headway.rpc.peers import Peers
 from headway.v1 import common_pb2, placement_pb2, planner_pb2, planner_pb2_grpc
 
@@ -63,7 +65,7 @@ class PlannerClient:
 
     async def place(
         self, problem: PlacementProblem, files: Mapping[str, bytes], *, time_limit_s: float
-    ) -> AsyncGenerator[PlacementProgress | PlacementPlan, None]:
+    ) -> AsyncGenerator[SearchProgress | PlacementPlan, None]:
         """Yields progress, and at last the placement."""
         start = placement_pb2.PlanPlacementStart(
             problem=to_pb(problem, placement_pb2.PlacementProblem),
@@ -77,7 +79,7 @@ class PlannerClient:
                 if response.HasField("plan"):
                     yield from_pb(response.plan, PlacementPlan)
                 else:
-                    yield from_pb(response.progress, PlacementProgress)
+                    yield placement_progress_from_pb(response.progress)
 
     async def try_instead(
         self, placement: PlacementPlan, text: str, files: Mapping[str, bytes]

@@ -8,8 +8,9 @@ from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.placement import PLACEMENT_PLAN_VERSION, PlacementPlan
 from headway.core.plan.serving import ServingPlan
+from headway.core.plan.training import TRAINING_PLAN_VERSION, TrainingPlan
 
-Plan = ServingPlan | PlacementPlan
+Plan = ServingPlan | PlacementPlan | TrainingPlan
 P = TypeVar("P", bound=Plan)
 
 
@@ -18,13 +19,22 @@ class PlanKind(StrEnum):
 
     SERVING = "serving"
     PLACEMENT = "placement"
+    TRAINING = "training"
 
 
-_TYPES: Mapping[PlanKind, type[Plan]] = {PlanKind.SERVING: ServingPlan, PlanKind.PLACEMENT: PlacementPlan}
+_TYPES: Mapping[PlanKind, type[Plan]] = {
+    PlanKind.SERVING: ServingPlan,
+    PlanKind.PLACEMENT: PlacementPlan,
+    PlanKind.TRAINING: TrainingPlan,
+}
 _KINDS: Mapping[type, PlanKind] = {each: kind for kind, each in _TYPES.items()}
-VERSIONS: Mapping[PlanKind, int] = {PlanKind.SERVING: 1, PlanKind.PLACEMENT: PLACEMENT_PLAN_VERSION}
+VERSIONS: Mapping[PlanKind, int] = {
+    PlanKind.SERVING: 1,
+    PlanKind.PLACEMENT: PLACEMENT_PLAN_VERSION,
+    PlanKind.TRAINING: TRAINING_PLAN_VERSION,
+}
 
-_HINT = "`headway plan serve --out` writes one."
+_HINT = "`headway plan serve --out` and `headway plan train --out` write one."
 
 # Plans without a kind are from before there were kinds; a field that only theirs have tells them apart.
 _KIND_BY_FIELD = {"assignments": PlanKind.SERVING, "placement": PlanKind.PLACEMENT}

@@ -93,20 +93,3 @@ class PlacementPlan:
     findings: tuple[str, ...] = ()
     search_s: float
     is_complete: bool = True
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PlacementProgress:
-    """The progress of a placement search.
-
-    Attributes:
-        phase: the search's phase, in words.
-        attainment: the attainment of the best placement so far, on the requests that are searched.
-        groups: that placement's groups, e.g. '4 x 2x1'; empty where there is none yet.
-        elapsed_s: seconds since the search began.
-    """
-
-    phase: str
-    attainment: float = 0.0
-    groups: str = ""
-    elapsed_s: float = 0.0

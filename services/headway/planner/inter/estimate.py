@@ -2,7 +2,6 @@
 that placement chooses from (dissertation section 4.4.1). Pure."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from typing import TypeVar
 
 import numpy as np
@@ -10,8 +9,9 @@ from numpy.typing import NDArray
 
 from headway.core.catalogue import Catalogue, Provenance
 from headway.core.errors import InvalidArgumentError
-from headway.core.graph import Graph, Operator, TensorRole, dtype_bytes
+from headway.core.graph import Graph, TensorRole
 from headway.core.links import Links, UsualLinks
+from headway.core.precision import Precision, cast_graph
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
 from headway.planner.inter.operator_cost import OperatorCost, operator_costs
 from headway.planner.inter.stage_slicing import StageSlicer, StageSlices
@@ -42,13 +42,14 @@ def estimate_stage_profiles(
 
     Raises:
         NotFoundError: the catalogue has no such device.
-        InvalidArgumentError: the graph is empty or of training; the device has no rate for its numbers.
+        InvalidArgumentError: the graph is empty or of training; there is no such dtype, or the device has no rate for
+            it.
     """
     if graph.is_training or not graph.operators:
         raise InvalidArgumentError(
             f"'{model}' is no forward pass with operators.", hint="Capture it without --train.", field="graph"
         )
-    graph = graph if dtype is None else _cast(graph, dtype)
+    graph = cast_graph(graph, _precision(dtype))
     known = catalogue.device(device)
     links = links or UsualLinks(fabric=catalogue.links[known.link].fabric)
     live_bytes = _live_bytes(graph)
@@ -100,19 +101,13 @@ def _measured_part(links: Links, *, op: int) -> str:
     )
 
 
-def _cast(graph: Graph, dtype: str) -> Graph:
-    """The graph as if its float32 numbers, which are nearly all, were `dtype`."""
-    ratio = dtype_bytes(dtype) / dtype_bytes("float32")
-    was_float32 = {tensor.name for tensor in graph.tensors if tensor.dtype == "float32"}
-
-    def cast(operator: Operator) -> Operator:
-        if was_float32.isdisjoint((*operator.inputs, *operator.outputs)):
-            return operator
-        moved = int(operator.bytes_read * ratio), int(operator.bytes_written * ratio)
-        return replace(operator, bytes_read=moved[0], bytes_written=moved[1])
-
-    tensors = (replace(each, dtype=dtype) if each.name in was_float32 else each for each in graph.tensors)
-    return replace(graph, tensors=tuple(tensors), operators=tuple(map(cast, graph.operators)))
+def _precision(dtype: str | None) -> Precision:
+    try:
+        return Precision(dtype or Precision.FLOAT32)
+    except ValueError:
+        raise InvalidArgumentError(
+            f"Numbers are not served in {dtype}.", hint=f"Give one of {', '.join(Precision)}.", field="dtype"
+        ) from None
 
 
 def _powers_of_two(most: int) -> Iterator[int]:

@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Hashable, Sequence
+from itertools import pairwise
 
 import numpy as np
 
@@ -9,8 +10,8 @@ from headway.core.dataflow import Dataflow
 from headway.core.graph import TensorRole
 from headway.planner.inter.clustering import DELTA, cluster
 from headway.planner.intra.layer import Layer
-from headway.planner.intra.training_graph import TrainingGraph
 from headway.planner.intra.quantities import Floats
+from headway.planner.intra.training_graph import TrainingGraph
 
 _MOST_LAYERS = 64
 _REPEATED = re.compile(r"^(.*?\.)?\d+(?=\.|$)")  # of a module's path, up to its place in a list
@@ -37,6 +38,13 @@ def make_layers(training: TrainingGraph, *, num_layers: int | None = None, delta
     cuts = cluster(flops, _received_bytes(training, units), num_layers=num_layers, delta=delta)
     runs = [tuple(at for unit in units[first : last + 1] for at in unit) for first, last in cuts]
     return _with_backward(training, runs)
+
+
+def equal_layers(training: TrainingGraph, num_layers: int) -> list[Layer]:
+    """Cuts the step into layers of equally many operators, whatever they do (dissertation section 3.8.3)."""
+    forward = [at for at, operator in enumerate(training.graph.operators) if not operator.is_backward]
+    ends = [round(len(forward) * i / num_layers) for i in range(num_layers + 1)]
+    return _with_backward(training, [tuple(forward[start:end]) for start, end in pairwise(ends)])
 
 
 def layer_key(training: TrainingGraph, layer: Layer) -> Hashable:

@@ -85,14 +85,19 @@ class StageCut:
 
 
 def cut_stages(
-    costs: StageCosts, *, num_devices: int, num_micro_batches: int, max_stages: int | None = None
+    costs: StageCosts,
+    *,
+    num_devices: int,
+    num_micro_batches: int,
+    min_stages: int = 1,
+    max_stages: int | None = None,
 ) -> StageCut | None:
     """Finds the pipeline that uses all the devices and has the shortest iteration; None where none fits.
 
     Args:
         num_devices: of the cluster; all of them are used.
         num_micro_batches: B of equation 3.2.
-        max_stages: at most so many; None: as many as layers.
+        min_stages, max_stages: at least and at most so many; None: as many as layers.
 
     Raises:
         InvalidArgumentError: no devices or no micro-batches.
@@ -100,7 +105,8 @@ def cut_stages(
     for field, value in (("num_devices", num_devices), ("num_micro_batches", num_micro_batches)):
         if value < 1:
             raise InvalidArgumentError(f"{field} is {value}.", hint="It must be 1 or more.", field=field)
-    search = _Search(costs, num_devices=num_devices, num_micro_batches=num_micro_batches, max_stages=max_stages)
+    num_stages = min_stages, costs.latency_s.shape[0] if max_stages is None else max_stages
+    search = _Search(costs, num_devices=num_devices, num_micro_batches=num_micro_batches, num_stages=num_stages)
     best = found = search.under(np.inf)
     while best is not None and costs.once_s is not None:
         found = search.under(found.once_s) if found else None
@@ -113,14 +119,16 @@ def cut_stages(
 class _Search:
     """The search for the pipelines of one cluster."""
 
-    def __init__(self, costs: StageCosts, *, num_devices: int, num_micro_batches: int, max_stages: int | None) -> None:
+    def __init__(
+        self, costs: StageCosts, *, num_devices: int, num_micro_batches: int, num_stages: tuple[int, int]
+    ) -> None:
         num_layers = costs.latency_s.shape[0]
         self._costs = costs
         self._unit = int(np.gcd.reduce([num_devices, *costs.num_devices.tolist()]))
         self._num_units = num_devices // self._unit
         self._sizes = np.ascontiguousarray(costs.num_devices // self._unit, dtype=np.int32)
         self._later = num_micro_batches - 1
-        self._max_stages = min(max_stages or num_layers, num_layers, self._num_units)
+        self._num_stages = num_stages[0], min(num_stages[1], num_layers, self._num_units)
         self.num_bounds = 0
         is_possible = np.isfinite(costs.latency_s) & (costs.max_successors >= 0)
         self._latency_s = np.where(is_possible, costs.latency_s, np.inf)
@@ -130,7 +138,7 @@ class _Search:
     def under(self, once_bound_s: float) -> StageCut | None:
         """Finds the pipeline with the least `pipeline_s` whose stages take less than that for what happens once."""
         latency_s = np.where(self._once_s < once_bound_s, self._latency_s, np.inf)
-        floor_s = least_bottleneck(latency_s, self._successors, self._sizes, self._num_units, self._max_stages)
+        floor_s = least_bottleneck(latency_s, self._successors, self._sizes, self._num_units, *self._num_stages)
         if not np.isfinite(floor_s):
             return None
         best = self._least_sum(latency_s, floor_s)
@@ -158,7 +166,7 @@ class _Search:
     def _least_sum(self, latency_s: NDArray[np.float64], bound_s: float) -> StageCut | None:
         self.num_bounds += 1
         num_stages, choices = least_sum(
-            latency_s, self._successors, self._sizes, self._num_units, self._max_stages, bound_s
+            latency_s, self._successors, self._sizes, self._num_units, *self._num_stages, bound_s
         )
         if num_stages == 0:
             return None

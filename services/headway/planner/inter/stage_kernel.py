@@ -31,7 +31,9 @@ def fastest_variants(latency_s: Floats, successors: Ints, num_following: int, bo
 
 
 @njit(cache=True, nogil=True)
-def least_bottleneck(latency_s: Floats, successors: Ints, sizes: Ints, num_devices: int, max_stages: int) -> float:
+def least_bottleneck(
+    latency_s: Floats, successors: Ints, sizes: Ints, num_devices: int, min_stages: int, max_stages: int
+) -> float:
     """The least latency that the slowest stage can have; infinite where no cut uses all the devices."""
     num_layers = latency_s.shape[0]
     later = np.full((num_layers + 1, num_devices + 1), np.inf)
@@ -50,14 +52,21 @@ def least_bottleneck(latency_s: Floats, successors: Ints, sizes: Ints, num_devic
                     for devices in range(size, num_devices + 1):
                         slowest = max(seconds, later[last + 1, devices - size])
                         now[first, devices] = min(now[first, devices], slowest)
-        best = min(best, now[0, num_devices])
+        if stage + 1 >= min_stages:
+            best = min(best, now[0, num_devices])
         later = now
     return best
 
 
 @njit(cache=True, nogil=True)
 def least_sum(
-    latency_s: Floats, successors: Ints, sizes: Ints, num_devices: int, max_stages: int, bound_s: float
+    latency_s: Floats,
+    successors: Ints,
+    sizes: Ints,
+    num_devices: int,
+    min_stages: int,
+    max_stages: int,
+    bound_s: float,
 ) -> tuple[int, Ints]:
     """Finds the least sum of latencies of which none is above the bound (equation 3.3).
 
@@ -85,7 +94,7 @@ def least_sum(
                         if total < sums[stage, first, devices]:
                             sums[stage, first, devices] = total
                             choice[stage, first, devices] = code
-        if sums[stage, 0, num_devices] < best_s:
+        if stage >= min_stages and sums[stage, 0, num_devices] < best_s:
             best_stages, best_s = stage, sums[stage, 0, num_devices]
     stages = np.empty((best_stages, 4), np.int32)
     first, devices = 0, num_devices

@@ -1,7 +1,7 @@
 """What every run of layers takes on every submesh, as the stage cut needs it (dissertation section 3.5.2). Pure."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,9 +17,10 @@ from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
 from headway.planner.intra.mesh_costs import MeshCosts, OperatorTimes
+from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.placing import place_layer
-from headway.planner.intra.training_graph import TrainingGraph
 from headway.planner.intra.quantities import Floats, Prices, Quantity
+from headway.planner.intra.training_graph import TrainingGraph
 
 _MOST_SUCCESSORS = np.iinfo(np.int32).max // 2
 
@@ -31,12 +32,14 @@ class LayeredStep:
     Attributes:
         kinds: of each layer the first one that is equal to it.
         precision: of its parameters.
+        options: of the shardings of its operators.
     """
 
     training: TrainingGraph
     layers: Sequence[Layer]
     keys: Sequence[Hashable]
     precision: Precision
+    options: ShardingOptions = field(default_factory=ShardingOptions)
 
     @property
     def kinds(self) -> list[int]:
@@ -66,9 +69,9 @@ def layer_problems(
     links = [DeviceMeshLinks(nodes, mesh) for mesh in meshes]
     for kind in sorted(kinds):
         layer = step.layers[kind]
-        for alike in alike_meshes(step.training, layer, [mesh.shape for mesh in meshes]):
+        for alike in alike_meshes(step.training, layer, [mesh.shape for mesh in meshes], step.options):
             priced = MeshCosts(times, [links[at] for at in alike], [meshes[at].shape for at in alike])
-            problems = place_layer(step.training, layer, priced, step.precision)
+            problems = place_layer(step.training, layer, priced, step.precision, step.options)
             for at, problem in zip(alike, problems, strict=True):
                 yield kind, at, problem
 

@@ -6,15 +6,17 @@ meshes.
 
 from collections.abc import Hashable, Sequence
 from itertools import product
+from math import prod
 
 from headway.core.graph import Operator
 from headway.planner.intra.layer import Layer
+from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.strategies import HEAVY, Splitter
 from headway.planner.intra.training_graph import TrainingGraph
 
 
 def alike_meshes(
-    training: TrainingGraph, layer: Layer, shapes: Sequence[tuple[int, int]]
+    training: TrainingGraph, layer: Layer, shapes: Sequence[tuple[int, ...]], options: ShardingOptions
 ) -> list[list[int]]:
     """Groups meshes, by their indices: all that is possible on one of a group is possible on the others."""
     operators = [training.graph.operators[at] for at in (*layer.forward, *layer.backward)]
@@ -24,7 +26,7 @@ def alike_meshes(
     for at, (outer, inner) in enumerate(shapes):
         divides = tuple((n % outer == 0, n % inner == 0, n % (outer * inner) == 0) for n in sizes)
         key: Hashable = outer > 1, inner > 1, divides
-        if not all(_uses_all(operator, training, (outer, inner)) for operator in heavy):
+        if not all(_uses_all(operator, training, (outer, inner), options) for operator in heavy):
             key = key, (outer > inner) - (outer < inner)  # the larger axis is the one to be used
         groups.setdefault(key, []).append(at)
     return list(groups.values())
@@ -50,8 +52,11 @@ def _sizes(training: TrainingGraph, layer: Layer, operators: Sequence[Operator])
     return sizes
 
 
-def _uses_all(operator: Operator, training: TrainingGraph, shape: tuple[int, int]) -> bool:
+def _uses_all(operator: Operator, training: TrainingGraph, shape: tuple[int, int], options: ShardingOptions) -> bool:
     """Whether some split gives every device work of its own."""
     splitter = Splitter(operator, training.tensors, shape)
-    choices = [splitter.loops if size > 1 else (None,) for size in shape]
-    return any(splitter.strategy(picked) is not None for picked in product(*choices))
+    batch_loops = training.batch_loops.get(operator.name, frozenset())
+    choices = options.loops(operator, splitter.loops, batch_loops, training.tensors, shape)
+    made = (splitter.strategy(picked) for picked in product(*choices))
+    num_devices = prod(shape)
+    return any(strategy is not None and strategy.num_parts(shape) == num_devices for strategy in made)

@@ -10,7 +10,7 @@ from headway.core.graph import Operator, TensorRole
 from headway.core.iteration import Access, Reduction
 from headway.core.sharding_spec import Shard, ShardingSpec
 from headway.planner.intra.chosen import Chosen, Indices, without_meshes
-from headway.planner.intra.layer_state import Home, LayerState, partial_axes, possible
+from headway.planner.intra.layer_state import Home, LayerState, partial_axes, possible, read_spec
 from headway.planner.intra.quantities import Floats, Quantity
 from headway.planner.intra.strategies import Splitter, Strategy
 
@@ -40,7 +40,7 @@ class BackwardPlacer:
         self.state.nodes[node].quantities[_BACKWARD] += chosen.pick(self.state.compute_s(operator, chosen.values))
         space = operator.space
         for i, access in enumerate(space.reads if space else ()):
-            self._read(access.tensor, node, chosen.map(lambda strategy, i=i: strategy.reads[i]))
+            self._read(access.tensor, node, chosen.map(partial(read_spec, i)))
         for i, access in enumerate(space.writes if space else ()):
             self._give(access.tensor, node, i, chosen)
 
@@ -71,11 +71,8 @@ class BackwardPlacer:
         found, which = np.unique(without_meshes(codes), return_inverse=True)
         made = []
         for code in found:
-            picked: list[str | None] = []
-            for loops in reversed(choices):
-                picked.append(loops[code % len(loops)])
-                code //= len(loops)
-            made.append(possible(splitter, picked[::-1]))
+            at = np.unravel_index(code, [len(loops) for loops in choices])
+            made.append(possible(splitter, [loops[i] for loops, i in zip(choices, at, strict=True)]))
         return Chosen(made, which.reshape(without_meshes(codes).shape)).map(lambda strategy: strategy)
 
     def _along_axis(
@@ -97,11 +94,9 @@ class BackwardPlacer:
         found, which = np.unique(codes, return_inverse=True)
         best = np.zeros((len(found), self.state.mesh.num_meshes), np.intp)
         for k, code in enumerate(found):
-            shards: list[_Lies] = []
-            for each in reversed(along):
-                shards.append(each.values[code % len(each.values)])
-                code //= len(each.values)
-            costs_s = [self._along_s(operator, splitter, shards[::-1], loop, axis) for loop in loops]
+            at = np.unravel_index(code, [len(each.values) for each in along])
+            shards = [each.values[i] for each, i in zip(along, at, strict=True)]
+            costs_s = [self._along_s(operator, splitter, shards, loop, axis) for loop in loops]
             best[k] = np.argmin(costs_s, axis=0)
         return np.asarray(best[which.reshape(codes.shape), np.arange(best.shape[1])])
 

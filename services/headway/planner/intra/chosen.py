@@ -32,7 +32,7 @@ class Picked(Sequence[T]):
     def __getitem__(self, at: int | slice) -> T | Sequence[T]:
         if isinstance(at, slice):
             return Picked(self.values, self.which[at])
-        return self.values[self.which[at]]
+        return self.values[int(self.which[at])]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -45,7 +45,7 @@ class LayerProblem:
     specs: the same of each tensor: how it lies.
     """
 
-    mesh_shape: tuple[int, int]
+    mesh_shape: tuple[int, ...]
     nodes: list[Node]
     edges: dict[tuple[int, int], Floats]
     entering: int | None

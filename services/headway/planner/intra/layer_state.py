@@ -13,6 +13,7 @@ from headway.core.sharding_spec import ShardingSpec
 from headway.planner.intra.chosen import Chosen, of_options
 from headway.planner.intra.layer_problem import LayerProblem, Node
 from headway.planner.intra.mesh_costs import Delivery, MeshCosts, is_moment
+from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.quantities import Floats, Quantity
 from headway.planner.intra.strategies import Splitter, Strategy
 from headway.planner.intra.training_graph import TrainingGraph
@@ -41,11 +42,13 @@ class LayerState:
     placed: strategies of operators.
     owned: parameters, by the first operator that reads them.
     gradients: by the name of the parameter: the node, and how it is given.
+    entered: tensors that enter the layer.
     """
 
     training: TrainingGraph
     mesh: MeshCosts
     precision: Precision
+    options: ShardingOptions
     nodes: list[Node] = field(default_factory=list)
     edges: dict[tuple[int, int], Floats] = field(default_factory=dict)
     homes: dict[str, Home] = field(default_factory=dict)
@@ -56,6 +59,7 @@ class LayerState:
     owned: dict[str, Home] = field(default_factory=dict)
     gradients: dict[str, tuple[int, Chosen[Delivery]]] = field(default_factory=dict)
     entering: int | None = None
+    entered: frozenset[str] = frozenset()
     leaving: int | None = None
 
     @property
@@ -79,7 +83,8 @@ class LayerState:
 
     def loops(self, operator: Operator, splitter: Splitter) -> list[list[str | None]]:
         """What each mesh axis may split of an operator."""
-        return [[None, *splitter.loops] if size > 1 and operator.space else [None] for size in self.mesh.shape]
+        batch_loops = self.training.batch_loops.get(operator.name, frozenset())
+        return self.options.loops(operator, splitter.loops, batch_loops, self.training.tensors, self.mesh.shape)
 
     def compute_s(self, operator: Operator, strategies: Sequence[Strategy]) -> Floats:
         """[strategies, meshes]: seconds of computing, with the sums that come before it."""
@@ -123,7 +128,7 @@ class LayerState:
         matrix = seconds[home.specs.which[:, None], lies.which[None], meshes]
         self.edges[key][quantity] += matrix if home.node < node else matrix.swapaxes(0, 1)
 
-    def problems(self, shapes: Sequence[tuple[int, int]]) -> Iterator[LayerProblem]:
+    def problems(self, shapes: Sequence[tuple[int, ...]]) -> Iterator[LayerProblem]:
         """The problem on each of the meshes."""
         specs = self._specs()
         for mesh, shape in enumerate(shapes):
@@ -159,6 +164,10 @@ def possible(splitter: Splitter, loops: Sequence[str | None]) -> Strategy:
     strategy = splitter.strategy(tuple(left))
     assert strategy is not None, "every operator can be computed on each device"
     return strategy
+
+
+def read_spec(operand: int, strategy: Strategy) -> ShardingSpec:
+    return strategy.reads[operand]
 
 
 def partial_axes(strategy: Strategy, output: int) -> tuple[int, ...]:

@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headway.core.cost.costs import Costs
 from headway.core.graph import Operator, OperatorKind, TensorRole, TensorSpec
@@ -81,7 +80,7 @@ class MeshCosts:
         axes = range(len(shapes[0]))
         self.shape = tuple(shapes[0])
         self.num_meshes = len(shapes)
-        self.sizes: list[NDArray[np.int64]] = [np.array([shape[axis] for shape in shapes], np.int64) for axis in axes]
+        self.sizes: list[Floats] = [np.array([shape[axis] for shape in shapes], np.float64) for axis in axes]
         self.shapes = [tuple(shape) for shape in shapes]
         self._times = times
         self._latency_s = [np.array([each.latency_s(axis) for each in links]) for axis in axes]
@@ -159,7 +158,7 @@ class MeshCosts:
         key = source, target
         if key not in self._ways:
             latency_s, second_per_byte = np.zeros(self.num_meshes), np.zeros(self.num_meshes)
-            for step in reshard(1.0, source, target, self.sizes) if source != target else ():
+            for step in reshard(np.ones(self.num_meshes), source, target, self.sizes) if source != target else ():
                 latency_s += self._latency_s[step.axis]
                 second_per_byte += step.sent_bytes * self._second_per_byte[step.operation][step.axis]
             self._ways[key] = latency_s, second_per_byte
@@ -173,7 +172,7 @@ class MeshCosts:
         source, partial_axes = given
         axes = list(source.axes)
         latency_s, second_per_byte = np.zeros(self.num_meshes), np.zeros(self.num_meshes)
-        local = 1 / source.num_shards(self.sizes)
+        local = np.ones(self.num_meshes) / source.num_shards(self.sizes)
         for axis in partial_axes:
             size, wanted = self.sizes[axis], target.axes[axis]
             sent = local * (size - 1) / size

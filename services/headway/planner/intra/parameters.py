@@ -1,11 +1,11 @@
 """How the state of a parameter is sharded beside how operators use it: the stages of ZeRO. Pure."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Generic, TypeVar
 
 import numpy as np
-from numpy.typing import NDArray
 
 from headway.core.graph import TensorSpec
 from headway.core.precision import Precision
@@ -15,12 +15,11 @@ from headway.planner.intra.quantities import Floats, Quantity
 
 NUM_ZERO_STAGES = 4
 
-Bytes = float | Floats
-Size = int | NDArray[np.int64]
+Bytes = TypeVar("Bytes", float, Floats)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterState:
+class ParameterState(Generic[Bytes]):
     """The bytes of a parameter on each device; on several meshes arrays over them."""
 
     weights_bytes: Bytes
@@ -36,15 +35,24 @@ def parameter_state(
     parameter: TensorSpec,
     spec: ShardingSpec,
     zero_stage: int,
-    mesh_shape: Sequence[Size],
+    mesh_shape: Sequence[int],
     precision: Precision,
     *,
     is_trained: bool,
-) -> ParameterState:
+) -> ParameterState[float]:
     """What each device keeps of a parameter: ZeRO shards it further along the axes that replicate it."""
     elements = parameter.num_elements / spec.num_shards(mesh_shape)
-    copies = prod(mesh_shape[axis] for axis in _replicated_axes(spec, mesh_shape))
-    part = elements / copies
+    part = elements / prod(mesh_shape[axis] for axis in _replicated_axes(spec, mesh_shape))
+    return _state(elements, part, zero_stage, precision, is_trained=is_trained)
+
+
+def _state(
+    elements: Bytes, part: Bytes, zero_stage: int, precision: Precision, *, is_trained: bool
+) -> ParameterState[Bytes]:
+    """Args:
+    elements: of the parameter on each device, as operators use it.
+    part: of these what ZeRO leaves on each.
+    """
     return ParameterState(
         weights_bytes=precision.weight_bytes * (part if zero_stage >= 3 else elements),
         gradients_bytes=is_trained * precision.gradient_bytes * (part if zero_stage >= 2 else elements),
@@ -52,8 +60,8 @@ def parameter_state(
     )
 
 
-def _replicated_axes(spec: ShardingSpec, mesh_shape: Sequence[Size]) -> list[int]:
-    return [axis for axis, shard in enumerate(spec.axes) if shard is None and np.all(mesh_shape[axis] > 1)]
+def _replicated_axes(spec: ShardingSpec, mesh_shape: Sequence[int]) -> list[int]:
+    return [axis for axis, shard in enumerate(spec.axes) if shard is None and mesh_shape[axis] > 1]
 
 
 def parameter_options(
@@ -64,6 +72,7 @@ def parameter_options(
     partial_axes: Iterable[int],
     mesh: MeshCosts,
     precision: Precision,
+    zero_stages: Collection[int],
 ) -> Floats:
     """The quantities of a parameter in each ZeRO stage: [stages, quantities, meshes].
 
@@ -74,15 +83,18 @@ def parameter_options(
         spec: as operators use it.
         gradient: as the backward pass gives it; None for one that is not trained.
         partial_axes: along which gradients are joined.
+        zero_stages: that are allowed; all others take for ever.
     """
     elements = parameter.num_elements / (spec.num_shards(mesh.sizes) * np.ones(mesh.num_meshes))
     replicated = _replicated_axes(spec, mesh.shape)
     copies = prod(mesh.sizes[axis] for axis in replicated)
     options = np.zeros((NUM_ZERO_STAGES, len(Quantity), mesh.num_meshes))
     for stage in range(NUM_ZERO_STAGES):
-        state = parameter_state(parameter, spec, stage, mesh.sizes, precision, is_trained=gradient is not None)
+        state = _state(elements, elements / copies, stage, precision, is_trained=gradient is not None)
         options[stage, Quantity.STATE_BYTES] = state.total_bytes
+    forbidden = [stage for stage in range(NUM_ZERO_STAGES) if stage not in zero_stages]
     if gradient is None:
+        options[forbidden, Quantity.ONCE_S] = np.inf
         options[3, Quantity.FORWARD_S] = _along(replicated, "all_gather", elements * precision.weight_bytes, mesh)
         return options
     joined = [axis for axis in partial_axes if mesh.shape[axis] > 1]
@@ -101,6 +113,7 @@ def parameter_options(
     options[2, Quantity.BACKWARD_S] = aligned_s + scatter_s
     options[3, Quantity.FORWARD_S] = gather_s
     options[3, Quantity.BACKWARD_S] = gather_s + aligned_s + scatter_s
+    options[forbidden, Quantity.ONCE_S] = np.inf
     return options
 
 

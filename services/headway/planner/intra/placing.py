@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -14,10 +15,11 @@ from headway.planner.intra.backward_placer import BackwardPlacer
 from headway.planner.intra.chosen import Chosen, of_options, together
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
-from headway.planner.intra.layer_state import Home, LayerState, partial_axes, possible
-from headway.planner.intra.mesh_costs import MeshCosts
+from headway.planner.intra.layer_state import Home, LayerState, partial_axes, possible, read_spec
+from headway.planner.intra.mesh_costs import Delivery, MeshCosts
+from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.parameters import parameter_options
-from headway.planner.intra.quantities import Quantity
+from headway.planner.intra.quantities import Floats, Quantity
 from headway.planner.intra.strategies import HEAVY, Splitter, Strategy, strategies
 from headway.planner.intra.training_graph import TrainingGraph
 
@@ -28,10 +30,10 @@ _Option = tuple[Strategy, ShardingSpec | None]  # with how the first result is s
 
 
 def place_layer(
-    training: TrainingGraph, layer: Layer, mesh: MeshCosts, precision: Precision
+    training: TrainingGraph, layer: Layer, mesh: MeshCosts, precision: Precision, options: ShardingOptions
 ) -> list[LayerProblem]:
     """Makes the problem of one layer on each of the meshes that `mesh` prices."""
-    placer = _Placer(LayerState(training, mesh, precision))
+    placer = _Placer(LayerState(training, mesh, precision, options))
     placer.enter(layer.entering)
     for at in layer.forward:
         placer.forward(training.graph.operators[at])
@@ -53,7 +55,7 @@ class _Placer:
             return
         state = self.state
         patterns = self._patterns(names)
-        state.entering = state.add("entering", len(patterns))
+        state.entering, state.entered = state.add("entering", len(patterns)), frozenset(names)
         kept = np.zeros((len(patterns), state.mesh.num_meshes))
         for i, name in enumerate(names):
             specs = of_options(pattern[i] for pattern in patterns)
@@ -83,10 +85,11 @@ class _Placer:
         return list(found)
 
     def _spec_with(self, name: str, dims: Sequence[int | None]) -> ShardingSpec:
-        shape = self.state.tensor(name).shape
+        shape, batch_dim = self.state.tensor(name).shape, self.state.training.batch_dims.get(name)
         axes: list[Shard | None] = [None] * len(dims)
         for axis, dim in enumerate(dims):
-            if dim is not None and dim < len(shape):
+            role = self.state.options.axis_roles[axis]
+            if dim is not None and dim < len(shape) and role.allows(is_batch=dim == batch_dim):
                 axes[axis] = Shard(dim)
                 if not ShardingSpec(tuple(axes)).fits(shape, self.state.mesh.shape):
                     axes[axis] = None
@@ -115,7 +118,8 @@ class _Placer:
         """The strategies, each with ways to leave what is summed: replicated, or scattered along rows."""
         minor = _minor_loops(operator)
         shape = self.state.tensor(operator.outputs[0]).shape
-        for strategy in strategies(operator, self.state.training.tensors, self.state.mesh.shape):
+        choices = self.state.loops(operator, splitter)
+        for strategy in strategies(operator, self.state.training.tensors, self.state.mesh.shape, choices):
             if minor & {loop for loop in strategy.loops if loop is not None}:
                 continue
             yield strategy, None
@@ -149,9 +153,12 @@ class _Placer:
         reads = [access.tensor for access in operator.space.reads] if operator.space else []
         shards = splitter.reads[reads.index(leader)] if leader in reads else {}
         loop_of = {shard: loop for loop, shard in reversed(shards.items()) if loop in splitter.loops}
+        choices = self.state.loops(operator, splitter)
 
         def following(spec: ShardingSpec) -> _Option:
-            return possible(splitter, [None if shard is None else loop_of.get(shard) for shard in spec.axes]), None
+            wanted = [None if shard is None else loop_of.get(shard) for shard in spec.axes]
+            loops = [loop if loop in free else free[0] for loop, free in zip(wanted, choices, strict=True)]
+            return possible(splitter, loops), None
 
         self._place(operator, home.node, home.specs.map(following))
 
@@ -182,22 +189,22 @@ class _Placer:
         state.nodes[node].quantities[_FORWARD] += options.pick(seconds)
         outputs = [access.tensor for access in space.writes] if space else []
         for name in operator.outputs:
-            i = outputs.index(name) if name in outputs else None
-            state.homes[name] = Home(node=node, specs=options.map(lambda option, i=i: self._result(option, i)))
+            result = partial(self._result, outputs.index(name) if name in outputs else None)
+            state.homes[name] = Home(node=node, specs=options.map(result))
         for i, access in enumerate(space.reads if space else ()):
-            self._read(operator, access, node, chosen.map(lambda strategy, i=i: strategy.reads[i]))
+            self._read(operator, access, node, chosen.map(partial(read_spec, i)))
         if space is None:
             for name in operator.inputs:
                 whole = Access(tensor=name, dims=())
                 self._read(operator, whole, node, chosen.map(lambda _: state.replicated))
 
-    def _result(self, option: _Option, output: int | None) -> ShardingSpec:
+    def _result(self, output: int | None, option: _Option) -> ShardingSpec:
         strategy, target = option
         if output is None:
             return self.state.replicated
         return target if output == 0 and target is not None else strategy.writes[output]
 
-    def _join_s(self, name: str, index: int, strategy: Strategy, target: ShardingSpec | None) -> object:
+    def _join_s(self, name: str, index: int, strategy: Strategy, target: ShardingSpec | None) -> Floats | float:
         axes = partial_axes(strategy, index)
         if not axes:
             return 0.0
@@ -218,21 +225,25 @@ class _Placer:
 
     def _keep_activations(self) -> None:
         state = self.state
+        alike = np.zeros(state.mesh.num_meshes)
         for name in state.training.graph.saved:
             home = state.homes.get(name)
-            if home is None or home.node is None or home.node == state.entering:
+            if home is None or name in state.entered:
                 continue
-            state.nodes[home.node].quantities[Quantity.ACTIVATION_BYTES] += state.shard_bytes(name, home.specs)
+            kept = state.shard_bytes(name, home.specs)
+            if home.node is None:
+                alike += kept[0]
+            else:
+                state.nodes[home.node].quantities[Quantity.ACTIVATION_BYTES] += kept
+        if alike.any():
+            state.nodes[state.add("alike", 1)].quantities[Quantity.ACTIVATION_BYTES] = alike
 
     def _own_parameters(self) -> None:
         state = self.state
         for name, home in state.owned.items():
             node = state.add(name, 1) if home.node is None else home.node
             giver, gradient = state.gradients.get(name, (None, None))
-            if gradient is None or giver != node:
-                pairs = home.specs.map(lambda spec: (spec, (spec, ())))
-            else:
-                pairs = together(home.specs, gradient)
+            pairs = together(home.specs, gradient) if gradient and giver == node else home.specs.map(_whole)
             is_trained = name in state.training.graph.trained
             options = [
                 parameter_options(
@@ -242,11 +253,17 @@ class _Placer:
                     partial_axes=joined,
                     mesh=state.mesh,
                     precision=state.precision,
+                    zero_stages=state.options.zero_stages,
                 )
                 for spec, (given, joined) in pairs.values
             ]
             meshes = np.arange(state.mesh.num_meshes)
             state.nodes[node].parameters[name] = np.stack(options, axis=2)[:, :, pairs.which, meshes]
+
+
+def _whole(spec: ShardingSpec) -> tuple[ShardingSpec, Delivery]:
+    """A parameter whose gradient lies as it does, with nothing to join."""
+    return spec, (spec, ())
 
 
 def _minor_loops(operator: Operator) -> set[str]:

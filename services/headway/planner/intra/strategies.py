@@ -66,14 +66,21 @@ class Strategy:
 
 
 def strategies(
-    operator: Operator, tensors: Mapping[str, TensorSpec], mesh_shape: Sequence[int]
+    operator: Operator,
+    tensors: Mapping[str, TensorSpec],
+    mesh_shape: Sequence[int],
+    choices: Sequence[Sequence[str | None]] | None = None,
 ) -> tuple[Strategy, ...]:
     """All strategies that divide evenly; at least one, as every operator can be computed on each device.
 
     Of heavy operators only those that use most devices.
+
+    Args:
+        choices: what each mesh axis may split; None for anything.
     """
     splitter = Splitter(operator, tensors, mesh_shape)
-    choices = [[None, *splitter.loops] if size > 1 else [None] for size in mesh_shape]
+    if choices is None:
+        choices = [[None, *splitter.loops] if size > 1 else [None] for size in mesh_shape]
     found = [made for picked in product(*choices) if (made := splitter.strategy(picked)) is not None]
     if operator.kind in HEAVY:
         most = max(strategy.num_parts(mesh_shape) for strategy in found)

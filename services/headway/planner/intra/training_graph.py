@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headway.core.graph import Graph, TensorSpec
+from headway.core.iteration import loops_of
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -27,3 +28,15 @@ class TrainingGraph:
     def differentiated(self) -> frozenset[str]:
         """Tensors that have a gradient."""
         return frozenset(self.primals.values())
+
+    @cached_property
+    def batch_dims(self) -> Mapping[str, int]:
+        """Of each tensor that operators make the dim that examples run along, where one does."""
+        return {
+            access.tensor: dim
+            for operator in self.graph.operators
+            if operator.space is not None
+            for access in operator.space.writes
+            for dim, text in enumerate(access.dims)
+            if (loops := loops_of(text)) and loops[0] in self.batch_loops.get(operator.name, ())
+        }

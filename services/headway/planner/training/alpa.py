@@ -2,19 +2,21 @@
 (dissertation chapter 3). Pure."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headway.core.cost.checked import CheckedCosts
 from headway.core.cost.costs import Costs, graph_time
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, Submesh, logical_shapes, submeshes
+from headway.core.plan.training import TrainingStage
 from headway.core.training_cluster import NodeGroup
-from headway.core.training_plan import TrainingStage
-from headway.planner.inter.stage_dp import StageCut, cut_stages
+from headway.planner.inter.equal_layers import cut_equally
+from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
 from headway.planner.intra.layer import Layer
-from headway.planner.intra.quantities import Floats, Prices
+from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
 from headway.planner.training.stages import StageLayout, make_stage
@@ -27,7 +29,6 @@ _IN_FLIGHT = (1.0, 8.0)
 _WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _MOST_TRIES = 4
 
-MeshQuantities = Callable[[LayeredStep, Sequence[DeviceMesh], Prices], Sequence[Floats]]
 Report = Callable[["Found"], None]
 
 
@@ -49,15 +50,30 @@ class Found:
         return sum(latencies) + (self.num_micro_batches - 1) * max(latencies) + once_s
 
 
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class StepTables:
+    """What runs of layers take for one size of micro-batches, whatever memory devices have.
+
+    Attributes:
+        quantities: of each mesh, as `mesh_quantities` returns them.
+        workspace_bytes: [layers]; by the submesh and whether stages recompute.
+    """
+
+    step: LayeredStep
+    prices: Prices
+    num_micro_batches: int
+    quantities: Mapping[DeviceMesh, Floats]
+    workspace_bytes: Mapping[tuple[Submesh, bool], Floats]
+
+
 class AlpaSearch:
     """The search for one problem on alike nodes."""
 
     def __init__(self, problem: TrainingProblem, nodes: NodeGroup, costs: Costs) -> None:
         self._problem = problem
         self._nodes = nodes
-        self._costs = costs
+        self._costs = CheckedCosts(costs)
         self._layers: list[Layer] | None = None
-        self.shortfall_bytes: int | None = None
 
     def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
         """Tries numbers of micro-batches, from the middle up and down as long as it gets better.
@@ -83,52 +99,66 @@ class AlpaSearch:
 
     def with_micro_batches(self, number: int) -> Found | None:
         """The best pipeline for so many micro-batches; None where none fits."""
+        return self.cut(self.tables(number))
+
+    def tables(self, number: int) -> StepTables:
+        """What runs of layers take when an iteration has so many micro-batches."""
         problem = self._problem
         training = training_graph(problem.graph, problem.batch // number, problem.precision)
         if self._layers is None:
-            self._layers = cut_layers(training, problem.num_layers)
-        step = layered_step(training, self._layers, problem.precision)
-        prices = self._prices(step, number)
+            equal = problem.space.equal_operators
+            self._layers = cut_layers(training, problem.num_layers, equal_operators=equal)
+        step = layered_step(training, self._layers, problem.precision, problem.space.shardings)
+        prices = memory_prices(step, number, self._costs)
         meshes = list(allowed_meshes(self._nodes, problem.space))
-        found = mesh_quantities(
+        quantities = mesh_quantities(
             step, self._nodes, meshes, self._costs, prices=prices, recomputes=problem.space.recomputes
         )
-        quantities = dict(zip(meshes, found, strict=True))
-        workspace = self._workspace(step, meshes)
+        return StepTables(
+            step=step,
+            prices=prices,
+            num_micro_batches=number,
+            quantities=dict(zip(meshes, quantities, strict=True)),
+            workspace_bytes=self._workspace(step, meshes),
+        )
+
+    def cut(
+        self,
+        tables: StepTables,
+        *,
+        space: SearchSpace | None = None,
+        memory_bytes: int | None = None,
+        num_micro_batches: int | None = None,
+    ) -> Found | None:
+        """The best pipeline by these tables; None where none fits.
+
+        Args:
+            space: a part of the problem's, as far as it is about meshes, stages and recomputing; None for all of it.
+            memory_bytes, num_micro_batches: other ones than those of the nodes and the tables.
+        """
+        nodes = self._nodes if memory_bytes is None else replace(self._nodes, memory_bytes=memory_bytes)
+        number = num_micro_batches or tables.num_micro_batches
+        part = space or self._problem.space
+        if not tables.quantities:
+            return None
+        workspace = tables.workspace_bytes
         for _ in range(_MOST_TRIES):
             table = make_stage_table(
-                step,
-                self._nodes,
-                quantities,
-                num_prices=prices.size,
+                tables.step,
+                nodes,
+                tables.quantities,
+                num_prices=tables.prices.size,
                 num_micro_batches=number,
                 workspace_bytes=workspace,
             )
-            cut = cut_stages(
-                table.costs,
-                num_devices=self._nodes.num_devices,
-                num_micro_batches=number,
-                max_stages=problem.space.num_stages,
-            )
+            cut = _cut(table, part, nodes, num_micro_batches=number)
             if cut is None:
                 return None
-            found = self._found(step, prices, number, cut, table)
-            if all(stage.memory.total_bytes <= self._nodes.memory_bytes for stage in found.stages):
+            found = self._found(tables.step, tables.prices, number, cut, table)
+            if all(stage.memory.total_bytes <= nodes.memory_bytes for stage in found.stages):
                 return found
-            workspace = _corrected(workspace, found, table)
+            workspace = _corrected(tables, workspace, found)
         return None
-
-    def _prices(self, step: LayeredStep, number: int) -> Prices:
-        """Multipliers for the memory of devices, from none to so high that memory is all that counts."""
-        graph, precision = step.training.graph, step.precision
-        state = precision.weight_bytes + precision.gradient_bytes + precision.optimizer_bytes
-        scale = graph_time(graph, self._costs).seconds / max(1, graph.parameters * state)
-        pairs = [(share, held) for share in _SHARES for held in (_IN_FLIGHT if share else (1.0,))]
-        return Prices.of(
-            num_micro_batches=number,
-            second_per_byte=np.array([share * scale for share, _ in pairs]),
-            in_flight=np.array([held for _, held in pairs]),
-        )
 
     def _workspace(self, step: LayeredStep, meshes: Sequence[DeviceMesh]) -> dict[tuple[Submesh, bool], Floats]:
         """What layers need beside parameters and activations, as if all of it were sharded over all devices: what is
@@ -166,21 +196,74 @@ class AlpaSearch:
         return Found(step=step, prices=prices, num_micro_batches=number, cut=cut, stages=tuple(stages))
 
 
+def memory_prices(step: LayeredStep, number: int, costs: Costs) -> Prices:
+    """Multipliers for the memory of devices, from none to so high that memory is all that counts."""
+    graph, precision = step.training.graph, step.precision
+    state = precision.weight_bytes + precision.gradient_bytes + precision.optimizer_bytes
+    scale = graph_time(graph, costs).seconds / max(1, graph.parameters * state)
+    pairs = [(share, held) for share in _SHARES for held in (_IN_FLIGHT if share else (1.0,))]
+    return Prices.of(
+        num_micro_batches=number,
+        second_per_byte=np.array([share * scale for share, _ in pairs]),
+        in_flight=np.array([held for _, held in pairs]),
+    )
+
+
 def allowed_meshes(nodes: NodeGroup, space: SearchSpace) -> Iterator[DeviceMesh]:
     """The meshes that stages may have."""
     for submesh in submeshes(nodes):
         if space.allows(submesh, nodes):
             for shape in logical_shapes(submesh):
-                if not space.mesh_shapes or shape in space.mesh_shapes:
+                if space.allows_shape(shape):
                     yield DeviceMesh(submesh, shape)
 
 
+def _cut(table: StageTable, space: SearchSpace, nodes: NodeGroup, *, num_micro_batches: int) -> StageCut | None:
+    cut = cut_equally if space.equal_layers else cut_stages
+    parts = [replace(space, mesh_shapes=(shape,)) for shape in _shapes(table)] if space.equal_meshes else [space]
+    found = [
+        cut(
+            only(table, part, nodes),
+            num_devices=nodes.num_devices,
+            num_micro_batches=num_micro_batches,
+            min_stages=space.num_stages or 1,
+            max_stages=space.num_stages,
+        )
+        for part in parts
+    ]
+    return min((each for each in found if each is not None), key=lambda each: each.iteration_s, default=None)
+
+
+def _shapes(table: StageTable) -> list[tuple[int, int]]:
+    return list(dict.fromkeys(variant.shape for variants in table.variants for variant in variants))
+
+
+def only(table: StageTable, space: SearchSpace, nodes: NodeGroup) -> StageCosts:
+    """The costs of a table, where only what a space allows is possible."""
+    is_allowed = np.zeros(table.costs.latency_s.shape[2:], bool)
+    for i, (submesh, variants) in enumerate(zip(table.submeshes, table.variants, strict=True)):
+        is_allowed[i, : len(variants)] = [
+            space.allows(submesh, nodes) and space.allows_shape(each.shape) and each.recomputes in space.recomputes
+            for each in variants
+        ]
+    return replace(table.costs, latency_s=np.where(is_allowed, table.costs.latency_s, np.inf))
+
+
 def _corrected(
-    workspace: Mapping[tuple[Submesh, bool], Floats], found: Found, table: StageTable
+    tables: StepTables, workspace: Mapping[tuple[Submesh, bool], Floats], found: Found
 ) -> dict[tuple[Submesh, bool], Floats]:
-    """The workspace that layers really need with the shardings that were chosen for them."""
+    """The workspace that layers really need with the shardings that were chosen for them, and with what they keep
+    beyond what tables say: those count what is sent on where it is made, and devices hold it where it is read again."""
     corrected = {key: layers.copy() for key, layers in workspace.items()}
     for choice, stage in zip(found.cut.stages, found.stages, strict=True):
-        layers = corrected[table.submeshes[choice.submesh], stage.recomputes][choice.first : choice.last + 1]
-        np.maximum(layers, stage.memory.workspace_bytes, out=layers)
+        quantities = tables.quantities[stage.mesh][Quantity.ACTIVATION_BYTES, choice.first, choice.last]
+        kept = float(quantities[_column(tables, stage, choice.variant)])
+        beyond = max(0.0, stage.memory.activations_bytes - stage.in_flight * kept)
+        layers = corrected[stage.mesh.submesh, stage.recomputes][choice.first : choice.last + 1]
+        np.maximum(layers, stage.memory.workspace_bytes + beyond, out=layers)
     return corrected
+
+
+def _column(tables: StepTables, stage: TrainingStage, variant: int) -> int:
+    """Where a variant of a submesh is in the quantities of its mesh."""
+    return variant % int(tables.quantities[stage.mesh].shape[3])

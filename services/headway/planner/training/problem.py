@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from headway.core.dataflow import out_of_order
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph
 from headway.core.precision import Precision
@@ -29,11 +30,23 @@ class TrainingProblem:
     micro_batches: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
+        if len(self.cluster.groups) != 1:
+            raise InvalidArgumentError(
+                f"{self.cluster.label} has several kinds of nodes.",
+                hint="Plans are made for nodes of one kind so far: name one group.",
+                field="cluster",
+            )
         if self.batch < 1:
             raise InvalidArgumentError(f"batch is {self.batch}.", hint="Give 1 or more examples.", field="batch")
         if not self.graph.is_training or not self.graph.gradients:
             raise InvalidArgumentError(
                 f"{self.model} is no training step.", hint="Capture it with its backward pass.", field="model"
+            )
+        if (wrong := out_of_order(self.graph.operators)) is not None:
+            raise InvalidArgumentError(
+                f"The operators of {self.model} cannot run in their order: {wrong}.",
+                hint="A step is a sequence in which each operator reads what earlier ones made; it has no cycle.",
+                field="graph",
             )
         for number in self.micro_batches:
             if number < 1 or self.batch % number:

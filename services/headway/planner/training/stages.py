@@ -1,23 +1,29 @@
 """Makes the stages of a plan from what the stage cut chose. Pure."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
+
 from headway.core.cost.costs import Costs
-from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, handover_s
+from headway.core.plan.training import (
+    OperatorSharding,
+    ParameterSharding,
+    TensorSharding,
+    TrainingStage,
+)
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import NodeGroup
-from headway.core.training_plan import DeviceMemory, OperatorSharding, ParameterSharding, TrainingStage
 from headway.planner.inter.ranges import choose_range
 from headway.planner.inter.stage_table import LayeredStep, Variant, layer_problems
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
-from headway.planner.intra.parameters import parameter_state
 from headway.planner.intra.quantities import Floats, Prices, Quantity
-from headway.planner.training.workspace import workspace_bytes
+from headway.planner.training.memory import StageMemory
+from headway.planner.training.workspace import MADE
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,18 +83,26 @@ class ChosenLayer:
                     stage = self.table.zero_stages[alike][self._option(number), self.price]
                     yield ParameterSharding(parameter=name, spec=self.spec(alike), zero_stage=int(stage))
 
+    def received(self, made: Collection[str]) -> Iterator[TensorSharding]:
+        """Activations and gradients that it reads and that are not among those that were `made`."""
+        for name, alike in self._names.items():
+            if name not in made and self.step.training.tensors[name].role in MADE:
+                yield TensorSharding(tensor=name, spec=self.spec(alike))
+
+    def made(self) -> dict[str, ShardingSpec]:
+        """How all that its operators make lies."""
+        operators = self.step.training.graph.operators
+        pairs = zip(self._positions(self.layer), self._positions(self.kind), strict=True)
+        return {
+            name: self.spec(alike)
+            for own, kind in pairs
+            for name, alike in zip(operators[own].outputs, operators[kind].outputs, strict=True)
+        }
+
     def spec(self, name: str) -> ShardingSpec:
         """How a tensor of the layer lies, by its name in the equal layer whose problem it is."""
         node, specs = self.problem.specs.get(name, (None, ()))
         return specs[self._option(node)] if specs else ShardingSpec.replicated(len(self.problem.mesh_shape))
-
-    def workspace_bytes(self, flow: Dataflow, *, recomputes: bool) -> float:
-        tensors = self.step.training.tensors
-
-        def shard_bytes(name: str) -> float:
-            return tensors[name].num_bytes / self.spec(name).num_shards(self.problem.mesh_shape)
-
-        return workspace_bytes(self.step.training, self.kind, flow, shard_bytes, recomputes=recomputes)
 
     def _option(self, node: int | None) -> int:
         return 0 if node is None else int(self.table.options[node][self.entering, self.leaving, self.price])
@@ -99,13 +113,12 @@ class ChosenLayer:
 
     @cached_property
     def _names(self) -> dict[str, str]:
-        """Of each parameter its counterpart in the equal layer."""
+        """Of each tensor that it reads its counterpart in the equal layer."""
         operators = self.step.training.graph.operators
         names: dict[str, str] = {}
         for own, alike in zip(self._positions(self.layer), self._positions(self.kind), strict=True):
             names |= dict(zip(operators[own].inputs, operators[alike].inputs, strict=True))
-        parameters = {name for node in self.problem.nodes for name in node.parameters}
-        return {name: alike for name, alike in names.items() if alike in parameters}
+        return names
 
 
 def choose_layers(
@@ -138,10 +151,26 @@ def choose_layers(
 def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: Costs, prices: Prices) -> TrainingStage:
     """The stage with all its shardings, and what it takes."""
     layers = choose_layers(step, nodes, layout, costs, prices)
-    total = sum(layer.quantities for layer in layers)
+    total: Floats = np.sum([layer.quantities for layer in layers], axis=0)
     shardings = {sharding.operator: sharding for layer in layers for sharding in layer.operators()}
     parameters = {each.parameter: each for layer in layers for each in layer.parameters()}
     in_order = [operator.name for operator in step.training.graph.operators if operator.name in shardings]
+    made = {
+        name for operator in step.training.graph.operators if operator.name in shardings for name in operator.outputs
+    }
+    received = {each.tensor: each for layer in layers for each in layer.received(made)}
+    specs = {name: each.spec for name, each in received.items()}
+    for layer in layers:
+        specs |= layer.made()
+    memory = StageMemory(
+        training=step.training,
+        precision=step.precision,
+        layers=[layer.layer for layer in layers],
+        specs=specs,
+        parameters=parameters,
+        mesh_shape=layout.mesh.shape,
+        recomputes=layout.variant.recomputes,
+    )
     sent = sum(step.training.tensors[name].num_bytes for name in layers[-1].layer.leaving)
     return TrainingStage(
         operators=tuple(in_order),
@@ -149,45 +178,13 @@ def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: 
         first_device=layout.first_device,
         shardings=tuple(shardings[name] for name in in_order),
         parameters=tuple(parameters.values()),
+        received=tuple(received.values()),
+        layers=tuple(len(layer.layer.forward) for layer in layers),
         in_flight=layout.in_flight,
         recomputes=layout.variant.recomputes,
         forward_s=float(total[Quantity.FORWARD_S]),
         backward_s=float(total[Quantity.BACKWARD_S]),
         handover_s=2 * handover_s(nodes, layout.mesh.submesh, sent),
         once_s=float(total[Quantity.ONCE_S]),
-        memory=_memory(step, layers, parameters, layout, float(total[Quantity.ACTIVATION_BYTES])),
-    )
-
-
-def _memory(
-    step: LayeredStep,
-    layers: Sequence[ChosenLayer],
-    parameters: Mapping[str, ParameterSharding],
-    layout: StageLayout,
-    activations_bytes: float,
-) -> DeviceMemory:
-    trained = set(step.training.graph.trained)
-    states = [
-        parameter_state(
-            step.training.tensors[name],
-            each.spec,
-            each.zero_stage,
-            layout.mesh.shape,
-            step.precision,
-            is_trained=name in trained,
-        )
-        for name, each in parameters.items()
-    ]
-    flow = Dataflow(step.training.graph)
-    seen: dict[tuple[int, int, int], float] = {}
-    for layer in layers:
-        key = layer.kind.forward[0], layer.entering, layer.leaving
-        if key not in seen:
-            seen[key] = layer.workspace_bytes(flow, recomputes=layout.variant.recomputes)
-    return DeviceMemory(
-        weights_bytes=int(sum(state.weights_bytes for state in states)),
-        gradients_bytes=int(sum(state.gradients_bytes for state in states)),
-        optimizer_bytes=int(sum(state.optimizer_bytes for state in states)),
-        activations_bytes=int(activations_bytes * layout.in_flight),
-        workspace_bytes=int(max(seen.values())),
+        memory=memory.of_device(in_flight=layout.in_flight),
     )

@@ -1,36 +1,49 @@
 """A training step of one micro-batch, as the search sees it. Pure."""
 
-from headway.core.batching import at_batch, batch_loops, scaled_tensors
+from headway.core.batch_dims import BatchDims
+from headway.core.batching import at_batch
 from headway.core.gradients import primals
-from headway.core.graph import Graph
+from headway.core.graph import Graph, Operator
 from headway.core.precision import Precision, cast_graph
-from headway.planner.inter.layers import layer_key, make_layers
+from headway.planner.inter.layers import equal_layers, layer_key, make_layers
 from headway.planner.inter.stage_table import LayeredStep
 from headway.planner.intra.layer import Layer
+from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.training_graph import TrainingGraph
 
 
 def training_graph(graph: Graph, micro_batch: int, precision: Precision) -> TrainingGraph:
     """The captured step with another number of examples and in another precision."""
-    scaled = cast_graph(at_batch(graph, micro_batch), precision)
+    scaled, growing = cast_graph(at_batch(graph, micro_batch), precision), BatchDims(graph)
     return TrainingGraph(
         graph=scaled,
         tensors=scaled.tensors_by_name(),
         primals=primals(scaled),
-        scaled=scaled_tensors(graph),
-        batch_loops=batch_loops(graph),
+        scaled=frozenset(growing.dims),
+        batch_loops={
+            operator.name: frozenset(loops) for operator, loops in zip(graph.operators, growing.loops, strict=True)
+        },
     )
 
 
-def layered_step(training: TrainingGraph, layers: list[Layer], precision: Precision) -> LayeredStep:
+def layered_step(
+    training: TrainingGraph, layers: list[Layer], precision: Precision, options: ShardingOptions
+) -> LayeredStep:
+    """Layers are alike only where the same operators have their splits given."""
     return LayeredStep(
         training=training,
         layers=layers,
-        keys=[layer_key(training, layer) for layer in layers],
+        keys=[(layer_key(training, layer), options.given(_operators(training, layer))) for layer in layers],
         precision=precision,
+        options=options,
     )
 
 
-def cut_layers(training: TrainingGraph, num_layers: int | None) -> list[Layer]:
+def cut_layers(training: TrainingGraph, num_layers: int | None, *, equal_operators: bool = False) -> list[Layer]:
     """The step's layers; they are the same whatever the micro-batch."""
-    return make_layers(training, num_layers=num_layers)
+    layers = make_layers(training, num_layers=num_layers)
+    return equal_layers(training, len(layers)) if equal_operators else layers
+
+
+def _operators(training: TrainingGraph, layer: Layer) -> list[Operator]:
+    return [training.graph.operators[at] for at in (*layer.forward, *layer.backward)]

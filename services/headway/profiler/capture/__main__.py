@@ -9,8 +9,8 @@ from typing import IO, Any
 from headway.core.capture import CaptureProgress, CaptureRequest
 from headway.core.codec import from_document, to_document
 from headway.core.errors import HeadwayError, InternalError
+from headway.core.fault import Fault
 from headway.profiler.capture.capture import capture
-from headway.rpc.child import ChildError
 
 
 def main() -> None:
@@ -20,12 +20,12 @@ def main() -> None:
             request = from_document(CaptureRequest, json.load(sys.stdin))
             _answer(answers, capture(request, report=lambda phase: _answer(answers, CaptureProgress(phase=phase))))
         except HeadwayError as error:
-            _answer(answers, {"error": ChildError.of(error)})
+            _answer(answers, {"error": Fault.of(error)})
         except Exception as error:  # noqa: BLE001 - root of the process
             fault = InternalError(
                 f"Capture failed: {type(error).__name__}: {error}", hint="This is a fault of Headway."
             )
-            _answer(answers, {"error": ChildError.of(fault)})
+            _answer(answers, {"error": Fault.of(fault)})
 
 
 def _answer(answers: IO[str], value: Any) -> None:

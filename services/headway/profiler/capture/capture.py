@@ -19,8 +19,8 @@ def capture(request: CaptureRequest, *, report: Callable[[str], None]) -> Captur
         HeadwayError: the source can't be loaded, or its module does not export.
     """
     report(f"loading {request.source}")
-    module, inputs = load(request)
-    traced = trace(module, inputs, train=request.train, report=report)
+    source = load(request)
+    traced = trace(source.module, source.inputs, train=request.train, targets=source.targets, report=report)
     report(f"analysing {len(traced.graph.graph.nodes)} nodes")
     graph = build_graph(traced, name=request.source, is_training=request.train, batch=request.batch)
     return CaptureProgress(graph=graph, program=build_program(traced) if request.with_program else None)

@@ -20,23 +20,28 @@ _SCALARS = (bool, int, float, str)
 
 
 def build_program(trace: Trace) -> Program:
-    """Builds a program of all of the trace but its checks; instructions have the names of the graph's operators."""
+    """Builds a program of all of the trace but its checks; instructions have the names of the graph's operators.
+
+    Constants of the module's code are inputs too, named as in the trace.
+    """
     nodes = list(trace.graph.graph.nodes)
     sources = [node for node in nodes if node.op in ("placeholder", "get_attr")]
     calls = [node for node in nodes if node.op == "call_function" and not _is_check(node)]
     numbers = {node: i for i, node in enumerate([*sources, *calls])}
     bounds = _bounds(calls)
-    weights = {
-        node
-        for node, name in zip([node for node in sources if node.op == "placeholder"], trace.names, strict=True)
-        if name in trace.parameters
-    }
+    placeholders = [node for node in sources if node.op == "placeholder"]
+    names = dict(zip(placeholders, trace.names, strict=True))
+    weights = {node for node, name in names.items() if name in trace.parameters}
+    given = [leaf for leaf in nodes[-1].args[0] if isinstance(leaf, fx.Node)]
     for node in calls:
         if _is_view(node) and node.all_input_nodes and node.all_input_nodes[0] in weights:
             weights.add(node)
     return Program(
         inputs=tuple(_value(node, _tensor_of(trace, node), bounds, weights) for node in sources),
         instructions=tuple(_instruction(node, numbers, bounds, weights) for node in calls),
+        names=tuple(names.get(node, node.name) for node in sources),
+        results=tuple(numbers[node] for node in given[: trace.num_outputs]),
+        gradients={name: numbers[node] for name, node in zip(trace.trained, given[trace.num_outputs :], strict=True)},
     )
 
 

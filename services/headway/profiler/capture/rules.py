@@ -7,7 +7,15 @@ from headway.core.graph import OperatorKind
 from headway.profiler.capture.call import Rule
 from headway.profiler.capture.contraction import CONTRACTIONS
 from headway.profiler.capture.elementwise import along, opaque, pointwise, pooling, reduction
-from headway.profiler.capture.indexing import embedding, embedding_backward, gather, scatter
+from headway.profiler.capture.indexing import (
+    by_indices,
+    elements_along,
+    embedding,
+    embedding_backward,
+    part_of,
+    rows_along,
+    scatter,
+)
 from headway.profiler.capture.losses import nll_loss, nll_loss_backward
 from headway.profiler.capture.norms import channel_norm, layer_norm
 from headway.profiler.capture.viewing import is_view
@@ -88,19 +96,11 @@ _NAMES: tuple[tuple[Rule, str], ...] = (
     ),
     (nll_loss, "nll_loss_forward nll_loss2d_forward"),
     (nll_loss_backward, "nll_loss_backward nll_loss2d_backward"),
-    (
-        gather,
-        """
-            gather index index_select take_along_dim
-        """,
-    ),
-    (
-        scatter,
-        """
-            scatter scatter_add scatter_reduce index_add index_put index_copy masked_scatter index_fill slice_scatter
-            select_scatter slice_backward select_backward _unsafe_index_put
-        """,
-    ),
+    (elements_along, "gather scatter scatter_add scatter_reduce"),
+    (rows_along, "index_select index_add index_copy"),
+    (by_indices, "index index_put _unsafe_index_put"),
+    (part_of, "slice_scatter select_scatter slice_backward select_backward"),
+    (scatter, "masked_scatter index_fill"),
     (
         along(OperatorKind.SORT, dim_argument=2),
         """

@@ -5,6 +5,7 @@ import inspect
 import os
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,22 @@ from headway.store.checkpoint import read_spec
 _DEFAULT_SEQ = 1024
 
 
-def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
-    """Loads a module, on the meta device where its factory allows that, and the arguments of its forward function.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """A module to capture.
+
+    Attributes:
+        inputs: the arguments of its forward function.
+        targets: for training, the classes that its first output scores; None where its outputs are the loss.
+    """
+
+    module: nn.Module
+    inputs: tuple[Any, ...]
+    targets: torch.Tensor | None = None
+
+
+def load(request: CaptureRequest) -> Source:
+    """Loads a module, on the meta device where its factory allows that.
 
     Raises:
         NotFoundError: there is no such file, module or function.
@@ -33,7 +48,11 @@ def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
         return _from_checkpoint(path, request)
     if request.source.startswith(ZOO_PREFIX):
         model = find(request.source.removeprefix(ZOO_PREFIX))
-        return make_network(model), model.example_inputs(batch=request.batch, seq=request.seq)
+        return Source(
+            module=make_network(model),
+            inputs=model.example_inputs(batch=request.batch, seq=request.seq),
+            targets=model.example_targets(batch=request.batch, seq=request.seq) if request.train else None,
+        )
     if request.is_code:
         return _from_factory(request)
     raise NotFoundError(
@@ -43,8 +62,8 @@ def load(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
     )
 
 
-def _from_checkpoint(directory: Path, request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
-    """Builds the network that `config.json` describes; the weights are not read."""
+def _from_checkpoint(directory: Path, request: CaptureRequest) -> Source:
+    """Builds the network that `config.json` describes, trained to tell the next token; the weights are not read."""
     spec = read_spec(directory)
     with torch.device("meta"):
         module = Decoder(spec).to(getattr(torch, spec.dtype))
@@ -55,10 +74,11 @@ def _from_checkpoint(directory: Path, request: CaptureRequest) -> tuple[nn.Modul
             hint="Give fewer.",
             field="seq",
         )
-    return module, (torch.empty(request.batch, seq, dtype=torch.int64, device="meta"),)
+    tokens = torch.empty(request.batch, seq, dtype=torch.int64, device="meta")
+    return Source(module=module, inputs=(tokens,), targets=torch.empty_like(tokens) if request.train else None)
 
 
-def _from_factory(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
+def _from_factory(request: CaptureRequest) -> Source:
     factory = _find_factory(request.source)
     options = {"batch": request.batch, "seq": request.seq, "train": request.train}
     try:
@@ -69,10 +89,10 @@ def _from_factory(request: CaptureRequest) -> tuple[nn.Module, tuple[Any, ...]]:
         raise _blame(request.source, error) from error
     if isinstance(made, nn.Module):
         tokens = torch.empty(request.batch, request.seq or _DEFAULT_SEQ, dtype=torch.int64, device="meta")
-        return made, (tokens,)
+        return Source(module=made, inputs=(tokens,))
     if isinstance(made, tuple) and len(made) == 2 and isinstance(made[0], nn.Module):
         module, inputs = made
-        return module, tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,)
+        return Source(module=module, inputs=tuple(inputs) if isinstance(inputs, list | tuple) else (inputs,))
     raise InvalidArgumentError(
         f"{request.source} gave {type(made).__name__}, which is no module.",
         hint="A factory returns a torch.nn.Module, or a pair of one and a tuple of example inputs.",

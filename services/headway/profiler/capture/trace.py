@@ -12,6 +12,7 @@ from torch._guards import detect_fake_mode
 from torch.export import ExportedProgram
 from torch.fx import traceback
 from torch.fx.experimental.proxy_tensor import make_fx
+from torch.nn import functional
 from torch.utils import _pytree as pytree
 
 from headway.core.errors import InvalidArgumentError
@@ -19,6 +20,7 @@ from headway.profiler.capture.backward import GradientOf, gradients
 from headway.profiler.capture.fake import empty_mode, fake_inputs, forget_values
 from headway.profiler.capture.rules import is_known
 
+TARGETS = "targets"
 Report = Callable[[str], None]
 
 
@@ -45,13 +47,17 @@ class Trace:
     gradient_of: GradientOf = field(default_factory=dict)
 
 
-def trace(module: nn.Module, inputs: Sequence[Any], *, train: bool, report: Report) -> Trace:
+def trace(
+    module: nn.Module, inputs: Sequence[Any], *, train: bool, report: Report, targets: torch.Tensor | None = None
+) -> Trace:
     """Traces one call. Values of parameters and inputs don't matter, and none is computed.
 
     Args:
         module: is changed: its tensors lose their values.
-        train: trace the gradients of all parameters besides: of the output where it is one number, else of the sum of
-            all outputs.
+        train: trace the gradients of all parameters besides: of the loss where there are targets, else of the output
+            where it is one number, else of the sum of all outputs.
+        targets: the classes that the first output scores, an input named 'targets'. The output is then the loss alone:
+            the mean cross-entropy in float32, as torchtitan computes it.
 
     Raises:
         InvalidArgumentError: the module can't be exported, or there is nothing to train.
@@ -62,7 +68,7 @@ def trace(module: nn.Module, inputs: Sequence[Any], *, train: bool, report: Repo
     report("exporting")
     program = _export(module, fake_inputs(tuple(inputs), mode))
     report("tracing forward and backward" if train else "tracing")
-    return _lower(program, train=train)
+    return _lower(program, train=train, targets=None if targets is None else fake_inputs(targets, mode))
 
 
 def _export(module: nn.Module, inputs: tuple[Any, ...]) -> ExportedProgram:
@@ -95,7 +101,7 @@ def _failing_module(root: nn.Module, error: BaseException) -> str:
     return found
 
 
-def _lower(program: ExportedProgram, *, train: bool) -> Trace:
+def _lower(program: ExportedProgram, *, train: bool, targets: torch.Tensor | None) -> Trace:
     module = program.module(check_guards=False)
     assert isinstance(module, fx.GraphModule)
     tensors = dict(_unique_tensors(module))
@@ -111,6 +117,7 @@ def _lower(program: ExportedProgram, *, train: bool) -> Trace:
         given = iter(values)
         arguments = [next(given) if flag else value for flag, value in zip(is_tensor, inputs, strict=True)]
         outputs = [o for o in _interpret(module, state, arguments) if isinstance(o, torch.Tensor)]
+        outputs = outputs if targets is None else [_cross_entropy(outputs[0], *given)]
         counts["outputs"] = len(outputs)
         if not train:
             return list(outputs)
@@ -119,12 +126,14 @@ def _lower(program: ExportedProgram, *, train: bool) -> Trace:
         return [*outputs, *(gradient for gradient in found if gradient is not None)]
 
     fed = [value for value, flag in zip(inputs, is_tensor, strict=True) if flag]
+    fed += [] if targets is None else [targets]
     mode = detect_fake_mode([*tensors.values(), *fed]) or empty_mode()
     decompositions = {op: rule for op, rule in dict(core_aten_decompositions()).items() if not is_known(op)}
     with mode, torch.set_grad_enabled(train), traceback.preserve_node_meta():
         graph = make_fx(run, decomposition_table=decompositions)(tensors, fed)
     graph.graph.eliminate_dead_code()
     fed_names = [name for name, flag in zip(input_names, is_tensor, strict=True) if flag]
+    fed_names += [] if targets is None else [TARGETS]
     return Trace(
         graph=graph,
         names=(*tensors, *fed_names),
@@ -152,6 +161,11 @@ def _interpret(module: fx.GraphModule, state: dict[str, torch.Tensor], arguments
 
     outputs = Interpreter(module).run(*arguments, enable_io_processing=False)
     return list(pytree.tree_leaves(outputs))
+
+
+def _cross_entropy(scores: torch.Tensor, targets: torch.Tensor) -> torch.Tensor:
+    """The mean over all examples, or all their tokens, of scores [..., classes] for targets [...]."""
+    return functional.cross_entropy(scores.flatten(0, -2).float(), targets.flatten())
 
 
 def _loss(outputs: list[torch.Tensor]) -> torch.Tensor:

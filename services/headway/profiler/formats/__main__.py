@@ -7,8 +7,8 @@ import time
 
 from headway.core.codec import to_document
 from headway.core.errors import HeadwayError
-from headway.profiler.imports import read_profiles
-from headway.rpc.child import ChildError
+from headway.core.fault import Fault
+from headway.profiler.formats.read import read_profiles
 
 
 def main() -> None:
@@ -18,7 +18,7 @@ def main() -> None:
         for profile in read_profiles(content, hardware=request["hardware"], created_at_s=time.time()):
             print(json.dumps(to_document(profile)))
     except HeadwayError as error:
-        print(json.dumps({"error": to_document(ChildError.of(error))}))
+        print(json.dumps({"error": to_document(Fault.of(error))}))
 
 
 if __name__ == "__main__":

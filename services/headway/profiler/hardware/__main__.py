@@ -8,10 +8,10 @@ import sys
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import HeadwayError, InternalError
+from headway.core.fault import Fault
 from headway.core.hardware.calibration import HardwareRequest
 from headway.profiler.hardware.hardware import profile_hardware
 from headway.profiler.hardware.own import OwnCalibrator
-from headway.rpc.child import ChildError
 from headway.store.hardware import HardwareTimings
 from headway.store.redis import Database
 
@@ -29,10 +29,10 @@ async def main() -> None:
     except BrokenPipeError:
         os._exit(1)  # whoever asked has gone
     except HeadwayError as error:
-        _answer({"error": ChildError.of(error)})
+        _answer({"error": Fault.of(error)})
     except Exception as error:  # noqa: BLE001 - root of the process
         fault = InternalError(f"{type(error).__name__}: {error}", hint="This is a fault of Headway.")
-        _answer({"error": ChildError.of(fault)})
+        _answer({"error": Fault.of(fault)})
 
 
 def _answer(value: object) -> None:

@@ -32,6 +32,9 @@ class Architecture(Protocol):
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         """The arguments of forward, in order. `seq` has no effect where a model has no sequences."""
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec | None:
+        """The classes that training wants of the scores of forward's first output; None where there are no classes."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ZooModel:
@@ -72,23 +75,17 @@ class ZooModel:
         Raises:
             InvalidArgumentError: no batch, or a sequence of a length that the model cannot have.
         """
-        import torch
+        return _tensors(self.config.inputs(batch=self._batch(batch), seq=self._seq(seq)), device)
 
-        specs = self.config.inputs(batch=self._batch(batch), seq=self._seq(seq))
-        if torch.device(device).type == "meta":
-            return tuple(
-                torch.empty(spec.dims, dtype=torch.float32 if spec.vocabulary is None else torch.int64, device=device)
-                for spec in specs
-            )
-        generator = torch.Generator().manual_seed(0)
-        return tuple(
-            (
-                torch.randn(spec.dims, generator=generator)
-                if spec.vocabulary is None
-                else torch.randint(spec.vocabulary, spec.dims, generator=generator)
-            ).to(device)
-            for spec in specs
-        )
+    def example_targets(
+        self, *, batch: int = 1, seq: int | None = None, device: "str | torch.device" = "meta"
+    ) -> "torch.Tensor | None":
+        """Classes for a cross-entropy with the module's first output: tokens or labels; None where it has none.
+
+        Args and errors are those of `example_inputs`.
+        """
+        spec = self.config.targets(batch=self._batch(batch), seq=self._seq(seq))
+        return None if spec is None else _tensors((spec,), device)[0]
 
     def _batch(self, batch: int) -> int:
         if batch < 1:
@@ -106,3 +103,23 @@ class ZooModel:
                 f"{self.name} has sequences of 1 to {longest} tokens, not {seq}.", hint="Give fewer.", field="seq"
             )
         return seq or longest or 1
+
+
+def _tensors(specs: tuple[InputSpec, ...], device: "str | torch.device") -> "tuple[torch.Tensor, ...]":
+    """Makes random tensors, the same in each call; on the meta device without values."""
+    import torch
+
+    if torch.device(device).type == "meta":
+        return tuple(
+            torch.empty(spec.dims, dtype=torch.float32 if spec.vocabulary is None else torch.int64, device=device)
+            for spec in specs
+        )
+    generator = torch.Generator().manual_seed(0)
+    return tuple(
+        (
+            torch.randn(spec.dims, generator=generator)
+            if spec.vocabulary is None
+            else torch.randint(spec.vocabulary, spec.dims, generator=generator)
+        ).to(device)
+        for spec in specs
+    )

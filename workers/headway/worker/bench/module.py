@@ -16,7 +16,9 @@ class UnknownOperatorError(Exception):
 
 
 def build_module(program: Program, device: torch.device) -> fx.GraphModule:
-    """Takes the program's inputs and gives its last result; drops each tensor after its last use."""
+    """Takes the program's inputs and gives its results and gradients, in order, or its last value where it names none;
+    drops each tensor after its last use.
+    """
     graph = fx.Graph()
     values = [graph.placeholder(f"input_{i}") for i in range(len(program.inputs))]
     for instruction in program.instructions:
@@ -24,7 +26,8 @@ def build_module(program: Program, device: torch.device) -> fx.GraphModule:
         arguments = tuple(_decode(argument, values, device) for argument in given["args"])
         named = {name: _decode(argument, values, device) for name, argument in given["kwargs"].items()}
         values.append(graph.call_function(_find(instruction.target), arguments, named))
-    graph.output(values[-1])
+    given = [values[number] for number in (*program.results, *program.gradients.values())]
+    graph.output(tuple(given) if given else values[-1])
     return fx.GraphModule(nn.Module(), graph)
 
 

@@ -7,8 +7,8 @@ from typing import IO, Any
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError, InternalError
+from headway.core.fault import Fault
 from headway.core.hardware.calibration import CalibrationAnswer, CalibrationRequest
-from headway.rpc.child import ChildError
 from headway.worker.calibration.machine import detect_machine
 from headway.worker.parentage import end_with_parent
 
@@ -22,12 +22,12 @@ def main() -> None:
         except BrokenPipeError:
             os._exit(1)  # whoever asked has gone
         except HeadwayError as error:
-            _answer(answers, {"error": ChildError.of(error)})
+            _answer(answers, {"error": Fault.of(error)})
         except Exception as error:  # noqa: BLE001 - root of the process
             fault = InternalError(
                 f"Calibration failed: {type(error).__name__}: {error}", hint="This is a fault of Headway."
             )
-            _answer(answers, {"error": ChildError.of(fault)})
+            _answer(answers, {"error": Fault.of(fault)})
 
 
 def _calibrate(request: CalibrationRequest, answers: IO[str]) -> None:

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.frontier import Frontier, FrontierPoint, Question
 from headway.core.placement_problem import PlacementProblem
-from headway.core.plan.placement import PlacementProgress
+from headway.core.search_progress import SearchProgress
 from headway.core.workload_spec import WorkloadKind, WorkloadSpec, parse_workload_spec
 from headway.planner.placement.planning.baselines import REPLICATION
 from headway.planner.placement.planning.plan import Report, ShouldStop, search_placement
@@ -32,11 +33,15 @@ def find_frontier(
     target: float,
     report: Report,
     should_stop: ShouldStop,
+    resume: Frontier | None = None,
 ) -> Frontier:
     """Finds the extreme value that attains the target, and what was tried on the way to it.
 
     From the problem's own value on, it is doubled or halved until one attains the target and one does not, and then
     bisected. Attainment is that on requests that were held out.
+
+    Args:
+        resume: what the same search had found when it ended early; its points are not tried again.
 
     Raises:
         InvalidArgumentError: as `make_workloads`; the target is no share; the workload has no CV to vary.
@@ -49,17 +54,10 @@ def find_frontier(
         )
     compile_kernels(rules_of(problem), generation=any(model.generates for model in problem.models))
     axis = _AXES[question]
-    evaluate = _Evaluation(problem, files, axis, target, report, should_stop)
+    evaluate = _Evaluation(problem, files, question, target, report, should_stop)
+    evaluate.points |= {point.value: point for point in resume.points} if resume is not None else {}
     _bracket_and_bisect(evaluate, start=axis.start(problem), axis=axis)
-    points = tuple(sorted(evaluate.points.values(), key=lambda point: point.value))
-    return Frontier(
-        question=question,
-        target=target,
-        points=points,
-        best=axis.extreme([point.value for point in points if point.attainment >= target]),
-        replication_best=axis.extreme([point.value for point in points if point.replication >= target]),
-        is_complete=not should_stop(),
-    )
+    return evaluate.frontier(is_complete=not should_stop())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,14 +90,15 @@ class _Evaluation:
         self,
         problem: PlacementProblem,
         files: Mapping[str, bytes],
-        axis: _Axis,
+        question: Question,
         target: float,
         report: Report,
         should_stop: ShouldStop,
     ) -> None:
         self._problem = problem
         self._files = files
-        self._axis = axis
+        self._question = question
+        self._axis = _AXES[question]
         self._target = target
         self._report = report
         self.should_stop = should_stop
@@ -108,7 +107,26 @@ class _Evaluation:
     def attains(self, value: float) -> bool:
         if value not in self.points:
             self.points[value] = self._point(value)
+            if not self.should_stop():  # else its search was cut short, and nobody should go on from that
+                self._tell(value)
         return self.points[value].attainment >= self._target
+
+    def frontier(self, *, is_complete: bool) -> Frontier:
+        """The frontier as far as it is known."""
+        points = tuple(sorted(self.points.values(), key=lambda point: point.value))
+        return Frontier(
+            question=self._question,
+            target=self._target,
+            points=points,
+            best=self._axis.extreme([point.value for point in points if point.attainment >= self._target]),
+            replication_best=self._axis.extreme([point.value for point in points if point.replication >= self._target]),
+            is_complete=is_complete,
+        )
+
+    def _tell(self, value: float) -> None:
+        known = self.frontier(is_complete=False)
+        figure = "" if known.best is None else f"{known.best:g} {self._question}"
+        self._report(SearchProgress(phase=f"tried {value:g}", best=to_document(known), best_figure=figure))
 
     def _point(self, value: float) -> FrontierPoint:
         problem = self._axis.at(self._problem, value)
@@ -118,8 +136,8 @@ class _Evaluation:
                 searched=_scaled(workloads.searched, problem), held_out=_scaled(workloads.held_out, problem)
             )
 
-        def hear(progress: PlacementProgress) -> None:
-            self._report(replace(progress, phase=f"trying {value:g}"))
+        def hear(progress: SearchProgress) -> None:
+            self._report(SearchProgress(phase=f"trying {value:g}: {progress.best_figure}"))
 
         options = replace(SearchOptions.QUICK, partial=True, seed=problem.workload.seed)
         try:

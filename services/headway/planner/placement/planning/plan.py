@@ -3,16 +3,18 @@
 import time
 from collections.abc import Callable, Mapping
 
+from headway.core.codec import to_document
 from headway.core.errors import CancelledError
 from headway.core.placement import Placement
 from headway.core.placement_problem import PlacementProblem
+from headway.core.placement_search import BestPlacement
 from headway.core.plan.placement import (
     PLACEMENT_PLAN_VERSION,
     PlacementAlternative,
     PlacementPlan,
-    PlacementProgress,
     Predictions,
 )
+from headway.core.search_progress import SearchProgress
 from headway.planner.placement.planning.baselines import BASELINES, other_policy
 from headway.planner.placement.planning.buckets import buckets_of
 from headway.planner.placement.planning.candidate import CandidatePlacement
@@ -20,13 +22,13 @@ from headway.planner.placement.planning.counterfactual import instead
 from headway.planner.placement.planning.findings import findings_of
 from headway.planner.placement.planning.prediction import predict, rules_of
 from headway.planner.placement.planning.reasons import why_not
-from headway.planner.placement.search import SearchOptions, SearchProgress, search_kinds
+from headway.planner.placement.search import BetterPlacement, SearchOptions, search_kinds
 from headway.planner.placement.search.parallel import SearchExecutor
 from headway.planner.placement.simulator import compile_kernels
 from headway.planner.placement.workload import Workload
 from headway.planner.placement.workloads.source import make_workloads
 
-Report = Callable[[PlacementProgress], None]
+Report = Callable[[SearchProgress], None]
 ShouldStop = Callable[[], bool]
 
 
@@ -39,6 +41,7 @@ def make_placement_plan(
     report: Report,
     should_stop: ShouldStop,
     executor: SearchExecutor | None = None,
+    resume: Placement | None = None,
 ) -> PlacementPlan:
     """Searches until done or `should_stop`; a plan that was stopped has the best so far.
 
@@ -48,19 +51,20 @@ def make_placement_plan(
         files: content of those that the problem's workload names.
         report: hears of every phase, and of every better placement.
         executor: see `search_kinds`.
+        resume: a placement to go on from: the best of the same search, which ended early.
 
     Raises:
         InvalidArgumentError: as `make_workloads` and `search_kinds`.
         FailedPreconditionError: no model can be served in time on any group; says the best that can be had.
         CancelledError: stopped before anything was found.
     """
-    report(PlacementProgress(phase="making the requests"))
+    report(SearchProgress(phase="making the requests"))
     workloads = make_workloads(problem, files)
-    report(PlacementProgress(phase="compiling the simulator"))
+    report(SearchProgress(phase="compiling the simulator"))
     compile_kernels(rules_of(problem), generation=any(model.generates for model in problem.models))
     began_s = time.perf_counter()
     placement, is_complete = search_placement(
-        problem, workloads.searched, report=report, should_stop=should_stop, executor=executor
+        problem, workloads.searched, report=report, should_stop=should_stop, executor=executor, resume=resume
     )
     search_s = time.perf_counter() - began_s
     if not placement.groups and not is_complete:
@@ -69,7 +73,7 @@ def make_placement_plan(
     others = []
     for baseline in BASELINES:
         if baseline.is_quick or not should_stop():
-            report(_progress(baseline.name, found, began_s))
+            report(SearchProgress(phase=f"comparing with {baseline.name}"))
             others.append(baseline.weigh(problem, workloads))
     best = max((found, *(each for each in others if each.placement is not None)), key=_searched)
     assert best.placement is not None
@@ -99,18 +103,13 @@ def search_placement(
     should_stop: ShouldStop,
     options: SearchOptions | None = None,
     executor: SearchExecutor | None = None,
+    resume: Placement | None = None,
 ) -> tuple[Placement, bool]:
     """Finds the best placement, and whether the search came to its end. Models that nothing serves are left out."""
 
-    def hear(progress: SearchProgress) -> None:
-        report(
-            PlacementProgress(
-                phase="searching",
-                attainment=progress.attainment,
-                groups=progress.placement.shapes,
-                elapsed_s=progress.seconds,
-            )
-        )
+    def hear(better: BetterPlacement) -> None:
+        best = BestPlacement(placement=better.placement, attainment=better.attainment)
+        report(SearchProgress(phase="searching", best=to_document(best), best_figure=str(best)))
 
     found = search_kinds(
         problem.placed_models,
@@ -121,6 +120,7 @@ def search_placement(
         report=hear,
         should_stop=should_stop,
         executor=executor,
+        known=() if resume is None else (resume,),
     )
     return found.placement, found.complete
 
@@ -150,13 +150,3 @@ def _alternative(candidate: CandidatePlacement, problem: PlacementProblem, chose
 
 def _searched(candidate: CandidatePlacement) -> float:
     return candidate.predictions.searched.attainment
-
-
-def _progress(phase: str, found: CandidatePlacement, began_s: float) -> PlacementProgress:
-    assert found.placement is not None
-    return PlacementProgress(
-        phase=f"comparing with {phase}",
-        attainment=_searched(found),
-        groups=found.placement.shapes,
-        elapsed_s=time.perf_counter() - began_s,
-    )

@@ -1,4 +1,4 @@
-"""The options of a search, and its progress."""
+"""The options of a search, and what it tells."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -56,8 +56,8 @@ SearchOptions.PAPER = SearchOptions(selection=Selection.UNSERVED, moves=0, resam
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class SearchProgress:
-    """The progress of a search: the best placement so far.
+class BetterPlacement:
+    """A placement that is better than those before.
 
     Attributes:
         attainment: on what is searched: windows of the trace, and resamples of it.

@@ -15,7 +15,7 @@ from headway.planner.placement.search.feasible import check_feasible
 from headway.planner.placement.search.fill import fill
 from headway.planner.placement.search.greedy import select_by_beam, select_unserved
 from headway.planner.placement.search.local_search import local_search
-from headway.planner.placement.search.options import Found, SearchOptions, SearchProgress, Selection
+from headway.planner.placement.search.options import BetterPlacement, Found, SearchOptions, Selection
 from headway.planner.placement.search.parallel import SearchExecutor, search_in_parallel
 from headway.planner.placement.search.partition import Partition, Select, mask_of_all, partitions
 from headway.planner.placement.search.problem import Groups, make_problem
@@ -41,7 +41,7 @@ def search(
     rules: Rules,
     devices_per_node: int | None = None,
     options: SearchOptions = SearchOptions.DEFAULT,
-    report: Callable[[SearchProgress], None] | None = None,
+    report: Callable[[BetterPlacement], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     executor: SearchExecutor | None = None,
 ) -> Found:
@@ -72,9 +72,10 @@ def search_kinds(
     workload: Workload,
     rules: Rules,
     options: SearchOptions = SearchOptions.DEFAULT,
-    report: Callable[[SearchProgress], None] | None = None,
+    report: Callable[[BetterPlacement], None] | None = None,
     should_stop: Callable[[], bool] | None = None,
     executor: SearchExecutor | None = None,
+    known: Sequence[Placement] = (),
 ) -> Found:
     """Searches a placement on several kinds of devices, each group on those of one kind.
 
@@ -85,6 +86,7 @@ def search_kinds(
         report: hears of each placement that is better than those before.
         should_stop: asked between simulations; what is best so far is returned then.
         executor: for the local moves; None for the caller's process.
+        known: placements to go on from, beside the partitions.
 
     Raises:
         InvalidArgumentError: as `simulate`, and for a cluster without devices or memory.
@@ -111,7 +113,8 @@ def search_kinds(
         if len(kinds) > 1 and problem.everything & mask_of_all([problem.able[s] for s in problem.shapes_on(number)])
     ]
     apart = [problem.groups_of(found.placement) for found in alone]
-    run.begin_with([*apart, tuple(sorted(chain.from_iterable(apart)))] if apart else [])
+    together = [tuple(sorted(chain.from_iterable(apart)))] if apart else []
+    run.begin_with([*(problem.groups_of(placement) for placement in known), *apart, *together])
     placements = [problem.placement(run.search().groups), *(found.placement for found in alone)]
     attained = [attainment(models, placement, workload, rules) for placement in placements]
     best = max(range(len(placements)), key=lambda number: attained[number])
@@ -131,7 +134,7 @@ class _Run:
         self,
         evaluator: Evaluator,
         options: SearchOptions,
-        report: Callable[[SearchProgress], None] | None,
+        report: Callable[[BetterPlacement], None] | None,
         should_stop: Callable[[], bool],
         executor: SearchExecutor | None,
         began_s: float,
@@ -203,7 +206,7 @@ class _Run:
         self.best = state
         if self._report:
             self._report(
-                SearchProgress(
+                BetterPlacement(
                     placement=self._evaluator.problem.placement(state.groups),
                     attainment=state.attainment,
                     evaluations=self._evaluator.evaluations,

@@ -24,6 +24,10 @@ class BertConfig:
         """Makes token ids, and which of two sentences each token belongs to."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, seq), self.num_token_types))
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec:
+        """Makes the token that was masked, at each place."""
+        return InputSpec((batch, seq), self.vocabulary)
+
 
 def _collage(size: str, parameters: int, hidden: int, layers: int) -> ZooModel:
     return ZooModel(

@@ -28,6 +28,9 @@ class DcganConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
         return (InputSpec((batch, self.latent)),)
 
+    def targets(self, *, batch: int, seq: int) -> None:  # noqa: ARG002 - it has no classes
+        return None
+
 
 MODELS = (
     ZooModel(

@@ -33,6 +33,9 @@ class DlrmConfig:
         sparse = InputSpec((batch, self.bag_size), self.num_entries)
         return (dense,) * self.num_dense + (sparse,) * self.num_sparse
 
+    def targets(self, *, batch: int, seq: int) -> None:  # noqa: ARG002 - it has no classes
+        return None
+
 
 MODELS = (
     ZooModel(

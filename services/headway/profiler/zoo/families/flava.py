@@ -38,6 +38,9 @@ class FlavaConfig:
         """Makes token ids and images."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, 3, self.image_size, self.image_size)))
 
+    def targets(self, *, batch: int, seq: int) -> None:  # noqa: ARG002 - it has no classes
+        return None
+
 
 MODELS = (
     ZooModel(

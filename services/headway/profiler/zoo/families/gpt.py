@@ -22,6 +22,10 @@ class GptConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         return (InputSpec((batch, seq), self.vocabulary),)
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec:
+        """Makes the token that follows each."""
+        return InputSpec((batch, seq), self.vocabulary)
+
 
 def _terapipe(size: str, parameters: int, layers: int, hidden: int, *, seq: int = 2048, note: str = "") -> ZooModel:
     return ZooModel(

@@ -26,6 +26,10 @@ class GShardConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         return (InputSpec((batch, seq), self.vocabulary),)
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec:
+        """Makes the token that follows each."""
+        return InputSpec((batch, seq), self.vocabulary)
+
 
 def _alpa(size: str, parameters: int, hidden: int, layers: int, heads: int, experts: int, note: str = "") -> ZooModel:
     return ZooModel(

@@ -60,6 +60,10 @@ class LlamaConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:
         return (InputSpec((batch, seq), self.vocabulary),)
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec:
+        """Makes the token that follows each."""
+        return InputSpec((batch, seq), self.vocabulary)
+
 
 MODELS = (
     ZooModel(

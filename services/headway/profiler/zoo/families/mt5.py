@@ -34,6 +34,10 @@ class Mt5Config:
         """Makes ids of the source's and of the target's tokens, equally many."""
         return (InputSpec((batch, seq), self.vocabulary), InputSpec((batch, seq), self.vocabulary))
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec:
+        """Makes the token that follows each of the target's."""
+        return InputSpec((batch, seq), self.vocabulary)
+
 
 _NOTE = "The table leaves the MLP's width and the sequence length open: those of mT5-large, and 1024."
 

@@ -30,6 +30,10 @@ class NasNetConfig:
     def inputs(self, *, batch: int, seq: int) -> tuple[InputSpec, ...]:  # noqa: ARG002 - it has no sequences
         return (InputSpec((batch, 3, self.image_size, self.image_size)),)
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec:  # noqa: ARG002 - it has no sequences
+        """Makes the label of each image."""
+        return InputSpec((batch,), self.num_classes)
+
 
 MODELS = (
     ZooModel(

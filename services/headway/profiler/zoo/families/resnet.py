@@ -45,6 +45,10 @@ class ResNetConfig:
         video = (self.frames,) if self.frames else ()
         return (InputSpec((batch, 3, *video, self.image_size, self.image_size)),)
 
+    def targets(self, *, batch: int, seq: int) -> InputSpec:  # noqa: ARG002 - it has no sequences
+        """Makes the label of each image."""
+        return InputSpec((batch,), self.num_classes)
+
 
 def _alpa(size: str, parameters: int, layers: int, base_channels: int, width: int, note: str = "") -> ZooModel:
     return ZooModel(

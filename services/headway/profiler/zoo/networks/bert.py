@@ -1,6 +1,7 @@
 """The network of BERT; see `headway.profiler.zoo.families.bert`."""
 
 from torch import Tensor, nn
+from torch.nn import functional
 
 from headway.profiler.zoo.families.bert import BertConfig
 from headway.profiler.zoo.networks.attention import Attention
@@ -27,9 +28,12 @@ class Bert(nn.Module):
         self.pooler = nn.Linear(config.hidden, config.hidden)
 
     def forward(self, tokens: Tensor, token_types: Tensor) -> tuple[Tensor, Tensor]:
-        """Maps ids and types, [batch, seq] each, to hidden states [batch, seq, hidden] and their pool [batch,
-        hidden]."""
+        """Maps ids and types, [batch, seq] each, to hidden states [batch, seq, hidden] and their pool [batch, hidden].
+
+        In training the first are logits [batch, seq, vocabulary] of the masked tokens, by the matrix of the embedding.
+        """
         x = self.norm(self.embedding(tokens) + self.token_types(token_types))
         for layer in self.layers:
             x = layer(x)
-        return x, self.pooler(x[:, 0]).tanh()
+        scores = functional.linear(x, self.embedding.tokens.weight) if self.training else x
+        return scores, self.pooler(x[:, 0]).tanh()

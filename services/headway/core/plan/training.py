@@ -6,6 +6,8 @@ from headway.core.device_mesh import DeviceMesh
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import TrainingCluster
 
+TRAINING_PLAN_VERSION = 1
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OperatorSharding:
@@ -22,6 +24,18 @@ class OperatorSharding:
     operator: str
     splits: tuple[str, ...]
     result: ShardingSpec | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorSharding:
+    """A tensor as a stage's devices hold it.
+
+    Attributes:
+        tensor: its name in the graph.
+    """
+
+    tensor: str
+    spec: ShardingSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +59,7 @@ class DeviceMemory:
     """The bytes that each device of a stage holds at its peak.
 
     Attributes:
+        weights_bytes: parameters, and buffers that are no part of them.
         activations_bytes: kept for the backward pass, of all micro-batches in flight.
         workspace_bytes: what one micro-batch needs beside that while it is computed.
     """
@@ -72,9 +87,11 @@ class TrainingStage:
         first_device: the devices are consecutive from this one on, in the cluster's numbering.
         shardings: of all operators, in order.
         parameters: of all parameters that its operators read.
+        received: of all activations and gradients that its operators read and other stages make.
         in_flight: micro-batches whose activations are held at the same time.
         recomputes: whether the forward pass is computed again before the backward pass, layer by layer, so that only
             the layers' inputs are kept.
+        layers: the number of forward operators of each layer, in order; what recomputes has them, others may.
         forward_s, backward_s: of one micro-batch, with the communication inside the stage.
         handover_s: to send a micro-batch's activations to the next stage and its gradients back.
         once_s: once an iteration: synchronising gradients, and the optimizer.
@@ -86,13 +103,25 @@ class TrainingStage:
     first_device: int
     shardings: tuple[OperatorSharding, ...]
     parameters: tuple[ParameterSharding, ...]
+    received: tuple[TensorSharding, ...] = ()
     in_flight: int
     recomputes: bool = False
+    layers: tuple[int, ...] = ()
     forward_s: float
     backward_s: float
     handover_s: float = 0.0
     once_s: float = 0.0
     memory: DeviceMemory
+
+    @property
+    def devices(self) -> range:
+        """Its devices, in the cluster's numbering."""
+        return range(self.first_device, self.first_device + self.mesh.num_devices)
+
+    @property
+    def zero_stages(self) -> tuple[int, ...]:
+        """The ZeRO stages of its parameters, ascending, each once."""
+        return tuple(sorted({each.zero_stage for each in self.parameters}))
 
     @property
     def latency_s(self) -> float:
@@ -112,9 +141,28 @@ class TrainingAlternative:
     """
 
     name: str
-    iteration_s: float | None
+    iteration_s: float | None = None
     layout: str = ""
     why_not: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingSensitivity:
+    """What another cluster or batch would change.
+
+    Attributes:
+        what: 'memory' of devices, speed of the 'node link' or the 'network', or 'batch'.
+        factor: how much there is of it, of what there is.
+        iteration_s: of the best plan then; None where none fits.
+        layout: of that plan, in words.
+        changes: what is different in its shape, such as 'stages 4 -> 2'; empty where it is the same.
+    """
+
+    what: str
+    factor: float
+    iteration_s: float | None = None
+    layout: str = ""
+    changes: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,11 +175,12 @@ class TrainingPlan:
         batch: examples of one iteration.
         num_micro_batches: B of equation 3.2.
         precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
-        method: that found it, such as 'alpa'.
+        method: that found it, such as 'alpa'; 'fixed' where the user gave it.
         flops: of one iteration, forward and backward, without recomputing.
         iteration_s: predicted, by equation 3.2 with what happens once an iteration.
         relative_error: estimated error of the prediction.
         reasons: why this plan, in sentences.
+        sensitivities: what would change the choice, and what would not.
         is_complete: whether the search came to its end; else this is the best until then.
     """
 
@@ -152,6 +201,7 @@ class TrainingPlan:
     search_cpu_s: float = 0.0
     reasons: tuple[str, ...] = ()
     alternatives: tuple[TrainingAlternative, ...] = ()
+    sensitivities: tuple[TrainingSensitivity, ...] = ()
     options: dict[str, str] = field(default_factory=dict)
     is_complete: bool = True
 

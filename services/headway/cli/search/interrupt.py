@@ -2,13 +2,10 @@
 
 import asyncio
 import signal
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TypeVar
 
 from rich.console import Console
-
-R = TypeVar("R")
 
 
 @contextmanager
@@ -30,10 +27,3 @@ def interruptible(console: Console) -> Iterator[asyncio.Event]:
     finally:
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.remove_signal_handler(number)
-
-
-async def start_then_stop(start: R, stop_message: R, stop: asyncio.Event) -> AsyncIterator[R]:
-    """Yields the message that starts a search, and once `stop` is set the one that stops it."""
-    yield start
-    await stop.wait()
-    yield stop_message

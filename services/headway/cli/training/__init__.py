@@ -1,0 +1,1 @@
+"""Training plans at the command line: as tables, as pictures and as documents."""

@@ -1,0 +1,105 @@
+"""Shows a training plan."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.text import Text
+
+from headway.cli.wide_table import WideTable
+from headway.core.plan.training import TrainingAlternative, TrainingPlan, TrainingStage
+from headway.core.units import format_bytes, format_duration
+
+_LEFT = ("devices", "mesh", "state")
+
+
+def training_view(plan: TrainingPlan, violations: Sequence[str] = ()) -> RenderableType:
+    """Shows what an iteration takes, stages with their devices and memory, and alternatives.
+
+    Args:
+        violations: what the certifier says of the plan.
+    """
+    return Group(
+        Text(f"plan {plan.plan_id}", style="bold"),
+        Text(_resting_on(plan)),
+        *(Text(f"! {violation}", style="red") for violation in violations),
+        Text.assemble(("iteration ", "bold"), _expected(plan)),
+        _stages(plan),
+        Text("memory of each device", style="bold"),
+        _memory(plan),
+        *(_alternative(plan, each) for each in plan.alternatives),
+    )
+
+
+def training_explanation(plan: TrainingPlan) -> RenderableType:
+    """Says why the plan is as it is, and what speaks against each alternative."""
+    lines = [Text(f"- {reason}") for reason in plan.reasons]
+    for alternative in plan.alternatives:
+        lines += [_alternative(plan, alternative), *(Text(f"  - {reason}") for reason in alternative.why_not)]
+    return Group(*lines)
+
+
+def _state_text(stage: TrainingStage) -> str:
+    """What is sharded beside how operators use it, and whether activations are computed again, as 'ZeRO-1, 3'."""
+    levels = [str(level) for level in stage.zero_stages if level]
+    zero = [f"ZeRO-{', '.join(levels)}"] if levels else []
+    return "; ".join([*zero, *(["recomputes"] if stage.recomputes else [])]) or "-"
+
+
+def _resting_on(plan: TrainingPlan) -> str:
+    ended = "" if plan.is_complete else ", ended before it was done"
+    parts = f" in {plan.num_micro_batches} micro-batches of {plan.micro_batch}" if plan.num_micro_batches > 1 else ""
+    return (
+        f"{plan.model} on {plan.cluster.label}; batch {plan.batch:,}{parts}, {plan.precision}; {plan.method}, "
+        f"searched for {format_duration(plan.search_s)} ({format_duration(plan.search_cpu_s)} of CPU){ended}"
+    )
+
+
+def _expected(plan: TrainingPlan) -> str:
+    error = f" +- {plan.relative_error:.0%}" if plan.relative_error else ""
+    rate = plan.flops / plan.iteration_s / plan.cluster.num_devices / 1e12
+    return (
+        f"{format_duration(plan.iteration_s)}{error}, {plan.throughput:.4g} examples/s, {rate:.3g} TFLOP/s a device, "
+        f"{plan.bubble:.0%} bubble"
+    )
+
+
+def _stages(plan: TrainingPlan) -> WideTable:
+    names = ("stage", "devices", "mesh", "operators", "forward", "backward", "hands over", "once", "in flight", "state")
+    rows = [
+        (
+            str(number),
+            _devices_text(stage),
+            str(stage.mesh),
+            str(len(stage.operators)),
+            *(format_duration(s) for s in (stage.forward_s, stage.backward_s, stage.handover_s, stage.once_s)),
+            str(stage.in_flight),
+            _state_text(stage),
+        )
+        for number, stage in enumerate(plan.stages)
+    ]
+    return WideTable([(name, "left" if name in _LEFT else "right") for name in names], rows, num_names=1)
+
+
+def _devices_text(stage: TrainingStage) -> str:
+    """Names a stage's devices, e.g. '8-15'."""
+    first, last = stage.devices[0], stage.devices[-1]
+    return str(first) if first == last else f"{first}-{last}"
+
+
+def _memory(plan: TrainingPlan) -> WideTable:
+    names = ("stage", "weights", "gradients", "optimizer", "activations", "workspace", "total", "full")
+    rows = []
+    for number, stage in enumerate(plan.stages):
+        memory, capacity = stage.memory, plan.cluster.groups[stage.group].memory_bytes
+        states = (memory.weights_bytes, memory.gradients_bytes, memory.optimizer_bytes)
+        parts = (*states, memory.activations_bytes, memory.workspace_bytes, memory.total_bytes)
+        rows.append((str(number), *map(format_bytes, parts), f"{memory.total_bytes / capacity:.0%}"))
+    return WideTable([(name, "right") for name in names], rows, num_names=1)
+
+
+def _alternative(plan: TrainingPlan, alternative: TrainingAlternative) -> Text:
+    takes = "does not fit"
+    if alternative.iteration_s is not None:
+        takes = f"{format_duration(alternative.iteration_s)}, {alternative.iteration_s / plan.iteration_s:.2f}x"
+    layout = f"; {alternative.layout}" if alternative.layout else ""
+    return Text.assemble(("instead ", "cyan"), f"{alternative.name}: {takes}{layout}")

@@ -1,0 +1,1 @@
+"""Training plans as what other tools read."""

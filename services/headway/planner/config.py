@@ -1,0 +1,18 @@
+"""Settings of the planner process."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from headway.rpc.catalogue_config import CatalogueConfig
+
+
+class PlannerConfig(CatalogueConfig):
+    """Adds how searches are run and where they are kept."""
+
+    searches_at_once: int = Field(default=1, ge=1, le=64)
+    """Searches that run at once, each in a process of its own; the others wait for their turn."""
+    searches_dir: Path | None = None
+    """Directory to keep searches in, instead of Redis: of a planner that lives no longer than one command."""
+    end_with_input: bool = False
+    """End when standard input does: with the command that started this process, however that ended."""

@@ -1,0 +1,68 @@
+"""The search for a training plan, as a job: request and result are documents of `TrainingSearch` and `TrainingPlan`."""
+
+import base64
+import uuid
+from collections.abc import Callable
+from typing import Any
+
+from headway.core.batching import at_batch
+from headway.core.codec import from_document
+from headway.core.cost.catalogued import CatalogueCosts
+from headway.core.errors import InternalError
+from headway.core.graph_file import graph_of
+from headway.core.plan.document import to_plan_document
+from headway.core.plan.training import TrainingPlan
+from headway.core.precision import Precision, cast_graph
+from headway.core.search_progress import SearchProgress
+from headway.core.training_search import GRAPH, TrainingSearch
+from headway.planner.certify.training.certificate import find_training_violations
+from headway.planner.training.plan import fill_training_layout, make_training_plan
+from headway.planner.training.problem import TrainingProblem
+
+
+def run(
+    request: dict[str, Any],
+    *,
+    report: Callable[[SearchProgress], None],
+    should_stop: Callable[[], bool],
+    resume: dict[str, Any] | None,  # noqa: ARG001 - a search that is begun again is short
+) -> dict[str, Any]:
+    """Searches a training plan, or prices the user's own, and certifies it; see `kinds.RunSearch`.
+
+    Errors are those of `make_training_plan` and `fill_training_layout`.
+    """
+    search = from_document(TrainingSearch, request)
+    graph = graph_of(base64.b64decode(search.files[GRAPH]))
+    problem = TrainingProblem(
+        model=search.model,
+        graph=graph,
+        cluster=search.cluster,
+        batch=search.batch,
+        precision=Precision(search.precision),
+        num_layers=search.num_layers,
+        micro_batches=search.micro_batches,
+    )
+    costs, nonce = CatalogueCosts(search.devices[0]), uuid.uuid4().hex[:6]
+    if search.layout is not None:
+        plan = fill_training_layout(problem, costs, search.layout, nonce=nonce)
+    else:
+        plan = make_training_plan(
+            problem,
+            costs,
+            method=search.method,
+            explains=search.explains,
+            nonce=nonce,
+            report=report,
+            should_stop=should_stop,
+            to_document=to_plan_document,
+        )
+    check(plan, problem)
+    return to_plan_document(plan)
+
+
+def check(plan: TrainingPlan, problem: TrainingProblem) -> None:
+    """Raises InternalError where the certifier finds a fault."""
+    step = cast_graph(at_batch(problem.graph, plan.micro_batch), problem.precision)
+    faults = find_training_violations(plan, step, problem.cluster, graph_hash=problem.graph.content_hash)
+    if faults:
+        raise InternalError(f"The training plan that was found is not valid: {faults[0]}")

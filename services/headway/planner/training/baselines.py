@@ -1,0 +1,98 @@
+"""What plans are compared with: ways to train that people use or papers compare with, as smaller search spaces.
+
+All of them are priced by the same costs, and each gets the best that its space has: meshes, micro-batches, and whether
+stages recompute. Pure.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from headway.core.device_mesh import logical_shapes, submeshes
+from headway.core.training_cluster import NodeGroup
+from headway.planner.intra.options import AxisRole
+from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.space import SearchSpace, StageSize
+
+_DATA = (AxisRole.DATA, AxisRole.DATA)
+_MEGATRON = (AxisRole.DATA, AxisRole.MODEL)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Baseline:
+    """Attributes:
+    name: as `--method` takes it.
+    what: in words.
+    space: on some nodes.
+    """
+
+    name: str
+    what: str
+    space: Callable[[NodeGroup], SearchSpace]
+
+
+def narrowed(problem: TrainingProblem, baseline: Baseline) -> TrainingProblem:
+    """The problem of finding the best plan of a baseline."""
+    space = baseline.space(problem.cluster.groups[0])
+    return replace(problem, space=replace(space, recomputes=problem.space.recomputes))
+
+
+def _data_parallel(zero_stage: int) -> Callable[[NodeGroup], SearchSpace]:
+    def space(nodes: NodeGroup) -> SearchSpace:
+        shapes = ((1, nodes.num_devices),)
+        return SearchSpace(axis_roles=_DATA, mesh_shapes=shapes, zero_stages=(zero_stage,), stage_size=StageSize.ALL)
+
+    return space
+
+
+def _megatron(nodes: NodeGroup) -> SearchSpace:
+    """Tensor parallelism inside nodes, data parallelism over the rest of a stage."""
+    shapes = tuple(
+        shape
+        for submesh in submeshes(nodes)
+        if nodes.num_devices % submesh.num_devices == 0
+        for shape in logical_shapes(submesh)
+        if shape[1] <= nodes.devices_per_node
+    )
+    return SearchSpace(axis_roles=_MEGATRON, mesh_shapes=shapes, zero_stages=(0,), equal_layers=True, equal_meshes=True)
+
+
+def _pipeline_and_data(nodes: NodeGroup) -> SearchSpace:
+    return SearchSpace(axis_roles=_DATA, mesh_shapes=tuple(_flat_shapes(nodes)), zero_stages=(0,))
+
+
+def _heuristic(nodes: NodeGroup) -> SearchSpace:
+    shapes = ((1, nodes.num_devices),)
+    return SearchSpace(by_largest_dim=True, mesh_shapes=shapes, zero_stages=(0,), stage_size=StageSize.ALL)
+
+
+def _flat_shapes(nodes: NodeGroup) -> Iterator[tuple[int, int]]:
+    for submesh in submeshes(nodes):
+        yield (1, submesh.num_devices)
+
+
+_ALL = (
+    Baseline(name="data-parallel", what="every device has the whole model", space=_data_parallel(0)),
+    Baseline(
+        name="zero-2", what="data parallelism, with sharded gradients and optimizer state", space=_data_parallel(2)
+    ),
+    Baseline(name="zero-3", what="data parallelism, with all states sharded", space=_data_parallel(3)),
+    Baseline(
+        name="megatron",
+        what="equal stages; in each, tensor parallelism inside nodes and data parallelism: the best of the grid",
+        space=_megatron,
+    ),
+    Baseline(name="intra-only", what="one stage", space=lambda _: SearchSpace(stage_size=StageSize.ALL)),
+    Baseline(
+        name="inter-only", what="stages of one device each", space=lambda _: SearchSpace(stage_size=StageSize.ONE)
+    ),
+    Baseline(name="pp-dp", what="stages, each data parallel", space=_pipeline_and_data),
+    Baseline(
+        name="equal-operator",
+        what="layers of equally many operators",
+        space=lambda _: SearchSpace(equal_operators=True),
+    ),
+    Baseline(name="equal-layer", what="stages of equally many layers", space=lambda _: SearchSpace(equal_layers=True)),
+    Baseline(name="heuristic", what="one stage, parameters sharded along their largest dim", space=_heuristic),
+)
+
+BASELINES: Mapping[str, Baseline] = {baseline.name: baseline for baseline in _ALL}

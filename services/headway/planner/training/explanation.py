@@ -1,0 +1,49 @@
+"""Why a training plan was chosen, what it is better than, and what would change the choice. Pure."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+from headway.core.cost.costs import Costs
+from headway.core.plan.training import TrainingAlternative, TrainingPlan, TrainingSensitivity
+from headway.planner.training.alpa import AlpaSearch, Found
+from headway.planner.training.alternatives import alternatives
+from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.reasons import reasons
+from headway.planner.training.sensitivity import sensitivities
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingExplanation:
+    """What an explanation adds to a plan."""
+
+    reasons: tuple[str, ...]
+    alternatives: tuple[TrainingAlternative, ...]
+    sensitivities: tuple[TrainingSensitivity, ...]
+
+    def of(self, plan: TrainingPlan) -> TrainingPlan:
+        """The plan with its explanation."""
+        return replace(plan, reasons=self.reasons, alternatives=self.alternatives, sensitivities=self.sensitivities)
+
+
+def explain(
+    problem: TrainingProblem, costs: Costs, found: Found, *, should_stop: Callable[[], bool]
+) -> TrainingExplanation:
+    """Searches what else could be, for the plan's number of micro-batches and the next ones: some three searches' time.
+
+    Args:
+        should_stop: then what is known until then is told.
+    """
+    search = AlpaSearch(problem, problem.cluster.groups[0], costs)
+    near = _near(problem.numbers_of_micro_batches(), found.num_micro_batches)
+    tables = [search.tables(number) for number in near]
+    changes = tuple(sensitivities(problem, costs, found, search=search, tables=tables, should_stop=should_stop))
+    return TrainingExplanation(
+        reasons=tuple(reasons(problem, found, search=search, tables=tables, sensitivities=changes)),
+        alternatives=tuple(alternatives(problem, costs, found, micro_batches=near, should_stop=should_stop)),
+        sensitivities=changes,
+    )
+
+
+def _near(numbers: list[int], number: int) -> list[int]:
+    at = numbers.index(number)
+    return numbers[max(0, at - 1) : at + 2]

@@ -1,0 +1,76 @@
+"""What would change the choice of a plan: other memory, links and batches. Pure."""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from headway.core.cluster import Fabric
+from headway.core.cost.costs import Costs
+from headway.core.plan.training import TrainingSensitivity
+from headway.core.training_cluster import NodeGroup, TrainingCluster
+from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.shape import PlanShape, shape_of
+
+_FACTORS = (0.5, 2.0)
+_MEMORY, _LINK, _NETWORK, _BATCH = "memory", "node link", "network", "batch"
+
+
+def sensitivities(
+    problem: TrainingProblem,
+    costs: Costs,
+    found: Found,
+    *,
+    search: AlpaSearch,
+    tables: Sequence[StepTables],
+    should_stop: Callable[[], bool],
+) -> Iterator[TrainingSensitivity]:
+    """Searches again with half and twice of each, for the sizes of micro-batches of some tables.
+
+    Args:
+        tables: of the problem as it is.
+    """
+    nodes, was = problem.cluster.groups[0], shape_of(found)
+    for factor in _FACTORS:
+        cuts = [search.cut(each, memory_bytes=int(factor * nodes.memory_bytes)) for each in tables]
+        yield _sensitivity(_MEMORY, factor, was, cuts)
+    for factor in _FACTORS:
+        yield _sensitivity(_BATCH, factor, was, list(_with_batch(search, tables, factor)))
+    for what, change in _LINKS.items():
+        for factor in _FACTORS:
+            if should_stop():
+                return
+            other = change(nodes, factor)
+            changed = replace(problem, cluster=TrainingCluster(groups=(other,)))
+            again = AlpaSearch(changed, other, costs)
+            yield _sensitivity(what, factor, was, [again.with_micro_batches(each.num_micro_batches) for each in tables])
+
+
+def _with_batch(search: AlpaSearch, tables: Sequence[StepTables], factor: float) -> Iterator[Found | None]:
+    for each in tables:
+        number = factor * each.num_micro_batches
+        if number >= 1 and number == int(number):
+            yield search.cut(each, num_micro_batches=int(number))
+
+
+def _sensitivity(what: str, factor: float, was: PlanShape, cuts: Sequence[Found | None]) -> TrainingSensitivity:
+    best = min((each for each in cuts if each), key=lambda each: each.iteration_s, default=None)
+    if best is None:
+        return TrainingSensitivity(what=what, factor=factor)
+    now = shape_of(best)
+    return TrainingSensitivity(
+        what=what,
+        factor=factor,
+        iteration_s=best.iteration_s,
+        layout=str(now),
+        changes=tuple(was.changes_to(now)),
+    )
+
+
+def _faster(fabric: Fabric, factor: float) -> Fabric:
+    return replace(fabric, bytes_per_s=factor * fabric.bytes_per_s)
+
+
+_LINKS: Mapping[str, Callable[[NodeGroup, float], NodeGroup]] = {
+    _LINK: lambda nodes, factor: replace(nodes, link=_faster(nodes.link, factor)),
+    _NETWORK: lambda nodes, factor: replace(nodes, network=_faster(nodes.network, factor)),
+}

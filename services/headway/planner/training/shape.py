@@ -1,0 +1,119 @@
+"""The shape of a training plan: what people mean when they ask whether two plans are the same. Pure."""
+
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from headway.core.device_mesh import DeviceMesh
+from headway.core.plan.training import TrainingStage
+from headway.planner.intra.training_graph import TrainingGraph
+from headway.planner.training.alpa import Found
+
+_DATA, _MODEL, _COPIES = "data", "model", "copies"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageShape:
+    """Attributes:
+    axes: what most of the work is split along, for each axis with several devices: 'data' for examples, 'model' for
+        anything else, 'copies' where devices do the same.
+    zero_stage: that most parameters have, by their bytes.
+    """
+
+    num_layers: int
+    mesh: DeviceMesh
+    axes: tuple[str, ...]
+    recomputes: bool
+    zero_stage: int
+
+    @property
+    def parallelism(self) -> str:
+        """E.g. 'data 4 x model 2'."""
+        sizes = [size for size in self.mesh.shape if size > 1]
+        return " x ".join(f"{axis} {size}" for axis, size in zip(self.axes, sizes, strict=True)) or "one device"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlanShape:
+    """Attributes:
+    micro_batch: examples of one.
+    """
+
+    stages: tuple[StageShape, ...]
+    num_micro_batches: int
+    micro_batch: int
+
+    def __str__(self) -> str:
+        runs: list[list[StageShape]] = []
+        for stage in self.stages:
+            if runs and runs[-1][0].parallelism == stage.parallelism:
+                runs[-1].append(stage)
+            else:
+                runs.append([stage])
+        meshes = ", ".join(
+            f"{len(run)} times {run[0].parallelism}" if len(run) > 1 else run[0].parallelism for run in runs
+        )
+        count, number = len(self.stages), self.num_micro_batches
+        stages, micro_batches = f"stage{'s' * (count > 1)}", f"micro-batch{'es' * (number > 1)}"
+        return f"{count} {stages} ({meshes}), {number} {micro_batches} of {self.micro_batch}"
+
+    def changes_to(self, other: "PlanShape") -> list[str]:
+        """What is different in the other one, from what to what."""
+        now = other.facts
+        return [f"{what} {was} -> {now[what]}" for what, was in self.facts.items() if was != now[what]]
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the shape consists of, by its name."""
+        return {
+            "stages": str(len(self.stages)),
+            "devices of stages": _listed(stage.mesh.num_devices for stage in self.stages),
+            "layers of stages": _listed(stage.num_layers for stage in self.stages),
+            "parallelism": _listed(stage.parallelism for stage in self.stages),
+            "examples of a micro-batch": str(self.micro_batch),
+            "recomputes": _listed("yes" if stage.recomputes else "no" for stage in self.stages),
+            "ZeRO": _listed(stage.zero_stage for stage in self.stages),
+        }
+
+
+def _listed(facts: Iterable[object]) -> str:
+    """Once where it is the same for all stages."""
+    texts = [str(fact) for fact in facts]
+    return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
+
+
+def shape_of(found: Found) -> PlanShape:
+    training = found.step.training
+    stages = (
+        StageShape(
+            num_layers=choice.last - choice.first + 1,
+            mesh=stage.mesh,
+            axes=_axes(training, stage),
+            recomputes=stage.recomputes,
+            zero_stage=_zero_stage(training, stage),
+        )
+        for choice, stage in zip(found.cut.stages, found.stages, strict=True)
+    )
+    return PlanShape(stages=tuple(stages), num_micro_batches=found.num_micro_batches, micro_batch=training.graph.batch)
+
+
+def _axes(training: TrainingGraph, stage: TrainingStage) -> tuple[str, ...]:
+    flops = {operator.name: operator.flops for operator in training.graph.operators}
+    found = []
+    for axis, size in enumerate(stage.mesh.shape):
+        if size == 1:
+            continue
+        work: Counter[str] = Counter()
+        for sharding in stage.shardings:
+            loop = sharding.splits[axis]
+            is_batch = loop in training.batch_loops.get(sharding.operator, ())
+            work[_COPIES if not loop else _DATA if is_batch else _MODEL] += flops[sharding.operator]
+        found.append(max(work, key=lambda what: work[what]))
+    return tuple(found)
+
+
+def _zero_stage(training: TrainingGraph, stage: TrainingStage) -> int:
+    held: Counter[int] = Counter()
+    for each in stage.parameters:
+        held[each.zero_stage] += training.tensors[each.parameter].num_bytes
+    return max(held, key=lambda level: held[level]) if held else 0
