@@ -100,7 +100,7 @@ class _Placer:
     def forward(self, operator: Operator) -> None:
         state = self.state
         reads = [name for name in operator.inputs if (home := state.homes.get(name)) and home.node is not None]
-        has_parameter = any(state.tensor(name).role is TensorRole.PARAMETER for name in operator.inputs)
+        has_parameter = any(map(self._is_parameter, operator.inputs))
         if operator.kind in HEAVY or (operator.kind in _LEADING and has_parameter):
             self._lead(operator)
         elif reads:
@@ -135,15 +135,14 @@ class _Placer:
                         yield strategy, spec
 
     def _row_shards(self, operator: Operator, splitter: Splitter) -> list[Shard]:
-        """How loops that no parameter has shard the first result."""
+        """How loops that no parameter has shard the first result; of an operator that reads no parameter none do."""
         assert operator.space is not None
-        weights = {
-            loop
-            for access in operator.space.reads
-            if self.state.tensor(access.tensor).role is TensorRole.PARAMETER
-            for loop in access.loops
-        }
-        return [shard for loop, shard in splitter.writes[0].items() if loop not in weights]
+        reads = [access for access in operator.space.reads if self._is_parameter(access.tensor)]
+        weights = {loop for access in reads for loop in access.loops}
+        return [shard for loop, shard in splitter.writes[0].items() if reads and loop not in weights]
+
+    def _is_parameter(self, name: str) -> bool:
+        return self.state.tensor(name).role is TensorRole.PARAMETER
 
     def _follow(self, operator: Operator, leader: str) -> None:
         """Splits the operator as the operand lies that it follows."""
