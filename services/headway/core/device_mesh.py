@@ -74,7 +74,15 @@ class DeviceMeshLinks:
             operation: 'all_gather', 'all_to_all', 'all_reduce' or 'reduce_scatter'.
             num_bytes: that leave each device.
         """
-        return self._latency_s[axis] + num_bytes * self._second_per_byte[axis][operation == _ALL_TO_ALL]
+        return self.latency_s(axis) + num_bytes * self.second_per_byte(operation, axis)
+
+    def latency_s(self, axis: int) -> float:
+        """Of a collective along an axis, however little it carries."""
+        return self._latency_s[axis]
+
+    def second_per_byte(self, operation: str, axis: int) -> float:
+        """For each byte that leaves a device."""
+        return self._second_per_byte[axis][operation == _ALL_TO_ALL]
 
 
 def _latency_s(nodes: NodeGroup, mesh: DeviceMesh, axis: int) -> float:

@@ -4,6 +4,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 from math import prod
+from typing import TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+Size = TypeVar("Size", int, float, NDArray[np.float64])
+"""Devices along a mesh axis; of several meshes an array over them."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -38,7 +45,7 @@ class ShardingSpec:
     def is_replicated(self) -> bool:
         return not any(self.axes)
 
-    def num_shards(self, mesh_shape: Sequence[int]) -> int:
+    def num_shards(self, mesh_shape: Sequence[Size]) -> Size | int:
         """Different parts of the tensor on a mesh of that shape."""
         return prod(size for size, shard in zip(mesh_shape, self.axes, strict=True) if shard is not None)
 

@@ -105,5 +105,15 @@ def _source(node: fx.Node, name: str, trace: Trace) -> torch.Tensor:
     return (0.5 * torch.randn(tuple(like.shape))).requires_grad_(name in trace.parameters)
 
 
+@pytest.mark.parametrize("name", ["alpa-gpt3-350m-small", "dlrm-small"])  # of one result and of several
+def test_the_seed_is_the_gradient_of_the_loss(name: str) -> None:
+    graph = captured(name)
+    seed = next(operator for operator in graph.operators if operator.target == "aten.ones_like.default")
+    loss = max(seed.inputs, key=Dataflow(graph).producer.__getitem__)
+    assert seed.is_backward
+    assert seed.forward == graph.operators[Dataflow(graph).producer[loss]].name
+    assert primals(graph)[seed.outputs[0]] == loss
+
+
 def test_a_forward_pass_has_no_gradients() -> None:
     assert primals(captured("dlrm-small", train=False)) == {}

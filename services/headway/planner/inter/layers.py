@@ -10,8 +10,8 @@ from headway.core.dataflow import Dataflow
 from headway.core.graph import TensorRole
 from headway.planner.inter.clustering import DELTA, cluster
 from headway.planner.intra.layer import Layer
-from headway.planner.intra.placing import TrainingGraph
 from headway.planner.intra.quantities import Floats
+from headway.planner.intra.training_graph import TrainingGraph
 
 _MOST_LAYERS = 64
 _REPEATED = re.compile(r"^(.*?\.)?\d+(?=\.|$)")  # of a module's path, up to its place in a list

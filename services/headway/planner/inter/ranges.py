@@ -1,8 +1,8 @@
 """What every run of layers takes on one mesh, from the tables of single layers (dissertation section 3.5.2). Pure.
 
 A run's cheapest shardings are a shortest way through its layers' tables, over how the tensors lie between two layers:
-each layer adds a product of matrices in which sums are minima, for all runs that end there at once. Equal layers have
-one table.
+each layer adds a product of matrices in which sums are minima. Equal layers have one table, and runs of equal layers
+are found once.
 """
 
 from collections.abc import Sequence
@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from headway.planner.inter.range_kernel import follow
 from headway.planner.intra.layer_table import LayerTable
 from headway.planner.intra.quantities import Floats, Quantity
 
@@ -34,10 +35,16 @@ def range_quantities(tables: Sequence[LayerTable]) -> Floats:
     """
     num_layers, num_prices = len(tables), tables[0].objective.shape[2]
     found = np.full((len(Quantity), num_layers, num_layers, num_prices), np.inf)
-    runs = _Runs(tables[0])
+    kinds = [id(table) for table in tables]
+    runs: dict[tuple[int, ...], _Run] = {}
+    cheapest: dict[tuple[int, ...], Floats] = {}
     for last, table in enumerate(tables):
-        runs = _Runs(table) if last == 0 else runs.followed_by(table)
-        found[:, : last + 1, last] = runs.cheapest()
+        for first in range(last + 1):
+            key = tuple(kinds[first : last + 1])
+            if key not in runs:
+                runs[key] = runs[key[:-1]].followed_by(table) if first < last else _Run.of(table)
+                cheapest[key] = runs[key].cheapest()
+            found[:, first, last] = cheapest[key]
     return found
 
 
@@ -59,38 +66,31 @@ def choose_range(tables: Sequence[LayerTable], price: int) -> list[LayerChoice]:
     return choices[::-1]
 
 
-class _Runs:
-    """All runs that end with the same layer, the longest first.
+class _Run:
+    """A run at its cheapest, for each way that what leaves it lies.
 
     Attributes:
-        objective: [runs, leaving options, prices].
-        quantities: [quantities, runs, leaving options, prices].
+        objective: [leaving options, prices].
+        quantities: [quantities, leaving options, prices].
     """
 
-    def __init__(self, table: LayerTable) -> None:
-        best = table.objective.argmin(axis=0)
-        self.objective = np.take_along_axis(table.objective, best[None], axis=0)
-        self.quantities = np.take_along_axis(table.quantities, best[None, None], axis=1)
+    __slots__ = ("objective", "quantities")
 
-    def followed_by(self, table: LayerTable) -> "_Runs":
-        """The same runs with one layer more, and the one that begins with it."""
-        runs = _Runs(table)
-        num_runs, _, num_prices = self.objective.shape
-        num_leaving = table.objective.shape[1]
-        objective = np.empty((num_runs, num_leaving, num_prices))
-        quantities = np.empty((len(Quantity), num_runs, num_leaving, num_prices))
-        for leaving in range(num_leaving):  # one at a time, as the joint table would not fit a cache
-            joint = self.objective + table.objective[None, :, leaving]
-            best = joint.argmin(axis=1)[:, None]
-            objective[:, leaving] = np.take_along_axis(joint, best, axis=1)[:, 0]
-            earlier = np.take_along_axis(self.quantities, best[None], axis=2)[:, :, 0]
-            own = np.take_along_axis(table.quantities[:, None, :, leaving], best[None], axis=2)[:, :, 0]
-            quantities[:, :, leaving] = earlier + own
-        runs.objective = np.concatenate((objective, runs.objective))
-        runs.quantities = np.concatenate((quantities, runs.quantities), axis=1)
-        return runs
+    def __init__(self, objective: Floats, quantities: Floats) -> None:
+        self.objective = objective
+        self.quantities = quantities
+
+    @classmethod
+    def of(cls, table: LayerTable) -> "_Run":
+        """The run of one layer."""
+        best = table.objective.argmin(axis=0)
+        objective = np.take_along_axis(table.objective, best[None], axis=0)[0]
+        return cls(objective, np.take_along_axis(table.quantities, best[None, None], axis=1)[:, 0])
+
+    def followed_by(self, table: LayerTable) -> "_Run":
+        return _Run(*follow(self.objective, self.quantities, table.objective, table.quantities))
 
     def cheapest(self) -> Floats:
-        """[quantities, runs, prices], whatever leaves."""
-        best = self.objective.argmin(axis=1)[None, :, None]
-        return np.take_along_axis(self.quantities, best, axis=2)[:, :, 0]
+        """[quantities, prices], whatever leaves."""
+        at = self.objective.argmin(axis=0)
+        return np.asarray(self.quantities[:, at, np.arange(at.size)])

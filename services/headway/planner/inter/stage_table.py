@@ -1,6 +1,6 @@
 """What every run of layers takes on every submesh, as the stage cut needs it (dissertation section 3.5.2). Pure."""
 
-from collections.abc import Collection, Hashable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,13 +12,15 @@ from headway.core.precision import Precision
 from headway.core.training_cluster import NodeGroup
 from headway.planner.inter.ranges import range_quantities
 from headway.planner.inter.stage_dp import StageCosts
+from headway.planner.intra.alike import alike_meshes
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
-from headway.planner.intra.layer_table import make_table
-from headway.planner.intra.mesh_costs import MeshCosts
+from headway.planner.intra.layer_table import LayerTable, make_table
+from headway.planner.intra.mesh_costs import MeshCosts, OperatorTimes
 from headway.planner.intra.options import ShardingOptions
-from headway.planner.intra.placing import TrainingGraph, place_layer
+from headway.planner.intra.placing import place_layer
 from headway.planner.intra.quantities import Floats, Prices, Quantity
+from headway.planner.intra.training_graph import TrainingGraph
 
 _MOST_SUCCESSORS = np.iinfo(np.int32).max // 2
 
@@ -60,29 +62,42 @@ class Variant:
 
 
 def layer_problems(
-    step: LayeredStep, nodes: NodeGroup, mesh: DeviceMesh, costs: Costs, *, kinds: Collection[int]
-) -> dict[int, LayerProblem]:
-    """The sharding problems of kinds of layers on one mesh."""
-    priced = MeshCosts(costs, DeviceMeshLinks(nodes, mesh), mesh.shape)
-    return {kind: place_layer(step.training, step.layers[kind], priced, step.precision, step.options) for kind in kinds}
+    step: LayeredStep, nodes: NodeGroup, meshes: Sequence[DeviceMesh], costs: Costs, *, kinds: Collection[int]
+) -> Iterator[tuple[int, int, LayerProblem]]:
+    """The sharding problems of kinds of layers on several meshes: the kind, the index of the mesh, the problem."""
+    times = OperatorTimes(costs)
+    links = [DeviceMeshLinks(nodes, mesh) for mesh in meshes]
+    for kind in sorted(kinds):
+        layer = step.layers[kind]
+        for alike in alike_meshes(step.training, layer, [mesh.shape for mesh in meshes], step.options):
+            priced = MeshCosts(times, [links[at] for at in alike], [meshes[at].shape for at in alike])
+            problems = place_layer(step.training, layer, priced, step.precision, step.options)
+            for at, problem in zip(alike, problems, strict=True):
+                yield kind, at, problem
 
 
 def mesh_quantities(
     step: LayeredStep,
     nodes: NodeGroup,
-    mesh: DeviceMesh,
+    meshes: Sequence[DeviceMesh],
     costs: Costs,
     *,
     prices: Prices,
     recomputes: Sequence[bool],
-) -> Floats:
-    """The quantities of all runs of layers on one mesh: [quantities, layers, layers, recomputes x prices]."""
-    problems = layer_problems(step, nodes, mesh, costs, kinds=set(step.kinds))
-    found = []
-    for again in recomputes:
-        tables = {kind: make_table(problem, prices, recomputes=again) for kind, problem in problems.items()}
-        found.append(range_quantities([tables[kind] for kind in step.kinds]))
-    return np.concatenate(found, axis=3)
+) -> list[Floats]:
+    """The quantities of all runs of layers on each mesh: [quantities, layers, layers, recomputes x prices]."""
+    tables: dict[tuple[int, int, bool], LayerTable] = {}
+    kinds = step.kinds
+    for kind, at, problem in layer_problems(step, nodes, meshes, costs, kinds=set(kinds)):
+        for again in recomputes:
+            tables[at, kind, again] = make_table(problem, prices, recomputes=again)
+    return [
+        np.concatenate(
+            [range_quantities([tables[at, kind, again] for kind in kinds]) for again in recomputes],
+            axis=3,
+        )
+        for at in range(len(meshes))
+    ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)

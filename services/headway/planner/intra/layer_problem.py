@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headway.core.sharding_spec import ShardingSpec
-from headway.planner.intra.mesh_costs import MeshCosts
 from headway.planner.intra.quantities import Floats
 from headway.planner.intra.strategies import Strategy
 
@@ -46,7 +45,7 @@ class LayerProblem:
     specs: the same of each tensor: how it lies.
     """
 
-    mesh: MeshCosts
+    mesh_shape: tuple[int, ...]
     nodes: list[Node]
     edges: dict[tuple[int, int], Floats]
     entering: int | None

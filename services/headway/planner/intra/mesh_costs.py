@@ -1,7 +1,10 @@
-"""What operators and the communication between them take on one device mesh. Pure."""
+"""What operators and the communication between them take on device meshes. Pure.
+
+Meshes on which a layer's operators can be split alike are priced together: every figure is an array over them.
+"""
 
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from typing import Protocol
 
 import numpy as np
 
@@ -10,109 +13,196 @@ from headway.core.graph import Operator, OperatorKind, TensorRole, TensorSpec
 from headway.core.iteration import Access, Dim, IterationSpace, Reduction
 from headway.core.sharding_spec import ShardingSpec
 from headway.planner.intra.quantities import Floats
-from headway.planner.intra.resharding import Collective, MeshLinks, reshard
+from headway.planner.intra.resharding import reshard
 from headway.planner.intra.strategies import PartialSum, Strategy
 
 _MOMENTS = 2  # numbers of each row that normalisations sum
 _ADAM_READ, _ADAM_WRITTEN = 4, 3  # numbers of float32 for each parameter
 
+Delivery = tuple[ShardingSpec, tuple[int, ...]]
+"""How partial results lie, and along which mesh axes they have to be joined."""
+_Way = tuple[Floats, Floats]  # latency, and seconds for each byte of the whole tensor
+
+
+class AxisLinks(Protocol):
+    """The links along the axes of a device mesh."""
+
+    def latency_s(self, axis: int) -> float: ...
+
+    def second_per_byte(self, operation: str, axis: int) -> float:
+        """For each byte that leaves a device."""
+
+
+class OperatorTimes:
+    """Seconds of split operators of one graph, each found once. Equal operators are one."""
+
+    def __init__(self, costs: Costs) -> None:
+        self._costs = costs
+        self._numbers: dict[object, int] = {}
+        self._number_of: dict[str, int] = {}
+        self._seconds: dict[tuple[object, ...], float] = {}
+
+    def number(self, operator: Operator, tensors: Mapping[str, TensorSpec]) -> int:
+        """The same for operators that take the same time however they are split."""
+        if operator.name not in self._number_of:
+            shapes = tuple(tensors[name].shape for name in operator.inputs)
+            outputs = tuple((tensors[name].shape, tensors[name].dtype) for name in operator.outputs)
+            causal = operator.attributes.get("is_causal")
+            signature = operator.target, str(operator.space), shapes, outputs, operator.bytes_read, causal
+            self._number_of[operator.name] = self._numbers.setdefault(signature, len(self._numbers))
+        return self._number_of[operator.name]
+
+    def seconds(self, operator: Operator, tensors: Mapping[str, TensorSpec], splits: dict[str, int]) -> float:
+        key = self.number(operator, tensors), *sorted(splits.items())
+        if key not in self._seconds:
+            self._seconds[key] = self._costs.time(operator, tensors, splits).seconds
+        return self._seconds[key]
+
+    def adam_s(self, num_elements: int) -> float:
+        """Seconds of Adam's update of so many numbers."""
+        key = "adam", num_elements
+        if key not in self._seconds:
+            self._seconds[key] = self._costs.time(*_adam(num_elements)).seconds
+        return self._seconds[key]
+
 
 class MeshCosts:
-    """Seconds on one device mesh, each found once.
+    """Seconds on several meshes, each found once.
 
     Attributes:
-        shape: of the mesh.
+        shape: of the first mesh; what divides by it or not does so on all of them.
+        sizes: of each axis, [meshes].
+        shapes: of all meshes.
+        num_meshes: that are priced together.
     """
 
-    def __init__(self, costs: Costs, links: MeshLinks, shape: Sequence[int]) -> None:
-        self.shape = tuple(shape)
-        self._costs = costs
-        self._links = links
-        self._computed: dict[tuple[object, ...], float] = {}
-        self._resharded: dict[tuple[object, ...], Floats] = {}
+    def __init__(self, times: OperatorTimes, links: Sequence[AxisLinks], shapes: Sequence[Sequence[int]]) -> None:
+        axes = range(len(shapes[0]))
+        self.shape = tuple(shapes[0])
+        self.num_meshes = len(shapes)
+        self.sizes: list[Floats] = [np.array([shape[axis] for shape in shapes], np.float64) for axis in axes]
+        self.shapes = [tuple(shape) for shape in shapes]
+        self._times = times
+        self._latency_s = [np.array([each.latency_s(axis) for each in links]) for axis in axes]
+        self._second_per_byte = {
+            operation: [np.array([each.second_per_byte(operation, axis) for each in links]) for axis in axes]
+            for operation in ("all_gather", "all_to_all", "all_reduce", "reduce_scatter")
+        }
+        self._computed: dict[tuple[int, tuple[str | None, ...]], Floats] = {}
+        self._ways: dict[tuple[object, ...], _Way] = {}
+        self._tables: dict[tuple[object, ...], _Way] = {}
 
-    def compute_s(self, operator: Operator, tensors: Mapping[str, TensorSpec], loops: Sequence[str | None]) -> float:
-        """Seconds of a device's part of an operator when each mesh axis splits a loop."""
-        splits: dict[str, int] = {}
-        for loop, size in zip(loops, self.shape, strict=True):
-            if loop is not None:
-                splits[loop] = splits.get(loop, 1) * size
-        outputs = tuple((tensors[name].shape, tensors[name].dtype) for name in operator.outputs)
-        shapes = tuple(tensors[name].shape for name in operator.inputs)
-        causal = operator.attributes.get("is_causal")
-        key = (operator.target, shapes, outputs, operator.bytes_read, causal, *sorted(splits.items()))
+    def compute_s(self, operator: Operator, tensors: Mapping[str, TensorSpec], loops: Sequence[str | None]) -> Floats:
+        """[meshes]: seconds of a device's part of an operator when each mesh axis splits a loop."""
+        key = self._times.number(operator, tensors), tuple(loops)
         if key not in self._computed:
-            self._computed[key] = self._costs.time(operator, tensors, splits).seconds
+            seconds = [self._times.seconds(operator, tensors, _splits(loops, shape)) for shape in self.shapes]
+            self._computed[key] = np.array(seconds)
         return self._computed[key]
 
-    def collective_s(self, operation: str, num_bytes: float, *, axis: int) -> float:
-        """Seconds of a collective along an axis in which `num_bytes` leave each device."""
-        return self._links.seconds(operation, num_bytes, axis=axis) if num_bytes else 0.0
+    def collective_s(self, operation: str, num_bytes: Floats | float, *, axis: int) -> Floats:
+        """[meshes]: seconds of a collective along an axis in which `num_bytes` leave each device."""
+        if not np.any(num_bytes):
+            return np.zeros(self.num_meshes)
+        return np.asarray(self._latency_s[axis] + num_bytes * self._second_per_byte[operation][axis])
 
-    def reshard_s(self, num_bytes: float, source: ShardingSpec, target: ShardingSpec) -> float:
-        """Seconds of resharding a tensor of so many bytes in the whole."""
-        if source == target:
-            return 0.0
-        steps = _steps(source, target, self.shape)
-        return sum(self.collective_s(s.operation, s.sent_bytes * num_bytes, axis=s.axis) for s in steps)
+    def reshard_s(self, num_bytes: float, source: ShardingSpec, target: ShardingSpec) -> Floats:
+        """[meshes]: seconds of resharding a tensor of so many bytes in the whole."""
+        latency_s, second_per_byte = self._way(source, target)
+        return latency_s + num_bytes * second_per_byte if num_bytes else np.zeros(self.num_meshes)
 
     def reshardings_s(
         self, num_bytes: float, sources: Sequence[ShardingSpec], targets: Sequence[ShardingSpec]
     ) -> Floats:
-        """[sources, targets]: seconds of resharding from each to each."""
-        key = num_bytes, tuple(sources), tuple(targets)
-        if key not in self._resharded:
-            rows = [[self.reshard_s(num_bytes, source, target) for target in targets] for source in sources]
-            self._resharded[key] = np.array(rows)
-        return self._resharded[key]
+        """[sources, targets, meshes]: seconds of resharding from each to each."""
+        key = "reshard", tuple(sources), tuple(targets)
+        if key not in self._tables:
+            self._tables[key] = _stacked([[self._way(source, target) for target in targets] for source in sources])
+        return self._of_bytes(self._tables[key], num_bytes)
 
-    def deliver_s(
-        self, num_bytes: float, source: ShardingSpec, partial_axes: Sequence[int], target: ShardingSpec
-    ) -> float:
-        """Seconds until partial results are joined and lie as `target` says.
+    def deliveries_s(self, num_bytes: float, targets: Sequence[ShardingSpec], given: Sequence[Delivery]) -> Floats:
+        """[targets, given, meshes]: seconds until partial results are joined and lie as each target says."""
+        key = "deliver", tuple(targets), tuple(given)
+        if key not in self._tables:
+            self._tables[key] = _stacked([[self._delivery(lies, target) for lies in given] for target in targets])
+        return self._of_bytes(self._tables[key], num_bytes)
 
-        An axis that is to shard the joined tensor takes a reduce-scatter, which is half of an all-reduce.
-        """
-        seconds = 0.0
-        axes = list(source.axes)
-        local = num_bytes / source.num_shards(self.shape)
-        for axis in partial_axes:
-            size, wanted = self.shape[axis], target.axes[axis]
-            sent = local * (size - 1) / size
-            if wanted is not None and wanted not in axes:
-                seconds += self.collective_s("reduce_scatter", sent, axis=axis)
-                axes[axis] = wanted
-                local /= size
-            else:
-                seconds += self.collective_s("all_reduce", 2 * sent, axis=axis)
-        return seconds + self.reshard_s(num_bytes, ShardingSpec(tuple(axes)), target)
+    def deliver_s(self, num_bytes: float, given: Delivery, target: ShardingSpec) -> Floats:
+        """[meshes]: the same of one."""
+        return self._of_bytes(self._delivery(given, target), num_bytes)
 
-    def moments_s(self, operator: Operator, tensors: Mapping[str, TensorSpec], strategy: Strategy) -> float:
-        """Seconds of the sums that a normalisation needs before it computes, where its rows are split."""
+    def moments_s(self, operator: Operator, tensors: Mapping[str, TensorSpec], strategy: Strategy) -> Floats:
+        """[meshes]: seconds of the sums that a normalisation needs before it computes, where its rows are split."""
         assert operator.space is not None
-        sizes = {dim.name: dim.size for dim in operator.space.dims}
-        seconds = 0.0
+        lengths = {dim.name: dim.size for dim in operator.space.dims}
+        seconds = np.zeros(self.num_meshes)
         for axis, access, spec in _moments(operator.space, strategy):
             row = 1
             for loop in access.reduced:
-                row *= sizes[loop]
-            num_bytes = tensors[access.tensor].num_bytes / spec.num_shards(self.shape) * self.shape[axis] / row
-            size = self.shape[axis]
+                row *= lengths[loop]
+            size = self.sizes[axis]
+            num_bytes = tensors[access.tensor].num_bytes / spec.num_shards(self.sizes) * size / row
             seconds += self.collective_s("all_reduce", 2 * _MOMENTS * num_bytes * (size - 1) / size, axis=axis)
         return seconds
 
-    def adam_s(self, num_elements: float) -> float:
-        """Seconds of Adam's update of so many numbers on each device."""
-        elements = max(1, int(num_elements))
-        key = ("adam", elements)
-        if key not in self._computed:
-            self._computed[key] = self._costs.time(*_adam(elements)).seconds
-        return self._computed[key]
+    def adam_s(self, num_elements: Floats) -> Floats:
+        """[meshes]: seconds of Adam's update of so many numbers on each device."""
+        whole = np.broadcast_to(num_elements, self.num_meshes)
+        return np.array([self._times.adam_s(max(1, int(elements))) for elements in whole])
+
+    def _of_bytes(self, way: _Way, num_bytes: float) -> Floats:
+        latency_s, second_per_byte = way
+        return latency_s + num_bytes * second_per_byte if num_bytes else np.zeros_like(latency_s)
+
+    def _way(self, source: ShardingSpec, target: ShardingSpec) -> _Way:
+        key = source, target
+        if key not in self._ways:
+            latency_s, second_per_byte = np.zeros(self.num_meshes), np.zeros(self.num_meshes)
+            for step in reshard(np.ones(self.num_meshes), source, target, self.sizes) if source != target else ():
+                latency_s += self._latency_s[step.axis]
+                second_per_byte += step.sent_bytes * self._second_per_byte[step.operation][step.axis]
+            self._ways[key] = latency_s, second_per_byte
+        return self._ways[key]
+
+    def _delivery(self, given: Delivery, target: ShardingSpec) -> _Way:
+        """An axis that is to shard the joined tensor takes a reduce-scatter, which is half of an all-reduce."""
+        key = given, target
+        if key in self._ways:
+            return self._ways[key]
+        source, partial_axes = given
+        axes = list(source.axes)
+        latency_s, second_per_byte = np.zeros(self.num_meshes), np.zeros(self.num_meshes)
+        local = np.ones(self.num_meshes) / source.num_shards(self.sizes)
+        for axis in partial_axes:
+            size, wanted = self.sizes[axis], target.axes[axis]
+            sent = local * (size - 1) / size
+            latency_s += self._latency_s[axis]
+            if wanted is not None and wanted not in axes:
+                second_per_byte += sent * self._second_per_byte["reduce_scatter"][axis]
+                axes[axis] = wanted
+                local = local / size
+            else:
+                second_per_byte += 2 * sent * self._second_per_byte["all_reduce"][axis]
+        after = self._way(ShardingSpec(tuple(axes)), target)
+        self._ways[key] = latency_s + after[0], second_per_byte + after[1]
+        return self._ways[key]
 
 
 def is_moment(part: PartialSum) -> bool:
     """Whether what is joined are sums that an operator needs before it computes, not its results."""
     return part.how is Reduction.MOMENTS
+
+
+def _splits(loops: Sequence[str | None], shape: Sequence[int]) -> dict[str, int]:
+    splits: dict[str, int] = {}
+    for loop, size in zip(loops, shape, strict=True):
+        if loop is not None:
+            splits[loop] = splits.get(loop, 1) * size
+    return splits
+
+
+def _stacked(ways: Sequence[Sequence[_Way]]) -> _Way:
+    return tuple(np.array([[way[part] for way in row] for row in ways]) for part in range(2))  # type: ignore[return-value]
 
 
 def _moments(space: IterationSpace, strategy: Strategy) -> list[tuple[int, Access, ShardingSpec]]:
@@ -122,12 +212,6 @@ def _moments(space: IterationSpace, strategy: Strategy) -> list[tuple[int, Acces
         if is_moment(part):
             first.setdefault(part.axis, (part.axis, space.writes[part.output], strategy.writes[part.output]))
     return list(first.values())
-
-
-@lru_cache(maxsize=1 << 17)
-def _steps(source: ShardingSpec, target: ShardingSpec, shape: tuple[int, ...]) -> tuple[Collective, ...]:
-    """The collectives that reshard a tensor of one byte."""
-    return tuple(reshard(1.0, source, target, shape))
 
 
 def _adam(num_elements: int) -> tuple[Operator, dict[str, TensorSpec]]:

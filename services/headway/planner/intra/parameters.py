@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from math import prod
+from typing import Generic, TypeVar
 
 import numpy as np
 
@@ -14,17 +15,19 @@ from headway.planner.intra.quantities import Floats, Quantity
 
 NUM_ZERO_STAGES = 4
 
+Bytes = TypeVar("Bytes", float, Floats)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ParameterState:
-    """The bytes of a parameter on each device."""
+class ParameterState(Generic[Bytes]):
+    """The bytes of a parameter on each device; on several meshes arrays over them."""
 
-    weights_bytes: float
-    gradients_bytes: float
-    optimizer_bytes: float
+    weights_bytes: Bytes
+    gradients_bytes: Bytes
+    optimizer_bytes: Bytes
 
     @property
-    def total_bytes(self) -> float:
+    def total_bytes(self) -> Bytes:
         return self.weights_bytes + self.gradients_bytes + self.optimizer_bytes
 
 
@@ -36,11 +39,20 @@ def parameter_state(
     precision: Precision,
     *,
     is_trained: bool,
-) -> ParameterState:
+) -> ParameterState[float]:
     """What each device keeps of a parameter: ZeRO shards it further along the axes that replicate it."""
     elements = parameter.num_elements / spec.num_shards(mesh_shape)
-    copies = prod(mesh_shape[axis] for axis in _replicated_axes(spec, mesh_shape))
-    part = elements / copies
+    part = elements / prod(mesh_shape[axis] for axis in _replicated_axes(spec, mesh_shape))
+    return _state(elements, part, zero_stage, precision, is_trained=is_trained)
+
+
+def _state(
+    elements: Bytes, part: Bytes, zero_stage: int, precision: Precision, *, is_trained: bool
+) -> ParameterState[Bytes]:
+    """Args:
+    elements: of the parameter on each device, as operators use it.
+    part: of these what ZeRO leaves on each.
+    """
     return ParameterState(
         weights_bytes=precision.weight_bytes * (part if zero_stage >= 3 else elements),
         gradients_bytes=is_trained * precision.gradient_bytes * (part if zero_stage >= 2 else elements),
@@ -62,7 +74,7 @@ def parameter_options(
     precision: Precision,
     zero_stages: Collection[int],
 ) -> Floats:
-    """The quantities of a parameter in each ZeRO stage: [stages, quantities].
+    """The quantities of a parameter in each ZeRO stage: [stages, quantities, meshes].
 
     Along axes that replicate it, each device can keep a part of the optimizer's state (1), of the gradient (2), and of
     the parameter itself (3). An all-reduce of gradients is then a reduce-scatter, and an all-gather of parameters.
@@ -73,12 +85,12 @@ def parameter_options(
         partial_axes: along which gradients are joined.
         zero_stages: that are allowed; all others take for ever.
     """
-    elements = parameter.num_elements / spec.num_shards(mesh.shape)
+    elements = parameter.num_elements / (spec.num_shards(mesh.sizes) * np.ones(mesh.num_meshes))
     replicated = _replicated_axes(spec, mesh.shape)
-    copies = prod(mesh.shape[axis] for axis in replicated)
-    options = np.zeros((NUM_ZERO_STAGES, len(Quantity)))
+    copies = prod(mesh.sizes[axis] for axis in replicated)
+    options = np.zeros((NUM_ZERO_STAGES, len(Quantity), mesh.num_meshes))
     for stage in range(NUM_ZERO_STAGES):
-        state = parameter_state(parameter, spec, stage, mesh.shape, precision, is_trained=gradient is not None)
+        state = _state(elements, elements / copies, stage, precision, is_trained=gradient is not None)
         options[stage, Quantity.STATE_BYTES] = state.total_bytes
     forbidden = [stage for stage in range(NUM_ZERO_STAGES) if stage not in zero_stages]
     if gradient is None:
@@ -105,17 +117,17 @@ def parameter_options(
     return options
 
 
-def _along(axes: Sequence[int], operation: str, num_bytes: float, mesh: MeshCosts) -> float:
-    """Seconds of a collective along several axes, one after the other, each with what the last one left.
+def _along(axes: Sequence[int], operation: str, num_bytes: Floats, mesh: MeshCosts) -> Floats:
+    """[meshes]: seconds of a collective along several axes, one after the other, each with what the last one left.
 
     Args:
         num_bytes: of the tensor on each device where it is whole.
     """
-    seconds = 0.0
+    seconds = np.zeros(mesh.num_meshes)
     for axis in axes:
-        size = mesh.shape[axis]
+        size = mesh.sizes[axis]
         sent = num_bytes * (size - 1) / size
         seconds += mesh.collective_s(operation, 2 * sent if operation == "all_reduce" else sent, axis=axis)
         if operation != "all_reduce":
-            num_bytes /= size
+            num_bytes = num_bytes / size
     return seconds

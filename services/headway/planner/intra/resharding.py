@@ -2,9 +2,13 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Generic, Protocol, TypeVar
 
 from headway.core.sharding_spec import Shard, ShardingSpec
+from headway.planner.intra.quantities import Floats
+
+Bytes = TypeVar("Bytes", float, Floats)
+"""On several meshes an array over them."""
 
 
 class MeshLinks(Protocol):
@@ -15,7 +19,7 @@ class MeshLinks(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Collective:
+class Collective(Generic[Bytes]):
     """A collective along a mesh axis, as a step of resharding.
 
     Attributes:
@@ -25,12 +29,12 @@ class Collective:
 
     operation: str
     axis: int
-    sent_bytes: float
+    sent_bytes: Bytes
 
 
 def reshard(
-    num_bytes: float, source: ShardingSpec, target: ShardingSpec, mesh_shape: Sequence[int]
-) -> Iterator[Collective]:
+    num_bytes: Bytes, source: ShardingSpec, target: ShardingSpec, mesh_shape: Sequence[Bytes]
+) -> Iterator[Collective[Bytes]]:
     """Finds the collectives that reshard a tensor from `source` to `target`.
 
     An axis that is to cut another dim exchanges shards (all-to-all), one that is to cut none gathers them; to cut what
@@ -45,14 +49,14 @@ def reshard(
         size, old, new = mesh_shape[axis], axes[axis], target.axes[axis]
         if old is None:
             axes[axis] = new
-            local /= size
+            local = local / size
         elif new != old and _may_take(axes, target.axes, axis):
             yield Collective(operation="all_to_all", axis=axis, sent_bytes=local * (size - 1) / size)
             axes[axis] = new
         else:
             yield Collective(operation="all_gather", axis=axis, sent_bytes=local * (size - 1))
             axes[axis] = None
-            local *= size
+            local = local * size
 
 
 def reshard_s(

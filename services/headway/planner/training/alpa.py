@@ -19,7 +19,7 @@ from headway.planner.intra.layer import Layer
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
-from headway.planner.training.stages import StageLayout, make_stage
+from headway.planner.training.stages import StageLayout, StageMaker
 from headway.planner.training.step import cut_layers, layered_step, training_graph
 from headway.planner.training.workspace import workspace_bytes
 
@@ -59,11 +59,18 @@ class StepTables:
         workspace_bytes: [layers]; by the submesh and whether stages recompute.
     """
 
-    step: LayeredStep
-    prices: Prices
+    maker: StageMaker
     num_micro_batches: int
     quantities: Mapping[DeviceMesh, Floats]
     workspace_bytes: Mapping[tuple[Submesh, bool], Floats]
+
+    @property
+    def step(self) -> LayeredStep:
+        return self.maker.step
+
+    @property
+    def prices(self) -> Prices:
+        return self.maker.prices
 
 
 class AlpaSearch:
@@ -111,11 +118,13 @@ class AlpaSearch:
         step = layered_step(training, self._layers, problem.precision, problem.space.shardings)
         prices = memory_prices(step, number, self._costs)
         meshes = list(allowed_meshes(self._nodes, problem.space))
+        quantities = mesh_quantities(
+            step, self._nodes, meshes, self._costs, prices=prices, recomputes=problem.space.recomputes
+        )
         return StepTables(
-            step=step,
-            prices=prices,
+            maker=StageMaker(step=step, nodes=self._nodes, costs=self._costs, prices=prices),
             num_micro_batches=number,
-            quantities={mesh: self._quantities(step, mesh, prices) for mesh in meshes},
+            quantities=dict(zip(meshes, quantities, strict=True)),
             workspace_bytes=self._workspace(step, meshes),
         )
 
@@ -151,16 +160,11 @@ class AlpaSearch:
             cut = _cut(table, part, nodes, num_micro_batches=number)
             if cut is None:
                 return None
-            found = self._found(tables.step, tables.prices, number, cut, table)
+            found = _found(tables.maker, number, cut, table)
             if all(stage.memory.total_bytes <= nodes.memory_bytes for stage in found.stages):
                 return found
             workspace = _corrected(tables, workspace, found)
         return None
-
-    def _quantities(self, step: LayeredStep, mesh: DeviceMesh, prices: Prices) -> Floats:
-        return mesh_quantities(
-            step, self._nodes, mesh, self._costs, prices=prices, recomputes=self._problem.space.recomputes
-        )
 
     def _workspace(self, step: LayeredStep, meshes: Sequence[DeviceMesh]) -> dict[tuple[Submesh, bool], Floats]:
         """What layers need beside parameters and activations, as if all of it were sharded over all devices: what is
@@ -178,24 +182,6 @@ class AlpaSearch:
             for submesh in {mesh.submesh for mesh in meshes}:
                 found[submesh, again] = whole / submesh.num_devices
         return found
-
-    def _found(self, step: LayeredStep, prices: Prices, number: int, cut: StageCut, table: StageTable) -> Found:
-        stages = []
-        device = 0
-        for i, choice in enumerate(cut.stages):
-            variant = table.variants[choice.submesh][choice.variant]
-            mesh = DeviceMesh(table.submeshes[choice.submesh], variant.shape)
-            layout = StageLayout(
-                first=choice.first,
-                last=choice.last,
-                mesh=mesh,
-                variant=variant,
-                first_device=device,
-                in_flight=min(number, len(cut.stages) - i),
-            )
-            stages.append(make_stage(step, self._nodes, layout, self._costs, prices))
-            device += mesh.num_devices
-        return Found(step=step, prices=prices, num_micro_batches=number, cut=cut, stages=tuple(stages))
 
 
 def memory_prices(step: LayeredStep, number: int, costs: Costs) -> Prices:
@@ -249,6 +235,25 @@ def only(table: StageTable, space: SearchSpace, nodes: NodeGroup) -> StageCosts:
             for each in variants
         ]
     return replace(table.costs, latency_s=np.where(is_allowed, table.costs.latency_s, np.inf))
+
+
+def _found(maker: StageMaker, number: int, cut: StageCut, table: StageTable) -> Found:
+    stages = []
+    device = 0
+    for i, choice in enumerate(cut.stages):
+        variant = table.variants[choice.submesh][choice.variant]
+        mesh = DeviceMesh(table.submeshes[choice.submesh], variant.shape)
+        layout = StageLayout(
+            first=choice.first,
+            last=choice.last,
+            mesh=mesh,
+            variant=variant,
+            first_device=device,
+            in_flight=min(number, len(cut.stages) - i),
+        )
+        stages.append(maker.stage(layout))
+        device += mesh.num_devices
+    return Found(step=maker.step, prices=maker.prices, num_micro_batches=number, cut=cut, stages=tuple(stages))
 
 
 def _corrected(

@@ -20,7 +20,7 @@ from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.intra.strategies import splittable_loops
 from headway.planner.training.alpa import Found, memory_prices
 from headway.planner.training.problem import TrainingProblem
-from headway.planner.training.stages import StageLayout, make_stage
+from headway.planner.training.stages import StageLayout, StageMaker
 from headway.planner.training.step import cut_layers, layered_step, training_graph
 
 
@@ -88,6 +88,7 @@ class _Filling:
         options = _options(self.step, stage, run)
         step = layered_step(self.step.training, list(self.step.layers), self.step.precision, options)
         mesh = _mesh(self._nodes, stage)
+        maker = StageMaker(step=step, nodes=self._nodes, costs=self.costs, prices=self.prices)
         least: TrainingStage | None = None
         for variant in self._variants(step, mesh, stage, run):
             layout = StageLayout(
@@ -98,7 +99,7 @@ class _Filling:
                 first_device=first_device,
                 in_flight=in_flight,
             )
-            made = make_stage(step, self._nodes, layout, self.costs, self.prices)
+            made = maker.stage(layout)
             if made.memory.total_bytes <= self._nodes.memory_bytes:
                 return made
             if least is None or made.memory.total_bytes < least.memory.total_bytes:
@@ -118,8 +119,8 @@ class _Filling:
         recomputes = (False, True) if stage.recomputes is None else (stage.recomputes,)
         key = mesh, stage.axes, stage.zero_stages, stage.splits, recomputes
         if key not in self.known:
-            self.known[key] = mesh_quantities(
-                step, self._nodes, mesh, self.costs, prices=self.prices, recomputes=recomputes
+            [self.known[key]] = mesh_quantities(
+                step, self._nodes, [mesh], self.costs, prices=self.prices, recomputes=recomputes
             )
         taken = self.known[key][:, run[0], run[1]]
         number = self.layout.num_micro_batches

@@ -11,7 +11,7 @@ from headway.core.precision import Precision
 from headway.core.sharding_spec import ShardingSpec
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.parameters import ParameterState, parameter_state
-from headway.planner.intra.placing import TrainingGraph
+from headway.planner.intra.training_graph import TrainingGraph
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,7 +182,7 @@ class StageMemory:
     def _num_bytes(self, name: str) -> float:
         return self.training.tensors[name].num_bytes / self.specs[name].num_shards(self.mesh_shape)
 
-    def _state(self, sharding: ParameterSharding, zero_stage: int) -> ParameterState:
+    def _state(self, sharding: ParameterSharding, zero_stage: int) -> ParameterState[float]:
         name = sharding.parameter
         return parameter_state(
             self.training.tensors[name],

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from headway.core.device_mesh import DeviceMesh
 from headway.core.plan.training import TrainingStage
-from headway.planner.intra.placing import TrainingGraph
+from headway.planner.intra.training_graph import TrainingGraph
 from headway.planner.training.alpa import Found
 
 _DATA, _MODEL, _COPIES = "data", "model", "copies"

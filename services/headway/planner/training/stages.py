@@ -1,7 +1,7 @@
 """Makes the stages of a plan from what the stage cut chose. Pure."""
 
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 
 import numpy as np
@@ -69,7 +69,7 @@ class ChosenLayer:
             operator, model = (self.step.training.graph.operators[at] for at in (own, alike))
             node, strategies = self.problem.strategies.get(model.name, (None, ()))
             strategy = strategies[self._option(node)] if strategies else None
-            loops = strategy.loops if strategy else (None,) * len(self.problem.mesh.shape)
+            loops = strategy.loops if strategy else (None,) * len(self.problem.mesh_shape)
             result = None
             if strategy is not None and strategy.writes and model.outputs and not model.is_backward:
                 lies = self.spec(model.outputs[0])
@@ -102,7 +102,7 @@ class ChosenLayer:
     def spec(self, name: str) -> ShardingSpec:
         """How a tensor of the layer lies, by its name in the equal layer whose problem it is."""
         node, specs = self.problem.specs.get(name, (None, ()))
-        return specs[self._option(node)] if specs else ShardingSpec.replicated(len(self.problem.mesh.shape))
+        return specs[self._option(node)] if specs else ShardingSpec.replicated(len(self.problem.mesh_shape))
 
     def _option(self, node: int | None) -> int:
         return 0 if node is None else int(self.table.options[node][self.entering, self.leaving, self.price])
@@ -121,34 +121,48 @@ class ChosenLayer:
         return names
 
 
-def choose_layers(
-    step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: Costs, prices: Prices
-) -> list[ChosenLayer]:
-    """The cheapest shardings of a stage's layers."""
-    kinds = step.kinds[layout.first : layout.last + 1]
-    problems = layer_problems(step, nodes, layout.mesh, costs, kinds=set(kinds))
-    tables = {
-        kind: make_table(problem, prices, recomputes=layout.variant.recomputes) for kind, problem in problems.items()
-    }
-    choices = choose_range([tables[kind] for kind in kinds], layout.variant.price)
-    return [
-        ChosenLayer(
-            step=step,
-            layer=step.layers[layout.first + i],
-            kind=step.layers[kind],
-            problem=problems[kind],
-            table=tables[kind],
-            entering=choice.entering,
-            leaving=choice.leaving,
-            price=layout.variant.price,
-        )
-        for i, (kind, choice) in enumerate(zip(kinds, choices, strict=True))
-    ]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageMaker:
+    """Makes the stages of a step; what is possible in equal layers on one mesh is found once."""
+
+    step: LayeredStep
+    nodes: NodeGroup
+    costs: Costs
+    prices: Prices
+    known: dict[tuple[int, DeviceMesh, bool], tuple[LayerProblem, LayerTable]] = field(default_factory=dict)
+
+    def stage(self, layout: StageLayout) -> TrainingStage:
+        """The stage with all its shardings, and what it takes."""
+        return _stage(self.step, self.nodes, layout, self._layers(layout))
+
+    def _layers(self, layout: StageLayout) -> list[ChosenLayer]:
+        """The cheapest shardings of a stage's layers."""
+        kinds = self.step.kinds[layout.first : layout.last + 1]
+        self._learn(kinds, layout)
+        made = [self.known[kind, layout.mesh, layout.variant.recomputes] for kind in kinds]
+        choices = choose_range([table for _, table in made], layout.variant.price)
+        return [
+            ChosenLayer(
+                step=self.step,
+                layer=self.step.layers[layout.first + i],
+                kind=self.step.layers[kind],
+                problem=problem,
+                table=table,
+                entering=choice.entering,
+                leaving=choice.leaving,
+                price=layout.variant.price,
+            )
+            for i, (kind, (problem, table), choice) in enumerate(zip(kinds, made, choices, strict=True))
+        ]
+
+    def _learn(self, kinds: Collection[int], layout: StageLayout) -> None:
+        mesh, again = layout.mesh, layout.variant.recomputes
+        new = {kind for kind in kinds if (kind, mesh, again) not in self.known}
+        for kind, _, problem in layer_problems(self.step, self.nodes, [mesh], self.costs, kinds=new):
+            self.known[kind, mesh, again] = problem, make_table(problem, self.prices, recomputes=again)
 
 
-def make_stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, costs: Costs, prices: Prices) -> TrainingStage:
-    """The stage with all its shardings, and what it takes."""
-    layers = choose_layers(step, nodes, layout, costs, prices)
+def _stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, layers: Sequence[ChosenLayer]) -> TrainingStage:
     total: Floats = np.sum([layer.quantities for layer in layers], axis=0)
     shardings = {sharding.operator: sharding for layer in layers for sharding in layer.operators()}
     parameters = {each.parameter: each for layer in layers for each in layer.parameters()}

@@ -9,7 +9,7 @@ from headway.planner.inter.layers import equal_layers, layer_key, make_layers
 from headway.planner.inter.stage_table import LayeredStep
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.options import ShardingOptions
-from headway.planner.intra.placing import TrainingGraph
+from headway.planner.intra.training_graph import TrainingGraph
 
 
 def training_graph(graph: Graph, micro_batch: int, precision: Precision) -> TrainingGraph:

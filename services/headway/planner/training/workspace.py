@@ -5,7 +5,7 @@ from collections.abc import Callable
 from headway.core.dataflow import Dataflow
 from headway.core.graph import TensorRole
 from headway.planner.intra.layer import Layer
-from headway.planner.intra.placing import TrainingGraph
+from headway.planner.intra.training_graph import TrainingGraph
 
 ShardBytes = Callable[[str], float]
 MADE = (TensorRole.ACTIVATION, TensorRole.GRADIENT, TensorRole.OUTPUT)

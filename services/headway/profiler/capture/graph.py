@@ -54,7 +54,7 @@ class _Builder:
                 self.results = [self.values.get(leaf) for leaf in node.args[0] if isinstance(leaf, fx.Node)]  # type: ignore[union-attr]
             case _:
                 self.values[node] = self._compute(node)
-                if not _is_backward(node):
+                if not self._is_backward(node):
                     self.numbered.setdefault(node.meta.get("seq_nr", -1), []).append(node)
 
     def graph(self, name: str, *, is_training: bool) -> Graph:
@@ -169,7 +169,7 @@ class _Builder:
         work = OperatorCost(kind=OperatorKind.UNKNOWN) if rule is None else rule(call)
         written = [view for view in outputs if view is not None]
         inputs, results = _bases(call.tensors), _bases(written)
-        is_backward = _is_backward(node)
+        is_backward = self._is_backward(node)
         forward = self._forward(node, inputs) if is_backward else None
         made = Operator(
             name=node.name,
@@ -194,6 +194,13 @@ class _Builder:
         else:
             self.forwards.setdefault(node.meta.get("seq_nr", -1), made)  # later ones without a gradient repeat it
 
+    def _is_backward(self, node: fx.Node) -> bool:
+        return bool(node.meta.get("autograd_backward")) or self._is_seed(node)
+
+    def _is_seed(self, node: fx.Node) -> bool:
+        """Whether it is the gradient of the loss by itself, which autograd makes before its pass begins."""
+        return node.target is torch.ops.aten.ones_like.default and node in self.trace.gradient_of
+
     def _routed_kind(self, kind: OperatorKind, call: Call, results: tuple[str, ...]) -> OperatorKind:
         """Classes gathers and scatters whose indices come from a sort as the dispatch of a mixture of experts."""
         integers = {v.base for v in call.tensors if "int" in v.dtype or v.dtype == "bool"}
@@ -209,17 +216,14 @@ class _Builder:
         of the last result.
         """
         is_sum = node.meta.get("is_gradient_acc", False)  # autograd gives it the number of the last forward operator
-        if not is_sum and (found := self.forwards.get(node.meta.get("seq_nr", -1))) is not None:
+        number, _ = self.trace.gradient_of[node] if self._is_seed(node) else (node.meta.get("seq_nr", -1), 0)
+        if not is_sum and (found := self.forwards.get(number)) is not None:
             return found
         makers = [self.makers[name] for name in inputs if name in self.makers]
         forwards = [forward for maker in makers if maker.is_backward and (forward := self.forward_of[maker.name])]
         if forwards:
             return min(forwards, key=lambda forward: self.order[forward.name])
         return next((o for o in reversed(self.operators) if not o.is_backward), None)
-
-
-def _is_backward(node: fx.Node) -> bool:
-    return bool(node.meta.get("autograd_backward"))
 
 
 def _is_whole(view: View) -> bool:
