@@ -77,6 +77,6 @@ async def check_guide(guide: Guide, *, model: ServedModel, field: str) -> None:
         )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _fault(guide: Guide) -> str:
     return " ".join(grammar_fault(guide).split())[:_MAX_FAULT_CHARS].rstrip(".")
