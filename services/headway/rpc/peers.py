@@ -23,9 +23,11 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 _REFRESH_EVERY_S = 1.0
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
 CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 3000),  # so long may one attempt take: a busy process answers late
     ("grpc.max_reconnect_backoff_ms", 1000),

@@ -49,7 +49,7 @@ class Session:
         traceparent: str = "",
         before: Coroutine[Any, Any, None] | None = None,
     ) -> None:
-        """Queues a group, the sequences of one prompt, once `before` has returned; with a HeadwayError, it refuses them."""
+        """Queues a group, the sequences of one prompt, once `before` has returned; its HeadwayError refuses them."""
         self._sessions.update((request.request_id, to) for request in requests)
         to.submit(self, requests, traceparent, before=before)
 
