@@ -20,12 +20,14 @@ from headway.gateway.readiness import waiting_for
 from headway.gateway.request_id import job_id
 from headway.gateway.scrape import scrape_targets
 from headway.gateway.served_models import ServedModels
-from headway.gateway.slots import Slots
+from headway.gateway.slots import BodyMemory, Slots
 from headway.gateway.tenants import Tenants, read_tenants
 from headway.gateway.threads import Threads
 from headway.observe.logging import request_id_var
 from headway.observe.tracing import Tracing
 from headway.rpc.peers import Peers
+
+_NUM_LARGE_BODIES = 16
 
 
 class GatewayService:
@@ -57,6 +59,7 @@ class GatewayService:
         self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
         self.slots = Slots(config.max_concurrency)
+        self.body_memory = BodyMemory(_NUM_LARGE_BODIES * config.max_body_bytes)
         self.max_body_bytes = config.max_body_bytes
         self.max_sequences = config.max_request_sequences
         self.strict_fields = config.strict_fields
