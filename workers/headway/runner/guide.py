@@ -140,4 +140,5 @@ class _Walk:
 
 def _fault(matcher: LLMatcher) -> str:
     """The first line of what the library says: an output that leaves the language, or a limit that is reached."""
-    return matcher.get_error().partition("\n")[0]
+    line = matcher.get_error().partition("\n")[0]
+    return "nothing belongs to its language" if line == "NoExtensionBias" else line

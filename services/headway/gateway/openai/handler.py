@@ -20,7 +20,7 @@ from headway.gateway.job import Arrival
 from headway.gateway.openai.body import parse_json, read_body
 from headway.gateway.openai.ignored import IgnoredFields
 from headway.gateway.openai.schema import read_request
-from headway.gateway.openai.size import check_size
+from headway.gateway.openai.size import check_depth, check_size
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.service import GatewayService
 
@@ -84,6 +84,7 @@ class RequestHandler(Response, Generic[R]):
 
     def _read(self, content: bytes) -> R:
         body = parse_json(content)
+        check_depth(body, content)
         check_size(body, max_sequences=self.service.max_sequences)
         return read_request(self._kind, body, ignored=self.ignored)
 
