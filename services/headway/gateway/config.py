@@ -21,7 +21,7 @@ class GatewayConfig(ProcessConfig):
     strict_fields: bool = False
     """Refuses requests with fields that have no effect, instead of naming these in a header of the answer."""
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
-    """Larger HTTP bodies are refused."""
+    """Larger HTTP bodies and gRPC messages are refused."""
     max_concurrency: int = Field(default=1024, ge=1)
     """Requests being answered at once; more are refused."""
     max_request_sequences: int = Field(default=256, ge=1)

@@ -1,9 +1,12 @@
 """Checks API keys."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 from headway.core.errors import UnauthenticatedError
+
+T = TypeVar("T", str, bytes)
 
 _SCHEME = "bearer "
 
@@ -31,3 +34,14 @@ def token_of(authorization: str) -> str:
     """The key in the header's value; empty where it holds none."""
     is_bearer = authorization[: len(_SCHEME)].lower() == _SCHEME
     return authorization[len(_SCHEME) :].strip() if is_bearer else ""
+
+
+def authorization_of(headers: Iterable[tuple[T, T]], *, name: T) -> T | None:
+    """The one Authorization header; None where there is none.
+
+    Two are refused with UnauthenticatedError: what is checked and what is billed must be the same.
+    """
+    found = [value for key, value in headers if key == name]
+    if len(found) > 1:
+        raise UnauthenticatedError("The request carries several Authorization headers.", hint="Send one.")
+    return found[0] if found else None

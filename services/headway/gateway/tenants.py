@@ -11,6 +11,8 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
 from headway.gateway.keys import token_of
 
+SALT_END = "\0"
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Tenant:
@@ -19,11 +21,19 @@ class Tenant:
     Attributes:
         slo: objectives of its requests, as far as they name none.
         api_keys: the keys that identify it.
+        shares_prefixes: whether it shares cached prefixes with all who do, and with those who are no tenants: each
+            learns from speed and `cached_tokens` what the others have asked.
     """
 
     name: str
     slo: Slo
     api_keys: tuple[str, ...] = ()
+    shares_prefixes: bool = False
+
+    @property
+    def cache_salt(self) -> str:
+        """Returns what begins the salt of all its requests. No client can send a salt that begins so."""
+        return "" if self.shares_prefixes or not self.name else f"{self.name}{SALT_END}"
 
 
 ANYONE = Tenant(name="", slo=Slo())
@@ -64,6 +74,7 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     api_keys: tuple[str, ...] = ()
+    shares_prefixes: bool = False
     slo_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_ttft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_tpot_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -96,7 +107,7 @@ def read_tenants(path: Path) -> Tenants:
 
 def _tenant(name: str, entry: _Entry) -> Tenant:
     slo = Slo(ttft_s=_seconds(entry.slo_ttft_ms), tpot_s=_seconds(entry.slo_tpot_ms), e2e_s=_seconds(entry.slo_ms))
-    return Tenant(name=name, slo=slo, api_keys=entry.api_keys)
+    return Tenant(name=name, slo=slo, api_keys=entry.api_keys, shares_prefixes=entry.shares_prefixes)
 
 
 def _seconds(milliseconds: float | None) -> float | None:

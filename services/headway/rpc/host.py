@@ -22,7 +22,7 @@ from headway.observe.logging import configure_logging
 from headway.observe.tracing import Tracing
 from headway.rpc.config import ProcessConfig
 from headway.rpc.interceptors import CallInterceptor
-from headway.rpc.peers import CHANNEL_OPTIONS, Peers
+from headway.rpc.peers import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, Peers
 from headway.rpc.tasks import end_tasks
 from headway.store.membership import RENEW_EVERY_S, Member, Membership
 from headway.store.redis import Database
@@ -56,7 +56,14 @@ class Host:
     """
 
     def __init__(
-        self, kind: str, config: ProcessConfig, database: Database, peers: Peers, *, is_public: bool = False
+        self,
+        kind: str,
+        config: ProcessConfig,
+        database: Database,
+        peers: Peers,
+        *,
+        is_public: bool = False,
+        max_request_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self.kind = kind
         self.config = config
@@ -65,7 +72,8 @@ class Host:
         self.tracing = Tracing(kind, otlp_endpoint=config.otlp_endpoint)
         self.stopping = asyncio.Event()
         token = None if is_public else config.auth_token
-        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=_SERVER_OPTIONS)
+        options = dict(_SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
+        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=tuple(options.items()))
         self._membership = Membership(database)
         self._tasks: set[asyncio.Task[None]] = set()
         advertised = config.advertise_host or config.bind_host
@@ -165,16 +173,20 @@ class Host:
 
 
 @asynccontextmanager
-async def hosting(kind: str, config: ProcessConfig, *, is_public: bool = False) -> AsyncIterator[Host]:
+async def hosting(
+    kind: str, config: ProcessConfig, *, is_public: bool = False, max_request_bytes: int = MAX_MESSAGE_BYTES
+) -> AsyncIterator[Host]:
     """Sets the process up and tears it down again.
 
-    `is_public` takes calls without the stack's own token: clients do not have it, and the service checks their keys.
+    Args:
+        is_public: takes calls without the stack's own token: clients do not have it, and the service checks their keys.
+        max_request_bytes: larger calls are refused.
     """
     configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
     database = Database.connect(config.redis_url, namespace=config.namespace)
     peers = Peers(Membership(database), token=config.auth_token)
     async with peers.watching():
-        host = Host(kind, config, database, peers, is_public=is_public)
+        host = Host(kind, config, database, peers, is_public=is_public, max_request_bytes=max_request_bytes)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, host.stopping.set)

@@ -76,7 +76,13 @@ class RequestHandler(Response, Generic[R]):
         tenant = self.service.tenants.find(
             authorization=headers.get("authorization", ""), name=headers.get("x-headway-tenant", "")
         )
-        arrival = Arrival(at_s=arrived_s, slo=slo.over(tenant.slo), priority=request.priority, tenant=tenant.name)
+        arrival = Arrival(
+            at_s=arrived_s,
+            slo=slo.over(tenant.slo),
+            priority=request.priority,
+            tenant=tenant.name,
+            cache_salt=tenant.cache_salt,
+        )
         with self.service.tracing.span(
             f"gateway {self._kind.__name__}", traceparent=headers.get("traceparent", ""), model=request.model
         ) as traceparent:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headway.core.errors import InvalidArgumentError
+from headway.gateway.bounds import MAX_MESSAGES, check_num_entries
 from headway.gateway.constraint import MAX_BAD_WORDS, MAX_BIASES, MAX_CHOICES
 from headway.gateway.infer.sequences import check_num_inputs
 from headway.gateway.job import check_num_sequences
@@ -15,7 +16,7 @@ MAX_DEPTH = 128
 
 # Of lists and mappings, by the names of their fields.
 _MAX_ENTRIES = {
-    "messages": 4096,
+    "messages": MAX_MESSAGES,
     "tools": 1024,
     "logit_bias": MAX_BIASES,
     "bad_words": MAX_BAD_WORDS,
@@ -34,15 +35,15 @@ def check_size(body: Mapping[str, Any], *, max_sequences: int) -> None:
         num_tokens = sum(len(item) for item in prompt if isinstance(item, list))
     else:
         num_tokens = len(prompt) if isinstance(prompt, list) else 0
-    _check_entries("prompt", num_tokens, MAX_PROMPT_TOKENS, what="token ids")
+    check_num_entries("prompt", num_tokens, MAX_PROMPT_TOKENS, what="token ids")
     for field in ("input", "documents"):
         if _is_batch(body.get(field)):
             check_num_inputs(len(body[field]), field=field)
     for field, max_entries in _MAX_ENTRIES.items():
         if isinstance(value := body.get(field), (list, dict)):
-            _check_entries(field, len(value), max_entries)
+            check_num_entries(field, len(value), max_entries)
     if isinstance(outputs := body.get("structured_outputs"), dict) and isinstance(outputs.get("choice"), list):
-        _check_entries("structured_outputs.choice", len(outputs["choice"]), MAX_CHOICES)
+        check_num_entries("structured_outputs.choice", len(outputs["choice"]), MAX_CHOICES)
 
 
 def check_depth(body: Mapping[str, Any], content: bytes) -> None:
@@ -56,13 +57,6 @@ def check_depth(body: Mapping[str, Any], content: bytes) -> None:
         if not level:
             return
     raise InvalidArgumentError(f"The body is nested deeper than {MAX_DEPTH} levels.", hint="Send a flatter document.")
-
-
-def _check_entries(field: str, num_entries: int, max_entries: int, *, what: str = "entries") -> None:
-    if num_entries > max_entries:
-        raise InvalidArgumentError(
-            f"{field} has {num_entries} {what}; it may have {max_entries}.", hint="Send fewer.", field=field
-        )
 
 
 def _is_batch(value: Any) -> bool:
