@@ -7,13 +7,15 @@ import grpc
 import httpx
 import pytest
 
+from headway.core.errors import ResourceExhaustedError
+from headway.gateway.slots import TenantPlaces
 from headway.v1 import inference_pb2, inference_pb2_grpc
 from tests.gateway.conftest import MAX_BODY_BYTES
 from tests.gateway.world import MODEL, Gateway, World
 
 TENANTS = """
 tenants:
-  gold: {api_keys: [gold-key]}
+  gold: {api_keys: [gold-key], max_sequences: 4}
   iron: {api_keys: [iron-key]}
   open: {api_keys: [open-key], shares_prefixes: true}
 """
@@ -76,6 +78,29 @@ def test_grpc_calls_are_no_larger_than_http_bodies_and_take_slots(gateway: Gatew
             stub.Tokenize(large, metadata=metadata)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
         with httpx.stream("POST", f"{gateway.url}/v1/completions", json=running, headers=key) as stream:
-            next(stream.iter_lines())
+            lines = stream.iter_lines()
+            next(lines)
             with pytest.raises(grpc.RpcError, match="--max-concurrency"):
                 stub.Tokenize(inference_pb2.TokenizeRequest(model=MODEL, text="a"), metadata=metadata)
+
+
+def test_a_tenant_has_no_more_sequences_at_once_than_it_may(gateway: Gateway, world: World) -> None:
+    world.worker.step_s = 0.02
+    url, key = f"{gateway.url}/v1/completions", {"authorization": "Bearer gold-key"}
+    refused = httpx.post(url, json={"model": MODEL, "prompt": "ab", "max_tokens": 1, "n": 5}, headers=key)
+    assert refused.status_code == 429
+    assert "The tenant 'gold' may have 4 sequences at once" in refused.json()["error"]["message"]
+    assert world.router.routed == []
+    for num_sequences in (4, 3):
+        ask(gateway, "gold-key", n=num_sequences)
+    ask(gateway, "iron-key", n=5)
+
+
+def test_places_of_a_tenant_are_free_again_when_its_requests_end() -> None:
+    places = TenantPlaces({"gold": 4})
+    with places.take("gold", 3), places.take("gold", 1), places.take("", 100), places.take("iron", 100):
+        refused = places.take("gold", 1)
+        with pytest.raises(ResourceExhaustedError, match="gold"):
+            refused.__enter__()
+    with places.take("gold", 4):
+        pass

@@ -74,6 +74,11 @@ class Job:
         return len(self.prompts) * self.options.n
 
     @property
+    def num_parallel(self) -> int:
+        """Returns the sequences that workers run for it."""
+        return len(self.prompts) * self.options.num_parallel
+
+    @property
     def num_prompt_tokens(self) -> int:
         return sum(len(prompt.token_ids) for prompt in self.prompts)
 

@@ -20,7 +20,7 @@ from headway.gateway.readiness import waiting_for
 from headway.gateway.request_id import job_id
 from headway.gateway.scrape import scrape_targets
 from headway.gateway.served_models import ServedModels
-from headway.gateway.slots import BodyMemory, Slots
+from headway.gateway.slots import BodyMemory, Slots, TenantPlaces
 from headway.gateway.tenants import Tenants, read_tenants
 from headway.gateway.threads import Threads
 from headway.observe.logging import request_id_var
@@ -57,6 +57,7 @@ class GatewayService:
         self.generator = generator
         self.tracing = tracing
         self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
+        self.tenant_places = TenantPlaces(self.tenants.max_sequences)
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
         self.slots = Slots(config.max_concurrency)
         self.body_memory = BodyMemory(_NUM_LARGE_BODIES * config.max_body_bytes)

@@ -57,11 +57,12 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             job = await self._job(request, arrival)
             request_id = request_id_var.get()
             usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
-            async with aclosing(self._service.generator.generate(job)) as stream:
-                async for deltas in stream:
-                    usage.count(deltas, n=job.options.n)
-                    for delta in deltas:
-                        yield _delta_to_pb(delta, request_id)
+            with self._service.tenant_places.take(job.tenant, job.num_parallel):
+                async with aclosing(self._service.generator.generate(job)) as stream:
+                    async for deltas in stream:
+                        usage.count(deltas, n=job.options.n)
+                        for delta in deltas:
+                            yield _delta_to_pb(delta, request_id)
             yield inference_pb2.GenerateResponse(request_id=request_id, usage=_usage_to_pb(usage))
 
     async def Infer(self, request: inference_pb2.InferRequest, context: Context) -> inference_pb2.InferResponse:

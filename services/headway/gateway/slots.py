@@ -1,6 +1,7 @@
 """Limits how many requests are answered at once, and the memory that their bodies take."""
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from headway.core.errors import ResourceExhaustedError
@@ -70,3 +71,34 @@ class BodyMemory:
             yield grow
         finally:
             self._num_bytes -= held
+
+
+class TenantPlaces:
+    """Bounds the sequences that tenants have generated at once, each by itself.
+
+    Args:
+        max_sequences: by tenant; others have no bound.
+    """
+
+    def __init__(self, max_sequences: Mapping[str, int]) -> None:
+        self._max_sequences = max_sequences
+        self._num_taken: Counter[str] = Counter()
+
+    @contextmanager
+    def take(self, tenant: str, num_sequences: int) -> Iterator[None]:
+        """Holds places for sequences; ResourceExhaustedError when the tenant has too few left."""
+        limit = self._max_sequences.get(tenant)
+        if limit is None:
+            yield
+            return
+        if self._num_taken[tenant] + num_sequences > limit:
+            raise ResourceExhaustedError(
+                f"The tenant '{tenant}' may have {limit} sequences at once.",
+                hint="Try again when others have ended, or send fewer.",
+                retry_after_s=_RETRY_S,
+            )
+        self._num_taken[tenant] += num_sequences
+        try:
+            yield
+        finally:
+            self._num_taken[tenant] -= num_sequences

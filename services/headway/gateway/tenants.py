@@ -23,12 +23,14 @@ class Tenant:
         api_keys: the keys that identify it.
         shares_prefixes: whether it shares cached prefixes with all who do, and with those who are no tenants: each
             learns from speed and `cached_tokens` what the others have asked.
+        max_sequences: that it may have generated at once, at one gateway; None for no bound.
     """
 
     name: str
     slo: Slo
     api_keys: tuple[str, ...] = ()
     shares_prefixes: bool = False
+    max_sequences: int | None = None
 
     @property
     def cache_salt(self) -> str:
@@ -49,6 +51,12 @@ class Tenants:
     @property
     def api_keys(self) -> list[str]:
         return list(self._by_key)
+
+    @property
+    def max_sequences(self) -> dict[str, int]:
+        """Returns the bounds of those that have one, by name."""
+        bounds = {name: tenant.max_sequences for name, tenant in self._by_name.items()}
+        return {name: bound for name, bound in bounds.items() if bound is not None}
 
     def find(self, *, authorization: str, name: str) -> Tenant:
         """Returns the tenant that an API key belongs to, else the one that the request names; `ANYONE` where it names
@@ -75,6 +83,7 @@ class _Entry(BaseModel):
 
     api_keys: tuple[str, ...] = ()
     shares_prefixes: bool = False
+    max_sequences: int | None = Field(default=None, ge=1)
     slo_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_ttft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_tpot_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -107,7 +116,13 @@ def read_tenants(path: Path) -> Tenants:
 
 def _tenant(name: str, entry: _Entry) -> Tenant:
     slo = Slo(ttft_s=_seconds(entry.slo_ttft_ms), tpot_s=_seconds(entry.slo_tpot_ms), e2e_s=_seconds(entry.slo_ms))
-    return Tenant(name=name, slo=slo, api_keys=entry.api_keys, shares_prefixes=entry.shares_prefixes)
+    return Tenant(
+        name=name,
+        slo=slo,
+        api_keys=entry.api_keys,
+        shares_prefixes=entry.shares_prefixes,
+        max_sequences=entry.max_sequences,
+    )
 
 
 def _seconds(milliseconds: float | None) -> float | None:
