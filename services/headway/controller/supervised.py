@@ -42,6 +42,7 @@ class Supervised:
             name=self.spec.name,
             kind=self.spec.kind,
             pid=self.handle.pid,
+            start=self.handle.start,
             started_at_s=self.handle.started_at_s,
             command=self.spec.command,
             fingerprint=self.spec.fingerprint,
