@@ -53,3 +53,12 @@ def test_only_who_had_a_lease_can_miss_it(make_spec: Any) -> None:
     assert process.without_lease_s(now_s=107.0) == 7.0
     process.begin(Handle(name="router", pid=2, start="boot/2", started_at_s=110.0), now_s=110.0)
     assert process.without_lease_s(now_s=200.0) == 0.0
+
+
+def test_where_leases_cannot_be_told_nobody_is_without_one(make_spec: Any) -> None:
+    process = Supervised(make_spec("router"))
+    process.note_fault(now_s=100.0)
+    assert not process.has_been_ready
+    process.note_lease(now_s=100.0)
+    process.note_fault(now_s=160.0)
+    assert process.without_lease_s(now_s=161.0) == 1.0

@@ -74,6 +74,10 @@ class Supervised:
         self.has_been_ready = True
         self.num_early_deaths = 0
 
+    def note_fault(self, *, now_s: float) -> None:
+        """Records that leases cannot be told now: nobody can say that it has lost its own."""
+        self.leased_at_s = now_s
+
     def without_lease_s(self, *, now_s: float) -> float:
         """Seconds for which it has not held the lease that it had: it is stopped, or stuck."""
         return now_s - self.leased_at_s if self.has_been_ready else 0.0

@@ -100,10 +100,12 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
 
     @app.get("/ready", response_model=None)
     async def ready() -> Response:
-        """200 when every model of the plan has a worker that can answer, else 503 with what is missing."""
+        """200 when every model of the plan has a worker that can answer, else 503 with what is missing. Faults that
+        requests do not feel are told, too."""
         await service.served_models.follower.catch_up()
-        missing = service.waiting_for()
-        return _json({"ready": not missing, "waiting_for": missing}, status=503 if missing else 200)
+        missing, faults = service.waiting_for(), service.faults()
+        document = {"ready": not missing, "waiting_for": missing} | ({"faults": faults} if faults else {})
+        return _json(document, status=503 if missing else 200)
 
     @app.get("/metrics", response_model=None)
     async def metrics() -> Response:

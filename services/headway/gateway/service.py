@@ -113,6 +113,10 @@ class GatewayService:
         """Returns what keeps the stack from answering for every model, in words; empty when it is ready."""
         return waiting_for(self.served_models, self._peers)
 
+    def faults(self) -> list[str]:
+        """Returns what is wrong with the stack though it answers, in words."""
+        return [self._peers.fault] if self._peers.fault else []
+
     def scrape_targets(self) -> list[dict[str, Any]]:
         """Returns the metrics addresses of the stack; see `scrape_targets`."""
         return scrape_targets(self._peers)

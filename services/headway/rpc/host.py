@@ -52,6 +52,7 @@ class Host:
         server: the gRPC server to add servicers to.
         peers: the other processes of the stack.
         database: the connection to Redis.
+        membership: the leases in it, this process's among them.
         stopping: an event that is set when the process was asked to end.
     """
 
@@ -60,6 +61,7 @@ class Host:
         kind: str,
         config: ProcessConfig,
         database: Database,
+        membership: Membership,
         peers: Peers,
         *,
         is_public: bool = False,
@@ -74,7 +76,7 @@ class Host:
         token = None if is_public else config.auth_token
         options = dict(_SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
         self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=tuple(options.items()))
-        self._membership = Membership(database)
+        self.membership = membership
         self._tasks: set[asyncio.Task[None]] = set()
         advertised = config.advertise_host or config.bind_host
         self._advertised_host = advertised
@@ -100,7 +102,7 @@ class Host:
     async def update_member(self, **changes: Any) -> None:
         """Changes fields of the lease and writes it at once."""
         self.member = replace(self.member, **changes)
-        await self._hold_lease(self._membership.enter)
+        await self._hold_lease(self.membership.enter)
 
     async def serve(self, *, on_stop: Callable[[], Awaitable[None]] | None = None) -> None:
         """Serves until SIGTERM or SIGINT; then `on_stop`, and running calls get half a second."""
@@ -145,7 +147,7 @@ class Host:
     async def _keep_lease(self) -> None:
         while not self.stopping.is_set():
             await asyncio.sleep(RENEW_EVERY_S)
-            await self._hold_lease(self._membership.renew)
+            await self._hold_lease(self.membership.renew)
 
     async def _hold_lease(self, write: Callable[[Member], Awaitable[None]]) -> None:
         if not self.member.endpoint:
@@ -157,7 +159,7 @@ class Host:
 
     async def _withdraw(self) -> None:
         try:
-            await self._membership.withdraw(self.member)
+            await self.membership.withdraw(self.member)
         except HeadwayError as error:
             log.warning("lease not withdrawn: %s", error)
 
@@ -184,9 +186,10 @@ async def hosting(
     """
     configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
     database = Database.connect(config.redis_url, namespace=config.namespace)
-    peers = Peers(Membership(database), token=config.auth_token)
+    membership = Membership(database)
+    peers = Peers(membership, token=config.auth_token)
     async with peers.watching():
-        host = Host(kind, config, database, peers, is_public=is_public, max_request_bytes=max_request_bytes)
+        host = Host(kind, config, database, membership, peers, is_public=is_public, max_request_bytes=max_request_bytes)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, host.stopping.set)
