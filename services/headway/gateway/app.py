@@ -35,7 +35,9 @@ def make_app(service: GatewayService) -> ASGIApp:
     app.add_exception_handler(HeadwayError, _on_headway_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     paths = frozenset(route.path for route in app.routes if isinstance(route, Route) and "{" not in route.path)
-    return RequestMiddleware(app, handlers=handlers, paths=paths, keys=service.keys)
+    return RequestMiddleware(
+        app, handlers=handlers, paths=paths, keys=service.keys, operator_keys=service.operator_keys
+    )
 
 
 def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:

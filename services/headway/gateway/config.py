@@ -16,6 +16,8 @@ class GatewayConfig(ProcessConfig):
     """HTTP port; 0 takes a free one."""
     api_keys: list[str] = Field(default_factory=list)
     """Bearer tokens that clients may use, over HTTP and gRPC; none accepts every client."""
+    admin_keys: list[str] = Field(default_factory=list)
+    """Bearer tokens of operators, besides the stack's own token, for metrics, documentation and the cluster's state."""
     tenants: Path | None = None
     """A YAML file of tenants: their API keys and the objectives of their requests."""
     strict_fields: bool = False

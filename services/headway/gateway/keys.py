@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Iterable, Sequence
+from ipaddress import ip_address
 from typing import TypeVar
 
 from headway.core.errors import UnauthenticatedError
@@ -23,11 +24,55 @@ class ApiKeys:
             return
         if not authorization:
             raise UnauthenticatedError("The request carries no API key.", hint="Send 'Authorization: Bearer KEY'.")
-        key = token_of(authorization).encode()
-        # Every key is compared, in constant time, so that the time taken tells nothing.
-        matches = [hmac.compare_digest(key, known) for known in self._keys]
-        if not key or not any(matches):
+        if not _is_among(self._keys, authorization):
             raise UnauthenticatedError("The API key is not valid.", hint="Ask the operator of this server for one.")
+
+
+class OperatorKeys:
+    """The keys of those who run the stack: its token, and those that they have chosen.
+
+    Args:
+        guards_paths: whether metrics and documentation ask for one.
+        guards_status: whether the state of the cluster does.
+    """
+
+    def __init__(self, keys: Sequence[str], *, guards_paths: bool, guards_status: bool) -> None:
+        self._keys = [key.encode() for key in keys]
+        self._guards_paths = guards_paths
+        self._guards_status = guards_status
+
+    def check_path(self, authorization: str) -> None:
+        """UnauthenticatedError unless metrics and documentation are for whoever asks so."""
+        if self._guards_paths:
+            self._check(authorization)
+
+    def check_status(self, authorization: str) -> None:
+        """UnauthenticatedError unless the state of the cluster is for whoever asks so."""
+        if self._guards_status:
+            self._check(authorization)
+
+    def _check(self, authorization: str) -> None:
+        if not _is_among(self._keys, authorization):
+            raise UnauthenticatedError(
+                "This is for the operators of the server.",
+                hint="Send the stack's token, from the file auth-token of its state directory, or an operator's key "
+                "(HEADWAY_ADMIN_KEYS), as 'Authorization: Bearer KEY'.",
+            )
+
+
+def is_loopback(host: str) -> bool:
+    """Whether only this machine reaches what listens there."""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def _is_among(keys: Sequence[bytes], authorization: str) -> bool:
+    """Every key is compared, in constant time, so that the time taken tells nothing."""
+    key = token_of(authorization).encode()
+    matches = [hmac.compare_digest(key, known) for known in keys]
+    return bool(key) and any(matches)
 
 
 def token_of(authorization: str) -> str:

@@ -12,7 +12,7 @@ from headway.gateway.infer.job import InferAnswer, make_infer_job
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.sequences import tokenize
 from headway.gateway.job import Arrival, Job, Prompt, check_num_sequences, make_job
-from headway.gateway.keys import ApiKeys
+from headway.gateway.keys import ApiKeys, OperatorKeys, is_loopback
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.prompt_tokenizer import PromptTokenizer
@@ -59,6 +59,12 @@ class GatewayService:
         self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
         self.tenant_places = TenantPlaces(self.tenants.max_sequences)
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
+        guards_paths = bool(config.admin_keys) or not is_loopback(config.http_host)
+        self.operator_keys = OperatorKeys(
+            [*config.admin_keys, *([config.auth_token] if config.auth_token else [])],
+            guards_paths=guards_paths,
+            guards_status=guards_paths or bool(config.api_keys or self.tenants.api_keys),
+        )
         self.slots = Slots(config.max_concurrency)
         self.body_memory = BodyMemory(_NUM_LARGE_BODIES * config.max_body_bytes)
         self.max_body_bytes = config.max_body_bytes

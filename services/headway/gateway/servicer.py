@@ -114,7 +114,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.GetClusterStatusRequest, context: Context
     ) -> inference_pb2.GetClusterStatusResponse:
         """Returns the state of the cluster; a service that is away just now leaves its part out."""
-        self._admit(context)
+        self._service.operator_keys.check_status(_authorization(_metadata(context)))
         await self._service.served_models.follower.catch_up()
         plan = self._service.served_models.plan
         return inference_pb2.GetClusterStatusResponse(
@@ -161,8 +161,8 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
 
     def _admit(self, context: Context) -> dict[str, str]:
         """Checks the client's key; returns the call's metadata."""
-        metadata = [(key, str(value)) for key, value in context.invocation_metadata() or ()]
-        self._service.keys.check(authorization_of(metadata, name="authorization") or "")
+        metadata = _metadata(context)
+        self._service.keys.check(_authorization(metadata))
         return dict(metadata)
 
     async def _ask(self, kind: str, stub_type: Callable[..., Any], method: Callable[..., Awaitable[R]]) -> R | None:
@@ -196,6 +196,14 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                     "The request has no prompt.", hint="Set text, token_ids or chat.", field="prompt"
                 )
         return prompt
+
+
+def _metadata(context: Context) -> list[tuple[str, str]]:
+    return [(key, str(value)) for key, value in context.invocation_metadata() or ()]
+
+
+def _authorization(metadata: list[tuple[str, str]]) -> str:
+    return authorization_of(metadata, name="authorization") or ""
 
 
 def _messages(chat: inference_pb2.ChatMessages) -> list[Message]:
