@@ -29,7 +29,7 @@ class Preparation:
         It raises InvalidArgumentError where their guide cannot be followed, or is too much.
         """
         guide = request.sampling.guide
-        return None if guide is source is None else self._prepare(request, guide, loaded, source)
+        return None if guide is None and source is None else self._prepare(request, guide, loaded, source)
 
     async def _prepare(
         self, request: GenerationRequest, guide: Guide | None, loaded: LoadedModel, source: PrefixSource | None

@@ -30,12 +30,13 @@ def check_size(body: Mapping[str, Any], *, max_sequences: int) -> None:
     What is no such list is for the body's schema to judge.
     """
     prompt = body.get("prompt")
-    if _is_batch(prompt):
-        check_num_sequences(len(prompt), max_sequences=max_sequences, field="prompt")
-        num_tokens = sum(len(item) for item in prompt if isinstance(item, list))
-    else:
-        num_tokens = len(prompt) if isinstance(prompt, list) else 0
-    check_num_entries("prompt", num_tokens, MAX_PROMPT_TOKENS, what="token ids")
+    if isinstance(prompt, list):
+        if _is_batch(prompt):
+            check_num_sequences(len(prompt), max_sequences=max_sequences, field="prompt")
+            num_tokens = sum([len(item) for item in prompt if isinstance(item, list)])
+        else:
+            num_tokens = len(prompt)
+        check_num_entries("prompt", num_tokens, MAX_PROMPT_TOKENS, what="token ids")
     for field in ("input", "documents"):
         if _is_batch(body.get(field)):
             check_num_inputs(len(body[field]), field=field)
