@@ -127,6 +127,23 @@ async def test_a_killed_controller_comes_back_and_what_it_launched_goes_on(tmp_p
         assert is_alive(sleep)
 
 
+async def test_a_controller_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.cli.supervisor.heartbeat._PROBE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("headway.cli.supervisor.heartbeat.MAX_SILENT_PROBES", 2)
+    async with supervising(tmp_path):
+        stack = await served_stack(tmp_path)
+        sleep = await launched(stack)
+        assert stack.controller is not None
+        os.kill(stack.controller.pid, signal.SIGSTOP)
+        after = await stack_where(
+            tmp_path,
+            lambda now: now.controller != stack.controller and now.controller_endpoint != stack.controller_endpoint,
+        )
+        assert is_alive(after.controller)
+        assert not is_alive(stack.controller)
+        assert await launched(after) == sleep
+
+
 async def test_a_killed_redis_comes_back_with_its_data(tmp_path: Path) -> None:
     async with supervising(tmp_path):
         stack = await served_stack(tmp_path)
