@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from ipaddress import ip_address
 from typing import TypeVar
 
+from headway.core.api_key import hash_of, hashed_key
 from headway.core.errors import UnauthenticatedError
 
 T = TypeVar("T", str, bytes)
@@ -13,10 +14,10 @@ _SCHEME = "bearer "
 
 
 class ApiKeys:
-    """The keys that clients may use; none lets every client in."""
+    """The keys that clients may use, as they are or hashed; none lets every client in."""
 
     def __init__(self, keys: Sequence[str]) -> None:
-        self._keys = [key.encode() for key in keys]
+        self._keys = list(map(hashed_key, keys))
 
     def check(self, authorization: str) -> None:
         """`authorization` is the header's value; UnauthenticatedError unless it holds a known key."""
@@ -37,7 +38,7 @@ class OperatorKeys:
     """
 
     def __init__(self, keys: Sequence[str], *, guards_paths: bool, guards_status: bool) -> None:
-        self._keys = [key.encode() for key in keys]
+        self._keys = list(map(hashed_key, keys))
         self._guards_paths = guards_paths
         self._guards_status = guards_status
 
@@ -68,11 +69,12 @@ def is_loopback(host: str) -> bool:
         return host == "localhost"
 
 
-def _is_among(keys: Sequence[bytes], authorization: str) -> bool:
+def _is_among(keys: Sequence[str], authorization: str) -> bool:
     """Every key is compared, in constant time, so that the time taken tells nothing."""
-    key = token_of(authorization).encode()
-    matches = [hmac.compare_digest(key, known) for known in keys]
-    return bool(key) and any(matches)
+    token = token_of(authorization)
+    hashed = hash_of(token)
+    matches = [hmac.compare_digest(hashed, known) for known in keys]
+    return bool(token) and any(matches)
 
 
 def token_of(authorization: str) -> str:

@@ -7,6 +7,7 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headway.core.api_key import hash_of, hashed_key
 from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
 from headway.gateway.keys import token_of
@@ -20,7 +21,7 @@ class Tenant:
 
     Attributes:
         slo: objectives of its requests, as far as they name none.
-        api_keys: the keys that identify it.
+        api_keys: the keys that identify it, as they are or as `sha256:HEX`.
         shares_prefixes: whether it shares cached prefixes with all who do, and with those who are no tenants: each
             learns from speed and `cached_tokens` what the others have asked.
         max_sequences: that it may have generated at once, at one gateway; None for no bound.
@@ -46,7 +47,7 @@ class Tenants:
 
     def __init__(self, tenants: Sequence[Tenant] = ()) -> None:
         self._by_name = {tenant.name: tenant for tenant in tenants}
-        self._by_key = {key: tenant for tenant in tenants for key in tenant.api_keys}
+        self._by_key = {hashed_key(key): tenant for tenant in tenants for key in tenant.api_keys}
 
     @property
     def api_keys(self) -> list[str]:
@@ -65,7 +66,7 @@ class Tenants:
         Raises:
             InvalidArgumentError: nobody has that name, or the key is somebody else's.
         """
-        owner = self._by_key.get(token_of(authorization), ANYONE)
+        owner = self._by_key.get(hash_of(token_of(authorization)), ANYONE) if self._by_key else ANYONE
         if not name or name == owner.name:
             return owner
         tenant = self._by_name.get(name)

@@ -4,6 +4,7 @@ import asyncio
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from headway.cli.calls import calling
@@ -99,7 +100,8 @@ class Supervisor:
     async def _write_deployment(self) -> None:
         database = Database.connect(self._redis.url, namespace=NAMESPACE)
         try:
-            await Documents(database, DEPLOYMENT, Deployment).put(self._deployment)
+            kept = replace(self._deployment, gateway=self._deployment.gateway.to_keep)
+            await Documents(database, DEPLOYMENT, Deployment).put(kept)
         finally:
             await database.close()
 
