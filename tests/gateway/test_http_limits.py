@@ -10,7 +10,7 @@ import pytest
 from starlette.types import Receive, Scope, Send
 
 from headway.core.errors import ResourceExhaustedError
-from headway.gateway.http_protocol import HttpLimits
+from headway.gateway.http_protocol import GuardedHttpProtocol, HttpLimits
 from headway.gateway.http_server import HttpServer
 from headway.gateway.slots import BodyMemory
 from tests.gateway.test_guard import KEY
@@ -20,7 +20,7 @@ HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: h\r\n"
 
 
 class Application:
-    """Reads the body, then sends 64 MiB where the path says so. `has_ended` is set behind each request."""
+    """Reads the body, then sends 64 MiB where the path says so, in pieces or whole. `has_ended` is set behind that."""
 
     def __init__(self) -> None:
         self.has_ended = asyncio.Event()
@@ -41,7 +41,7 @@ class Application:
         for _ in range(1024 if path == "/much" else 0):
             await send({"type": "http.response.body", "body": bytes(64 * 1024), "more_body": True})
             await asyncio.sleep(0)
-        await send({"type": "http.response.body", "body": b"done"})
+        await send({"type": "http.response.body", "body": bytes(64 << 20) if path == "/whole" else b"done"})
 
 
 class _Server(HttpServer):
@@ -138,6 +138,27 @@ async def test_a_client_that_does_not_read_is_given_up() -> None:
         writer.write(b"POST /much HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n")
         await asyncio.wait_for(application.has_ended.wait(), 20)
         writer.close()
+
+
+async def test_a_client_that_reads_slowly_is_waited_for_as_long_as_it_reads() -> None:
+    loop, application = asyncio.get_running_loop(), Application()
+    server = _Server(application, limits=HttpLimits(write_timeout_s=1000.0))
+    task = asyncio.create_task(server.run_forever())
+    await server.is_listening.wait()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.setblocking(False)
+        await loop.sock_sendall(client, b"POST /whole HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n")
+        await asyncio.wait_for(application.has_ended.wait(), 20)
+        (connection,) = server.server_state.connections
+        assert isinstance(connection, GuardedHttpProtocol)
+        now_s, num_bytes = loop.time(), 0
+        while num_bytes < 16 << 20:
+            num_bytes += len(await loop.sock_recv(client, 1 << 20))
+        for later_s, is_given_up in ((2000, False), (2900, False), (3100, True)):
+            connection.end_if_slow(now_s + later_s)
+            assert connection.transport.is_closing() == is_given_up
+    await server.stop()
+    await task
 
 
 def test_large_bodies_share_bounded_memory_and_small_ones_are_always_taken() -> None:

@@ -52,6 +52,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     _due_s = math.inf  # the rest of a request
     _write_due_s = math.inf  # that the client reads
+    _num_unread_bytes = 0
     _is_body = False
     _num_body_bytes = 0
     _num_head_bytes = 0
@@ -110,6 +111,7 @@ class GuardedHttpProtocol(HttpToolsProtocol):
         super().on_message_complete()
 
     def pause_writing(self) -> None:
+        self._num_unread_bytes = self.transport.get_write_buffer_size()
         self._write_due_s = self.loop.time() + self.limits.write_timeout_s
         super().pause_writing()
 
@@ -119,12 +121,19 @@ class GuardedHttpProtocol(HttpToolsProtocol):
 
     def end_if_slow(self, now_s: float) -> None:
         """Ends the connection where the client has taken too long, and with it what was being done for it."""
+        if self._write_due_s < math.inf and self._has_read():
+            self._write_due_s = now_s + self.limits.write_timeout_s
         if self._write_due_s < now_s:
             self.transport.abort()
         elif self._due_s + self._num_body_bytes / self.limits.min_body_bytes_per_s < now_s:
             what = "body" if self._is_body else "headers"
             self._due_s = math.inf
             self._refuse(408, f"The {what} of the request did not arrive in time.")
+
+    def _has_read(self) -> bool:
+        """Whether less waits for the client than at the last look: it is slow, and not gone."""
+        before, self._num_unread_bytes = self._num_unread_bytes, self.transport.get_write_buffer_size()
+        return self._num_unread_bytes < before
 
     def send_400_response(self, msg: str) -> None:
         """Answers to a request that is no HTTP, or beyond the limits: it never reaches the application."""
