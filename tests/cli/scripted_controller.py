@@ -13,6 +13,7 @@ from typing import Any
 import psutil
 
 from headway.core.errors import ErrorCode
+from headway.observe.process_start import process_start
 from headway.rpc.config import ProcessConfig, parse_config
 from headway.rpc.host import Host, hosting, run
 from headway.store.schema import PROCESS
@@ -64,7 +65,7 @@ async def launch(host: Host) -> psutil.Process:
         return psutil.Process(json.loads(text)["pid"])
     child = await asyncio.create_subprocess_exec("sleep", "600", start_new_session=True)
     process = psutil.Process(child.pid)
-    await host.database.redis.set(key, json.dumps({"pid": child.pid, "started_at_s": process.create_time()}))
+    await host.database.redis.set(key, json.dumps({"pid": child.pid, "start": process_start(child.pid)}))
     return process
 
 

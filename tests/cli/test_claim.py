@@ -5,10 +5,10 @@ import stat
 from dataclasses import replace
 from pathlib import Path
 
-import psutil
 import pytest
 
 from headway.cli.claim import claim
+from headway.cli.process import identify
 from headway.client.stack import ProcessId, Stack, write_stack
 from headway.core.errors import AlreadyExistsError, InvalidArgumentError
 
@@ -16,7 +16,7 @@ NOBODY = 65534
 
 
 def this_process() -> ProcessId:
-    return ProcessId(pid=os.getpid(), started_at_s=psutil.Process().create_time())
+    return identify(os.getpid())
 
 
 def mode(path: Path) -> int:
@@ -30,7 +30,7 @@ def ended() -> Stack:
         redis_url="unix:///r",
         http_url="http://127.0.0.1:8000",
         grpc_endpoint="127.0.0.1:8001",
-        supervisor=replace(this_process(), started_at_s=1.0),
+        supervisor=replace(this_process(), start="before/1"),
     )
 
 

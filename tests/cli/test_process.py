@@ -1,9 +1,9 @@
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 
+import psutil
 import pytest
 
 from headway.cli.process import end_all, identify, is_alive, terminate, wait_until_ended
@@ -30,8 +30,16 @@ def test_a_running_process_is_alive_and_a_zombie_is_not(child: "subprocess.Popen
     assert not is_alive(None)
 
 
+def test_a_clock_that_is_set_changes_nothing(child: "subprocess.Popen[bytes]", monkeypatch: pytest.MonkeyPatch) -> None:
+    identity = identify(child.pid)
+    create_time = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: create_time(process) + 3600)
+    assert is_alive(identity)
+    assert identify(child.pid) == identity
+
+
 def test_another_process_with_the_same_pid_is_left_alone(child: "subprocess.Popen[bytes]") -> None:
-    before = replace(identify(child.pid), started_at_s=time.time() - 3600)
+    before = replace(identify(child.pid), start="boot/1")
     assert not is_alive(before)
     terminate(before)
     end_all([before], grace_s=0.1)

@@ -35,7 +35,7 @@ def stack_at(state_dir: Path, *, supervisor: ProcessId) -> None:
 
 
 def test_a_crashed_stack_names_the_command_that_cleans_up(headway: Run, tmp_path: Path) -> None:
-    stack_at(tmp_path / "stack", supervisor=ProcessId(pid=os.getpid(), started_at_s=1.0))
+    stack_at(tmp_path / "stack", supervisor=ProcessId(pid=os.getpid(), start="before/1"))
     result = headway("status", "--state-dir", str(tmp_path / "stack"))
     assert result.returncode == 1
     assert "headway down" in result.stderr

@@ -6,6 +6,7 @@ import signal
 import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,8 @@ SCRIPTED = (sys.executable, str(Path(__file__).with_name("scripted_controller.py
 DEPLOYMENT_ASKED = Deployment(
     models=(), gateway=GatewayOptions(host="0.0.0.0", port=8123, grpc_port=9123, api_keys=("secret",))
 )
+
+HASHED = "sha256:2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b"  # of "secret"
 
 
 @asynccontextmanager
@@ -78,7 +81,8 @@ async def test_a_stack_is_published_with_addresses_that_clients_can_use(tmp_path
         assert is_alive(stack.redis)
         assert is_alive(stack.controller)
         database = Database.connect(stack.redis_url, namespace=NAMESPACE)
-        assert await Documents(database, DEPLOYMENT, Deployment).get() == DEPLOYMENT_ASKED
+        kept = await Documents(database, DEPLOYMENT, Deployment).get()
+        assert kept == replace(DEPLOYMENT_ASKED, gateway=replace(DEPLOYMENT_ASKED.gateway, api_keys=(HASHED,)))
         await database.close()
         assert (tmp_path / "redis").stat().st_mode & 0o077 == 0
 
@@ -125,6 +129,23 @@ async def test_a_killed_controller_comes_back_and_what_it_launched_goes_on(tmp_p
         assert is_alive(after.controller)
         assert await launched(after) == sleep
         assert is_alive(sleep)
+
+
+async def test_a_controller_that_does_not_answer_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headway.cli.supervisor.heartbeat._PROBE_TIMEOUT_S", 0.5)
+    monkeypatch.setattr("headway.cli.supervisor.heartbeat.MAX_SILENT_PROBES", 2)
+    async with supervising(tmp_path):
+        stack = await served_stack(tmp_path)
+        sleep = await launched(stack)
+        assert stack.controller is not None
+        os.kill(stack.controller.pid, signal.SIGSTOP)
+        after = await stack_where(
+            tmp_path,
+            lambda now: now.controller != stack.controller and now.controller_endpoint != stack.controller_endpoint,
+        )
+        assert is_alive(after.controller)
+        assert not is_alive(stack.controller)
+        assert await launched(after) == sleep
 
 
 async def test_a_killed_redis_comes_back_with_its_data(tmp_path: Path) -> None:

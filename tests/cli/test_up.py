@@ -129,7 +129,7 @@ def test_a_second_stack_in_one_state_directory_is_refused(headway: Run, checkpoi
 
 
 def test_what_a_crashed_stack_left_must_be_ended_first(headway: Run, checkpoint: Path, tmp_path: Path) -> None:
-    orphaned = _stack(supervisor=ProcessId(pid=os.getpid(), started_at_s=1.0), controller=identify(os.getpid()))
+    orphaned = _stack(supervisor=ProcessId(pid=os.getpid(), start="before/1"), controller=identify(os.getpid()))
     write_stack(tmp_path, orphaned)
     result = headway("up", "--model", str(checkpoint), "--state-dir", str(tmp_path))
     assert result.returncode == 1

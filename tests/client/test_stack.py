@@ -20,7 +20,7 @@ STACK = Stack(
     redis_url="unix:///tmp/redis.sock",
     http_url="http://127.0.0.1:8000",
     grpc_endpoint="127.0.0.1:9000",
-    supervisor=ProcessId(pid=1, started_at_s=2.5),
+    supervisor=ProcessId(pid=1, start="boot/25"),
     api_key="secret",
 )
 

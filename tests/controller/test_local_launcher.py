@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -81,9 +82,19 @@ async def test_another_launcher_goes_on_from_the_handle(
 
 
 async def test_a_pid_that_was_used_again_is_not_ours(launcher: LocalLauncher) -> None:
-    ourselves = Handle(name="router", pid=os.getpid(), started_at_s=psutil.Process().create_time() - 3600)
+    ourselves = Handle(name="router", pid=os.getpid(), start="boot/1", started_at_s=time.time())
     assert not await launcher.is_alive(ourselves)
     await launcher.stop(ourselves, grace_s=0.1)
+
+
+async def test_another_launcher_knows_a_process_after_the_clock_was_set(
+    launcher: LocalLauncher, make_spec: Any, spawned: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    handle = await launcher.launch(make_spec("router"))
+    spawned.append(handle.pid)
+    create_time = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda process: create_time(process) - 3600)
+    assert await LocalLauncher(tmp_path / "logs").is_alive(handle)
 
 
 async def test_environment_and_niceness_are_set(
@@ -137,12 +148,12 @@ from headway.controller.launchers.local import LocalLauncher
 from headway.controller.process import ProcessSpec
 spec = ProcessSpec(name="a", kind="a", command=(sys.executable, "-S", "-c", "import time; time.sleep(60)"))
 handle = asyncio.run(LocalLauncher(Path({str(tmp_path)!r})).launch(spec))
-print(handle.pid, handle.started_at_s)
+print(handle.pid, handle.start)
 """
     run = await asyncio.to_thread(subprocess.run, [sys.executable, "-c", code], capture_output=True, check=True)
-    pid, started_at_s = run.stdout.split()
+    pid, start = run.stdout.decode().split()
     spawned.append(int(pid))
-    handle = Handle(name="a", pid=int(pid), started_at_s=float(started_at_s))
+    handle = Handle(name="a", pid=int(pid), start=start, started_at_s=0.0)
     assert await launcher.is_alive(handle)
     await launcher.stop(handle, grace_s=5.0)
     assert not await launcher.is_alive(handle)

@@ -7,7 +7,7 @@ from headway.controller.supervised import Supervised
 
 
 def live_and_die(process: Supervised, *, at_s: float, lived_s: float, ready: bool = True) -> float:
-    process.begin(Handle(name="router", pid=1, started_at_s=at_s), now_s=at_s)
+    process.begin(Handle(name="router", pid=1, start="boot/1", started_at_s=at_s), now_s=at_s)
     if ready:
         process.note_lease(now_s=at_s)
     return process.note_death(now_s=at_s + lived_s, last_words="farewell")
@@ -47,9 +47,18 @@ def test_a_process_that_was_ready_is_never_given_up_on(make_spec: Any) -> None:
 
 def test_only_who_had_a_lease_can_miss_it(make_spec: Any) -> None:
     process = Supervised(make_spec("router"))
-    process.begin(Handle(name="router", pid=1, started_at_s=0.0), now_s=0.0)
+    process.begin(Handle(name="router", pid=1, start="boot/1", started_at_s=0.0), now_s=0.0)
     assert process.without_lease_s(now_s=100.0) == 0.0
     process.note_lease(now_s=100.0)
     assert process.without_lease_s(now_s=107.0) == 7.0
-    process.begin(Handle(name="router", pid=2, started_at_s=110.0), now_s=110.0)
+    process.begin(Handle(name="router", pid=2, start="boot/2", started_at_s=110.0), now_s=110.0)
     assert process.without_lease_s(now_s=200.0) == 0.0
+
+
+def test_where_leases_cannot_be_told_nobody_is_without_one(make_spec: Any) -> None:
+    process = Supervised(make_spec("router"))
+    process.note_fault(now_s=100.0)
+    assert not process.has_been_ready
+    process.note_lease(now_s=100.0)
+    process.note_fault(now_s=160.0)
+    assert process.without_lease_s(now_s=161.0) == 1.0

@@ -124,7 +124,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         if release.lease_id:
             self.released.append(release)
         else:
-            self._answering[release.request_id].cancel()
+            if (answering := self._answering.get(release.request_id)) is not None:
+                answering.cancel()
             self.withdrawn.append(release)
 
     async def GetFleet(  # noqa: N802

@@ -173,6 +173,9 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
             for submit in group:
                 if not submit.prompt_token_ids:
                     submit.prompt_token_ids.extend(group[0].prompt_token_ids)
+                if not submit.HasField("sampling"):
+                    submit.sampling.CopyFrom(group[0].sampling)
+                    submit.sampling.seed = submit.seed
                 self.submitted.append(submit)
                 if self.fail_submit is not None:
                     refused.append(failure(submit.request_id, self.fail_submit))

@@ -107,6 +107,7 @@ def test_of_a_body_full_of_unknown_fields_few_are_told(is_strict: bool, nested: 
         (COMPLETIONS, completion(cache_salt=""), "cache_salt", "at least 1"),
         (COMPLETIONS, completion(cache_salt="x" * 1025), "cache_salt", "between 0 and 1024"),
         (COMPLETIONS, completion(cache_salt=5), "cache_salt", "valid string"),
+        (COMPLETIONS, completion(cache_salt="gold\0"), "cache_salt", "NUL"),
         (COMPLETIONS, completion(return_token_ids="yes"), "return_token_ids", "valid boolean"),
         (CHAT, chat(continue_final_message=True, add_generation_prompt=True), "continue_final_message", "exclude"),
         (CHAT, chat(documents="text"), "documents", "valid list"),

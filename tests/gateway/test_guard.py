@@ -1,9 +1,14 @@
 """A gateway with keys and little room."""
 
+from collections.abc import Iterator
+
 import grpc
 import httpx
 import pytest
 
+from headway.client import Client
+from headway.core.errors import UnauthenticatedError
+from headway.gateway.keys import is_loopback
 from headway.v1 import inference_pb2, inference_pb2_grpc
 from tests.gateway.world import MODEL, Gateway, World, wait_for
 
@@ -29,6 +34,40 @@ def test_each_key_opens(guarded: Gateway, key: str) -> None:
 @pytest.mark.parametrize("path", ["/health", "/ready", "/metrics", "/version"])
 def test_operators_need_no_key(guarded: Gateway, path: str) -> None:
     assert httpx.get(guarded.url + path).status_code == 200
+
+
+@pytest.fixture(scope="module")
+def exposed(shared_world: World) -> Iterator[Gateway]:
+    """It listens on every address, and an operator has a key."""
+    with shared_world.gateway("--http-host", "0.0.0.0", "--api-keys", "first", "--admin-keys", "operator") as gateway:
+        yield gateway
+
+
+@pytest.mark.parametrize("path", ["/metrics", "/metrics/targets", "/docs", "/redoc", "/openapi.json"])
+def test_what_is_exposed_tells_operators_only_of_its_inside(exposed: Gateway, path: str) -> None:
+    for key in (None, "first", "other"):
+        headers = {} if key is None else {"authorization": f"Bearer {key}"}
+        assert httpx.get(exposed.url + path, headers=headers).status_code == 401
+    assert httpx.get(exposed.url + path, headers={"authorization": "Bearer operator"}).status_code == 200
+    assert httpx.get(exposed.url + "/ready").status_code == 200
+
+
+def test_a_clients_key_opens_models_and_not_the_clusters_state(exposed: Gateway) -> None:
+    for key, opens in (("first", False), ("operator", True)):
+        with Client(exposed.grpc_endpoint, api_key=key) as client:
+            if opens:
+                assert client.status().plan is not None
+                continue
+            assert client.models()
+            with pytest.raises(UnauthenticatedError, match="operators"):
+                client.status()
+
+
+@pytest.mark.parametrize(
+    ("host", "is_ours"), [("127.0.0.1", True), ("::1", True), ("localhost", True), ("0.0.0.0", False), ("h", False)]
+)
+def test_loopback_is_for_this_machine_only(host: str, is_ours: bool) -> None:
+    assert is_loopback(host) == is_ours
 
 
 def test_grpc_asks_for_the_same_keys(guarded: Gateway) -> None:

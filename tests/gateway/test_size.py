@@ -7,6 +7,7 @@ from typing import Any
 
 import grpc
 import httpx
+import orjson
 import pytest
 
 from headway.core.slo import Slo
@@ -50,6 +51,44 @@ def test_millions_of_inputs_are_refused_while_streams_go_on(
         next(lines)
     assert len(world.router.routed) == 1
     wait_for(lambda: len(world.worker.cancelled) == 1)
+
+
+DEEP = "[" * 1000 + "]" * 1000
+OBJECTS = '{"a":' * 1000 + "1" + "}" * 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "fields", "param", "words"),
+    [
+        ("completions", {"prompt": [1] * 1_100_000}, "prompt", "1100000 token ids"),
+        ("completions", {"prompt": [[1] * 600_000] * 2}, "prompt", "1200000 token ids"),
+        ("completions", {"prompt": "a", "logit_bias": {str(i): 1 for i in range(2000)}}, "logit_bias", "2000 entries"),
+        ("completions", {"prompt": "a", "logit_bias": {"1" * 400: 1}}, "logit_bias", "token ids"),
+        ("completions", {"prompt": "a", "logit_bias": {"1" * 5000: 1}}, "logit_bias", "token ids"),
+        ("completions", {"prompt": "a", "bad_words": ["a"] * 100_000}, "bad_words", "100000 entries"),
+        ("completions", {"prompt": "a", "guided_choice": ["a"] * 100_000}, "guided_choice", "100000 entries"),
+        ("completions", {"prompt": "a", "structured_outputs": {"choice": ["a"] * 100_000}}, None, "100000 entries"),
+        ("completions", {"prompt": "a", "guided_json": orjson.Fragment(OBJECTS)}, None, "nested deeper than 128"),
+        ("completions", {"prompt": "a", "guided_json": OBJECTS}, "guided_json", "recursion"),
+        ("chat/completions", {"messages": [{"role": "user"}] * 200_000}, "messages", "200000 entries"),
+        ("chat/completions", {"messages": [], "tools": [{}] * 80_000}, "tools", "80000 entries"),
+        (
+            "chat/completions",
+            {"messages": [{"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": DEEP}}]}]},
+            None,
+            "",
+        ),
+    ],
+)
+def test_what_is_too_large_or_too_deep_is_the_clients_fault(
+    guarded: Gateway, path: str, fields: dict[str, Any], param: str | None, words: str
+) -> None:
+    body = orjson.dumps({"model": MODEL, **fields})
+    refused = httpx.post(f"{guarded.url}/v1/{path}", content=body, headers=KEY, timeout=20)
+    assert refused.status_code == 400, refused.text
+    error = refused.json()["error"]
+    assert param in {error["param"], None}
+    assert words in error["message"]
 
 
 def test_grpc_counts_inputs_first(gateway: Gateway) -> None:

@@ -78,6 +78,21 @@ async def test_leases_of_a_gateways_former_life_are_dropped(database: Database, 
         assert [lease.request_id for lease in lease_table.latest(("group-of-worker-0", "llama"))] == ["b"]
 
 
+@pytest.mark.parametrize("step_s", [-3600.0, 3600.0])
+async def test_a_clock_that_is_set_ends_no_leases(
+    database: Database, routing: StartRouter, monkeypatch: pytest.MonkeyPatch, step_s: float
+) -> None:
+    await Membership(database).enter(make_member("gateway", "gateway-0"))
+    async with ScriptedWorker.running(database, "worker-0"), routing() as router:
+        await eventually(lambda: knows_gateway(router))
+        router.maintenance.end_lost_leases(time.monotonic())
+        await router.route("a")
+        set_s = time.time() + step_s
+        monkeypatch.setattr("headway.router.maintenance.time.time", lambda: set_s)
+        router.maintenance.end_lost_leases(time.monotonic())
+        assert router.service.dispatcher.lease_table.num_in_flight == 1
+
+
 async def test_a_place_that_a_lost_gateway_held_goes_to_the_next_in_line(
     database: Database, routing: StartRouter
 ) -> None:

@@ -2,8 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -12,6 +13,7 @@ import pytest
 from headway.core.errors import HeadwayError, UnavailableError
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.peers import Peers
+from headway.store.embedded import EmbeddedRedis
 from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.v1 import router_pb2, router_pb2_grpc
@@ -128,3 +130,40 @@ async def test_a_call_to_a_member_that_leaves_is_unavailable_and_a_cancelled_one
         await Membership(database).withdraw(peers.newest("router"))
         with pytest.raises(UnavailableError, match="No router is running"):
             await asyncio.wait_for(task, 30)
+
+
+@pytest.fixture
+def own_redis(tmp_path: Path) -> Iterator[str]:
+    """One whose faults are nobody else's."""
+    server = EmbeddedRedis(tmp_path)
+    server.start()
+    yield server.url
+    server.stop()
+
+
+async def test_where_redis_refuses_writes_nobody_is_taken_for_dead(own_redis: str, namespace: str) -> None:
+    database, now_s = Database.connect(own_redis, namespace=namespace), 0.0
+    membership, others = Membership(database, clock=lambda: now_s), Membership(database)
+    member = Member(
+        kind="gateway", member_id="gateway", endpoint="a:1", metrics_endpoint="", pid=1, started_at_s=time.time()
+    )
+    await membership.enter(member)
+    async with running(database, Router()), Peers(membership).watching() as peers:
+        await peers.refresh()
+        router = peers.newest("router")
+        await database.redis.config_set("maxmemory", 1)
+        with pytest.raises(HeadwayError, match="Redis refused a command"):
+            await membership.renew(member)
+        await others.withdraw(router)  # as if its lease had lapsed
+        await peers.refresh()
+        assert peers.newest("router") == router
+        assert "takes no leases" in peers.fault
+        await database.redis.config_set("maxmemory", 0)
+        await membership.renew(member)
+        await peers.refresh()
+        assert peers.newest("router") == router, "it has not had the time to renew its lease"
+        now_s = 4.0
+        await peers.refresh()
+        assert peers.members("router") == []
+        assert peers.fault == ""
+    await database.close()

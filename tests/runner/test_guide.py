@@ -95,6 +95,38 @@ def test_a_sequence_is_forgotten_with_its_end(guides: Guides) -> None:
     assert len(guides._walks) == 0
 
 
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        (GuideKind.REGEX, "(a{1000}){1000}"),
+        (GuideKind.CHOICE, json.dumps([f"choice {i}" for i in range(30_000)])),
+        (GuideKind.GRAMMAR, "start: a\na: " + " ".join(['"x"?'] * 5000)),
+        (GuideKind.JSON_SCHEMA, '{"$ref": "#"}'),
+        (GuideKind.GRAMMAR, "start: <|nope|>"),
+    ],
+)
+def test_a_guide_that_is_too_much_or_of_no_text_is_found_when_it_is_prepared(
+    guides: Guides, kind: GuideKind, text: str
+) -> None:
+    assert guides.prepare(Guide(kind, text)) != ""
+
+
+def test_thousands_of_choices_are_not_too_much(guides: Guides) -> None:
+    row = sequence(GuideKind.CHOICE, json.dumps([f"{i}" for i in range(3000)]), output="299")
+    assert guides.prepare(row.sampling.guide or Guide(GuideKind.REGEX)) == ""
+    assert set(encode("9")) <= allowed(guides.mask([(row, ())])[0])
+
+
+def test_a_guide_is_compiled_once_for_all_its_sequences(guides: Guides, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two = sequence(GuideKind.REGEX, "a{2}", output="a"), sequence(GuideKind.REGEX, "a{2}")
+    assert guides.prepare(Guide(GuideKind.REGEX, "a{2}")) == ""
+    monkeypatch.setattr("headway.runner.guide.grammar_of", None)
+    mask, other = guides.mask([(one, ()), (two, ())])
+    assert set(encode("a")) <= allowed(mask) & allowed(other)
+    del one.token_ids[2:]
+    assert guides.fault(one) == guides.fault(two) == ""
+
+
 def test_nothing_is_read_before_it_is_needed(tmp_path: Path) -> None:
     guides = Guides(tmp_path / "not there", vocab_size=VOCAB_SIZE, eos_token_ids=EOS_IDS)
     with pytest.raises(FileNotFoundError):

@@ -161,6 +161,32 @@ def test_broken_json_is_named(directory, text):
         read_checkpoint(directory)
 
 
+@pytest.mark.parametrize("name", ["../other.safetensors", "/etc/passwd", "a/../../b", None, 7])
+def test_an_index_that_leads_out_of_the_directory_is_refused(directory, name):
+    (directory / "model.safetensors.index.json").write_text(json.dumps({"weight_map": {"w": name}}))
+    with pytest.raises(InvalidArgumentError, match=r"index\.json names .* no path within"):
+        read_checkpoint(directory)
+
+
+@pytest.mark.parametrize("name", ["../secret", "/etc", None])
+def test_modules_that_lead_out_of_the_directory_are_refused(tmp_path, name):
+    directory = make_encoder(tmp_path, "bert", pooling=Pooling.MEAN)
+    modules = [{"idx": 0, "path": name, "type": "sentence_transformers.models.Transformer"}]
+    (directory / "modules.json").write_text(json.dumps(modules))
+    with pytest.raises(InvalidArgumentError, match=r"modules\.json names .* no path within"):
+        read_checkpoint(directory)
+
+
+def test_a_configuration_that_is_a_bomb_is_refused(directory):
+    (directory / "config.json").write_text("[" * 100_000 + "]" * 100_000)
+    with pytest.raises(InvalidArgumentError, match="not valid JSON"):
+        read_checkpoint(directory)
+    with (directory / "config.json").open("wb") as file:
+        file.truncate(1 << 30)
+    with pytest.raises(InvalidArgumentError, match="1073741824 bytes"):
+        read_checkpoint(directory)
+
+
 def test_index_without_weight_map_is_refused(directory):
     (directory / "model.safetensors.index.json").write_text(json.dumps({"metadata": {}}))
     with pytest.raises(InvalidArgumentError, match="weight_map"):

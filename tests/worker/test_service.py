@@ -1,6 +1,7 @@
 """The worker's gRPC service over a real socket."""
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -8,14 +9,17 @@ import grpc
 import pytest
 
 from headway.core.errors import HeadwayError
-from headway.core.request import GenerationRequest, SamplingParams
+from headway.core.grammar import grammar_of
+from headway.core.request import GenerationRequest, Guide, SamplingParams
 from headway.engine.batch import RunnerLostError, StepResult
 from headway.rpc.status import error_from_rpc
 from headway.v1 import common_pb2, worker_pb2
 from tests.worker.conftest import NUM_BLOCKS, Bench
 
 
-def submit(request_id: str, *, max_tokens: int = 8, prompt: range = range(5, 45), model: str = "tiny") -> object:
+def submit(
+    request_id: str, *, max_tokens: int = 8, prompt: range = range(5, 45), model: str = "tiny"
+) -> worker_pb2.GenerateTokensRequest:
     sampling = common_pb2.SamplingParams(max_tokens=max_tokens, ignore_eos=True)
     return worker_pb2.GenerateTokensRequest(
         submit=worker_pb2.SubmitSequence(request_id=request_id, model=model, prompt_token_ids=prompt, sampling=sampling)
@@ -82,6 +86,29 @@ async def test_a_sequence_that_cannot_run_is_refused_and_the_stream_goes_on(
     assert outputs["r"][-1].error.code == code
     assert outputs["r"][-1].error.message
     assert sum(len(output.token_ids) for output in outputs["good"]) == 8
+
+
+async def test_guides_are_compiled_beside_the_engine_and_refused_where_they_are_too_much(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[str] = []
+
+    def compiled(guide: Guide) -> str:
+        threads.append(threading.current_thread().name)
+        return grammar_of(guide)
+
+    monkeypatch.setattr("headway.runner.guide.grammar_of", compiled)
+    hard, easy, again = submit("hard"), submit("easy"), submit("again")
+    hard.submit.sampling.guide.MergeFrom(common_pb2.Guide(kind="regex", text="(a{1000}){1000}"))
+    for request in (easy, again):
+        request.submit.sampling.ignore_eos = False
+        request.submit.sampling.guide.MergeFrom(common_pb2.Guide(kind="regex", text="[ab]{2}"))
+    outputs = await run(bench, hard, easy, again, submit("good"))
+    assert outputs["hard"][-1].error.code == "invalid_argument"
+    assert "regex cannot be followed" in outputs["hard"][-1].error.message
+    assert [outputs[name][-1].HasField("error") for name in ("easy", "again", "good")] == [False] * 3
+    assert len(threads) == 2
+    assert "engine" not in threads
 
 
 async def test_a_duplicate_id_is_refused_while_the_first_runs(bench: Bench) -> None:

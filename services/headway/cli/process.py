@@ -7,14 +7,18 @@ from contextlib import suppress
 import psutil
 
 from headway.client.stack import ProcessId
+from headway.observe.process_start import find_process, process_start
 
-_SAME_START_S = 2.0  # the kernel's boot time, which start times are counted from, moves a little with the clock
 _KILL_TIMEOUT_S = 5.0
 _POLL_EVERY_S = 0.02
 
 
 def identify(pid: int) -> ProcessId:
-    return ProcessId(pid=pid, started_at_s=psutil.Process(pid).create_time())
+    """psutil.NoSuchProcess where there is none."""
+    start = process_start(pid)
+    if start is None:
+        raise psutil.NoSuchProcess(pid)
+    return ProcessId(pid=pid, start=start)
 
 
 def is_alive(process: ProcessId | None) -> bool:
@@ -55,10 +59,4 @@ def _wait(processes: list[ProcessId], *, timeout_s: float) -> list[ProcessId]:
 
 
 def _find(process: ProcessId) -> psutil.Process | None:
-    try:
-        found = psutil.Process(process.pid)
-        if abs(found.create_time() - process.started_at_s) > _SAME_START_S or found.status() == psutil.STATUS_ZOMBIE:
-            return None
-    except psutil.NoSuchProcess:
-        return None
-    return found
+    return find_process(process.pid, start=process.start)

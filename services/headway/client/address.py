@@ -3,8 +3,10 @@
 import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias
 
 from headway.client.stack import find_stack
+from headway.client.token import TOKEN_VARIABLE, find_token
 
 CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 64 * 1024 * 1024),
@@ -13,18 +15,30 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
 )
 
+Metadata: TypeAlias = tuple[tuple[str, str], ...]
+
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A gateway's gRPC endpoint (host:port) and the key that it asks for, empty for none."""
+    """A gateway's gRPC endpoint (host:port) and the key that it asks for, empty for none.
+
+    Attributes:
+        token: the stack's own, which opens what is for operators; empty where it is not this user's.
+    """
 
     endpoint: str
     api_key: str = ""
+    token: str = ""
 
     @property
-    def metadata(self) -> tuple[tuple[str, str], ...]:
+    def metadata(self) -> Metadata:
         """Metadata to send with every call."""
         return (("authorization", f"Bearer {self.api_key}"),) if self.api_key else ()
+
+    @property
+    def operator_metadata(self) -> Metadata:
+        """The same for calls that only operators may make."""
+        return (("authorization", f"Bearer {self.token}"),) if self.token else self.metadata
 
 
 def find_address(endpoint: str | None, *, api_key: str | None, state_dir: Path | None = None) -> Address:
@@ -33,9 +47,10 @@ def find_address(endpoint: str | None, *, api_key: str | None, state_dir: Path |
     The key is the one given, HEADWAY_API_KEY, or the local stack's own. NotFoundError where no stack is found.
     """
     api_key = api_key or os.environ.get("HEADWAY_API_KEY")
-    if endpoint is None and state_dir is None:
+    is_of_environment = endpoint is None and state_dir is None
+    if is_of_environment:
         endpoint = os.environ.get("HEADWAY_ENDPOINT")
     if endpoint:
-        return Address(endpoint, api_key or "")
+        return Address(endpoint, api_key or "", os.environ.get(TOKEN_VARIABLE, "") if is_of_environment else "")
     stack = find_stack(state_dir)
-    return Address(stack.grpc_endpoint, api_key or stack.api_key)
+    return Address(stack.grpc_endpoint, api_key or stack.api_key, find_token(state_dir) or "")

@@ -8,7 +8,7 @@ from typing import Self, TypeVar, Unpack
 import grpc
 from google.protobuf.message import Message as Protobuf
 
-from headway.client.address import CHANNEL_OPTIONS, find_address
+from headway.client.address import CHANNEL_OPTIONS, Metadata, find_address
 from headway.client.chunk import Chunk, ServedModel
 from headway.client.convert import (
     check_single,
@@ -138,7 +138,8 @@ class AsyncClient:
     async def status(self) -> ClusterStatus:
         """Returns the stack's state: processes, workers, load, attainment and the plan in use."""
         request = inference_pb2.GetClusterStatusRequest()
-        return from_pb(await self._call(self._stub.GetClusterStatus, request), ClusterStatus)
+        metadata = self._address.operator_metadata
+        return from_pb(await self._call(self._stub.GetClusterStatus, request, metadata=metadata), ClusterStatus)
 
     async def _stream(
         self, request: inference_pb2.GenerateRequest, *, timeout_s: float | None
@@ -159,8 +160,16 @@ class AsyncClient:
         request.model = request.model or only_model(await self.models())
         return await self._call(self._stub.Infer, request, timeout_s=timeout_s)
 
-    async def _call(self, method: Callable[..., Awaitable[R]], request: Q, *, timeout_s: float | None = None) -> R:
+    async def _call(
+        self,
+        method: Callable[..., Awaitable[R]],
+        request: Q,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata | None = None,
+    ) -> R:
+        metadata = self._address.metadata if metadata is None else metadata
         try:
-            return await method(request, timeout=timeout_s or self._timeout_s, metadata=self._address.metadata)
+            return await method(request, timeout=timeout_s or self._timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
             raise error_from_rpc(error) from None

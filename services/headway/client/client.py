@@ -8,7 +8,7 @@ from typing import Self, TypeVar, Unpack
 import grpc
 from google.protobuf.message import Message as Protobuf
 
-from headway.client.address import CHANNEL_OPTIONS, find_address
+from headway.client.address import CHANNEL_OPTIONS, Metadata, find_address
 from headway.client.chunk import Chunk, ServedModel
 from headway.client.convert import (
     check_single,
@@ -161,7 +161,8 @@ class Client:
 
     def status(self) -> ClusterStatus:
         """Returns the stack's state: processes, workers, load, attainment and the plan in use."""
-        return from_pb(self._call(self._stub.GetClusterStatus, inference_pb2.GetClusterStatusRequest()), ClusterStatus)
+        request, metadata = inference_pb2.GetClusterStatusRequest(), self._address.operator_metadata
+        return from_pb(self._call(self._stub.GetClusterStatus, request, metadata=metadata), ClusterStatus)
 
     def _stream(
         self, request: inference_pb2.GenerateRequest, *, timeout_s: float | None
@@ -180,8 +181,16 @@ class Client:
         request.model = request.model or only_model(self.models())
         return self._call(self._stub.Infer, request, timeout_s=timeout_s)
 
-    def _call(self, method: "Callable[..., R]", request: Q, *, timeout_s: float | None = None) -> R:
+    def _call(
+        self,
+        method: "Callable[..., R]",
+        request: Q,
+        *,
+        timeout_s: float | None = None,
+        metadata: Metadata | None = None,
+    ) -> R:
+        metadata = self._address.metadata if metadata is None else metadata
         try:
-            return method(request, timeout=timeout_s or self._timeout_s, metadata=self._address.metadata)
+            return method(request, timeout=timeout_s or self._timeout_s, metadata=metadata)
         except grpc.RpcError as error:
             raise error_from_rpc(error) from None

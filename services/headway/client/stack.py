@@ -13,11 +13,11 @@ STACK_FILE = "stack.json"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessId:
-    """Identifies a process by pid and start time: pids are reused, the pair is not. `started_at_s` is in seconds since
-    1970."""
+    """Identifies a process by pid and start: pids are reused, the pair is not. For `start` see
+    `headway.observe.process_start`."""
 
     pid: int
-    started_at_s: float
+    start: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -27,7 +27,6 @@ from headway.core.plan.placement import PlacementPlan
 from headway.rpc.config import parse_config
 from headway.rpc.host import Host, hosting, run
 from headway.store.documents import Documents
-from headway.store.membership import Membership
 from headway.store.plan_documents import plan_documents
 from headway.store.plans import PlanStore
 from headway.store.replanning import ReplanningStore
@@ -124,7 +123,7 @@ def build_supervisor(config: ControllerConfig, host: Host, deployment: Deploymen
         wanted_processes(deployment, settings=settings),
         launcher=LocalLauncher(config.state_dir / "logs"),
         records=Documents(host.database, PROCESS, ProcessRecord),
-        membership=Membership(host.database),
+        membership=host.membership,
         peers=host.peers,
     )
 

@@ -48,10 +48,16 @@ def module_command(kind: str, **flags: object) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
-    """One run of a process, for sure: pids are used again, but not with the same start, in seconds since 1970."""
+    """One run of a process, for sure: pids are used again, but not with the same start.
+
+    Attributes:
+        start: see `headway.observe.process_start`.
+        started_at_s: seconds since 1970, as the clock was when it was launched; for people.
+    """
 
     name: str
     pid: int
+    start: str
     started_at_s: float
 
 
@@ -62,6 +68,7 @@ class ProcessRecord:
     name: str
     kind: str
     pid: int
+    start: str
     started_at_s: float
     command: tuple[str, ...]
     fingerprint: str
@@ -70,4 +77,4 @@ class ProcessRecord:
 
     @property
     def handle(self) -> Handle:
-        return Handle(name=self.name, pid=self.pid, started_at_s=self.started_at_s)
+        return Handle(name=self.name, pid=self.pid, start=self.start, started_at_s=self.started_at_s)

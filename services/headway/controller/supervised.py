@@ -42,6 +42,7 @@ class Supervised:
             name=self.spec.name,
             kind=self.spec.kind,
             pid=self.handle.pid,
+            start=self.handle.start,
             started_at_s=self.handle.started_at_s,
             command=self.spec.command,
             fingerprint=self.spec.fingerprint,
@@ -72,6 +73,10 @@ class Supervised:
         self.leased_at_s = now_s
         self.has_been_ready = True
         self.num_early_deaths = 0
+
+    def note_fault(self, *, now_s: float) -> None:
+        """Records that leases cannot be told now: nobody can say that it has lost its own."""
+        self.leased_at_s = now_s
 
     def without_lease_s(self, *, now_s: float) -> float:
         """Seconds for which it has not held the lease that it had: it is stopped, or stuck."""

@@ -142,6 +142,8 @@ class Supervisor:
             process.note_lease(now_s=now_s)
             if is_news:
                 await self._record(process)
+        elif self._peers.fault:
+            process.note_fault(now_s=now_s)
         elif process.without_lease_s(now_s=now_s) > self._hangs_after_s and not self._stopped:
             log.warning("%s lives but does not renew its lease", process.spec.name)
             on_death(process.spec.name, handle.pid)

@@ -1,7 +1,8 @@
 """A deployment: the models, workers and process options that a user asks `headway up` for."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from headway.core.api_key import hashed_key
 from headway.core.line import QueuePolicy
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 
@@ -13,7 +14,7 @@ class GatewayOptions:
     Attributes:
         host, port: the HTTP address; port 0 takes a free one.
         grpc_port: the port of the gRPC inference service; 0 takes a free one.
-        api_keys: accepted bearer tokens; empty accepts every client.
+        api_keys: accepted bearer tokens, as they are or as `sha256:HEX`; empty accepts every client.
         tenants: a YAML file of tenants and their objectives; empty for none.
         strict_fields: whether requests with fields that have no effect are refused.
         max_body_bytes: the largest HTTP body; larger ones are refused with 413.
@@ -28,6 +29,11 @@ class GatewayOptions:
     strict_fields: bool = False
     max_body_bytes: int = 8 * 1024 * 1024
     max_concurrency: int = 1024
+
+    @property
+    def to_keep(self) -> "GatewayOptions":
+        """The same with hashed keys: whoever reads them where they are kept cannot use them."""
+        return replace(self, api_keys=tuple(map(hashed_key, self.api_keys)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

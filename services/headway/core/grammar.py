@@ -4,7 +4,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from llguidance import LLMatcher
+from llguidance import LLMatcher, LLParserLimits
 from llguidance.gbnf_to_lark import gbnf_to_lark
 
 from headway.core.request import Guide, GuideKind
@@ -13,6 +13,12 @@ from headway.core.request import Guide, GuideKind
 _WHITESPACE = r"\n[ \t]{0,20}|[ \t]{1,20}"
 _ANY_OBJECT = '{"type": "object"}'
 _GBNF_RULE = "::="
+
+# Of one guide, in the library's own units, so that a guide that is too much is so on every machine. Compiling takes
+# less than half a second with them, and a mask about a tenth; the library's own are 10 to 20 times as high.
+LIMITS = LLParserLimits(
+    initial_lexer_fuel=100_000, step_lexer_fuel=10_000, step_max_items=10_000, max_lexer_states=20_000
+)
 
 
 def grammar_of(guide: Guide) -> str:
@@ -25,7 +31,10 @@ def grammar_of(guide: Guide) -> str:
         case GuideKind.REGEX:
             return LLMatcher.grammar_from_regex(guide.text)
         case GuideKind.CHOICE:
-            return LLMatcher.grammar_from_lark("start: " + " | ".join(map(lark_text, _choices(guide.text))))
+            # One terminal: as a rule each choice would be one, and thousands of them take seconds.
+            return LLMatcher.grammar_from_lark(
+                f"start: CHOICE\nCHOICE: {' | '.join(map(lark_text, _choices(guide.text)))}"
+            )
         case GuideKind.GRAMMAR:
             return LLMatcher.grammar_from_lark(_lark_of(guide.text))
 
@@ -39,7 +48,7 @@ def grammar_fault(guide: Guide) -> str:
         grammar = grammar_of(guide)
     except ValueError as error:
         return str(error)
-    return LLMatcher.validate_grammar(grammar)
+    return LLMatcher.validate_grammar(grammar, limits=LIMITS)
 
 
 def lark_text(text: str) -> str:

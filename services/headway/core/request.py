@@ -29,7 +29,8 @@ class GuideKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Guide:
-    """A language that the output must belong to. The worker compiles it; the gateway has checked that it compiles."""
+    """A language that the output must belong to. The gateway checks its text; the worker compiles it, and refuses what
+    is too much."""
 
     kind: GuideKind
     text: str = ""

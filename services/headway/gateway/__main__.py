@@ -22,7 +22,7 @@ _GRACE_S = 2
 
 
 async def main(config: GatewayConfig) -> None:
-    async with hosting("gateway", config, is_public=True) as host:
+    async with hosting("gateway", config, is_public=True, max_request_bytes=config.max_body_bytes) as host:
         served_models = ServedModels(PlanStore(host.database))
         router = RouterLinks(host.peers, gateway_id=host.member_id)
         generator = Generator(

@@ -35,7 +35,9 @@ def make_app(service: GatewayService) -> ASGIApp:
     app.add_exception_handler(HeadwayError, _on_headway_error)
     app.add_exception_handler(HTTPException, _on_http_error)
     paths = frozenset(route.path for route in app.routes if isinstance(route, Route) and "{" not in route.path)
-    return RequestMiddleware(app, handlers=handlers, paths=paths, keys=service.keys)
+    return RequestMiddleware(
+        app, handlers=handlers, paths=paths, keys=service.keys, operator_keys=service.operator_keys
+    )
 
 
 def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[], ASGIApp]]:
@@ -100,10 +102,12 @@ def _add_operations(app: FastAPI, service: GatewayService) -> None:
 
     @app.get("/ready", response_model=None)
     async def ready() -> Response:
-        """200 when every model of the plan has a worker that can answer, else 503 with what is missing."""
+        """200 when every model of the plan has a worker that can answer, else 503 with what is missing. Faults that
+        requests do not feel are told, too."""
         await service.served_models.follower.catch_up()
-        missing = service.waiting_for()
-        return _json({"ready": not missing, "waiting_for": missing}, status=503 if missing else 200)
+        missing, faults = service.waiting_for(), service.faults()
+        document = {"ready": not missing, "waiting_for": missing} | ({"faults": faults} if faults else {})
+        return _json(document, status=503 if missing else 200)
 
     @app.get("/metrics", response_model=None)
     async def metrics() -> Response:

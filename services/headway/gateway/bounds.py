@@ -2,6 +2,16 @@
 
 from headway.core.errors import InvalidArgumentError
 
+MAX_MESSAGES = 4096
+
+
+def check_num_entries(field: str, num_entries: int, max_entries: int, *, what: str = "entries") -> None:
+    """InvalidArgumentError where a list or a mapping has more than one request may have."""
+    if num_entries > max_entries:
+        raise InvalidArgumentError(
+            f"{field} has {num_entries} {what}; it may have {max_entries}.", hint="Send fewer.", field=field
+        )
+
 
 def check_range(
     field: str, value: float | None, low: float | None, high: float | None, *, what: str | None = None

@@ -1,6 +1,6 @@
 """A client of workers for the gateway, in core types."""
 
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -8,7 +8,7 @@ import grpc
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.core.errors import HeadwayError
+from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.infer import InferRequest
 from headway.core.move import MoveTarget
 from headway.core.prefix_source import PrefixSource
@@ -16,9 +16,11 @@ from headway.core.request import GenerationRequest, SequenceOutput
 from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.convert import group_to_pb, output_from_pb, to_pb
 from headway.rpc.convert.infer import infer_to_pb
-from headway.rpc.peers import Peers
+from headway.rpc.peers import MAX_MESSAGE_BYTES, Peers
 from headway.rpc.status import error_from_pb, error_from_rpc
 from headway.v1 import worker_pb2, worker_pb2_grpc
+
+_MAX_SUBMIT_BYTES = MAX_MESSAGE_BYTES - 1024  # with room for what is around it
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +73,19 @@ class TokenStreamClient:
         self._peers = peers
 
     async def generate(
-        self, endpoint: str, actions: AsyncIterator[Submit | Cancel]
+        self, endpoint: str, actions: AsyncIterator[Submit | Cancel], *, refuse: Callable[[Failure], None]
     ) -> AsyncGenerator[StepOutputs, None]:
         """Sends actions and yields what each step brings, until the stream breaks with a HeadwayError.
 
-        The channel is the stream's own: it does not break when the worker's lease lapses.
+        `refuse` hears of sequences that cannot be sent: the stream is everybody's, and goes on without them. The
+        channel is the stream's own: it does not break when the worker's lease lapses.
         """
         async with self._peers.dial(endpoint) as channel:
             stub: worker_pb2_grpc.WorkerServiceAsyncStub = worker_pb2_grpc.WorkerServiceStub(channel)
             try:
-                async for message in stub.GenerateTokens(_actions_to_pb(actions), metadata=self._peers.metadata):
+                async for message in stub.GenerateTokens(
+                    _actions_to_pb(actions, refuse), metadata=self._peers.metadata
+                ):
                     yield _step_from_pb(message)
             except grpc.aio.AioRpcError as error:
                 raise error_from_rpc(error) from None
@@ -105,19 +110,27 @@ class InferClient:
 
 
 async def _actions_to_pb(
-    actions: AsyncIterator[Submit | Cancel],
+    actions: AsyncIterator[Submit | Cancel], refuse: Callable[[Failure], None]
 ) -> AsyncIterator[worker_pb2.GenerateTokensRequest]:
     async for action in actions:
-        if isinstance(action, Submit):
-            group = group_to_pb(action.requests, traceparent=action.traceparent)
-            if action.decode_target is not None:
-                group.decode_target.CopyFrom(to_pb(action.decode_target, worker_pb2.MoveTarget))
-            if action.source is not None:
-                group.prefix_source.CopyFrom(to_pb(action.source, worker_pb2.PrefixSource))
-            yield worker_pb2.GenerateTokensRequest(submit_group=group, takes_plain_tokens=True)
-        else:
+        if isinstance(action, Cancel):
             cancel = worker_pb2.CancelSequence(request_id=action.sequence_id)
             yield worker_pb2.GenerateTokensRequest(cancel=cancel)
+            continue
+        group = group_to_pb(action.requests, traceparent=action.traceparent)
+        if action.decode_target is not None:
+            group.decode_target.CopyFrom(to_pb(action.decode_target, worker_pb2.MoveTarget))
+        if action.source is not None:
+            group.prefix_source.CopyFrom(to_pb(action.source, worker_pb2.PrefixSource))
+        if (num_bytes := group.ByteSize()) <= _MAX_SUBMIT_BYTES:
+            yield worker_pb2.GenerateTokensRequest(submit_group=group, takes_plain_tokens=True)
+            continue
+        error = InvalidArgumentError(
+            f"The request takes {num_bytes} bytes to send to a worker, which takes {_MAX_SUBMIT_BYTES}.",
+            hint="Send a shorter prompt, fewer samples, or a smaller guide or logit_bias.",
+        )
+        for request in action.requests:
+            refuse(Failure(request.request_id, error))
 
 
 def _step_from_pb(message: worker_pb2.GenerateTokensResponse) -> StepOutputs:

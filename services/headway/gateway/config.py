@@ -16,12 +16,14 @@ class GatewayConfig(ProcessConfig):
     """HTTP port; 0 takes a free one."""
     api_keys: list[str] = Field(default_factory=list)
     """Bearer tokens that clients may use, over HTTP and gRPC; none accepts every client."""
+    admin_keys: list[str] = Field(default_factory=list)
+    """Bearer tokens of operators, besides the stack's own token, for metrics, documentation and the cluster's state."""
     tenants: Path | None = None
     """A YAML file of tenants: their API keys and the objectives of their requests."""
     strict_fields: bool = False
     """Refuses requests with fields that have no effect, instead of naming these in a header of the answer."""
     max_body_bytes: int = Field(default=8 * 1024 * 1024, ge=1)
-    """Larger HTTP bodies are refused."""
+    """Larger HTTP bodies and gRPC messages are refused."""
     max_concurrency: int = Field(default=1024, ge=1)
     """Requests being answered at once; more are refused."""
     max_request_sequences: int = Field(default=256, ge=1)

@@ -12,6 +12,8 @@ from headway.gateway.model import ServedModel
 from headway.gateway.text.tokenizer import Tokenizer
 
 MAX_BIAS = 100.0
+MAX_BIASES = 1024
+MAX_CHOICES = 16_384
 MAX_BAD_WORDS = 128
 MAX_BAD_WORD_CHARS = 256
 MAX_GUIDE_CHARS = 1 << 18
@@ -36,6 +38,7 @@ class Constraints:
 
     def check(self, *, vocab_size: int) -> None:
         """Raises InvalidArgumentError naming the first constraint that is out of range."""
+        check_range("logit_bias", len(self.logit_bias), 0, MAX_BIASES, what="the number of biases")
         for token_id, bias in self.logit_bias:
             check_range("logit_bias", token_id, 0, vocab_size - 1, what="a token id of logit_bias")
             check_range("logit_bias", bias, -MAX_BIAS, MAX_BIAS, what=f"the bias of token {token_id}")
@@ -77,6 +80,6 @@ async def check_guide(guide: Guide, *, model: ServedModel, field: str) -> None:
         )
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=64)
 def _fault(guide: Guide) -> str:
     return " ".join(grammar_fault(guide).split())[:_MAX_FAULT_CHARS].rstrip(".")

@@ -8,9 +8,11 @@ from contextlib import contextmanager
 import uvicorn
 from starlette.types import ASGIApp
 
-from headway.gateway.write_coalescer import batched_http_protocol
+from headway.gateway.http_protocol import GuardedHttpProtocol, HttpLimits, guarded_http_protocol
 
 _KEEP_ALIVE_S = 75
+_LOOKS_EVERY_S = 1.0
+_LIMITS = HttpLimits()
 _BACKLOG = 2048
 
 
@@ -21,16 +23,17 @@ class HttpServer(uvicorn.Server):
         port: the port that it listens on.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, grace_s: int) -> None:
+    def __init__(self, app: ASGIApp, *, host: str, port: int, grace_s: int, limits: HttpLimits = _LIMITS) -> None:
         """Binds at once, so that a port in use is found out before anything else is started.
 
         Args:
             grace_s: how long running requests get when the server stops.
+            limits: of each connection.
         """
         super().__init__(
             uvicorn.Config(
                 app,
-                http=batched_http_protocol(),
+                http=guarded_http_protocol(limits),
                 ws="none",
                 lifespan="off",
                 log_config=None,
@@ -48,13 +51,26 @@ class HttpServer(uvicorn.Server):
     async def run_forever(self) -> None:
         """Serves requests until `stop` is called."""
         self._task = asyncio.current_task()
-        await self.serve(sockets=[self._socket])
+        looking = asyncio.create_task(self._end_slow_clients(), name="slow-clients")
+        try:
+            await self.serve(sockets=[self._socket])
+        finally:
+            looking.cancel()
 
     async def stop(self) -> None:
         """Takes no more connections, and returns when those that there are have ended."""
         self.should_exit = True
         if self._task is not None:
             await asyncio.wait({self._task})
+
+    async def _end_slow_clients(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            await asyncio.sleep(_LOOKS_EVERY_S)
+            now_s = loop.time()
+            for connection in tuple(self.server_state.connections):
+                if isinstance(connection, GuardedHttpProtocol):
+                    connection.end_if_slow(now_s)
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:

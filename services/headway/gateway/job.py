@@ -32,6 +32,7 @@ class Arrival:
         slo: the client's own, or its tenant's; what they leave open is the model's.
         priority: the lowest goes first where requests wait by priority.
         tenant: who asks; empty for nobody in particular.
+        cache_salt: the tenant's, in front of the request's own.
         traceparent: W3C context of the request's span; empty when tracing is off.
     """
 
@@ -39,6 +40,7 @@ class Arrival:
     slo: Slo
     priority: int = 0
     tenant: str = ""
+    cache_salt: str = ""
     traceparent: str = ""
 
 
@@ -50,6 +52,7 @@ class Job:
         request_id: unique over all gateways.
         samplings: of each prompt's first sample.
         arrived_s: by the monotonic clock.
+        cache_salt: as in `GenerationRequest`.
         traceparent: W3C context of the request's span; empty when tracing is off.
     """
 
@@ -62,12 +65,18 @@ class Job:
     arrived_s: float
     priority: int = 0
     tenant: str = ""
+    cache_salt: str = ""
     traceparent: str = ""
 
     @property
     def num_sequences(self) -> int:
         """The number of sequences that the client gets."""
         return len(self.prompts) * self.options.n
+
+    @property
+    def num_parallel(self) -> int:
+        """Returns the sequences that workers run for it."""
+        return len(self.prompts) * self.options.num_parallel
 
     @property
     def num_prompt_tokens(self) -> int:
@@ -89,7 +98,7 @@ class Job:
                 model=self.model.name,
                 prompt_token_ids=self.prompts[prompt_index].token_ids,
                 sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
-                cache_salt=self.options.cache_salt,
+                cache_salt=self.cache_salt,
                 priority=self.priority,
             )
             for index in indices
@@ -186,6 +195,7 @@ def make_job(
         slo=arrival.slo.over(model.slo),
         priority=arrival.priority,
         tenant=arrival.tenant,
+        cache_salt=arrival.cache_salt + options.cache_salt,
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,
     )

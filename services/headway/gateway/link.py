@@ -56,7 +56,8 @@ class WorkerLink:
         """Delivers until the stream breaks."""
         error: HeadwayError = UnavailableError(f"The worker at {self._endpoint} ended the stream.")
         try:
-            async with aclosing(self._client.generate(self._endpoint, self._outgoing())) as steps:
+            stream = self._client.generate(self._endpoint, self._outgoing(), refuse=self._refuse)
+            async with aclosing(stream) as steps:
                 async for step in steps:
                     self._deliver(step)
         except HeadwayError as fault:
@@ -88,6 +89,9 @@ class WorkerLink:
             output_queue = output_queues.get(token[0])
             if output_queue is not None:
                 output_queue.put(token)
+
+    def _refuse(self, failure: Failure) -> None:
+        self._deliver(StepOutputs([], [failure]))
 
     def _break(self, error: HeadwayError) -> None:
         self.is_broken = True

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from headway.core.errors import HeadwayError, InternalError
-from headway.gateway.keys import ApiKeys
+from headway.gateway.keys import ApiKeys, OperatorKeys, authorization_of
 from headway.gateway.openai.error import error_body, error_headers, kind_of
 from headway.gateway.request_id import check_request_id, new_request_id
 from headway.observe.logging import request_id_var
@@ -22,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _HEADER = b"x-request-id"
 _PROTECTED = "/v1/"
+_OPERATORS = ("/metrics", "/docs", "/redoc", "/openapi.json")
 UNKNOWN_HANDLER = "none"
 
 
@@ -58,23 +59,29 @@ class RequestMiddleware:
     """
 
     def __init__(
-        self, app: ASGIApp, *, handlers: Mapping[str, Callable[[], ASGIApp]], paths: Container[str], keys: ApiKeys
+        self,
+        app: ASGIApp,
+        *,
+        handlers: Mapping[str, Callable[[], ASGIApp]],
+        paths: Container[str],
+        keys: ApiKeys,
+        operator_keys: OperatorKeys,
     ) -> None:
         self._app = app
         self._paths = paths
         self._handlers = handlers
         self._keys = keys
+        self._operator_keys = operator_keys
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        headers = dict(scope["headers"])
         own_id = new_request_id()
         out = _Exit(send, scope, self._paths, (_HEADER, own_id.encode()))
         request_id_var.set(own_id)
         try:
-            self._admit(scope["path"], headers, out)
+            self._admit(scope["path"], scope["headers"], out)
             handler = self._handlers.get(scope["path"]) if scope["method"] == "POST" else None
             await (self._app if handler is None else handler())(scope, receive, out)
         except HeadwayError as error:
@@ -85,13 +92,19 @@ class RequestMiddleware:
                 raise
             await send_error(out, InternalError("The gateway failed to handle this request; its log says why."))
 
-    def _admit(self, path: str, headers: dict[bytes, bytes], out: _Exit) -> None:
-        given = headers.get(_HEADER, b"").decode("latin-1")
+    def _admit(self, path: str, headers: list[tuple[bytes, bytes]], out: _Exit) -> None:
+        given = dict(headers).get(_HEADER, b"").decode("latin-1")
         if given:
             request_id_var.set(check_request_id(given))
             out.header = (_HEADER, given.encode())
         if path.startswith(_PROTECTED):
-            self._keys.check(headers.get(b"authorization", b"").decode("latin-1"))
+            self._keys.check(_authorization(headers))
+        elif path.startswith(_OPERATORS):
+            self._operator_keys.check_path(_authorization(headers))
+
+
+def _authorization(headers: list[tuple[bytes, bytes]]) -> str:
+    return (authorization_of(headers, name=b"authorization") or b"").decode("latin-1")
 
 
 async def send_error(send: Send, error: HeadwayError) -> None:

@@ -8,6 +8,7 @@ from headway.core.request import GREEDY_TEMPERATURE, BeamSearch, EarlyStopping, 
 from headway.gateway.bounds import check_range
 from headway.gateway.constraint import Constraints
 from headway.gateway.errors import ContextLengthError
+from headway.gateway.tenants import SALT_END
 
 DEFAULT_COMPLETION_TOKENS = 16
 MAX_LOGPROBS = 20
@@ -105,6 +106,10 @@ class Options:
         check_range("logprobs", self.num_logprobs, 0, MAX_LOGPROBS)
         check_range("prompt_logprobs", self.num_prompt_logprobs, 0, MAX_LOGPROBS)
         check_range("cache_salt", len(self.cache_salt), 0, MAX_SALT_CHARS, what="the length of cache_salt")
+        if SALT_END in self.cache_salt:
+            raise InvalidArgumentError(
+                "cache_salt holds a NUL character.", hint="Use any other characters.", field="cache_salt"
+            )
         self._check_stops(vocab_size)
         self.constraints.check(vocab_size=vocab_size)
         if self.constraints.guide is not None:

@@ -5,8 +5,10 @@ import contextvars
 import logging
 import math
 import time
-from collections.abc import AsyncIterator
+from collections import deque
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import asynccontextmanager
+from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2, health_pb2_grpc
@@ -26,6 +28,7 @@ from headway.v1 import common_pb2, router_pb2, router_pb2_grpc
 log = logging.getLogger(__name__)
 
 _CLOSE_TIMEOUT_S = 2.0
+_LOOKS_EVERY_S = 1.0
 # A router may let a request wait in its queue, so silence alone says nothing: while requests wait it is asked every so
 # often whether it lives. One that does not answer is noticed within the sum of these two, less than a second.
 _PROBE_EVERY_S = 0.2
@@ -53,13 +56,21 @@ class RouterLink:
     Attributes:
         endpoint: the router's address.
         is_broken: whether it takes no more actions.
+        has_finished: whether the router has heard and answered everything, after `finish`.
+        unheard: releases of which nothing says that the router has read them. It reads what it is sent in order, so an
+            answer to a request says so of all releases before that.
     """
 
     def __init__(self, endpoint: str, peers: Peers) -> None:
         self.endpoint = endpoint
         self.is_broken = False
+        self.has_finished = False
+        self._is_finishing = False
+        self.unheard: deque[router_pb2.Release] = deque()
+        self._num_heard = 0
         self._peers = peers
         self._waiting: dict[str, asyncio.Future[Lease]] = {}
+        self._releases_before: dict[str, int] = {}  # how many there were before each request that waits
         self._actions: OutputQueue[router_pb2.DispatchRequest | None] = OutputQueue()  # None: no more
 
     async def route(self, message: router_pb2.Route) -> Lease:
@@ -72,6 +83,7 @@ class RouterLink:
         """
         future: asyncio.Future[Lease] = asyncio.get_running_loop().create_future()
         self._waiting[message.request_id] = future
+        self._releases_before[message.request_id] = self._num_heard + len(self.unheard)
         self._actions.put(router_pb2.DispatchRequest(route=message))
         try:
             return await future
@@ -84,8 +96,10 @@ class RouterLink:
             raise
         finally:
             self._waiting.pop(message.request_id, None)
+            self._releases_before.pop(message.request_id, None)
 
     def release(self, message: router_pb2.Release) -> None:
+        self.unheard.append(message)
         self._actions.put(router_pb2.DispatchRequest(release=message))
 
     def note_first_token(self, message: router_pb2.FirstToken) -> None:
@@ -93,6 +107,7 @@ class RouterLink:
 
     def finish(self) -> None:
         """Closes the sending side: the stream ends once the router has heard and answered everything."""
+        self._is_finishing = True
         self._actions.put(None)
 
     async def run(self) -> None:
@@ -103,6 +118,7 @@ class RouterLink:
                 stub: router_pb2_grpc.RouterServiceAsyncStub = router_pb2_grpc.RouterServiceStub(channel)
                 async for answer in stub.Dispatch(self._outgoing(), metadata=self._peers.metadata):
                     self._take(answer)
+                self.has_finished = self._is_finishing
         except grpc.aio.AioRpcError as fault:
             error = error_from_rpc(fault)
         finally:
@@ -146,6 +162,9 @@ class RouterLink:
         future = self._waiting.get(answer.request_id)
         if future is None or future.done():  # taken back by now, and the router hears of that
             return
+        for _ in range(self._releases_before[answer.request_id] - self._num_heard):
+            self.unheard.popleft()
+            self._num_heard += 1
         if answer.HasField("error"):
             future.set_exception(error_from_pb(answer.error))
         else:
@@ -167,6 +186,7 @@ class RouterLinks:
         self._gateway_id = gateway_id
         self._current: RouterLink | None = None
         self._tasks: set[asyncio.Task[None]] = set()
+        self._is_closing = False
 
     async def route(self, request: PlaceRequest) -> Lease:
         """A place; where the router cannot be reached, whoever took its place is asked once more.
@@ -190,18 +210,29 @@ class RouterLinks:
             self._current.note_first_token(router_pb2.FirstToken(lease_id=lease_id, ttft_s=ttft_s))
 
     def release(self, release: Release) -> None:
-        """Returns at once. A router that is gone has forgotten the lease; one that lives drops it with time."""
+        """Returns at once. What a stream takes along that breaks is said again on the next: a router that is new does
+        not know the lease, and one that was only stuck must hear of it.
+        """
+        self._release([_release_to_pb(release)])
+
+    def _release(self, messages: Sequence[router_pb2.Release]) -> None:
         try:
             link = self._link()
-        except UnavailableError as error:
+        except UnavailableError:
             if self._current is None or self._current.is_broken:
-                log.warning("lease %s was not released: %s", release.lease_id, error)
+                self._spawn(self._release_later(messages), name="release")
                 return
             link = self._current  # it may only be late with its membership, and reads this when it goes on
-        link.release(_release_to_pb(release))
+        for message in messages:
+            link.release(message)
+
+    async def _release_later(self, messages: Sequence[router_pb2.Release]) -> None:
+        await self._peers.wait_for_change(timeout_s=_LOOKS_EVERY_S)
+        self._release(messages)
 
     async def close(self) -> None:
         """Waits until the router has heard of everything, or two seconds; it drops the leases of who is gone."""
+        self._is_closing = True
         if self._current is not None:
             self._current.finish()
         if self._tasks:
@@ -216,11 +247,19 @@ class RouterLinks:
             if link is not None:
                 link.finish()
             link = self._current = RouterLink(endpoint, self._peers)
-            # Not in the context of the request that happens to come first.
-            task = asyncio.create_task(link.run(), name=f"router {endpoint}", context=contextvars.Context())
-            self._tasks.add(task)
-            task.add_done_callback(self._tasks.discard)
+            self._spawn(self._run(link), name=f"router {endpoint}")
         return link
+
+    async def _run(self, link: RouterLink) -> None:
+        await link.run()
+        if link.unheard and not link.has_finished and not self._is_closing:
+            self._release(list(link.unheard))
+
+    def _spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+        """Not in the context of the request that happens to come first."""
+        task = asyncio.create_task(work, name=name, context=contextvars.Context())
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
 
 def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:

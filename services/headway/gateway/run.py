@@ -377,7 +377,7 @@ def _decoding(job: Job, index: int, request: GenerationRequest) -> Decoding:
 
 def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
     """Prefixes are hashed only where they can make a difference: not of a prompt that is scored, and so computed."""
-    model, prompt, salt = job.model, job.prompts[prompt_index], job.options.cache_salt.encode()
+    model, prompt, salt = job.model, job.prompts[prompt_index], job.cache_salt.encode()
     is_scored = job.options.num_prompt_logprobs is not None
     counts = model.block_size > 0 and not is_scored and (model.num_replicas > 1 or bool(job.slo))
     hashes = block_hashes(prompt.token_ids, block_size=model.block_size, salt=salt) if counts else []

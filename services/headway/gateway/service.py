@@ -12,7 +12,7 @@ from headway.gateway.infer.job import InferAnswer, make_infer_job
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.sequences import tokenize
 from headway.gateway.job import Arrival, Job, Prompt, check_num_sequences, make_job
-from headway.gateway.keys import ApiKeys
+from headway.gateway.keys import ApiKeys, OperatorKeys, is_loopback
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.prompt_tokenizer import PromptTokenizer
@@ -20,12 +20,14 @@ from headway.gateway.readiness import waiting_for
 from headway.gateway.request_id import job_id
 from headway.gateway.scrape import scrape_targets
 from headway.gateway.served_models import ServedModels
-from headway.gateway.slots import Slots
+from headway.gateway.slots import BodyMemory, Slots, TenantPlaces
 from headway.gateway.tenants import Tenants, read_tenants
 from headway.gateway.threads import Threads
 from headway.observe.logging import request_id_var
 from headway.observe.tracing import Tracing
 from headway.rpc.peers import Peers
+
+_NUM_LARGE_BODIES = 16
 
 
 class GatewayService:
@@ -55,8 +57,16 @@ class GatewayService:
         self.generator = generator
         self.tracing = tracing
         self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
+        self.tenant_places = TenantPlaces(self.tenants.max_sequences)
         self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
+        guards_paths = bool(config.admin_keys) or not is_loopback(config.http_host)
+        self.operator_keys = OperatorKeys(
+            [*config.admin_keys, *([config.auth_token] if config.auth_token else [])],
+            guards_paths=guards_paths,
+            guards_status=guards_paths or bool(config.api_keys or self.tenants.api_keys),
+        )
         self.slots = Slots(config.max_concurrency)
+        self.body_memory = BodyMemory(_NUM_LARGE_BODIES * config.max_body_bytes)
         self.max_body_bytes = config.max_body_bytes
         self.max_sequences = config.max_request_sequences
         self.strict_fields = config.strict_fields
@@ -108,6 +118,10 @@ class GatewayService:
     def waiting_for(self) -> list[str]:
         """Returns what keeps the stack from answering for every model, in words; empty when it is ready."""
         return waiting_for(self.served_models, self._peers)
+
+    def faults(self) -> list[str]:
+        """Returns what is wrong with the stack though it answers, in words."""
+        return [self._peers.fault] if self._peers.fault else []
 
     def scrape_targets(self) -> list[dict[str, Any]]:
         """Returns the metrics addresses of the stack; see `scrape_targets`."""

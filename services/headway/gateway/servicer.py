@@ -9,15 +9,18 @@ from typing import Any, TypeVar
 from headway.core.errors import DeadlineExceededError, InvalidArgumentError, UnavailableError
 from headway.core.sampling_defaults import SamplingDefaults
 from headway.core.slo import Slo
+from headway.gateway.bounds import MAX_MESSAGES, check_num_entries
 from headway.gateway.constraint import Constraints
 from headway.gateway.infer.sequences import check_num_inputs
 from headway.gateway.infer.shorten import check_dimensions, shorten
 from headway.gateway.infer.task import embedding, generating, inferring
 from headway.gateway.job import Arrival, Delta, Job, Prompt, Usage
+from headway.gateway.keys import authorization_of
 from headway.gateway.model import ServedModel
 from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
 from headway.gateway.request_id import check_request_id, new_request_id
 from headway.gateway.service import GatewayService
+from headway.gateway.text.template import Message
 from headway.observe.logging import request_id_var
 from headway.rpc.convert import finish_reason_to_pb, guide_from_pb, logprobs_to_pb, to_pb
 from headway.rpc.convert.infer import inputs_from_pb
@@ -54,11 +57,12 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             job = await self._job(request, arrival)
             request_id = request_id_var.get()
             usage = Usage(num_prompt_tokens=job.num_prompt_tokens)
-            async with aclosing(self._service.generator.generate(job)) as stream:
-                async for deltas in stream:
-                    usage.count(deltas, n=job.options.n)
-                    for delta in deltas:
-                        yield _delta_to_pb(delta, request_id)
+            with self._service.tenant_places.take(job.tenant, job.num_parallel):
+                async with aclosing(self._service.generator.generate(job)) as stream:
+                    async for deltas in stream:
+                        usage.count(deltas, n=job.options.n)
+                        for delta in deltas:
+                            yield _delta_to_pb(delta, request_id)
             yield inference_pb2.GenerateResponse(request_id=request_id, usage=_usage_to_pb(usage))
 
     async def Infer(self, request: inference_pb2.InferRequest, context: Context) -> inference_pb2.InferResponse:
@@ -87,13 +91,16 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.TokenizeRequest, context: Context
     ) -> inference_pb2.TokenizeResponse:
         self._admit(context)
-        model, prompt_tokenizer = await self._service.served_models.get(request.model), self._service.prompt_tokenizer
-        if request.WhichOneof("prompt") == "chat":
-            messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
-            prompt = await prompt_tokenizer.chat(model, messages, options={"add_generation_prompt": False})
-        else:
-            (prompt,) = await prompt_tokenizer.prompts(model, [request.text], field="text")
-        return inference_pb2.TokenizeResponse(token_ids=prompt.token_ids)
+        prompt_tokenizer = self._service.prompt_tokenizer
+        with self._service.slots.take(), self._service.body_memory.hold() as grow:
+            grow(request.ByteSize())
+            model = await self._service.served_models.get(request.model)
+            if request.WhichOneof("prompt") == "chat":
+                options = {"add_generation_prompt": False}
+                prompt = await prompt_tokenizer.chat(model, _messages(request.chat), options=options)
+            else:
+                (prompt,) = await prompt_tokenizer.prompts(model, [request.text], field="text")
+            return inference_pb2.TokenizeResponse(token_ids=prompt.token_ids)
 
     async def ListModels(
         self, request: inference_pb2.ListModelsRequest, context: Context
@@ -107,7 +114,7 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         self, request: inference_pb2.GetClusterStatusRequest, context: Context
     ) -> inference_pb2.GetClusterStatusResponse:
         """Returns the state of the cluster; a service that is away just now leaves its part out."""
-        self._admit(context)
+        self._service.operator_keys.check_status(_authorization(_metadata(context)))
         await self._service.served_models.follower.catch_up()
         plan = self._service.served_models.plan
         return inference_pb2.GetClusterStatusResponse(
@@ -136,8 +143,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         caller = metadata.get("traceparent", "")
         with (
             self._service.slots.take(),
+            self._service.body_memory.hold() as grow,
             self._service.tracing.span(f"gateway {name}", traceparent=caller, model=request.model) as traceparent,
         ):
+            grow(request.ByteSize())
             tenant = self._service.tenants.find(
                 authorization=metadata.get("authorization", ""), name=metadata.get("x-headway-tenant", "")
             )
@@ -146,14 +155,15 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
                 slo=_slo_from_pb(request.slo).over(tenant.slo),
                 priority=request.priority,
                 tenant=tenant.name,
+                cache_salt=tenant.cache_salt,
                 traceparent=traceparent,
             )
 
     def _admit(self, context: Context) -> dict[str, str]:
         """Checks the client's key; returns the call's metadata."""
-        metadata = {key: str(value) for key, value in context.invocation_metadata() or ()}
-        self._service.keys.check(metadata.get("authorization", ""))
-        return metadata
+        metadata = _metadata(context)
+        self._service.keys.check(_authorization(metadata))
+        return dict(metadata)
 
     async def _ask(self, kind: str, stub_type: Callable[..., Any], method: Callable[..., Awaitable[R]]) -> R | None:
         options = {"metadata": self._peers.metadata, "timeout": _STATUS_TIMEOUT_S}
@@ -180,13 +190,25 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
             case "token_ids":
                 (prompt,) = await prompt_tokenizer.prompts(model, [request.token_ids.ids], field="token_ids")
             case "chat":
-                messages = [{"role": message.role, "content": message.content} for message in request.chat.messages]
-                prompt = await prompt_tokenizer.chat(model, messages)
+                prompt = await prompt_tokenizer.chat(model, _messages(request.chat))
             case _:
                 raise InvalidArgumentError(
                     "The request has no prompt.", hint="Set text, token_ids or chat.", field="prompt"
                 )
         return prompt
+
+
+def _metadata(context: Context) -> list[tuple[str, str]]:
+    return [(key, str(value)) for key, value in context.invocation_metadata() or ()]
+
+
+def _authorization(metadata: list[tuple[str, str]]) -> str:
+    return authorization_of(metadata, name="authorization") or ""
+
+
+def _messages(chat: inference_pb2.ChatMessages) -> list[Message]:
+    check_num_entries("messages", len(chat.messages), MAX_MESSAGES)
+    return [{"role": message.role, "content": message.content} for message in chat.messages]
 
 
 def options_from_pb(message: inference_pb2.GenerateOptions, *, defaults: SamplingDefaults) -> Options:

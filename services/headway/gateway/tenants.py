@@ -7,9 +7,12 @@ from pathlib import Path
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from headway.core.api_key import hash_of, hashed_key
 from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
 from headway.gateway.keys import token_of
+
+SALT_END = "\0"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -18,12 +21,22 @@ class Tenant:
 
     Attributes:
         slo: objectives of its requests, as far as they name none.
-        api_keys: the keys that identify it.
+        api_keys: the keys that identify it, as they are or as `sha256:HEX`.
+        shares_prefixes: whether it shares cached prefixes with all who do, and with those who are no tenants: each
+            learns from speed and `cached_tokens` what the others have asked.
+        max_sequences: that it may have generated at once, at one gateway; None for no bound.
     """
 
     name: str
     slo: Slo
     api_keys: tuple[str, ...] = ()
+    shares_prefixes: bool = False
+    max_sequences: int | None = None
+
+    @property
+    def cache_salt(self) -> str:
+        """Returns what begins the salt of all its requests. No client can send a salt that begins so."""
+        return "" if self.shares_prefixes or not self.name else f"{self.name}{SALT_END}"
 
 
 ANYONE = Tenant(name="", slo=Slo())
@@ -34,11 +47,17 @@ class Tenants:
 
     def __init__(self, tenants: Sequence[Tenant] = ()) -> None:
         self._by_name = {tenant.name: tenant for tenant in tenants}
-        self._by_key = {key: tenant for tenant in tenants for key in tenant.api_keys}
+        self._by_key = {hashed_key(key): tenant for tenant in tenants for key in tenant.api_keys}
 
     @property
     def api_keys(self) -> list[str]:
         return list(self._by_key)
+
+    @property
+    def max_sequences(self) -> dict[str, int]:
+        """Returns the bounds of those that have one, by name."""
+        bounds = {name: tenant.max_sequences for name, tenant in self._by_name.items()}
+        return {name: bound for name, bound in bounds.items() if bound is not None}
 
     def find(self, *, authorization: str, name: str) -> Tenant:
         """Returns the tenant that an API key belongs to, else the one that the request names; `ANYONE` where it names
@@ -47,7 +66,7 @@ class Tenants:
         Raises:
             InvalidArgumentError: nobody has that name, or the key is somebody else's.
         """
-        owner = self._by_key.get(token_of(authorization), ANYONE)
+        owner = self._by_key.get(hash_of(token_of(authorization)), ANYONE) if self._by_key else ANYONE
         if not name or name == owner.name:
             return owner
         tenant = self._by_name.get(name)
@@ -64,6 +83,8 @@ class _Entry(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     api_keys: tuple[str, ...] = ()
+    shares_prefixes: bool = False
+    max_sequences: int | None = Field(default=None, ge=1)
     slo_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_ttft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_tpot_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -96,7 +117,13 @@ def read_tenants(path: Path) -> Tenants:
 
 def _tenant(name: str, entry: _Entry) -> Tenant:
     slo = Slo(ttft_s=_seconds(entry.slo_ttft_ms), tpot_s=_seconds(entry.slo_tpot_ms), e2e_s=_seconds(entry.slo_ms))
-    return Tenant(name=name, slo=slo, api_keys=entry.api_keys)
+    return Tenant(
+        name=name,
+        slo=slo,
+        api_keys=entry.api_keys,
+        shares_prefixes=entry.shares_prefixes,
+        max_sequences=entry.max_sequences,
+    )
 
 
 def _seconds(milliseconds: float | None) -> float | None:

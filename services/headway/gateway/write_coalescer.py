@@ -6,13 +6,7 @@ a good part of what a token costs. Behind one another they find it awake.
 """
 
 import asyncio
-from typing import Any, Final, cast
-
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
-
-from headway.observe.metrics import HTTP_REQUESTS
-
-WRITE_CHUNK: Final = "headway.write_chunk"
+from typing import Any
 
 
 class WriteCoalescer:
@@ -62,35 +56,3 @@ class BatchedTransport:
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
-
-
-def batched_http_protocol() -> type[HttpToolsProtocol]:
-    """uvicorn's, for the connections of one server.
-
-    Requests come with an extension, `WRITE_CHUNK`: `write` sends a part of a chunked answer that has begun, as ASGI's
-    `send` does, but at once, whoever calls it. It does not wait for a client that reads slowly: what is written is kept
-    until that has read it.
-    """
-    coalescer = WriteCoalescer()
-
-    class BatchedHttpProtocol(HttpToolsProtocol):
-        def on_message_begin(self) -> None:
-            super().on_message_begin()
-            self.scope["extensions"] = {WRITE_CHUNK: {"write": self._write_chunk}}
-
-        def send_400_response(self, msg: str) -> None:
-            """Counts the answer to a request that is no HTTP: it never reaches the application, which counts all other
-            answers.
-            """
-            HTTP_REQUESTS.labels("none", "none", 400).inc()
-            super().send_400_response(msg)
-
-        def _write_chunk(self, body: bytes) -> None:
-            if body:  # an empty chunk would end the answer
-                self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
-
-        def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
-            super().connection_made(transport)
-            self.transport = cast("asyncio.Transport", BatchedTransport(transport, coalescer))
-
-    return BatchedHttpProtocol

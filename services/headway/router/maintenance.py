@@ -25,6 +25,7 @@ class Maintenance:
         self._service = service
         self._peers = peers
         self._absent_since_s: dict[str, float] = {}
+        self._started_s: dict[tuple[str, float], float] = {}  # by the monotonic clock, of each life of a gateway
 
     async def settle(self) -> None:
         """Prepares for the first request: reads the plan and the counters, and waits up to a second for every group's
@@ -54,10 +55,7 @@ class Maintenance:
     def end_lost_leases(self, now_s: float) -> None:
         """Ends the leases of gateways that are gone or were started anew, and those that nobody released."""
         lease_table = self._service.dispatcher.lease_table
-        started_s = {
-            gateway.member_id: now_s - (time.time() - gateway.started_at_s)
-            for gateway in self._peers.members("gateway")
-        }
+        started_s = self._note_starts(now_s)
         absent = lease_table.gateway_ids - started_s.keys()
         self._absent_since_s = {gateway: self._absent_since_s.get(gateway, now_s) for gateway in absent}
         lost: list[Lease] = lease_table.expire(before_s=now_s - self._config.max_lease_s)
@@ -69,6 +67,17 @@ class Maintenance:
         if lost:
             log.warning("ended %d leases that nobody will release", len(lost))
             self._service.freed(lost)
+
+    def _note_starts(self, now_s: float) -> dict[str, float]:
+        """When each gateway started. It is found out once: the clock may be set while they run."""
+        gateways = {(gateway.member_id, gateway.started_at_s) for gateway in self._peers.members("gateway")}
+        self._started_s = {
+            (gateway_id, started_at_s): self._started_s.get(
+                (gateway_id, started_at_s), now_s - max(0.0, time.time() - started_at_s)
+            )
+            for gateway_id, started_at_s in gateways
+        }
+        return {gateway_id: started_s for (gateway_id, _), started_s in self._started_s.items()}
 
     async def _guard(self, work: Callable[[], Awaitable[None]]) -> None:
         """Redis may be away: what is known goes on being used."""

@@ -22,7 +22,7 @@ from headway.observe.logging import configure_logging
 from headway.observe.tracing import Tracing
 from headway.rpc.config import ProcessConfig
 from headway.rpc.interceptors import CallInterceptor
-from headway.rpc.peers import CHANNEL_OPTIONS, Peers
+from headway.rpc.peers import CHANNEL_OPTIONS, MAX_MESSAGE_BYTES, Peers
 from headway.rpc.tasks import end_tasks
 from headway.store.membership import RENEW_EVERY_S, Member, Membership
 from headway.store.redis import Database
@@ -52,11 +52,20 @@ class Host:
         server: the gRPC server to add servicers to.
         peers: the other processes of the stack.
         database: the connection to Redis.
+        membership: the leases in it, this process's among them.
         stopping: an event that is set when the process was asked to end.
     """
 
     def __init__(
-        self, kind: str, config: ProcessConfig, database: Database, peers: Peers, *, is_public: bool = False
+        self,
+        kind: str,
+        config: ProcessConfig,
+        database: Database,
+        membership: Membership,
+        peers: Peers,
+        *,
+        is_public: bool = False,
+        max_request_bytes: int = MAX_MESSAGE_BYTES,
     ) -> None:
         self.kind = kind
         self.config = config
@@ -65,8 +74,9 @@ class Host:
         self.tracing = Tracing(kind, otlp_endpoint=config.otlp_endpoint)
         self.stopping = asyncio.Event()
         token = None if is_public else config.auth_token
-        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=_SERVER_OPTIONS)
-        self._membership = Membership(database)
+        options = dict(_SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
+        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=tuple(options.items()))
+        self.membership = membership
         self._tasks: set[asyncio.Task[None]] = set()
         advertised = config.advertise_host or config.bind_host
         self._advertised_host = advertised
@@ -92,7 +102,7 @@ class Host:
     async def update_member(self, **changes: Any) -> None:
         """Changes fields of the lease and writes it at once."""
         self.member = replace(self.member, **changes)
-        await self._hold_lease(self._membership.enter)
+        await self._hold_lease(self.membership.enter)
 
     async def serve(self, *, on_stop: Callable[[], Awaitable[None]] | None = None) -> None:
         """Serves until SIGTERM or SIGINT; then `on_stop`, and running calls get half a second."""
@@ -137,7 +147,7 @@ class Host:
     async def _keep_lease(self) -> None:
         while not self.stopping.is_set():
             await asyncio.sleep(RENEW_EVERY_S)
-            await self._hold_lease(self._membership.renew)
+            await self._hold_lease(self.membership.renew)
 
     async def _hold_lease(self, write: Callable[[Member], Awaitable[None]]) -> None:
         if not self.member.endpoint:
@@ -149,7 +159,7 @@ class Host:
 
     async def _withdraw(self) -> None:
         try:
-            await self._membership.withdraw(self.member)
+            await self.membership.withdraw(self.member)
         except HeadwayError as error:
             log.warning("lease not withdrawn: %s", error)
 
@@ -165,16 +175,21 @@ class Host:
 
 
 @asynccontextmanager
-async def hosting(kind: str, config: ProcessConfig, *, is_public: bool = False) -> AsyncIterator[Host]:
+async def hosting(
+    kind: str, config: ProcessConfig, *, is_public: bool = False, max_request_bytes: int = MAX_MESSAGE_BYTES
+) -> AsyncIterator[Host]:
     """Sets the process up and tears it down again.
 
-    `is_public` takes calls without the stack's own token: clients do not have it, and the service checks their keys.
+    Args:
+        is_public: takes calls without the stack's own token: clients do not have it, and the service checks their keys.
+        max_request_bytes: larger calls are refused.
     """
     configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
     database = Database.connect(config.redis_url, namespace=config.namespace)
-    peers = Peers(Membership(database), token=config.auth_token)
+    membership = Membership(database)
+    peers = Peers(membership, token=config.auth_token)
     async with peers.watching():
-        host = Host(kind, config, database, peers, is_public=is_public)
+        host = Host(kind, config, database, membership, peers, is_public=is_public, max_request_bytes=max_request_bytes)
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, host.stopping.set)

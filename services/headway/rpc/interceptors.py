@@ -2,6 +2,7 @@
 
 import hmac
 import logging
+import re
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import contextmanager
@@ -23,13 +24,21 @@ _TOKEN_HINT = (
     "set HEADWAY_AUTH_TOKEN, or send 'authorization: Bearer TOKEN' as metadata."
 )
 
+# What changes the stack, by the services that people command. Workers are commanded by these.
+_AUDITED = re.compile(
+    r"/headway\.v1\.(Controller|KvCache|Planner|Profiler)Service/"
+    r"(Apply|Cancel|Capture|Forget|Import|Move|Pin|Profile|Propose|Replace|Set|Shutdown|Start|Stop|Unpin)"
+)
+
 log = logging.getLogger(__name__)
+audit_log = logging.getLogger("headway.audit")
 
 Context: TypeAlias = "grpc.aio.ServicerContext[Any, Any]"
 
 
 class CallInterceptor(grpc.aio.ServerInterceptor):
-    """Wraps every method: errors become status, unexpected ones are logged, calls timed, request ids set.
+    """Wraps every method: errors become status, unexpected ones are logged, calls timed, request ids set. Whatever
+    changes the stack is told to the log `headway.audit`, refused calls among it.
 
     Args:
         token: shared secret that callers must send as `authorization: Bearer ...`; None accepts all. Every method of
@@ -108,6 +117,8 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             yield call
         finally:
             RPC_SECONDS.labels(method, call.outcome).observe(time.perf_counter() - started)
+            if _AUDITED.match(method):
+                audit_log.info("%s by %s: %s", method.rpartition(".")[2], context.peer(), call.outcome)
 
 
 class _Call:

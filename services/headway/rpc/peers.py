@@ -23,9 +23,11 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 _REFRESH_EVERY_S = 1.0
+MAX_MESSAGE_BYTES = 64 * 1024 * 1024
+
 CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", 64 * 1024 * 1024),
-    ("grpc.max_send_message_length", 64 * 1024 * 1024),
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 3000),  # so long may one attempt take: a busy process answers late
     ("grpc.max_reconnect_backoff_ms", 1000),
@@ -38,7 +40,11 @@ CHANNEL_OPTIONS = (
 class Peers:
     """The members of the stack by kind, with one channel per endpoint.
 
-    They are looked up when one announces something, and once a second: some go without a word.
+    They are looked up when one announces something, and once a second: some go without a word. Where they cannot be,
+    the last known ones stay.
+
+    Attributes:
+        fault: why the members are not those of this moment; empty if they are.
 
     Use as `async with Peers(membership, token=...).watching() as peers`.
     """
@@ -47,6 +53,7 @@ class Peers:
         self._membership = membership
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._members: list[Member] = []
+        self.fault = ""
         self._channels: dict[str, grpc.aio.Channel] = {}
         self._changed = asyncio.Condition()
 
@@ -140,8 +147,11 @@ class Peers:
         try:
             members = await self._membership.members()
         except HeadwayError as error:
-            log.warning("keeping the last known members: %s", error)
+            if not self.fault:
+                log.warning("keeping the last known members: %s", error)
+            self.fault = error.message
             return
+        self.fault = ""
         if members == self._members:
             return
         self._members = members

@@ -14,6 +14,7 @@ from headway.core.sentence_transformers import Module, apply_modules
 
 NO_GENERATION_CONFIG = "none"
 
+_MAX_JSON_BYTES = 128 * 1024 * 1024  # an index of 100,000 tensors has a tenth of that
 _INDEX_FILE = "model.safetensors.index.json"
 
 
@@ -150,7 +151,7 @@ def _read_modules(directory: Path, spec: ModelSpec) -> ModelSpec:
     modules = [
         Module(
             str(entry.get("type")).rsplit(".", 1)[-1],
-            _read_optional_json(directory / str(entry.get("path")) / "config.json"),
+            _read_optional_json(_within(directory, entry.get("path"), source=path) / "config.json"),
         )
         for entry in _read_json_list(path)
     ]
@@ -177,13 +178,25 @@ def _find_weights(directory: Path) -> tuple[Path, ...]:
     weight_map = _read_json(index_path).get("weight_map")
     if not isinstance(weight_map, dict) or not weight_map:
         raise InvalidArgumentError(f"{index_path} has no weight_map.", hint="Download the file again.")
-    files = tuple(directory / name for name in sorted(set(weight_map.values())))
+    files = tuple(sorted({_within(directory, name, source=index_path) for name in weight_map.values()}))
     for file in files:
         if not file.is_file():
             raise NotFoundError(
                 f"{file} is missing, though {_INDEX_FILE} lists it.", hint="Download the missing shard."
             )
     return files
+
+
+def _within(directory: Path, name: object, *, source: Path) -> Path:
+    """The path of a file that another one names; InvalidArgumentError where it leads out of the directory, or is no
+    name. Links are followed: caches of the hub consist of them.
+    """
+    if not isinstance(name, str) or Path(name).is_absolute() or ".." in Path(name).parts:
+        raise InvalidArgumentError(
+            f"{source} names {str(name)[:100]!r}, which is no path within {directory}.",
+            hint="Do not use this checkpoint unless you know who made it.",
+        )
+    return directory / name
 
 
 def _find_tokenizer(directory: Path) -> Path:
@@ -233,7 +246,11 @@ def _read_json_list(path: Path) -> list[dict[str, Any]]:
 
 
 def _parse_json(path: Path) -> Any:
+    if (num_bytes := path.stat().st_size) > _MAX_JSON_BYTES:
+        raise InvalidArgumentError(
+            f"{path} has {num_bytes} bytes; {_MAX_JSON_BYTES} are read at most.", hint="Download the file again."
+        )
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise InvalidArgumentError(f"{path} is not valid JSON: {error}.", hint="Download the file again.") from error

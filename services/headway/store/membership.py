@@ -4,7 +4,9 @@ goes.
 
 import asyncio
 import json
-from collections.abc import AsyncIterator, Awaitable
+import math
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import lru_cache
@@ -13,6 +15,7 @@ from typing import cast
 from redis.asyncio.client import PubSub
 
 from headway.core.codec import from_document, to_document
+from headway.core.errors import HeadwayError, UnavailableError
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import MEMBER, MEMBERS_CHANGED
 
@@ -89,10 +92,20 @@ class Announcements:
 
 
 class Membership:
-    """Leases of all processes of a stack."""
+    """Leases of all processes of a stack.
 
-    def __init__(self, database: Database) -> None:
+    Where Redis has just refused to write our own lease, or was away, it has done the same to the others: their leases
+    lapse, and mean nothing until everyone has had the time to renew its own.
+
+    Args:
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, database: Database, *, clock: Callable[[], float] = time.monotonic) -> None:
         self._database = database
+        self._clock = clock
+        self._fault: HeadwayError | None = None  # of the last write
+        self._trusted_from_s = -math.inf
 
     async def enter(self, member: Member) -> None:
         """Writes the lease of a member that is new, or has changed, and announces it."""
@@ -103,8 +116,14 @@ class Membership:
         """Writes the lease; it lapses `MEMBER.ttl_s` after the last call."""
         assert MEMBER.ttl_s is not None
         key = MEMBER.key(self._database.namespace, member.kind, member.member_id)
-        with redis_faults():
-            await self._database.redis.set(key, json.dumps(to_document(member)), px=int(MEMBER.ttl_s * 1000))
+        try:
+            with redis_faults():
+                await self._database.redis.set(key, json.dumps(to_document(member)), px=int(MEMBER.ttl_s * 1000))
+        except HeadwayError as error:
+            self._fault = error
+            raise
+        if self._fault is not None:
+            self._fault, self._trusted_from_s = None, self._clock() + MEMBER.ttl_s
 
     async def withdraw(self, member: Member) -> None:
         """Ends the lease, and announces it."""
@@ -114,7 +133,14 @@ class Membership:
         await self._announce()
 
     async def members(self, kind: str = "*") -> list[Member]:
-        """Live members of a kind (all kinds by default), the newest first."""
+        """Live members of a kind (all kinds by default), the newest first.
+
+        UnavailableError where Redis is away, or takes no leases or did not a moment ago.
+        """
+        if self._fault is not None:
+            raise UnavailableError(f"Redis takes no leases: {self._fault.message}", hint="Serving goes on meanwhile.")
+        if self._clock() < self._trusted_from_s:
+            raise UnavailableError("Redis takes leases again, and not everyone has renewed its own by now.")
         pattern = MEMBER.key(self._database.namespace, kind, "*")
         with redis_faults():
             texts = await cast("Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern))

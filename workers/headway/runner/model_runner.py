@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from headway.core.cache_sharding import ShardWork
+from headway.core.request import Guide
 from headway.engine.batch import StepBatch, StepResult
 from headway.kernels import KernelSet, kernel_set
 from headway.models.loader import Progress
@@ -115,10 +116,10 @@ class ModelRunner:
         # Where tokens go on from step to step on a device, all of them are drawn there.
         self._finds_best = not runs_ahead and kernel_set(torch.device(device)) is KernelSet.CPU
         self._in_flight: deque[_InFlightBatch] = deque()
-        guides = Guides(
+        self._guides = Guides(
             checkpoint.tokenizer_file, vocab_size=self.spec.vocab_size, eos_token_ids=self.spec.eos_token_ids
         )
-        self._sampler = Sampler(eos_token_ids=self.spec.eos_token_ids, guides=guides)
+        self._sampler = Sampler(eos_token_ids=self.spec.eos_token_ids, guides=self._guides)
 
     def populate_cache(self) -> None:
         """See `ShardRunner`; each rank does so for itself."""
@@ -142,6 +143,10 @@ class ModelRunner:
     def shard_work(self) -> ShardWork:
         """What attention over this process's cache shard has cost; see `ShardRunner.shard_work`."""
         return self._shard.shard_work
+
+    def prepare(self, guide: Guide) -> str:
+        """See `Guides.prepare`; it may be called from any thread."""
+        return self._guides.prepare(guide)
 
     def start(self, batch: StepBatch) -> None:
         """Lets the stages before this one begin with a batch; when running ahead, launches it.

@@ -5,6 +5,7 @@ from typing import Protocol
 
 from headway.core.cache_sharding import ShardWork
 from headway.core.model import ModelSpec
+from headway.core.request import Guide
 from headway.encoder.in_flight_batch import EncoderRunner
 from headway.engine.batch import Runner
 from headway.runner.parallel.collective_counters import CollectiveCounters
@@ -54,6 +55,10 @@ class GeneratorRunner(Measurable, Shared, Runner, Protocol):
 
     @property
     def blocks(self) -> BlockStore: ...
+
+    def prepare(self, guide: Guide) -> str:
+        """Compiles what sequences of the guide need, in any thread; returns why it cannot be followed, empty if it
+        can."""
 
     def close(self) -> None:
         """Finishes what is in flight and has the group's other ranks let the model go."""

@@ -28,6 +28,7 @@ from headway.worker.loaded_rank import LoadedRank
 from headway.worker.loading import Loader, loader_of
 from headway.worker.measuring import Measuring
 from headway.worker.pins import PinState, set_pins
+from headway.worker.preparation import Preparation
 from headway.worker.replicas import LoadedReplica, Replicas
 from headway.worker.sessions import Session
 from headway.worker.state import WorkerState, state_of
@@ -37,7 +38,6 @@ from headway.worker.transfer.fetch import Fetched, fetch
 from headway.worker.transfer.handoff import Handoff
 from headway.worker.transfer.local import LocalBlocks
 from headway.worker.transfer.migrator import Migrator
-from headway.worker.transfer.prefix import PrefixFetches
 from headway.worker.usage import sequences_of, shards_of, usage_of
 
 log = logging.getLogger(__name__)
@@ -99,7 +99,7 @@ class WorkerService:
         self._on_state = on_state
         self._on_crashed = on_crashed
         self._tracing = tracing
-        self._prefixes = PrefixFetches(self.fetch_blocks)
+        self._preparation = Preparation(self.fetch_blocks)
         self.measuring = Measuring(hardware, idle_s=self._idle_s, quiet_s=_QUIET_S, host=address)
         self._sessions: set[Session] = set()
         self._loading = asyncio.Lock()
@@ -174,7 +174,7 @@ class WorkerService:
         """
         loaded = self.require_generator(requests[0].model)
         self._refuse_if_draining(loaded.order.model)
-        before = None if source is None else self._prefixes.bring(loaded, requests[0], source)
+        before = self._preparation.of(requests[0], loaded=loaded, source=source)
         session.submit(requests, to=loaded.sessions, traceparent=traceparent, before=before)
         if decode_target is not None:
             request_ids = [request.request_id for request in requests]

@@ -49,7 +49,7 @@ class Session:
         traceparent: str = "",
         before: Coroutine[Any, Any, None] | None = None,
     ) -> None:
-        """Queues a group, the sequences of one prompt, once `before` has returned."""
+        """Queues a group, the sequences of one prompt, once `before` has returned; its HeadwayError refuses them."""
         self._sessions.update((request.request_id, to) for request in requests)
         to.submit(self, requests, traceparent, before=before)
 
@@ -152,7 +152,11 @@ class Sessions:
     async def _post_after(
         self, before: Coroutine[Any, Any, None], requests: Sequence[GenerationRequest], entries: Mapping[str, _Entry]
     ) -> None:
-        await before
+        try:
+            await before
+        except HeadwayError as error:
+            self._refuse([id_ for id_, entry in entries.items() if self._entries.get(id_) is entry], error)
+            return
         wanted = [
             request for request in requests if self._entries.get(request.request_id) is entries[request.request_id]
         ]

@@ -72,6 +72,11 @@ class Controller:
             self._give_up_where_hopeless(code)
             self._restart_at_s = now_s + delay_s
 
+    def kill(self) -> None:
+        """Ends a controller that would not hear anything else."""
+        if self._process is not None:
+            self._process.kill()
+
     def stop(self) -> None:
         if self._process is not None and self._process.poll() is None and self.process_id is not None:
             end_all([self.process_id], grace_s=3.0)

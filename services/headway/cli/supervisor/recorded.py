@@ -20,4 +20,4 @@ async def recorded_processes(redis_url: str, *, namespace: str) -> list[ProcessI
     finally:
         await database.close()
     records = [json.loads(text) for text in texts if text is not None]
-    return [ProcessId(pid=record["pid"], started_at_s=record["started_at_s"]) for record in records]
+    return [ProcessId(pid=record["pid"], start=record["start"]) for record in records]

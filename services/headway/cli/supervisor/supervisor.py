@@ -4,16 +4,19 @@ import asyncio
 import logging
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from headway.cli.calls import calling
 from headway.cli.process import end_all, identify
 from headway.cli.supervisor.controller import Controller
+from headway.cli.supervisor.heartbeat import Heartbeat
 from headway.cli.supervisor.recorded import recorded_processes
 from headway.client.stack import ProcessId, Stack, remove_stack, write_stack
 from headway.client.token import TOKEN_VARIABLE, make_token
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
+from headway.rpc.tasks import end_tasks
 from headway.store.documents import Documents
 from headway.store.embedded import EmbeddedRedis
 from headway.store.membership import Membership
@@ -97,12 +100,14 @@ class Supervisor:
     async def _write_deployment(self) -> None:
         database = Database.connect(self._redis.url, namespace=NAMESPACE)
         try:
-            await Documents(database, DEPLOYMENT, Deployment).put(self._deployment)
+            kept = replace(self._deployment, gateway=self._deployment.gateway.to_keep)
+            await Documents(database, DEPLOYMENT, Deployment).put(kept)
         finally:
             await database.close()
 
     async def _watch(self) -> None:
         database = Database.connect(self._redis.url, namespace=NAMESPACE)
+        heeding = asyncio.create_task(self._heed_controller(), name="heed-controller")
         looked_up_at_s = 0.0
         loop = asyncio.get_running_loop()
         try:
@@ -115,7 +120,20 @@ class Supervisor:
                 self._publish()
                 await asyncio.sleep(_WATCH_EVERY_S)
         finally:
+            await end_tasks([heeding])
             await database.close()
+
+    async def _heed_controller(self) -> None:
+        """Kills a controller that does not answer any more; it is started again as one that died."""
+        heartbeat = Heartbeat()
+        while True:
+            await asyncio.sleep(_LOOK_UP_EVERY_S)
+            if not self._endpoint or self._found != self._controller.process_id:
+                continue
+            await heartbeat.probe(self._endpoint)
+            if heartbeat.has_stopped and self._found == self._controller.process_id:
+                log.warning("the controller lives but does not answer; it is ended")
+                self._controller.kill()
 
     async def _keep_alive(self) -> None:
         if not self._redis.is_running():

@@ -15,19 +15,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-import psutil
-
 from headway.controller.launchers.forkserver.forkserver import Forkserver
 from headway.controller.launchers.forkserver.order import Order
 from headway.controller.process import Handle, ProcessSpec
 from headway.core.errors import UnavailableError
+from headway.observe.process_start import find_process, process_start
 
 log = logging.getLogger(__name__)
 
 _ROTATE_AT_BYTES = 50 * 1024**2
 _POLL_EVERY_S = 0.02
-# Start times are counted from the boot time, which moves a little when the clock is set.
-_SAME_START_S = 2.0
 _LAST_WORDS_BYTES = 4096
 
 
@@ -63,19 +60,14 @@ class LocalLauncher:
             child = await asyncio.to_thread(_fork, self._forkserver(spec), spec, path)
         else:
             child = await asyncio.to_thread(_start, spec, path)
-        handle = Handle(name=spec.name, pid=child.pid, started_at_s=_started_at_s(child.pid))
+        handle = Handle(name=spec.name, pid=child.pid, start=_start_of(child.pid), started_at_s=time.time())
         self._children[spec.name] = handle, child
         return handle
 
     async def is_alive(self, handle: Handle) -> bool:
         if (child := self._child(handle)) is not None:
             return child.poll() is None  # which also reaps it
-        try:
-            process = psutil.Process(handle.pid)
-            is_same = abs(process.create_time() - handle.started_at_s) < _SAME_START_S
-            return is_same and process.status() != psutil.STATUS_ZOMBIE
-        except psutil.NoSuchProcess:
-            return False
+        return find_process(handle.pid, start=handle.start) is not None
 
     async def stop(self, handle: Handle, *, grace_s: float) -> None:
         if not await self.is_alive(handle):
@@ -148,9 +140,11 @@ def _start(spec: ProcessSpec, log_path: Path) -> subprocess.Popen[bytes]:
     return child
 
 
-def _started_at_s(pid: int) -> float:
-    """Returns when a child was started. It was not waited for yet, so it exists, if only as a zombie."""
-    return psutil.Process(pid).create_time()
+def _start_of(pid: int) -> str:
+    """The start of a child, which was not waited for yet: it exists, if only as a zombie."""
+    start = process_start(pid)
+    assert start is not None, "it was reaped"
+    return start
 
 
 def _tail(path: Path) -> str:

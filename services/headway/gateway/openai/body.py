@@ -1,5 +1,6 @@
 """Reads the body of an HTTP request."""
 
+from collections.abc import Callable
 from typing import Any
 
 import orjson
@@ -10,8 +11,11 @@ from headway.gateway.disconnect import ClientLeftError
 from headway.gateway.errors import BodyTooLargeError
 
 
-async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
+async def read_body(scope: Scope, receive: Receive, *, max_bytes: int, grow: Callable[[int], None]) -> bytes:
     """Reads the whole body of a request.
+
+    Args:
+        grow: is told its size as it comes; what it raises passes through.
 
     Raises:
         BodyTooLargeError: it is larger than `max_bytes`.
@@ -25,6 +29,7 @@ async def read_body(scope: Scope, receive: Receive, *, max_bytes: int) -> bytes:
         if message["type"] == "http.disconnect":
             raise ClientLeftError
         body += message.get("body", b"")
+        grow(len(body))
         has_more = message.get("more_body", False)
     if has_more or len(body) > max_bytes:
         raise BodyTooLargeError(

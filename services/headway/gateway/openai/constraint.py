@@ -10,6 +10,8 @@ from headway.core.request import Guide, GuideKind
 from headway.gateway.constraint import Constraints
 from headway.gateway.openai.strict import Strict
 
+_MAX_ID_DIGITS = 9
+
 
 def _as_text(value: Any) -> Any:
     """A JSON schema may come as a document or as its text."""
@@ -129,7 +131,7 @@ def _guides(
 
 
 def _token_id(key: str) -> int:
-    if not key.isdecimal():
+    if not key.isdecimal() or len(key) > _MAX_ID_DIGITS:
         raise InvalidArgumentError(
             f"logit_bias has the key '{key[:100]}'.",
             hint='Keys are token ids, as in {"50256": -100}.',

@@ -41,6 +41,10 @@ class GenerationHandler(RequestHandler[R]):
         for name in request.template_fields:
             if job.model.template is not None and name not in job.model.template.variables:
                 self.ignored.add(name, why=f"The chat template of '{job.model.name}' takes no {name}.")
+        with self.service.tenant_places.take(job.tenant, job.num_parallel):
+            await self._send(request, job, form, send)
+
+    async def _send(self, request: R, job: Job, form: Format, send: Send) -> None:
         generator = self.service.generator
         if request.stream:
             events = Events(job, form, write=self.write_chunk)

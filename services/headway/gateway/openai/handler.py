@@ -15,14 +15,14 @@ from starlette.types import Receive, Scope, Send
 from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
 from headway.gateway.disconnect import ClientLeftError, while_connected
+from headway.gateway.http_protocol import WRITE_CHUNK
 from headway.gateway.job import Arrival
 from headway.gateway.openai.body import parse_json, read_body
 from headway.gateway.openai.ignored import IgnoredFields
 from headway.gateway.openai.schema import read_request
-from headway.gateway.openai.size import check_size
+from headway.gateway.openai.size import check_depth, check_size
 from headway.gateway.openai.strict import ModelRequest
 from headway.gateway.service import GatewayService
-from headway.gateway.write_coalescer import WRITE_CHUNK
 
 log = logging.getLogger(__name__)
 
@@ -39,7 +39,7 @@ class RequestHandler(Response, Generic[R]):
         kind: what the body should be.
 
     Attributes:
-        write_chunk: see `headway.gateway.write_coalescer.BatchedHttpProtocol`.
+        write_chunk: see `headway.gateway.http_protocol.GuardedHttpProtocol`.
         ignored: fields of the request that have no effect.
     """
 
@@ -59,10 +59,11 @@ class RequestHandler(Response, Generic[R]):
         arrived_s = time.monotonic()
         self.write_chunk = scope["extensions"][WRITE_CHUNK]["write"]
         try:
-            with self.service.slots.take():
-                content = await read_body(scope, receive, max_bytes=self.service.max_body_bytes)
-                async with while_connected(receive):
-                    await self._answer(content, Headers(scope=scope), send, arrived_s=arrived_s)
+            with self.service.body_memory.hold() as grow:
+                content = await read_body(scope, receive, max_bytes=self.service.max_body_bytes, grow=grow)
+                with self.service.slots.take():
+                    async with while_connected(receive):
+                        await self._answer(content, Headers(scope=scope), send, arrived_s=arrived_s)
         except ClientLeftError:
             log.info("the client left")
 
@@ -75,7 +76,13 @@ class RequestHandler(Response, Generic[R]):
         tenant = self.service.tenants.find(
             authorization=headers.get("authorization", ""), name=headers.get("x-headway-tenant", "")
         )
-        arrival = Arrival(at_s=arrived_s, slo=slo.over(tenant.slo), priority=request.priority, tenant=tenant.name)
+        arrival = Arrival(
+            at_s=arrived_s,
+            slo=slo.over(tenant.slo),
+            priority=request.priority,
+            tenant=tenant.name,
+            cache_salt=tenant.cache_salt,
+        )
         with self.service.tracing.span(
             f"gateway {self._kind.__name__}", traceparent=headers.get("traceparent", ""), model=request.model
         ) as traceparent:
@@ -83,6 +90,7 @@ class RequestHandler(Response, Generic[R]):
 
     def _read(self, content: bytes) -> R:
         body = parse_json(content)
+        check_depth(body, content)
         check_size(body, max_sequences=self.service.max_sequences)
         return read_request(self._kind, body, ignored=self.ignored)
 

@@ -64,9 +64,10 @@ class ToolCall(Strict):
         """Returns the call as chat templates read it, with the arguments as an object."""
         try:
             arguments = json.loads(self.function.arguments or "{}")
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise InvalidArgumentError(
-                f"{field}.function.arguments is not valid JSON: {error}.", field=f"{field}.function.arguments"
+                f"{field}.function.arguments is not valid JSON, or nested too deeply: {error}.",
+                field=f"{field}.function.arguments",
             ) from None
         function = {"name": self.function.name, "arguments": arguments}
         return {"type": self.type, "function": function} | ({} if self.id is None else {"id": self.id})

@@ -93,7 +93,7 @@ class ChatTemplate:
         }
         try:
             return self._template.render(variables)
-        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError) as error:
+        except (TemplateError, TypeError, ValueError, ArithmeticError, LookupError, RecursionError) as error:
             raise InvalidArgumentError(
                 f"The model's chat template refuses these messages: {error}.",
                 hint="Change roles, order or content of the messages as the model expects them.",

@@ -11,6 +11,7 @@ from headway.core.request import (
     FinishReason,
     GenerationRequest,
     Hypothesis,
+    SamplingParams,
     SequenceOutput,
     TokenLogprobs,
 )
@@ -25,6 +26,8 @@ _FINISH_TO_PB = {
     FinishReason.ERROR: common_pb2.FINISH_REASON_ERROR,
 }
 _FINISH_FROM_PB = {value: key for key, value in _FINISH_TO_PB.items()}
+
+_NO_SAMPLING = SamplingParams()
 
 
 def finish_reason_to_pb(reason: FinishReason | None) -> common_pb2.FinishReason.ValueType:
@@ -63,16 +66,32 @@ def request_from_pb(message: worker_pb2.SubmitSequence) -> GenerationRequest:
 
 
 def group_to_pb(requests: Sequence[GenerationRequest], *, traceparent: str = "") -> worker_pb2.SubmitGroup:
-    """The sequences of one prompt, which goes over the wire once."""
+    """The sequences of one prompt, which goes over the wire once, as all do that they sample by but for their seeds."""
     first, *others = requests
-    rest = [request_to_pb(replace(request, prompt_token_ids=()), traceparent=traceparent) for request in others]
-    return worker_pb2.SubmitGroup(sequences=[request_to_pb(first, traceparent=traceparent), *rest])
+    group = worker_pb2.SubmitGroup(sequences=[request_to_pb(first, traceparent=traceparent)])
+    for request in others:
+        message = request_to_pb(replace(request, prompt_token_ids=(), sampling=_NO_SAMPLING), traceparent=traceparent)
+        message.ClearField("sampling")
+        message.seed = request.sampling.seed
+        group.sequences.append(message)
+    return group
 
 
 def group_from_pb(message: worker_pb2.SubmitGroup) -> list[GenerationRequest]:
-    requests = list(map(request_from_pb, message.sequences))
-    prompt = requests[0].prompt_token_ids if requests else ()
-    return [request if request.prompt_token_ids else replace(request, prompt_token_ids=prompt) for request in requests]
+    """Those that have no prompt, or no sampling parameters, have the first one's."""
+    if not message.sequences:
+        return []
+    first = request_from_pb(message.sequences[0])
+    return [first, *(_follower_from_pb(other, first) for other in message.sequences[1:])]
+
+
+def _follower_from_pb(message: worker_pb2.SubmitSequence, first: GenerationRequest) -> GenerationRequest:
+    request = request_from_pb(message)
+    return replace(
+        request,
+        prompt_token_ids=request.prompt_token_ids or first.prompt_token_ids,
+        sampling=request.sampling if message.HasField("sampling") else replace(first.sampling, seed=message.seed),
+    )
 
 
 def logprobs_to_pb(logprobs: TokenLogprobs) -> common_pb2.TokenLogprobs:

@@ -8,11 +8,11 @@ from headway.core.cache_sharding import ShardWork
 from headway.core.errors import FailedPreconditionError
 from headway.core.latency import LatencyModel
 from headway.core.model import ModelSpec
-from headway.core.request import TokenLogprobs
+from headway.core.request import Guide, TokenLogprobs
 from headway.engine.batch import ScheduledSequence, StepBatch, StepResult
 from headway.runner.emulated.blocks import EmulatedBlocks
 from headway.runner.emulated.line import Line, Queued
-from headway.runner.emulated.sampler import EmulatedSampler, certain
+from headway.runner.emulated.sampler import NO_GUIDE, EmulatedSampler, certain
 from headway.runner.parallel.collective_counters import CollectiveCounters
 
 
@@ -47,6 +47,10 @@ class EmulatedModelRunner:
         self._in_flight: deque[_InFlightBatch] = deque()
         self._last_due_s = 0.0
         self._last_request_ids: Collection[str] = ()
+
+    def prepare(self, _guide: Guide) -> str:
+        """It follows none, and says so."""
+        return NO_GUIDE
 
     def start(self, batch: StepBatch) -> None:
         goes_on = any(scheduled.sequence.request_id in self._last_request_ids for scheduled in batch.sequences)

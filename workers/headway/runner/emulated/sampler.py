@@ -9,7 +9,7 @@ from headway.runner.emulated.tokens import next_token
 from headway.runner.row import Row, rows_of
 from headway.runner.scheduled_samples import take
 
-_NO_GUIDE = "An emulated device makes its tokens up: it cannot follow a schema, a grammar or choices."
+NO_GUIDE = "An emulated device makes its tokens up: it cannot follow a schema, a grammar or choices."
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,7 @@ class EmulatedSampler:
 
     def _sample(self, row: Row) -> Sample:
         if row.sampling.guide is not None:
-            return Sample((), error=_NO_GUIDE)
+            return Sample((), error=NO_GUIDE)
         token_id = next_token(row, eos_token_ids=self.eos_token_ids)
         if row.sampling.beam is not None:
             return Sample((), candidates=self._candidates(token_id, num_beams=row.sampling.beam.width))

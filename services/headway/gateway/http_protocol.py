@@ -1,0 +1,159 @@
+"""HTTP connections: uvicorn's, with limits for clients that send too much, or too slowly, or do not read."""
+
+import asyncio
+import math
+import socket
+from dataclasses import dataclass
+from typing import Any, Final, cast
+
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+
+from headway.gateway.openai.error import status_body
+from headway.gateway.write_coalescer import BatchedTransport, WriteCoalescer
+from headway.observe.metrics import HTTP_REQUESTS
+
+WRITE_CHUNK: Final = "headway.write_chunk"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpLimits:
+    """The limits of one connection, for whoever has no key, too.
+
+    Attributes:
+        max_url_bytes, max_headers, max_header_bytes: of a request; the last of URL and headers together.
+        header_timeout_s: for the first request line and its headers, from when the connection is made; for a later
+            request from its first byte on.
+        body_timeout_s: for the whole body, and a second more for each `min_body_bytes_per_s` that have come.
+        write_timeout_s: after which a client is given up that reads nothing of what waits for it.
+    """
+
+    max_url_bytes: int = 8 * 1024
+    max_headers: int = 256
+    max_header_bytes: int = 64 * 1024
+    header_timeout_s: float = 20.0
+    body_timeout_s: float = 20.0
+    min_body_bytes_per_s: int = 64 * 1024
+    write_timeout_s: float = 30.0
+
+
+class GuardedHttpProtocol(HttpToolsProtocol):
+    """One connection.
+
+    Requests come with an extension, `WRITE_CHUNK`: `write` sends a part of a chunked answer that has begun, as ASGI's
+    `send` does, but at once, whoever calls it. It does not wait for a client that reads slowly: what is written is kept
+    until that has read it.
+
+    What a client takes too long for has a time by which it is due; the server calls `end_if_slow` from time to time,
+    so that a request costs no timer.
+    """
+
+    limits: HttpLimits
+    coalescer: WriteCoalescer
+
+    _due_s = math.inf  # the rest of a request
+    _write_due_s = math.inf  # that the client reads
+    _num_unread_bytes = 0
+    _is_body = False
+    _num_body_bytes = 0
+    _num_head_bytes = 0
+    _refusal: tuple[int, str] | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        super().connection_made(transport)
+        self.transport = cast("asyncio.Transport", BatchedTransport(transport, self.coalescer))
+        self._due_s = self.loop.time() + self.limits.header_timeout_s
+        timeout_ms = int(self.limits.write_timeout_s * 1000)
+        transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, timeout_ms)
+
+    def data_received(self, data: bytes) -> None:
+        if self._refusal is not None:
+            return
+        super().data_received(data)
+        if not self._is_body and self._due_s < math.inf:  # a header that does not end is told by no callback
+            self._num_head_bytes += len(data)
+            if self._num_head_bytes > self.limits.max_header_bytes and self._refusal is None:
+                self._refuse(431, f"The headers are larger than {self.limits.max_header_bytes} bytes.")
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {WRITE_CHUNK: {"write": self._write_chunk}}
+        self._is_body, self._num_head_bytes, self._num_body_bytes = False, 0, 0
+        self._due_s = self.loop.time() + self.limits.header_timeout_s
+        self._head_bytes_told = 0
+
+    def on_url(self, url: bytes) -> None:
+        super().on_url(url)
+        if len(self.url) > self.limits.max_url_bytes:
+            self._refusal = 414, f"The URL is longer than {self.limits.max_url_bytes} bytes."
+            raise ValueError(self._refusal[1])
+        self._head_bytes_told += len(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        super().on_header(name, value)
+        self._head_bytes_told += len(name) + len(value)
+        if self._head_bytes_told > self.limits.max_header_bytes:
+            self._refusal = 431, f"The headers are larger than {self.limits.max_header_bytes} bytes."
+            raise ValueError(self._refusal[1])
+        if len(self.headers) > self.limits.max_headers:
+            self._refusal = 431, f"There are more than {self.limits.max_headers} headers."
+            raise ValueError(self._refusal[1])
+
+    def on_headers_complete(self) -> None:
+        self._is_body, self._due_s = True, self.loop.time() + self.limits.body_timeout_s
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._num_body_bytes += len(body)
+        super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        self._due_s = math.inf
+        super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        self._num_unread_bytes = self.transport.get_write_buffer_size()
+        self._write_due_s = self.loop.time() + self.limits.write_timeout_s
+        super().pause_writing()
+
+    def resume_writing(self) -> None:
+        self._write_due_s = math.inf
+        super().resume_writing()
+
+    def end_if_slow(self, now_s: float) -> None:
+        """Ends the connection where the client has taken too long, and with it what was being done for it."""
+        if self._write_due_s < math.inf and self._has_read():
+            self._write_due_s = now_s + self.limits.write_timeout_s
+        if self._write_due_s < now_s:
+            self.transport.abort()
+        elif self._due_s + self._num_body_bytes / self.limits.min_body_bytes_per_s < now_s:
+            what = "body" if self._is_body else "headers"
+            self._due_s = math.inf
+            self._refuse(408, f"The {what} of the request did not arrive in time.")
+
+    def _has_read(self) -> bool:
+        """Whether less waits for the client than at the last look: it is slow, and not gone."""
+        before, self._num_unread_bytes = self._num_unread_bytes, self.transport.get_write_buffer_size()
+        return self._num_unread_bytes < before
+
+    def send_400_response(self, msg: str) -> None:
+        """Answers to a request that is no HTTP, or beyond the limits: it never reaches the application."""
+        self._refuse(*(self._refusal or (400, msg)))
+
+    def _refuse(self, status: int, message: str) -> None:
+        self._refusal = status, message
+        HTTP_REQUESTS.labels("none", "none", status).inc()
+        if self.cycle is None or self.cycle.response_complete or not self.cycle.response_started:
+            content = status_body(status, message)
+            head = f"content-type: application/json\r\ncontent-length: {len(content)}\r\nconnection: close\r\n\r\n"
+            self.transport.write(STATUS_LINE[status] + head.encode() + content)
+        self.transport.close()
+
+    def _write_chunk(self, body: bytes) -> None:
+        if body:  # an empty chunk would end the answer
+            self.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
+
+def guarded_http_protocol(limits: HttpLimits) -> type[GuardedHttpProtocol]:
+    """The connections of one server."""
+    own: dict[str, Any] = {"limits": limits, "coalescer": WriteCoalescer()}
+    return type("HttpProtocol", (GuardedHttpProtocol,), own)

@@ -1,0 +1,32 @@
+"""When a process of this machine started, in a way that no clock that is set can change."""
+
+from pathlib import Path
+
+import psutil
+
+_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
+_START_TICKS = 19  # the place of `starttime` behind the command's name in /proc/PID/stat, see proc(5)
+
+
+def process_start(pid: int) -> str | None:
+    """The machine's boot and the kernel's ticks between that and the start of the process; None where there is none.
+
+    With the pid it names one process for sure: pids are used again, but not within a tick. A time of day would not do:
+    the kernel only counts ticks, and what is added to them moves when the clock is set.
+    """
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    return f"{_BOOT_ID.read_text().strip()}/{text.rpartition(')')[2].split()[_START_TICKS]}"
+
+
+def find_process(pid: int, *, start: str) -> psutil.Process | None:
+    """The process with that pid and `process_start`; None where it has ended, if only as a zombie."""
+    if process_start(pid) != start:
+        return None
+    try:
+        found = psutil.Process(pid)
+        return None if found.status() == psutil.STATUS_ZOMBIE else found
+    except psutil.NoSuchProcess:
+        return None

@@ -1,0 +1,173 @@
+"""Clients that send too much, too slowly, or do not read: each harms itself."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from headway.core.errors import ResourceExhaustedError
+from headway.gateway.http_protocol import GuardedHttpProtocol, HttpLimits
+from headway.gateway.http_server import HttpServer
+from headway.gateway.slots import BodyMemory
+from tests.gateway.test_guard import KEY
+from tests.gateway.world import MODEL, Gateway, World
+
+HEAD = b"POST /v1/completions HTTP/1.1\r\nhost: h\r\n"
+
+
+class Application:
+    """Reads the body, then sends 64 MiB where the path says so, in pieces or whole. `has_ended` is set behind that."""
+
+    def __init__(self) -> None:
+        self.has_ended = asyncio.Event()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            await self._answer(scope["path"], receive, send)
+        finally:
+            self.has_ended.set()
+
+    async def _answer(self, path: str, receive: Receive, send: Send) -> None:
+        while (message := await receive())["type"] != "http.disconnect":
+            if not message["more_body"]:
+                break
+        else:
+            return
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        for _ in range(1024 if path == "/much" else 0):
+            await send({"type": "http.response.body", "body": bytes(64 * 1024), "more_body": True})
+            await asyncio.sleep(0)
+        await send({"type": "http.response.body", "body": bytes(64 << 20) if path == "/whole" else b"done"})
+
+
+class _Server(HttpServer):
+    """Tells when it can be reached."""
+
+    def __init__(self, application: Application, *, limits: HttpLimits) -> None:
+        super().__init__(application, host="127.0.0.1", port=0, grace_s=1, limits=limits)
+        self.is_listening = asyncio.Event()
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        self.is_listening.set()
+
+
+@asynccontextmanager
+async def serving(limits: HttpLimits) -> AsyncIterator[tuple[Application, int]]:
+    application = Application()
+    server = _Server(application, limits=limits)
+    task = asyncio.create_task(server.run_forever())
+    await server.is_listening.wait()
+    yield application, server.port
+    await server.stop()
+    await task
+
+
+async def answer(port: int, *pieces: bytes) -> bytes:
+    """All that comes for these bytes until the server closes."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    for piece in pieces:
+        writer.write(piece)
+    try:
+        return await asyncio.wait_for(reader.read(), 20)
+    finally:
+        writer.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "status"),
+    [
+        (b"GET /" + b"a" * 9000 + b" HTTP/1.1\r\n\r\n", b"414"),
+        (HEAD + b"".join(b"h%d: v\r\n" % i for i in range(300)) + b"\r\n", b"431"),
+        (HEAD + b"".join(b"h%d: %b\r\n" % (i, b"v" * 4000) for i in range(20)) + b"\r\n", b"431"),
+        (HEAD + b"h: " + b"v" * 100_000, b"431"),
+        (b"nonsense\r\n\r\n", b"400"),
+    ],
+)
+def test_headers_have_limits_before_any_key_is_asked_for(guarded: Gateway, sent: bytes, status: bytes) -> None:
+    host, port = guarded.url.removeprefix("http://").split(":")
+    with socket.create_connection((host, int(port)), timeout=20) as connection:
+        connection.sendall(sent)
+        received = b"".join(iter(lambda: connection.recv(65536), b""))
+    assert received.split(b" ")[1] == status
+    assert b'"error":{"message":' in received
+
+
+def test_headers_within_the_limits_pass(guarded: Gateway) -> None:
+    headers = {f"h{i}": "v" * 200 for i in range(200)} | KEY
+    assert httpx.get(f"{guarded.url}/v1/models?q={'a' * 8000}", headers=headers).status_code == 200
+
+
+def test_half_bodies_take_no_place_from_others(guarded: Gateway, world: World) -> None:
+    host, port = guarded.url.removeprefix("http://").split(":")
+    half = HEAD + b"authorization: Bearer first\r\ncontent-length: 1000\r\n\r\n{"
+    connections = [socket.create_connection((host, int(port))) for _ in range(20)]
+    for connection in connections:
+        connection.sendall(half)
+    body = {"model": MODEL, "prompt": "ab", "max_tokens": 2}
+    assert httpx.post(f"{guarded.url}/v1/completions", json=body, headers=KEY).is_success
+    for connection in connections:
+        connection.close()
+
+
+@pytest.mark.parametrize(
+    ("sent", "what"),
+    [
+        (b"", b"headers"),
+        (b"POST / HTTP/1.1\r\nhost:", b"headers"),
+        (b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 9\r\n\r\n1234", b"body"),
+        (b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\nPOST /", b"headers"),
+    ],
+)
+async def test_what_does_not_come_in_time_is_not_waited_for(sent: bytes, what: bytes) -> None:
+    async with serving(HttpLimits(header_timeout_s=0.1, body_timeout_s=0.1)) as (application, port):
+        received = await answer(port, sent)
+        assert b" 408 " in received
+        assert b"The %b of the request did not arrive in time" % what in received
+        if what == b"body":
+            await asyncio.wait_for(application.has_ended.wait(), 20)
+
+
+async def test_a_client_that_does_not_read_is_given_up() -> None:
+    async with serving(HttpLimits(write_timeout_s=0.1)) as (application, port):
+        _, writer = await asyncio.open_connection("127.0.0.1", port, limit=1024)
+        writer.write(b"POST /much HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n")
+        await asyncio.wait_for(application.has_ended.wait(), 20)
+        writer.close()
+
+
+async def test_a_client_that_reads_slowly_is_waited_for_as_long_as_it_reads() -> None:
+    loop, application = asyncio.get_running_loop(), Application()
+    server = _Server(application, limits=HttpLimits(write_timeout_s=1000.0))
+    task = asyncio.create_task(server.run_forever())
+    await server.is_listening.wait()
+    with socket.create_connection(("127.0.0.1", server.port)) as client:
+        client.setblocking(False)
+        await loop.sock_sendall(client, b"POST /whole HTTP/1.1\r\nhost: h\r\ncontent-length: 0\r\n\r\n")
+        await asyncio.wait_for(application.has_ended.wait(), 20)
+        (connection,) = server.server_state.connections
+        assert isinstance(connection, GuardedHttpProtocol)
+        now_s, num_bytes = loop.time(), 0
+        while num_bytes < 16 << 20:
+            num_bytes += len(await loop.sock_recv(client, 1 << 20))
+        for later_s, is_given_up in ((2000, False), (2900, False), (3100, True)):
+            connection.end_if_slow(now_s + later_s)
+            assert connection.transport.is_closing() == is_given_up
+    await server.stop()
+    await task
+
+
+def test_large_bodies_share_bounded_memory_and_small_ones_are_always_taken() -> None:
+    memory = BodyMemory(1000, small_bytes=100)
+    with memory.hold() as first, memory.hold() as second, memory.hold() as small:
+        first(600)
+        first(900)
+        small(100)
+        with pytest.raises(ResourceExhaustedError, match="1000 bytes"):
+            second(101)
+    with memory.hold() as second:
+        second(1000)

@@ -1,0 +1,29 @@
+"""Keys as they are and hashed: a hash opens nothing."""
+
+import pytest
+
+from headway.core.api_key import hash_of, hashed_key
+from headway.core.errors import UnauthenticatedError
+from headway.core.slo import Slo
+from headway.gateway.keys import ApiKeys, OperatorKeys
+from headway.gateway.tenants import ANYONE, Tenant, Tenants
+
+HASH = hash_of("secret")
+
+
+def test_a_key_is_hashed_once() -> None:
+    assert hashed_key("secret") == hashed_key(HASH) == HASH
+    assert hashed_key("sha256:short") != "sha256:short"
+
+
+@pytest.mark.parametrize("kept", ["secret", HASH])
+def test_a_key_opens_however_it_is_kept_and_its_hash_does_not(kept: str) -> None:
+    operators = OperatorKeys([kept], guards_paths=True, guards_status=True)
+    tenants = Tenants([Tenant(name="gold", slo=Slo(), api_keys=(kept,))])
+    for check in (ApiKeys(["other", kept]).check, operators.check_path, operators.check_status):
+        check("Bearer secret")
+        for wrong in (f"Bearer {HASH}", "Bearer ", "", "secret"):
+            with pytest.raises(UnauthenticatedError):
+                check(wrong)
+    assert tenants.find(authorization="Bearer secret", name="").name == "gold"
+    assert tenants.find(authorization=f"Bearer {HASH}", name="") is ANYONE

@@ -1,0 +1,102 @@
+"""The stream to a router that gets stuck: what it was told is not lost with the stream."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import grpc
+
+from headway.core.slo import Slo
+from headway.gateway.lease import LeaseOutcome, PlaceRequest, Release
+from headway.gateway.router_link import RouterLinks
+from headway.rpc.peers import Peers
+from headway.store.membership import Member, Membership
+from headway.store.redis import Database
+from headway.v1 import router_pb2, router_pb2_grpc
+from tests.gateway import scripted_router
+from tests.gateway.scripted_router import ScriptedRouter
+
+
+class StuckRouter(router_pb2_grpc.RouterServiceServicer):
+    """Takes a stream and reads nothing of it, as one that is stopped."""
+
+    def __init__(self) -> None:
+        self.was_called = asyncio.Event()
+
+    async def Dispatch(  # noqa: N802
+        self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
+    ) -> AsyncIterator[router_pb2.DispatchResponse]:
+        self.was_called.set()
+        await asyncio.Event().wait()
+        yield router_pb2.DispatchResponse()
+
+
+async def enter(database: Database, port: int) -> None:
+    endpoint = f"127.0.0.1:{port}"
+    member = Member(
+        kind="router", member_id="router", endpoint=endpoint, metrics_endpoint="", pid=1, started_at_s=time.time()
+    )
+    await Membership(database).enter(member)
+
+
+async def eventually(condition: Callable[[], bool]) -> None:
+    async with asyncio.timeout(15):
+        while not condition():  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
+def release(lease_id: str) -> Release:
+    return Release(lease_id=lease_id, outcome=LeaseOutcome.COMPLETE)
+
+
+def request(name: str) -> PlaceRequest:
+    return PlaceRequest(
+        request_id=name,
+        model="tiny",
+        num_prompt_tokens=4,
+        max_output_tokens=1,
+        num_sequences=1,
+        slo=Slo(),
+        arrived_s=time.monotonic(),
+    )
+
+
+async def test_releases_that_a_stuck_router_did_not_read_are_said_again(database: Database) -> None:
+    stuck, server = StuckRouter(), grpc.aio.server()
+    router_pb2_grpc.add_RouterServiceServicer_to_server(stuck, server)
+    await enter(database, server.add_insecure_port("127.0.0.1:0"))
+    await server.start()
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        for i in range(10):
+            links.release(release(f"lease-{i}"))
+        await asyncio.wait_for(stuck.was_called.wait(), 15)
+        router = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"})
+        next_server, port = await scripted_router.start(router)
+        await enter(database, port)
+        await server.stop(None)
+        await eventually(lambda: len(router.released) == 10)
+        assert [each.lease_id for each in router.released] == [f"lease-{i}" for i in range(10)]
+        await links.close()
+        await next_server.stop(None)
+
+
+async def test_what_a_router_has_read_is_not_said_again(database: Database) -> None:
+    router = ScriptedRouter(workers={"worker-0": "127.0.0.1:1"})
+    server, port = await scripted_router.start(router)
+    await enter(database, port)
+    async with Peers(Membership(database)).watching() as peers:
+        links = RouterLinks(peers, gateway_id="gateway")
+        links.release(release("early"))
+        lease = await links.route(request("r"))
+        links.release(release(lease.lease_id))
+        await eventually(lambda: len(router.released) == 2)
+        again, other_port = ScriptedRouter(workers=router.workers), 0
+        next_server, other_port = await scripted_router.start(again)
+        await enter(database, other_port)
+        await server.stop(None)
+        await eventually(lambda: len(again.released) == 1)
+        assert again.released[0].lease_id == lease.lease_id, "nothing says that it was read"
+        await links.close()
+        await next_server.stop(None)

@@ -1,0 +1,53 @@
+"""What is told of calls: who changed the stack."""
+
+import logging
+
+import grpc
+import pytest
+
+from headway.core.errors import FailedPreconditionError
+from headway.rpc.interceptors import CallInterceptor
+from headway.v1 import controller_pb2, controller_pb2_grpc
+
+TOKEN = (("authorization", "Bearer secret"),)
+
+
+class Controller(controller_pb2_grpc.ControllerServiceServicer):
+    async def Shutdown(  # noqa: N802
+        self, request: controller_pb2.ShutdownRequest, context: object
+    ) -> controller_pb2.ShutdownResponse:
+        return controller_pb2.ShutdownResponse()
+
+    async def ApplyPlan(  # noqa: N802
+        self, request: controller_pb2.ApplyPlanRequest, context: object
+    ) -> controller_pb2.ApplyPlanResponse:
+        raise FailedPreconditionError("There is no such plan.")
+
+    async def GetStatus(  # noqa: N802
+        self, request: controller_pb2.GetStatusRequest, context: object
+    ) -> controller_pb2.GetStatusResponse:
+        return controller_pb2.GetStatusResponse()
+
+
+async def test_every_call_that_changes_the_stack_is_told_with_its_caller_and_outcome(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    server = grpc.aio.server(interceptors=[CallInterceptor("secret")])
+    controller_pb2_grpc.add_ControllerServiceServicer_to_server(Controller(), server)
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    with caplog.at_level(logging.INFO, logger="headway.audit"):
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            stub: controller_pb2_grpc.ControllerServiceAsyncStub = controller_pb2_grpc.ControllerServiceStub(channel)
+            await stub.GetStatus(controller_pb2.GetStatusRequest(), metadata=TOKEN)
+            await stub.Shutdown(controller_pb2.ShutdownRequest(), metadata=TOKEN)
+            for metadata in (TOKEN, ()):
+                with pytest.raises(grpc.aio.AioRpcError):
+                    await stub.ApplyPlan(controller_pb2.ApplyPlanRequest(), metadata=metadata)
+    await server.stop(None)
+    told = [record.getMessage() for record in caplog.records if record.name == "headway.audit"]
+    assert [line.partition(" ")[0] for line in told] == ["ControllerService/Shutdown"] + [
+        "ControllerService/ApplyPlan"
+    ] * 2
+    assert [line.rpartition(": ")[2] for line in told] == ["ok", "failed_precondition", "unauthenticated"]
+    assert all("by ipv4:127.0.0.1:" in line for line in told)
