@@ -153,39 +153,44 @@ def _deadlocks(schedule: Schedule, programs: Sequence[DeviceProgram]) -> Iterato
     """Runs all programs at once: a task waits for its inputs, and for all of its devices."""
     place = [0] * len(programs)
     sent: set[Transfer] = set()
-    done: set[Run] = set()
-    is_moving = True
-    while is_moving:
-        is_moving = False
-        for program in programs:
-            while place[program.device] < len(program.steps):
-                step = program.steps[place[program.device]]
-                if step.run is not None and not _can_run(schedule, programs, place, step.run, sent):
-                    break
-                if step.transfer is not None and step.transfer.source == program.device:
-                    sent.add(step.transfer)
-                if step.run is not None:
-                    done.add(step.run)
-                    for device in schedule.placement.tasks[step.run.task].devices:
-                        place[device] += 0 if device == program.device else 1
-                place[program.device] += 1
-                is_moving = True
+    waits_for = _received(programs)
+
+    def can_run(run: Run) -> bool:
+        for device in schedule.placement.tasks[run.task].devices:
+            steps = programs[device].steps
+            if place[device] >= len(steps) or steps[place[device]].run != run:
+                return False
+            if not sent.issuperset(waits_for.get((device, run.task, run.micro_batch), ())):
+                return False
+        return True
+
+    def advance(device: int) -> bool:
+        if place[device] >= len(programs[device].steps):
+            return False
+        step = programs[device].steps[place[device]]
+        if step.run is not None:
+            if not can_run(step.run):
+                return False
+            for other in schedule.placement.tasks[step.run.task].devices:
+                place[other] += 1
+            return True
+        if step.transfer is not None and step.transfer.source == device:
+            sent.add(step.transfer)
+        place[device] += 1
+        return True
+
+    while any([advance(device) for device in range(len(programs))]):  # a list: all of them are tried
+        pass
     for program in programs:
         if place[program.device] < len(program.steps):
             yield f"Device {program.device} waits for ever at its step {place[program.device]}."
 
 
-def _can_run(
-    schedule: Schedule, programs: Sequence[DeviceProgram], place: Sequence[int], run: Run, sent: set[Transfer]
-) -> bool:
-    """Whether all devices of a task have come to it, and what they received for it was sent."""
-    for device in schedule.placement.tasks[run.task].devices:
-        steps = programs[device].steps
-        if place[device] >= len(steps) or steps[place[device]].run != run:
-            return False
-        for step in steps[: place[device]]:
-            transfer = step.transfer
-            if transfer is not None and (transfer.after, transfer.micro_batch) == (run.task, run.micro_batch):
-                if transfer.target == device and transfer not in sent:
-                    return False
-    return True
+def _received(programs: Sequence[DeviceProgram]) -> dict[tuple[int, int, int], set[Transfer]]:
+    """What a task of a micro-batch waits for, by device, task and micro-batch."""
+    found: dict[tuple[int, int, int], set[Transfer]] = {}
+    for program in programs:
+        for step in program.steps:
+            if (transfer := step.transfer) is not None and transfer.target == program.device:
+                found.setdefault((program.device, transfer.after, transfer.micro_batch), set()).add(transfer)
+    return found
