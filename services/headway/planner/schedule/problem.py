@@ -6,6 +6,7 @@ from functools import cached_property
 from math import ceil, gcd, lcm
 
 from headway.core.schedule import Placement
+from headway.planner.schedule.timing import task_order
 
 _TICKS = 100_000
 """Of the lower bound, where times are no small whole multiples of one unit."""
@@ -59,17 +60,7 @@ class Problem:
     @cached_property
     def order(self) -> tuple[int, ...]:
         """The tasks, each after all that it needs."""
-        waiting = [0] * self.num_tasks
-        for _, after, _ in self.edges:
-            waiting[after] += 1
-        ready = [i for i in range(self.num_tasks) if not waiting[i]]
-        for i in ready:  # grows while it is walked
-            for before, after, _ in self.edges:
-                if before == i:
-                    waiting[after] -= 1
-                    if not waiting[after]:
-                        ready.append(after)
-        return tuple(ready)
+        return task_order(self.placement)
 
     @cached_property
     def heads(self) -> tuple[int, ...]:

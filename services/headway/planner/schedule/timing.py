@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from graphlib import TopologicalSorter
 
 from headway.core.schedule import Placement, Run, Schedule
 
@@ -62,6 +63,14 @@ def needs_of(placement: Placement) -> list[list[tuple[int, float]]]:
     for each in placement.dependencies:
         needs[each.after].append((each.before, each.lag))
     return needs
+
+
+def task_order(placement: Placement) -> tuple[int, ...]:
+    """The tasks, each after all that it needs."""
+    sorter: TopologicalSorter[int] = TopologicalSorter({i: [] for i in range(len(placement.tasks))})
+    for each in placement.dependencies:
+        sorter.add(each.after, each.before)
+    return tuple(sorter.static_order())
 
 
 def orders_of(schedule: Schedule) -> list[list[Instance]]:
