@@ -88,9 +88,7 @@ def without_backward(placement: Placement) -> Placement:
 
 def _chain(devices: Sequence[tuple[int, ...]], *, kept: float = 1.0, first: int = 0) -> list[_Stage]:
     """Stages one after the other; those on several devices keep nothing."""
-    return [
-        _Stage(on, kept if len(on) == 1 else 0.0, (first + i - 1,) if i else ()) for i, on in enumerate(devices)
-    ]
+    return [_Stage(on, kept if len(on) == 1 else 0.0, (first + i - 1,) if i else ()) for i, on in enumerate(devices)]
 
 
 def _each(devices: Sequence[int]) -> list[tuple[int, ...]]:
@@ -130,7 +128,9 @@ def _interleaved(num_devices: int, chunks: int) -> list[_Stage]:
 def _zigzag(num_devices: int, chunks: int) -> list[_Stage]:
     """To the last device and back, as ZB-V and DualPipeV."""
     there = [*range(num_devices)]
-    return _chain(_each([device for i in range(chunks) for device in (there[::-1] if i % 2 else there)]), kept=1 / chunks)
+    return _chain(
+        _each([device for i in range(chunks) for device in (there[::-1] if i % 2 else there)]), kept=1 / chunks
+    )
 
 
 SHAPES: dict[str, Callable[[int, int], list[_Stage]]] = {
@@ -144,9 +144,7 @@ SHAPES: dict[str, Callable[[int, int], list[_Stage]]] = {
 }
 
 
-def _forward_only(
-    stages: Sequence[_Stage], options: ShapeOptions
-) -> tuple[tuple[Task, ...], tuple[Dependency, ...]]:
+def _forward_only(stages: Sequence[_Stage], options: ShapeOptions) -> tuple[tuple[Task, ...], tuple[Dependency, ...]]:
     tasks = tuple(
         Task(name=f"F{i}", devices=stage.devices, time=_time(stage, options.forward, options))
         for i, stage in enumerate(stages)
@@ -158,9 +156,7 @@ def _needs(stages: Sequence[_Stage]) -> tuple[Dependency, ...]:
     return tuple(Dependency(before=need, after=i) for i, stage in enumerate(stages) for need in stage.needs)
 
 
-def _with_backward(
-    stages: Sequence[_Stage], options: ShapeOptions
-) -> tuple[tuple[Task, ...], tuple[Dependency, ...]]:
+def _with_backward(stages: Sequence[_Stage], options: ShapeOptions) -> tuple[tuple[Task, ...], tuple[Dependency, ...]]:
     """The backward pass mirrors the forward pass; with split gradients those of the weights free the memory."""
     count, is_split = len(stages), options.splits_backward
     users = [[j for j, stage in enumerate(stages) if i in stage.needs] for i in range(count)]

@@ -130,9 +130,7 @@ class Schedule:
     @cached_property
     def peak_memory(self) -> tuple[float, ...]:
         """The most that each device holds."""
-        return tuple(
-            max(self.memory_after_starts(device), default=0.0) for device in range(self.placement.num_devices)
-        )
+        return tuple(max(self.memory_after_starts(device), default=0.0) for device in range(self.placement.num_devices))
 
     @cached_property
     def longest_span(self) -> float:

@@ -131,9 +131,7 @@ class ScheduleReport:
 
 def search_of(placement: Placement, num_micro_batches: int, **options: Any) -> ScheduleSearch:
     """A search for a placement."""
-    return ScheduleSearch(
-        placement=placement_document(placement), num_micro_batches=num_micro_batches, **options
-    )
+    return ScheduleSearch(placement=placement_document(placement), num_micro_batches=num_micro_batches, **options)
 
 
 def read_placement_document(document: dict[str, Any]) -> Placement:

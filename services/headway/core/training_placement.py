@@ -26,9 +26,7 @@ def training_placement(plan: TrainingPlan) -> Placement:
     ]
     lags = [stage.handover_s / 2 for stage in plan.stages]
     there = [Dependency(before=i, after=i + 1, lag=lags[i]) for i in range(count - 1)]
-    back = [
-        Dependency(before=2 * count - 1 - i, after=2 * count - i, lag=lags[i - 1]) for i in range(count - 1, 0, -1)
-    ]
+    back = [Dependency(before=2 * count - 1 - i, after=2 * count - i, lag=lags[i - 1]) for i in range(count - 1, 0, -1)]
     turn = Dependency(before=count - 1, after=count)
     return Placement(
         name=plan.model,

@@ -89,7 +89,8 @@ def schedule(
         bool, typer.Option("--split-backward", help="Gradients of inputs and weights are tasks of their own.")
     ] = False,
     method: Annotated[
-        str, typer.Option("--schedule", help=f"tessel and optimal search; others are published: {', '.join(METHODS[2:])}.")
+        str,
+        typer.Option("--schedule", help=f"tessel and optimal search; others are published: {', '.join(METHODS[2:])}."),
     ] = "tessel",
     compare: Annotated[bool, typer.Option("--compare", help="Show published schedules beside it.")] = False,
     prove: Annotated[
@@ -195,7 +196,13 @@ def _run(
 
 
 def _tell(
-    report: ScheduleReport, *, figure: Path | None, trace: Path | None, csv: Path | None, out: Path | None, as_json: bool
+    report: ScheduleReport,
+    *,
+    figure: Path | None,
+    trace: Path | None,
+    csv: Path | None,
+    out: Path | None,
+    as_json: bool,
 ) -> None:
     if as_json:
         typer.echo(json.dumps(to_document(report), indent=2))

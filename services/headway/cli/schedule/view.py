@@ -1,13 +1,15 @@
 """Shows a schedule in a terminal."""
 
-from rich.console import Group, RenderableType
+from dataclasses import dataclass
+
+from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
 from rich.text import Text
 
 from headway.cli.wide_table import WideTable
-from headway.core.schedule_search import ComparedSchedule, ScheduleReport
 from headway.core.schedule import Schedule, TaskKind
+from headway.core.schedule_search import ComparedSchedule, ScheduleReport
 
-_WIDEST = 160
+_MARGIN = 4
 _STYLES = {
     TaskKind.FORWARD: "white on blue",
     TaskKind.BACKWARD: "black on yellow",
@@ -18,12 +20,11 @@ _STYLES = {
 
 def schedule_view(report: ScheduleReport) -> RenderableType:
     """Figures, the schedule as a picture where it is narrow enough, and published schedules beside it."""
-    schedule = report.schedule
     parts: list[RenderableType] = [
         Text.assemble((f"{report.method} ", "bold"), _figures(report)),
         Text(_memory(report)),
         *(Text(f"! {each}", style="red") for each in report.violations),
-        *_picture(schedule),
+        _Picture(report.schedule),
     ]
     if report.compared:
         parts.append(_compared(report))
@@ -48,22 +49,24 @@ def _memory(report: ScheduleReport) -> str:
     return f"memory of each device {held}" + ("" if bound is None else f" of {bound:g}")
 
 
-def _picture(schedule: Schedule) -> list[RenderableType]:
-    """A line for each device, a letter for each unit of time: the micro-batch's last digit."""
-    width = int(schedule.makespan)
-    times = [task.time for task in schedule.placement.tasks]
-    if not all(float(time).is_integer() for time in times) or width > _WIDEST:
-        return []
-    lines = []
-    for device, runs in enumerate(schedule.runs_by_device):
-        line, now = Text(f"{device:>3} "), 0
-        for run in runs:
-            task = schedule.placement.tasks[run.task]
-            line.append(" " * (round(run.start) - now))
-            line.append(str(run.micro_batch % 10) * round(task.time), style=_STYLES[task.kind])
-            now = round(run.start + task.time)
-        lines.append(line)
-    return list(lines)
+@dataclass(frozen=True, slots=True)
+class _Picture:
+    """A line for each device, a digit for each unit of time: the micro-batch's last. Nothing where it is too wide."""
+
+    schedule: Schedule
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        tasks = self.schedule.placement.tasks
+        is_whole = all(float(task.time).is_integer() for task in tasks)
+        if is_whole and self.schedule.makespan + _MARGIN <= options.max_width:
+            for device, runs in enumerate(self.schedule.runs_by_device):
+                line, now = Text(f"{device:>3} "), 0
+                for run in runs:
+                    task = tasks[run.task]
+                    line.append(" " * (round(run.start) - now))
+                    line.append(str(run.micro_batch % 10) * round(task.time), style=_STYLES[task.kind])
+                    now = round(run.start + task.time)
+                yield line
 
 
 def _compared(report: ScheduleReport) -> WideTable:
@@ -75,7 +78,14 @@ def _compared(report: ScheduleReport) -> WideTable:
         peak_memory=max(report.peak_memory),
     )
     rows = [
-        (each.method, each.placement, _number(each.makespan), _number(each.period), _number(each.peak_memory), each.why_not)
+        (
+            each.method,
+            each.placement,
+            _number(each.makespan),
+            _number(each.period),
+            _number(each.peak_memory),
+            each.why_not,
+        )
         for each in (best, *report.compared)
     ]
     columns = (

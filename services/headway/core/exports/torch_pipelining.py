@@ -74,9 +74,9 @@ def torch_csv(schedule: Schedule) -> str:
     return text.getvalue()
 
 
-def read_torch_csv(text: str, *, file: str, times: Mapping[str, Sequence[float]], memory: float | None = None) -> (
-    ImportedSchedule
-):
+def read_torch_csv(
+    text: str, *, file: str, times: Mapping[str, Sequence[float]], memory: float | None = None
+) -> ImportedSchedule:
     """Reads a schedule; communication is left out, as it follows from the rest.
 
     Args:

@@ -67,9 +67,7 @@ def _sibling(placement: Placement, method: str) -> Placement:
         return placement
     backward = times.get(TaskKind.BACKWARD, times.get(TaskKind.INPUT, 0.0) + times.get(TaskKind.WEIGHT, 0.0))
     share = 0.5 if shape else 1.0
-    options = ShapeOptions(
-        forward=share * times[TaskKind.FORWARD], backward=share * backward, splits_backward=splits
-    )
+    options = ShapeOptions(forward=share * times[TaskKind.FORWARD], backward=share * backward, splits_backward=splits)
     made = with_lag(
         named_placement(shape or "V", placement.num_devices, options),
         max((each.lag for each in placement.dependencies), default=0.0),

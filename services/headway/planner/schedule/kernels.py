@@ -110,9 +110,7 @@ class _Search:
         most = most_repetend(self._problem, bound)
         if self._limits.most_repetend is not None:
             most = min(most, self._limits.most_repetend)
-        answer = find_shortest(
-            self._problem, most=best.period, num_micro_batches=most, effort=self._long, hint=best
-        )
+        answer = find_shortest(self._problem, most=best.period, num_micro_batches=most, effort=self._long, hint=best)
         if answer.kernel is not None and answer.kernel.period <= best.period:
             best = answer.kernel
         return best, max(bound, answer.bound)

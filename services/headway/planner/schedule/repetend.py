@@ -62,9 +62,7 @@ class RepetendModel:
         """
         self._problem, self._model = problem, cp_model.CpModel()
         self._most = period or most
-        self._period: cp_model.LinearExprT = (
-            period or self._model.new_int_var(problem.lower_bound, most, "period")
-        )
+        self._period: cp_model.LinearExprT = period or self._model.new_int_var(problem.lower_bound, most, "period")
         tasks, width = range(problem.num_tasks), _depth(problem, self._most) * self._most
         self._index = [self._model.new_int_var(0, num_micro_batches - 1, f"n{i}") for i in tasks]
         self._start = [self._model.new_int_var(0, width, f"s{i}") for i in tasks]

@@ -179,5 +179,3 @@ def _add_devices(model: cp_model.CpModel, shop: Shop, starts: Mapping[Instance, 
             min_level=-most,
             max_level=problem.capacity - shop.held[device],
         )
-
-

@@ -52,9 +52,7 @@ def start_early(
     for device, order in enumerate(orders):
         if place[device] < len(order):
             return Stuck(device, place[device], order[place[device]])
-    return Schedule(
-        placement=placement, num_micro_batches=num_micro_batches, runs=tuple(sorted(runs)), method=method
-    )
+    return Schedule(placement=placement, num_micro_batches=num_micro_batches, runs=tuple(sorted(runs)), method=method)
 
 
 def needs_of(placement: Placement) -> list[list[tuple[int, float]]]:

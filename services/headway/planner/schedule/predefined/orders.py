@@ -206,5 +206,3 @@ def _timed(placement: Placement, orders: Orders, num_micro_batches: int, method:
     if isinstance(made, Stuck):
         raise InvalidArgumentError(f"{method} does not fit {placement.name}: device {made.device} waits for ever.")
     return made
-
-

@@ -19,9 +19,7 @@ def zb_h2(placement: Placement, num_micro_batches: int) -> Schedule:
     return _scheduled(placement, num_micro_batches, ahead, most=2 * p - 1, method="zb-h2")
 
 
-def _scheduled(
-    placement: Placement, num_micro_batches: int, ahead: list[int], *, most: int, method: str
-) -> Schedule:
+def _scheduled(placement: Placement, num_micro_batches: int, ahead: list[int], *, most: int, method: str) -> Schedule:
     """Args:
     ahead: of each device: forward tasks without their gradient of the input.
     most: of any device: forward tasks without their gradient of the weights.
