@@ -1,4 +1,4 @@
-"""Named placements of pipeline tasks, with any number of devices: figures 1 and 8 of the paper, and interleaved ones."""
+"""Named placements of pipeline tasks, with any number of devices: figures 1 and 8 of the paper, and interleaved."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -128,9 +128,8 @@ def _interleaved(num_devices: int, chunks: int) -> list[_Stage]:
 def _zigzag(num_devices: int, chunks: int) -> list[_Stage]:
     """To the last device and back, as ZB-V and DualPipeV."""
     there = [*range(num_devices)]
-    return _chain(
-        _each([device for i in range(chunks) for device in (there[::-1] if i % 2 else there)]), kept=1 / chunks
-    )
+    passes = [there[::-1] if chunk % 2 else there for chunk in range(chunks)]
+    return _chain(_each([device for each in passes for device in each]), kept=1 / chunks)
 
 
 SHAPES: dict[str, Callable[[int, int], list[_Stage]]] = {

@@ -102,7 +102,7 @@ def _pick(placements: Any, file: str, name: str | None) -> tuple[dict[str, Any],
     known = list(placements) if isinstance(placements, dict) else []
     if name is None and len(known) == 1:
         name = known[0]
-    if name not in known:
+    if name is None or name not in known:
         raise InvalidArgumentError(
             f"{file} has several placements." if name is None else f"{file} has no placement '{name}'.",
             hint=f"Name one after a colon: {file}:{known[0] if known else 'V'}. It has {', '.join(known)}.",

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeAlias
 
@@ -64,6 +65,16 @@ Times: TypeAlias = Annotated[
 ]
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """Where to write a schedule to."""
+
+    figure: Path | None = None
+    trace: Path | None = None
+    csv: Path | None = None
+    out: Path | None = None
+
+
 @app.callback(invoke_without_command=True)
 def schedule(
     context: typer.Context,
@@ -90,7 +101,7 @@ def schedule(
     ] = False,
     method: Annotated[
         str,
-        typer.Option("--schedule", help=f"tessel and optimal search; others are published: {', '.join(METHODS[2:])}."),
+        typer.Option("--schedule", help=f"tessel and optimal search; published are {', '.join(METHODS[2:])}."),
     ] = "tessel",
     compare: Annotated[bool, typer.Option("--compare", help="Show published schedules beside it.")] = False,
     prove: Annotated[
@@ -139,7 +150,7 @@ def schedule(
         most_repetend=max_repetend,
     )
     report = _run(search, figure, time_limit_s=time_limit, anew=anew, state_dir=state_dir)
-    _tell(report, figure=figure, trace=trace, csv=csv, out=out, as_json=as_json)
+    _tell(report, _Files(figure=figure, trace=trace, csv=csv, out=out), as_json=as_json)
 
 
 @app.command()
@@ -156,7 +167,7 @@ def check(
     """Simulate a schedule of yours with measured times: bubbles, memory, critical path, and what would improve it."""
     search = given_search(file, ScheduleAction.CHECK, times=times, memory=memory)
     report = _run(search, figure, state_dir=state_dir)
-    _tell(report, figure=figure, trace=trace, csv=None, out=None, as_json=as_json)
+    _tell(report, _Files(figure=figure, trace=trace), as_json=as_json)
     if report.violations:
         raise typer.Exit(1)
 
@@ -179,7 +190,7 @@ def improve(
     """Make a schedule of yours shorter within the memory; what comes out is never longer."""
     search = given_search(file, ScheduleAction.IMPROVE, times=times, memory=memory, effort=effort)
     report = _run(search, figure, time_limit_s=time_limit, state_dir=state_dir)
-    _tell(report, figure=figure, trace=trace, csv=csv, out=out, as_json=as_json)
+    _tell(report, _Files(figure=figure, trace=trace, csv=csv, out=out), as_json=as_json)
 
 
 def _run(
@@ -195,24 +206,16 @@ def _run(
     return asyncio.run(search_schedule(search, time_limit_s=time_limit_s, anew=anew, state_dir=state_dir))
 
 
-def _tell(
-    report: ScheduleReport,
-    *,
-    figure: Path | None,
-    trace: Path | None,
-    csv: Path | None,
-    out: Path | None,
-    as_json: bool,
-) -> None:
+def _tell(report: ScheduleReport, files: _Files, *, as_json: bool) -> None:
     if as_json:
         typer.echo(json.dumps(to_document(report), indent=2))
     else:
         Console().print(schedule_view(report), highlight=False)
-    if figure is not None:
-        draw_schedule(report, figure)
-    if trace is not None:
-        trace.write_text(chrome_trace(report.schedule, microseconds=_MICROSECONDS))
-    if out is not None:
-        out.write_text(json.dumps(to_document(report)))
-    if csv is not None:
-        csv.write_text(torch_csv(report.schedule))
+    if files.figure is not None:
+        draw_schedule(report, files.figure)
+    if files.trace is not None:
+        files.trace.write_text(chrome_trace(report.schedule, microseconds=_MICROSECONDS))
+    if files.out is not None:
+        files.out.write_text(json.dumps(to_document(report)))
+    if files.csv is not None:
+        files.csv.write_text(torch_csv(report.schedule))

@@ -1,4 +1,4 @@
-"""A schedule as a page: what is under the pointer says its name, micro-batch and times; one click shows a micro-batch."""
+"""A schedule as a page: what is under the pointer says what it is, and a click shows its micro-batch alone."""
 
 from collections.abc import Iterator, Mapping
 from html import escape

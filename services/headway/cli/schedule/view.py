@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderableType, RenderResult
 from rich.text import Text
 
 from headway.cli.wide_table import WideTable
@@ -88,7 +88,7 @@ def _compared(report: ScheduleReport) -> WideTable:
         )
         for each in (best, *report.compared)
     ]
-    columns = (
+    columns: tuple[tuple[str, JustifyMethod], ...] = (
         ("schedule", "left"),
         ("placement", "left"),
         ("makespan", "right"),

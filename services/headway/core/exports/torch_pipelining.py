@@ -161,7 +161,7 @@ def _placement(
     is_training = len(letters) > 1
     kept = 1 / chunks if is_training else 0.0
     frees = {"F": kept, "I": 0.0, "W": 0.0 - kept, "B": 0.0 - kept}
-    tasks, numbers = [], dict[tuple[str, int], int]()
+    tasks, numbers = list[Task](), dict[tuple[str, int], int]()
     for letter in letters:
         for stage in stages:
             numbers[letter, stage] = len(tasks)

@@ -16,11 +16,8 @@ from headway.core.schedule_search import (
     read_placement_document,
 )
 from headway.core.search_progress import SearchProgress
-from headway.planner.certify.schedule import (
-    find_program_violations,
-    find_repetend_violations,
-    find_schedule_violations,
-)
+from headway.planner.certify.schedule import find_repetend_violations, find_schedule_violations
+from headway.planner.certify.schedule_programs import find_program_violations
 from headway.planner.schedule.bounds import makespan_bound
 from headway.planner.schedule.communication import device_programs
 from headway.planner.schedule.compare import compare_published
@@ -84,9 +81,10 @@ def _given(search: ScheduleSearch, placement: Placement) -> Searched:
     made = start_early(placement, orders, num_micro_batches=search.num_micro_batches, method="given")
     if isinstance(made, Stuck):
         task, micro_batch = made.instance
+        name = placement.tasks[task].name
         raise FailedPreconditionError(
-            f"Rank {made.device} waits for ever at its step {made.position}, {placement.tasks[task].name} of micro-batch "
-            f"{micro_batch}: what that needs comes later.",
+            f"Rank {made.device} waits for ever at its step {made.position}, {name} of micro-batch {micro_batch}: what "
+            "that needs comes later.",
             hint="Put it after what it needs, on this rank and on the others.",
         )
     problem = make_problem(placement)

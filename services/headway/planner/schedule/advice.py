@@ -1,6 +1,7 @@
 """What would make a schedule shorter, from its critical path."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 from headway.core.schedule import Run, Schedule
 
@@ -25,7 +26,7 @@ def advice_for(schedule: Schedule, path: Sequence[Run], bound: float) -> tuple[s
             f"Device {busiest} works {placement.loads[busiest] / mean:.2f} times as long as the mean: moving work off "
             "it shortens the period more than any order."
         )
-    waits = sum(max(0.0, after.start - schedule.end(run)) for run, after in zip(path, path[1:], strict=False))
+    waits = sum(max(0.0, after.start - schedule.end(run)) for run, after in pairwise(path))
     if waits > 1e-9 * makespan:
         found.append(f"Communication takes {waits / makespan:.1%} of the makespan on the critical path.")
     if makespan > bound * (1 + 1e-9):

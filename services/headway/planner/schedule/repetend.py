@@ -87,16 +87,16 @@ class RepetendModel:
             for index, start, n, s in zip(self._index, self._start, hint.indices, hint.starts, strict=True):
                 self._model.add_hint(index, n)
                 self._model.add_hint(start, s)
-        status = solver.solve(self._model)
-        if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
-            return Answer(kernel=None, is_proven=status == cp_model.INFEASIBLE)
+        status = solver.status_name(solver.solve(self._model))
+        if status not in ("OPTIMAL", "FEASIBLE"):
+            return Answer(kernel=None, is_proven=status == "INFEASIBLE")
         indices, starts = [solver.value(n) for n in self._index], [solver.value(s) for s in self._start]
         kernel = Kernel(
             period=solver.value(self._period),
             indices=tuple(n - min(indices) for n in indices),
             starts=tuple(s - min(starts) for s in starts),
         )
-        return Answer(kernel=kernel, is_proven=status == cp_model.OPTIMAL, bound=round(solver.best_objective_bound))
+        return Answer(kernel=kernel, is_proven=status == "OPTIMAL", bound=round(solver.best_objective_bound))
 
     def minimize_memory(self) -> None:
         """Asks for the least memory on the device that holds most; the problem has a capacity then."""

@@ -90,9 +90,9 @@ def solve_shop(shop: Shop, hint: Mapping[Instance, int], *, effort: Effort) -> S
     solver.parameters.num_workers = effort.workers
     solver.parameters.max_deterministic_time = effort.units
     solver.parameters.max_time_in_seconds = effort.seconds
-    status = solver.solve(model)
-    bound = max(found.bound, round(solver.best_objective_bound)) if status != cp_model.UNKNOWN else found.bound
-    if status not in (cp_model.OPTIMAL, cp_model.FEASIBLE):
+    status = solver.status_name(solver.solve(model))
+    bound = max(found.bound, round(solver.best_objective_bound)) if status != "UNKNOWN" else found.bound
+    if status not in ("OPTIMAL", "FEASIBLE"):
         return Shopped(starts=found.starts, length=length, bound=bound)
     values = {instance: solver.value(start) for instance, start in starts.items()}
     return Shopped(starts=values, length=shop.length(values), bound=bound)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from graphlib import TopologicalSorter
+from itertools import pairwise
 
 from headway.core.schedule import Placement, Run, Schedule
 
@@ -84,8 +85,7 @@ def compacted(schedule: Schedule) -> Schedule:
         num_micro_batches=schedule.num_micro_batches,
         method=schedule.method,
     )
-    if isinstance(early, Stuck):
-        raise AssertionError(f"a schedule whose orders do not fit together: {early}")
+    assert isinstance(early, Schedule), f"a schedule whose orders do not fit together: {early}"
     return early
 
 
@@ -95,7 +95,7 @@ def critical_path(schedule: Schedule) -> tuple[Run, ...]:
     needs, run_of = needs_of(schedule.placement), {(run.task, run.micro_batch): run for run in schedule.runs}
     before: dict[Run, list[Run]] = {}
     for runs in schedule.runs_by_device:
-        for run, following in zip(runs, runs[1:], strict=False):
+        for run, following in pairwise(runs):
             before.setdefault(following, []).append(run)
     path = [max(schedule.runs, key=schedule.end)] if schedule.runs else []
     while path and path[-1].start > slack:
