@@ -28,6 +28,7 @@ class ScheduleSearch:
     proves: whether what is found is also proven, as far as `effort` goes: the smallest N_R, no shorter period.
     most_repetend: N_R is not above it; None for no limit.
     orders: of devices, pairs of task and micro-batch: the user's own schedule.
+    places: of the same, where each is in the user's file; empty for its place in `orders`.
     """
 
     placement: dict[str, Any]
@@ -38,6 +39,7 @@ class ScheduleSearch:
     proves: bool = False
     most_repetend: int | None = None
     orders: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    places: tuple[tuple[str, ...], ...] = ()
 
     @property
     def title(self) -> str:

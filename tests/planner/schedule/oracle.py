@@ -20,16 +20,10 @@ def random_placement(seed: int) -> Placement:
     ]
     for i in reversed(range(num_stages)):
         time = rng.choice((1, 2, 2, 3))
-        tasks.append(
-            Task(
-                name=f"B{i}", devices=stages[i], time=time, memory=-tasks[i].memory, kind=TaskKind.BACKWARD
-            )
-        )
+        tasks.append(Task(name=f"B{i}", devices=stages[i], time=time, memory=-tasks[i].memory, kind=TaskKind.BACKWARD))
     lag = rng.choice((0, 0, 0, 1))
     dependencies = tuple(Dependency(before=i, after=i + 1, lag=lag) for i in range(len(tasks) - 1))
-    placement = Placement(
-        name=f"random {seed}", num_devices=num_devices, tasks=tuple(tasks), dependencies=dependencies
-    )
+    placement = Placement(name=f"random {seed}", num_devices=num_devices, tasks=tuple(tasks), dependencies=dependencies)
     most = max(sum(max(tasks[i].memory, 0) for i in on) for on in placement.tasks_by_device)
     memory = rng.choice((None, most, most + 1))
     return Placement(

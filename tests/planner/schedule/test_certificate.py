@@ -113,7 +113,7 @@ def _replaced(programs: list[DeviceProgram], device: int, steps: list[DeviceStep
     return [replace(each, steps=tuple(steps)) if each.device == device else each for each in programs]
 
 
-@pytest.mark.parametrize("shape", ("V", "X", "K"))
+@pytest.mark.parametrize("shape", ["V", "X", "K"])
 def test_a_wrong_order_of_communication_is_rejected(found: dict[str, Searched], shape: str) -> None:
     schedule = found[shape].schedule
     programs = list(device_programs(schedule))

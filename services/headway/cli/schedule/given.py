@@ -27,7 +27,14 @@ def given_search(
             f"{file} does not say how long tasks take.", hint="Give --times F=1,I=1,W=1.", field="times"
         )
     given = read_torch_csv(text, file=str(file), times=parse_times(times), memory=memory)
-    return search_of(given.placement, given.num_micro_batches, action=action, orders=given.orders, effort=effort)
+    return search_of(
+        given.placement,
+        given.num_micro_batches,
+        action=action,
+        orders=given.orders,
+        places=given.places,
+        effort=effort,
+    )
 
 
 def _document(text: str, file: Path) -> object:

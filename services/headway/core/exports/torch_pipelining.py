@@ -47,13 +47,13 @@ class ImportedSchedule:
 
     Attributes:
         orders: by device, pairs of task and micro-batch.
-        actions: by device, what they were in the file.
+        places: by device, where each of them is in the file.
     """
 
     placement: Placement
     num_micro_batches: int
     orders: tuple[tuple[tuple[int, ...], ...], ...]
-    actions: tuple[tuple[Action, ...], ...]
+    places: tuple[tuple[str, ...], ...]
 
 
 def torch_csv(schedule: Schedule) -> str:
@@ -98,9 +98,9 @@ def read_torch_csv(
         tuple((tasks[part, each.stage], each.micro_batch) for each in row for part in parts[each.letter])
         for row in rows
     )
-    traced = tuple(tuple(each for each in row for _ in parts[each.letter]) for row in rows)
+    places = tuple(tuple(each.place for each in row for _ in parts[each.letter]) for row in rows)
     count = max(action.micro_batch for action in actions) + 1
-    return ImportedSchedule(placement=placement, num_micro_batches=count, orders=orders, actions=traced)
+    return ImportedSchedule(placement=placement, num_micro_batches=count, orders=orders, places=places)
 
 
 def _row(row: Sequence[str], rank: int, file: str) -> Iterator[Action]:

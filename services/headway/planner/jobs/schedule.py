@@ -82,9 +82,11 @@ def _given(search: ScheduleSearch, placement: Placement) -> Searched:
     if isinstance(made, Stuck):
         task, micro_batch = made.instance
         name = placement.tasks[task].name
+        place = f"rank {made.device}, step {made.position}"
+        if search.places:
+            place = search.places[made.device][made.position]
         raise FailedPreconditionError(
-            f"Rank {made.device} waits for ever at its step {made.position}, {name} of micro-batch {micro_batch}: what "
-            "that needs comes later.",
+            f"At {place} the schedule waits for ever: what {name} of micro-batch {micro_batch} needs comes later.",
             hint="Put it after what it needs, on this rank and on the others.",
         )
     problem = make_problem(placement)

@@ -13,7 +13,7 @@ Instance = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """What the devices wait for where their orders fit together in no way: each its position and its next instance."""
+    """Where the devices' orders fit together in no way: what can never run, where it is in its device's order."""
 
     device: int
     position: int
@@ -50,10 +50,25 @@ def start_early(
                 for each in devices:
                     place[each], free[each] = place[each] + 1, ends[instance]
                 is_moving = True
-    for device, order in enumerate(orders):
-        if place[device] < len(order):
-            return Stuck(device, place[device], order[place[device]])
+    if any(place[device] < len(order) for device, order in enumerate(orders)):
+        return _culprit(placement, orders, place)
     return Schedule(placement=placement, num_micro_batches=num_micro_batches, runs=tuple(sorted(runs)), method=method)
+
+
+def _culprit(placement: Placement, orders: Sequence[Sequence[Instance]], place: Sequence[int]) -> Stuck:
+    """The device whose next task needs, through others too, what is later in its own order; else the first that is
+    stuck."""
+    stuck = [device for device, order in enumerate(orders) if place[device] < len(order)]
+    needs = needs_of(placement)
+    for device in stuck:
+        task, micro_batch = orders[device][place[device]]
+        needed = [task]
+        for each in needed:  # grows while it is walked
+            needed += [before for before, _ in needs[each] if before not in needed]
+        later = {i for i, n in orders[device][place[device] + 1 :] if n == micro_batch}
+        if later.intersection(needed):
+            return Stuck(device, place[device], (task, micro_batch))
+    return Stuck(stuck[0], place[stuck[0]], orders[stuck[0]][place[stuck[0]]])
 
 
 def needs_of(placement: Placement) -> list[list[tuple[int, float]]]:
