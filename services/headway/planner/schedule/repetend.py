@@ -65,7 +65,7 @@ class RepetendModel:
         self._period: cp_model.LinearExprT = period or self._model.new_int_var(problem.lower_bound, most, "period")
         tasks, width = range(problem.num_tasks), _depth(problem, self._most) * self._most
         self._index = [self._model.new_int_var(0, num_micro_batches - 1, f"n{i}") for i in tasks]
-        self._start = [self._model.new_int_var(0, width, f"s{i}") for i in tasks]
+        self._start = [self._model.new_int_var(0, width + self._most, f"s{i}") for i in tasks]
         self._orders: dict[tuple[int, int], cp_model.IntVar] = {}
         self._levels: list[cp_model.LinearExprT] = []
         for i, j, lag in problem.edges:
@@ -151,9 +151,26 @@ class RepetendModel:
 
 
 def _depth(problem: Problem, period: int) -> int:
-    """Periods over which windows of devices may lie apart: a chain of tasks is not longer than that."""
+    """Periods over which windows of devices may lie apart: one for devices that share a task; a chain of tasks is not
+    longer than what links the others."""
+    devices = range(len(problem.on))
+    near = [{other for other in devices if set(problem.on[device]) & set(problem.on[other])} for device in devices]
+    hops = [_hops(near, device) for device in devices]
+    if all(len(each) == len(devices) for each in hops):
+        return max(max(each.values()) for each in hops)
     chain = max(head + time for head, time in zip(problem.heads, problem.times, strict=True))
     return min(chain // period + 2, problem.num_tasks + 1)
+
+
+def _hops(near: list[set[int]], device: int) -> dict[int, int]:
+    """The devices that are reached from one, and over how many."""
+    found, ring = {device: 0}, [device]
+    for each in ring:  # grows while it is walked
+        for other in near[each]:
+            if other not in found:
+                found[other] = found[each] + 1
+                ring.append(other)
+    return found
 
 
 def find_kernel(problem: Problem, *, period: int, num_micro_batches: int, effort: Effort) -> Answer:
