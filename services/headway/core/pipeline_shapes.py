@@ -49,7 +49,7 @@ def named_placement(name: str, num_devices: int, options: ShapeOptions) -> Place
     if num_devices < least or (name == "K" and num_devices % 2):
         even = "an even number of" if name == "K" else f"{least} or more"
         raise InvalidArgumentError(
-            f"{name} does not go on {num_devices} devices.", hint=f"Give {even} --devices.", field="devices"
+            f"{name} does not go on {num_devices} devices.", hint=f"Give {even} devices.", field="devices"
         )
     stages = SHAPES[name](num_devices, options.chunks)
     tasks, dependencies = _with_backward(stages, options) if options.is_training else _forward_only(stages, options)
