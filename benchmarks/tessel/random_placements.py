@@ -11,7 +11,7 @@ from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.search import published, search_schedule
 
 _COUNT = 100
-_EFFORT = 0.2
+_EFFORT = 0.03
 
 
 def random_rows() -> Iterator[Row]:
