@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from benchmarks.tessel.row import Row, certified, timed
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
@@ -13,7 +14,7 @@ def memory_rows() -> Iterator[Row]:
     for num_devices, published in _V_HALF.items():
         shape = named_placement("zigzag", num_devices, ShapeOptions(backward=2, splits_backward=True))
         placement = replace(shape, memory=num_devices / 2)
-        found, cpu_s = timed(lambda placement=placement: certified(placement, 4 * placement.num_devices))
+        found, cpu_s = timed(partial(certified, placement, 4 * placement.num_devices))
         assert found.repetend is not None
         bubble = 1 - placement.lower_bound / found.repetend.period
         yield Row(

@@ -2,12 +2,14 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 
 from benchmarks.figure import panels, save
 from benchmarks.tessel.row import Row, certified, timed
 from benchmarks.tessel.table2 import SHAPES
 from headway.core.errors import FailedPreconditionError
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
+from headway.core.schedule import Placement
 from headway.planner.schedule.completion import complete
 from headway.planner.schedule.kernels import Limits, search_kernel
 from headway.planner.schedule.problem import make_problem
@@ -18,7 +20,7 @@ _REPETENDS = range(1, 9)
 
 
 def figure_3() -> Row:
-    found, cpu_s = timed(lambda: certified(named_placement("V", 4, ShapeOptions(backward=2)), 16, method="optimal"))
+    found, cpu_s = timed(partial(certified, named_placement("V", 4, ShapeOptions(backward=2)), 16, method="optimal"))
     return Row(
         part="figure 3",
         case="V, forward 1, backward 2, 16 micro-batches, time-optimal",
@@ -36,12 +38,8 @@ def figure_9_and_10() -> Iterator[Row]:
         placement = named_placement(shape, 4, ShapeOptions())
         ours_s, theirs_s = [], []
         for count in _COUNTS:
-            ours, cpu_s = timed(lambda placement=placement, count=count: certified(placement, count))
-            best, to_s = timed(
-                lambda placement=placement, count=count: certified(
-                    placement, count, Limits(effort=0.05), method="optimal"
-                )
-            )
+            ours, cpu_s = timed(partial(certified, placement, count))
+            best, to_s = timed(partial(certified, placement, count, Limits(effort=0.005), method="optimal"))
             ours_s.append(cpu_s)
             theirs_s.append(to_s)
             proven = best.schedule.makespan <= best.bound * (1 + 1e-9)
@@ -63,10 +61,8 @@ def figure_9_and_10() -> Iterator[Row]:
     save(figure, "tessel-search-time")
     for shape in SHAPES:
         problem = make_problem(named_placement(shape, 4, ShapeOptions()))
-        found, repetend_s = timed(lambda problem=problem: search_kernel(problem, Limits()))
-        _, completion_s = timed(
-            lambda problem=problem, found=found: complete(problem, found.kernel, effort=Effort(units=0.1))
-        )
+        found, repetend_s = timed(partial(search_kernel, problem, Limits()))
+        _, completion_s = timed(partial(complete, problem, found.kernel, effort=Effort(units=0.1)))
         yield Row(
             part="figure 10",
             case=shape,
@@ -82,8 +78,8 @@ def figure_11_and_12() -> Iterator[Row]:
         placement = named_placement(shape, 4, ShapeOptions())
         by_count = [_bubble(placement, Limits(proves=True, most_repetend=most)) for most in _REPETENDS]
         by_memory = [_bubble(replace(placement, memory=most), Limits()) for most in _REPETENDS]
-        left.plot(_REPETENDS, by_count, marker="o", label=shape)
-        right.plot(_REPETENDS, by_memory, marker="o", label=shape)
+        left.plot(_REPETENDS, _drawn(by_count), marker="o", label=shape)
+        right.plot(_REPETENDS, _drawn(by_memory), marker="o", label=shape)
         for part, bubbles in (("figure 11", by_count), ("figure 12", by_memory)):
             told = ", ".join("-" if each is None else f"{each:.0%}" for each in bubbles)
             yield Row(
@@ -100,7 +96,7 @@ def figure_11_and_12() -> Iterator[Row]:
     save(figure, "tessel-bubbles")
 
 
-def _bubble(placement, limits: Limits) -> float | None:  # type: ignore[no-untyped-def]
+def _bubble(placement: Placement, limits: Limits) -> float | None:
     try:
         problem = make_problem(placement)
         return 1 - problem.lower_bound / search_kernel(problem, limits).kernel.period
@@ -111,3 +107,8 @@ def _bubble(placement, limits: Limits) -> float | None:  # type: ignore[no-untyp
 def _falls(bubbles: list[float | None]) -> bool:
     known = [each for each in bubbles if each is not None]
     return known == sorted(known, reverse=True)
+
+
+def _drawn(bubbles: list[float | None]) -> list[float]:
+    """With a gap where there is none."""
+    return [float("nan") if each is None else each for each in bubbles]

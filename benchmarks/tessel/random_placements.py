@@ -2,6 +2,7 @@
 
 import random
 from collections.abc import Iterator
+from functools import partial
 from statistics import mean
 
 from benchmarks.tessel.row import Row, certified, timed
@@ -19,9 +20,7 @@ def random_rows() -> Iterator[Row]:
     for seed in range(_COUNT):
         placement = random_placement(seed)
         count = 2 * placement.num_devices
-        found, cpu_s = timed(
-            lambda placement=placement, count=count: certified(placement, count, Limits(effort=_EFFORT))
-        )
+        found, cpu_s = timed(partial(certified, placement, count, Limits(effort=_EFFORT)))
         total_s += cpu_s
         others = [each.makespan for each in published(placement, count)]
         try:

@@ -1,6 +1,7 @@
 """Table II: the paper's placements, training and inference, with 4, 8 and 16 devices."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from benchmarks.tessel.row import Row, certified, timed
@@ -25,7 +26,7 @@ def table_rows(cases: Path) -> Iterator[Row]:
         trained = read_placement(text, file=str(cases), name=shape)
         for is_training in (True, False):
             placement = trained if is_training else without_backward(trained)
-            found, cpu_s = timed(lambda placement=placement: certified(placement, _MICRO_BATCHES))
+            found, cpu_s = timed(partial(certified, placement, _MICRO_BATCHES))
             assert found.repetend is not None
             wanted = _REPETEND[shape][0 if is_training else 1]
             bubble = 1 - placement.lower_bound / found.repetend.period
@@ -46,7 +47,7 @@ def table_rows(cases: Path) -> Iterator[Row]:
 def published_rows() -> Iterator[Row]:
     for shape, method, wanted in (("M", "1f1b+", 0.25), ("NN", "1f1b+", 0.2), ("X", "chimera-direct", 0.2)):
         placement = named_placement(shape, 4, ShapeOptions())
-        found, cpu_s = timed(lambda placement=placement, method=method: certified(placement, 16, method=method))
+        found, cpu_s = timed(partial(certified, placement, 16, method=method))
         assert found.repetend is not None
         bubble = 1 - placement.lower_bound / found.repetend.period
         yield Row(
@@ -65,7 +66,7 @@ def scale_rows() -> Iterator[Row]:
         for shape in SHAPES:
             placement = named_placement(shape, num_devices, ShapeOptions())
             problem = make_problem(placement)
-            kernel, cpu_s = timed(lambda problem=problem: search_kernel(problem, Limits()))
+            kernel, cpu_s = timed(partial(search_kernel, problem, Limits()))
             limit_s = _REPETEND_LIMIT_S[num_devices]
             yield Row(
                 part="scale",
@@ -77,7 +78,7 @@ def scale_rows() -> Iterator[Row]:
                 is_met=kernel.is_optimal and kernel.kernel.period == problem.lower_bound and cpu_s < limit_s,
             )
             if num_devices in _LIMIT_S:
-                found, whole_s = timed(lambda placement=placement: certified(placement, 4 * placement.num_devices))
+                found, whole_s = timed(partial(certified, placement, 4 * placement.num_devices))
                 yield Row(
                     part="scale",
                     case=f"{shape}, {num_devices} devices, whole",
