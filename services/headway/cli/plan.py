@@ -20,6 +20,7 @@ from headway.cli.placement.view import placement_view
 from headway.cli.plan_file import read_plan
 from headway.cli.plan_view import plan_view
 from headway.cli.running import endpoint_of
+from headway.cli.schedule.command import app as schedule
 from headway.cli.search.jobs import app as jobs
 from headway.cli.search.planner_link import planner_link
 from headway.cli.training.explain import explain_training
@@ -45,6 +46,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(frontier)
 app.command()(train)
+app.add_typer(schedule, name="schedule")
 app.add_typer(jobs, name="jobs")
 
 _TIMEOUT_S = 10.0

@@ -10,10 +10,12 @@ from rich.text import Text
 from headway.cli.placement.frontier_view import frontier_view
 from headway.cli.placement.stored import store_plan
 from headway.cli.placement.view import placement_view
+from headway.cli.schedule.view import schedule_view
 from headway.core.codec import from_document
 from headway.core.frontier import Frontier
 from headway.core.plan.document import plan_from_document
 from headway.core.plan.placement import PlacementPlan
+from headway.core.schedule_search import ScheduleReport
 
 
 def result_view(kind: str, result: dict[str, Any], *, state_dir: Path | None) -> RenderableType:
@@ -31,7 +33,12 @@ def _frontier(result: dict[str, Any], _: Path | None) -> RenderableType:
     return frontier_view(from_document(Frontier, result))
 
 
+def _schedule(result: dict[str, Any], _: Path | None) -> RenderableType:
+    return schedule_view(from_document(ScheduleReport, result))
+
+
 _VIEW_BY_KIND: dict[str, Callable[[dict[str, Any], Path | None], RenderableType]] = {
     "placement": _placement,
     "frontier": _frontier,
+    "schedule": _schedule,
 }

@@ -11,6 +11,7 @@ MODULE_BY_KIND = {
     "placement": "headway.planner.jobs.placement",
     "frontier": "headway.planner.jobs.frontier",
     "training": "headway.planner.jobs.training",
+    "schedule": "headway.planner.jobs.schedule",
 }
 
 

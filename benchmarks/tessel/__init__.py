@@ -1,0 +1,1 @@
+"""Pipeline schedules of any placement, beside the paper's figures."""

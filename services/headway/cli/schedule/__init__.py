@@ -1,0 +1,1 @@
+"""The command `headway plan schedule`."""

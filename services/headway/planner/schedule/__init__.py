@@ -1,0 +1,1 @@
+"""Tessel: the best pipeline schedule for any placement of tasks."""

@@ -1,0 +1,1 @@
+"""Schedules that others have published, as generators in the same types."""

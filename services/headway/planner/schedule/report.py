@@ -1,0 +1,57 @@
+"""Reports: what was found, priced."""
+
+from headway.core.schedule import Schedule
+from headway.core.schedule_file import placement_document
+from headway.core.schedule_search import ComparedSchedule, ScheduleReport
+from headway.planner.schedule.advice import advice_for
+from headway.planner.schedule.search import Searched
+from headway.planner.schedule.timing import critical_path
+
+_TOLERANCE = 1e-9
+
+
+def make_report(
+    searched: Searched, *, period: float, violations: tuple[str, ...], compared: tuple[ComparedSchedule, ...] = ()
+) -> ScheduleReport:
+    """Prices a schedule.
+
+    Args:
+        period: of its swing.
+    """
+    schedule, repetend = searched.schedule, searched.repetend
+    placement, makespan, path = schedule.placement, schedule.makespan, critical_path(schedule)
+    place = {run: number for number, run in enumerate(schedule.runs)}
+    bound = min(searched.bound, makespan)
+    return ScheduleReport(
+        placement=placement_document(placement),
+        num_micro_batches=schedule.num_micro_batches,
+        method=schedule.method,
+        tasks=tuple(run.task for run in schedule.runs),
+        micro_batches=tuple(run.micro_batch for run in schedule.runs),
+        starts=tuple(run.start for run in schedule.runs),
+        repetend=repetend,
+        period=period,
+        lower_bound=placement.lower_bound,
+        bubble_rate=max(0.0, 1 - placement.lower_bound / period),
+        bubble_of_makespan=schedule.bubble_of_makespan,
+        bubble_of_span=schedule.bubble_of_span,
+        repetend_micro_batches=0 if repetend is None else repetend.num_micro_batches,
+        makespan=makespan,
+        makespan_bound=bound,
+        gap=makespan / bound - 1,
+        peak_memory=schedule.peak_memory,
+        is_optimal=repetend is not None and repetend.is_optimal,
+        is_makespan_optimal=makespan <= bound * (1 + _TOLERANCE),
+        is_smallest=repetend is not None and repetend.is_smallest,
+        rounding_error=searched.problem.rounding_error,
+        violations=violations,
+        critical_path=tuple(place[run] for run in path),
+        advice=advice_for(schedule, path, bound),
+        compared=compared,
+    )
+
+
+def steady_period(longer: Schedule, shorter: Schedule) -> float:
+    """The time for one more micro-batch, of a schedule without a repetend."""
+    more = longer.num_micro_batches - shorter.num_micro_batches
+    return (longer.makespan - shorter.makespan) / more
