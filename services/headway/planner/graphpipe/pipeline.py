@@ -1,0 +1,105 @@
+"""A pipeline whose stages form a graph. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from headway.planner.graphpipe.problem import PipelineProblem
+from headway.planner.graphpipe.stage import StageLoad, stage_load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphStage:
+    """Attributes:
+    operators: in their order.
+    micro_batch: samples, over all its devices.
+    in_flight: samples whose activations it holds at the same time.
+    """
+
+    operators: tuple[int, ...]
+    num_devices: int
+    micro_batch: int
+    in_flight: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphPipeline:
+    """Stages and what they take.
+
+    Attributes:
+        stages: each behind those that it waits for.
+        successors: of each stage those that wait for it: E_S.
+    """
+
+    problem: PipelineProblem
+    stages: tuple[GraphStage, ...]
+    successors: tuple[tuple[int, ...], ...]
+
+    @cached_property
+    def loads(self) -> tuple[StageLoad, ...]:
+        return tuple(stage_load(self.problem, stage.operators) for stage in self.stages)
+
+    @cached_property
+    def time_per_sample(self) -> float:
+        """Of the slowest stage: what equation 1 minimises."""
+        return max(
+            load.time_per_sample(self.problem, micro_batch=stage.micro_batch, num_devices=stage.num_devices)
+            for stage, load in zip(self.stages, self.loads, strict=True)
+        )
+
+    @cached_property
+    def device_bytes(self) -> tuple[float, ...]:
+        """What each device of each stage holds."""
+        return tuple(
+            load.device_bytes(in_flight=stage.in_flight, num_devices=stage.num_devices)
+            for stage, load in zip(self.stages, self.loads, strict=True)
+        )
+
+    @property
+    def depth(self) -> int:
+        """Stages on the longest way."""
+        return max(depths(self.successors))
+
+    @property
+    def num_devices(self) -> int:
+        return sum(stage.num_devices for stage in self.stages)
+
+
+def depths(successors: Sequence[Sequence[int]]) -> list[int]:
+    """Of each stage the number of stages on the longest way from it on, itself included."""
+    found = [0] * len(successors)
+    for stage in reversed(range(len(successors))):
+        found[stage] = 1 + max((found[later] for later in successors[stage]), default=0)
+    return found
+
+
+def stage_graph(
+    edges: Sequence[tuple[int, int]], stages: Sequence[Sequence[int]]
+) -> tuple[list[int], tuple[tuple[int, ...], ...]]:
+    """Orders stages so that each comes behind those that it waits for.
+
+    Returns:
+        The stages' indices in this order, and of each of them its successors by their places in it.
+
+    Raises:
+        ValueError: stages wait for each other in a circle.
+    """
+    stage_of = {at: number for number, stage in enumerate(stages) for at in stage}
+    after = [set[int]() for _ in stages]
+    for first, second in edges:
+        if stage_of[first] != stage_of[second]:
+            after[stage_of[first]].add(stage_of[second])
+    waiting = [0] * len(stages)
+    for later in after:
+        for stage in later:
+            waiting[stage] += 1
+    order = [stage for stage in sorted(range(len(stages)), key=lambda s: min(stages[s])) if not waiting[stage]]
+    for stage in order:
+        for later_stage in sorted(after[stage]):
+            waiting[later_stage] -= 1
+            if not waiting[later_stage]:
+                order.append(later_stage)  # noqa: B909 - the list is the queue of stages that can run
+    if len(order) < len(stages):
+        raise ValueError("stages wait for each other in a circle")
+    place = {stage: at for at, stage in enumerate(order)}
+    return order, tuple(tuple(sorted(place[later] for later in after[stage])) for stage in order)
