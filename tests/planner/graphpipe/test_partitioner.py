@@ -6,13 +6,13 @@ from itertools import pairwise, product
 
 import numpy as np
 import pytest
-from tests.planner.graphpipe.problems import branched, random_problem, twin_branches
 
 from headway.planner.graphpipe.partitioner import Partitioner
 from headway.planner.graphpipe.pipeline import depths, stage_graph
 from headway.planner.graphpipe.problem import Flow, PipelineProblem
 from headway.planner.graphpipe.series_parallel import Parallel, Part, Series, decompose, leaves
 from headway.planner.graphpipe.stage import stage_load
+from tests.planner.graphpipe.problems import branched, random_problem, twin_branches
 
 Stages = tuple[frozenset[int], ...]
 

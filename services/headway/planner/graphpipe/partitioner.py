@@ -12,6 +12,7 @@ from headway.planner.graphpipe.series_parallel import Part
 from headway.planner.graphpipe.tables import Bounds, Tables
 from headway.planner.graphpipe.traceback import StageChoice, Traceback
 
+_LESS = 1 - 1e-9  # sums round, so that what is faster must be so by more than that
 _GAP = 1e-3  # the share by which bisection stops short of the optimum, which is then walked to
 
 
@@ -32,7 +33,9 @@ class Partitioner:
         Bisects until little is left, then asks for anything that is faster than what was found, until nothing is: so
         the result is exact.
         """
-        best = self._under(micro_batch, np.nextafter(below_s, 0))
+        if self._least_s(micro_batch) >= below_s:
+            return None
+        best = self._under(micro_batch, below_s * _LESS)
         if best is None:
             return None
         low, high = self._least_s(micro_batch), best.time_per_sample
@@ -43,7 +46,7 @@ class Partitioner:
                 low = middle
             else:
                 best, high = found, found.time_per_sample
-        while (found := self._under(micro_batch, np.nextafter(best.time_per_sample, 0))) is not None:
+        while (found := self._under(micro_batch, best.time_per_sample * _LESS)) is not None:
             best = found
         return best
 

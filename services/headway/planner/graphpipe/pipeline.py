@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headway.planner.graphpipe.problem import PipelineProblem
+from headway.planner.graphpipe.schedule import ScheduledStage, kfkb, stage_ends
 from headway.planner.graphpipe.stage import StageLoad, stage_load
 
 
@@ -55,6 +56,29 @@ class GraphPipeline:
             for stage, load in zip(self.stages, self.loads, strict=True)
         )
 
+    @cached_property
+    def iteration_s(self) -> float:
+        """Simulated, 1F1B in each stage, until the last gradients are synchronised."""
+        passes = [
+            load.pass_s(self.problem, micro_batch=stage.micro_batch, num_devices=stage.num_devices)
+            for stage, load in zip(self.stages, self.loads, strict=True)
+        ]
+        scheduled = [
+            ScheduledStage(
+                micro_batch=stage.micro_batch,
+                forward_s=forward_s,
+                backward_s=backward_s,
+                passes=kfkb(self.problem.batch // stage.micro_batch, warm_up=stage.in_flight // stage.micro_batch),
+                successors=successors,
+            )
+            for stage, (forward_s, backward_s), successors in zip(self.stages, passes, self.successors, strict=True)
+        ]
+        sync_s = [
+            load.sync_s(self.problem, num_devices=stage.num_devices)
+            for stage, load in zip(self.stages, self.loads, strict=True)
+        ]
+        return max(end_s + own_s for end_s, own_s in zip(stage_ends(scheduled), sync_s, strict=True))
+
     @property
     def depth(self) -> int:
         """Stages on the longest way."""
@@ -98,7 +122,7 @@ def stage_graph(
         for later_stage in sorted(after[stage]):
             waiting[later_stage] -= 1
             if not waiting[later_stage]:
-                order.append(later_stage)  # noqa: B909 - the list is the queue of stages that can run
+                order.append(later_stage)
     if len(order) < len(stages):
         raise ValueError("stages wait for each other in a circle")
     place = {stage: at for at, stage in enumerate(order)}
