@@ -88,6 +88,7 @@ class Fork:
         counts: branches of each kind.
         groups: [groups, kinds]; how many branches of each kind can be one stage together: two at least.
         alone, with_head, with_tail: loads of the groups, also with the operator before the fork or the one behind it.
+        first, last: operators of each group, of the first branches of each kind or of the last ones.
         head, tail: these operators; None where what is there is no single operator.
     """
 
@@ -97,6 +98,8 @@ class Fork:
     alone: Loads
     with_head: Loads | None
     with_tail: Loads | None
+    first: tuple[tuple[int, ...], ...]
+    last: tuple[tuple[int, ...], ...]
     head: int | None
     tail: int | None
 
@@ -114,11 +117,13 @@ class ChainBuilder:
     Attributes:
         branches: of each fork of the tree, by kinds.
         found: chains and forks, those first that others need.
+        last: the elements of the last branch that is like a chain, by the chain's id.
     """
 
     problem: PipelineProblem
     branches: dict[Parallel, tuple[tuple[Part, ...], ...]] = field(default_factory=dict)
     found: dict[tuple[object, ...], Chain | Fork] = field(default_factory=dict)
+    last: dict[int, tuple[Part, ...]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         problem = self.problem
@@ -146,6 +151,7 @@ class ChainBuilder:
             has_tail=has_tail,
         )
         known = self.found.setdefault(chain.key, chain)
+        self.last.setdefault(id(known), known.elements)
         assert isinstance(known, Chain), "keys of chains and forks differ"
         return known
 
@@ -167,10 +173,8 @@ class ChainBuilder:
         branches = tuple(tuple(alike) for _, alike in kinds)
         self.branches[part] = branches
         groups = np.array(list(_groups([len(each) for each in branches])), np.int64).reshape(-1, len(branches))
-        sets = [
-            [leaf for kind, number in zip(branches, group, strict=True) for b in kind[:number] for leaf in leaves(b)]
-            for group in groups.tolist()
-        ]
+        sets = [_operators(branches, group) for group in groups.tolist()]
+        last = [_operators([kind[::-1] for kind in branches], group) for group in groups.tolist()]
         loads = [self._set_loads([[*each, end] for each in sets]) for end in (head, tail) if end is not None]
         fork = Fork(
             kinds=tuple(chain for chain, _ in kinds),
@@ -179,6 +183,8 @@ class ChainBuilder:
             alone=self._set_loads(sets),
             with_head=None if head is None else loads[0],
             with_tail=None if tail is None else loads[-1],
+            first=tuple(sets),
+            last=tuple(last),
             head=head,
             tail=tail,
         )
@@ -195,6 +201,7 @@ class ChainBuilder:
             ends = [[] if end is None else [end] for end in (head, tail)]
             chain = self._chain([*ends[0], *inner, *ends[1]], has_head=head is not None, has_tail=tail is not None)
             touched = tuple(number for number, others in enumerate(shared) if others & set(leaves(branch)))
+            self.last[id(chain)] = (*ends[0], *inner, *ends[1])
             found.setdefault((id(chain), touched), (chain, []))[1].append(branch)
         return list(found.values())
 
@@ -237,6 +244,12 @@ class ChainBuilder:
 def _sums(values: Floats, members: Sequence[Sequence[int]]) -> Floats:
     """[elements + 1, columns]; sums over all elements before each."""
     return np.concatenate([np.zeros((1, values.shape[1])), np.cumsum([values[m].sum(axis=0) for m in members], axis=0)])
+
+
+def _operators(branches: Sequence[Sequence[Part]], group: Sequence[int]) -> tuple[int, ...]:
+    """Of so many branches of each kind."""
+    chosen = [branch for kind, number in zip(branches, group, strict=True) for branch in kind[:number]]
+    return tuple(sorted(leaf for branch in chosen for leaf in leaves(branch)))
 
 
 def _groups(counts: Sequence[int]) -> Iterator[tuple[int, ...]]:

@@ -6,10 +6,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from headway.planner.graphpipe.chains import ChainBuilder
+from headway.planner.graphpipe.load_levels import LoadLevels
 from headway.planner.graphpipe.pipeline import GraphPipeline, GraphStage, depths, stage_graph
 from headway.planner.graphpipe.problem import PipelineProblem
 from headway.planner.graphpipe.series_parallel import Part
-from headway.planner.graphpipe.tables import Bounds, Tables
+from headway.planner.graphpipe.tables import Tables
 from headway.planner.graphpipe.traceback import StageChoice, Traceback
 
 _LESS = 1 - 1e-9  # sums round, so that what is faster must be so by more than that
@@ -72,7 +73,7 @@ class Partitioner:
             problem.sync_bytes_per_s,
             float(problem.batch),
         )
-        bounds = Bounds(
+        bounds = LoadLevels(
             size=micro_batch.bit_length() - 1,
             limits=np.array(limits),
             num_micro_batches=problem.batch // micro_batch,

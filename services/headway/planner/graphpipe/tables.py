@@ -1,64 +1,42 @@
 """The tables of one search for stages under a bound: of all chains and forks of a model. Pure."""
 
 from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 
-from headway.planner.graphpipe.chains import Block, Chain, Fork, Loads
+from headway.planner.graphpipe.chains import Block, Chain, Fork
 from headway.planner.graphpipe.kernel import (
     NONE,
-    Floats,
     Ints,
     chain_table,
     head_table,
     joined,
-    run_levels,
-    set_levels,
     subset_tables,
 )
 
 _NO_BLOCKS = np.zeros(0, np.int32)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """What stages must keep.
+class StageLevels(Protocol):
+    """The highest levels at which stages keep to a bound, for 1, 2, 4, ... devices.
 
     Attributes:
-        size: the micro-batch's, as a power of two.
-        limits: seconds for each sample, bytes, bytes per second between and in stages, samples of an iteration.
-        num_micro_batches: of an iteration.
         top: the most stages that a sample can go through.
-        num_powers: stages have 1, 2, 4, ... devices, so many of these numbers.
+        num_powers: numbers of devices.
     """
 
-    size: int
-    limits: Floats
-    num_micro_batches: int
-    top: int
-    num_powers: int
+    @property
+    def top(self) -> int: ...
 
-    def of_runs(self, loads: Loads) -> tuple[Ints, Ints]:
-        return run_levels(  # type: ignore[no-any-return]
-            loads.seconds,
-            loads.bytes,
-            loads.crossing,
-            self.size,
-            self.limits,
-            self.num_micro_batches,
-            self.num_powers,
-        )
+    @property
+    def num_powers(self) -> int: ...
 
-    def of_sets(self, loads: Loads) -> Ints:
-        return set_levels(  # type: ignore[no-any-return]
-            loads.seconds,
-            loads.bytes,
-            loads.crossing,
-            self.size,
-            self.limits,
-            self.num_micro_batches,
-            self.num_powers,
-        )
+    def of_chain(self, chain: Chain) -> tuple[Ints, Ints]:
+        """[starts, stops, powers] levels of all runs, and [starts, stops] the stops that are possible with 0 behind."""
+
+    def of_fork(self, fork: Fork) -> tuple[Ints, Ints, Ints]:
+        """[groups, powers] levels of groups alone, with the operator before the fork and with the one behind it."""
 
 
 @dataclass(slots=True)
@@ -128,7 +106,7 @@ class Tables:
     """
 
     order: list[Chain | Fork]
-    bounds: Bounds
+    bounds: StageLevels
     chains: dict[int, ChainTables] = field(default_factory=dict)
     forks: dict[int, ForkTables] = field(default_factory=dict)
 
@@ -143,7 +121,7 @@ class Tables:
 
     def _of_chain(self, chain: Chain, *, num_ends: int | None) -> ChainTables:
         top, length = self.bounds.top, len(chain.elements)
-        levels, stops = self.bounds.of_runs(chain.loads)
+        levels, stops = self.bounds.of_chain(chain)
         starts, lengths, blocks = self._blocks(chain.blocks, [self._block(block) for block in chain.blocks])
         ends = top + 1 if num_ends is None else num_ends
         whole = chain_table(levels, stops, starts, lengths, blocks, length, top, ends)
@@ -174,11 +152,7 @@ class Tables:
         digits = (np.arange(np.prod(counts + 1))[:, None] // strides % (counts + 1)).astype(np.int32)
         groups = fork.groups.astype(np.int32)
         kinds = [self.chains[id(kind)] for kind in fork.kinds]
-        nothing = np.zeros((len(groups), self.bounds.num_powers), np.int32)
-        levels = [
-            nothing if loads is None else self.bounds.of_sets(loads)
-            for loads in (fork.alone, fork.with_head, fork.with_tail)
-        ]
+        levels = self.bounds.of_fork(fork)
         branches = np.stack([kind.branch for kind in kinds])
         tables = ForkTables(
             fork=fork,

@@ -37,6 +37,10 @@ class _Branches:
     def taken(self, size: Ints) -> list[Part]:
         return [part for kind, number in zip(self.branches, size.tolist(), strict=True) for part in kind[:number]]
 
+    def backwards(self) -> "_Branches":
+        """The last branches first: what shares a stage with the operator behind the fork is next to it."""
+        return _Branches(self.of, tuple(kind[::-1] for kind in self.branches), self.before, self.behind)
+
     @property
     def table(self) -> Ints:
         """[ends, begins]"""
@@ -148,7 +152,7 @@ class Traceback:
             for behind, other in enumerate(of.sizes):
                 if not rest.has(other):
                     continue
-                left = rest.without(other)
+                left = rest.backwards().without(other).backwards()
                 devices = of.heads[before, end + 1, level] + of.tails[behind, end, level] + left.table[end + 1, level]
                 if devices == wanted:
                     yield from self._head(fork, before, end=end + 1, level=level)
@@ -160,7 +164,7 @@ class Traceback:
         """A fork with the operator behind it."""
         wanted = fork.of.blocks[False, True][end, begin]
         for choice, size in enumerate(fork.of.sizes):
-            left = fork.without(size)
+            left = fork.backwards().without(size).backwards()
             if fork.of.tails[choice, end, begin] + later(left.table)[end, begin] == wanted:
                 yield from self._tail(fork, choice, end=end, begin=begin)
                 yield from self._subset(left, end=end + 1, begin=begin)
@@ -200,6 +204,7 @@ class Traceback:
 
     def _tail(self, fork: _Branches, choice: int, *, end: int, begin: int) -> Iterator[StageChoice]:
         """A branch or a group with the operator behind the fork."""
+        fork = fork.backwards()
         of, num_kinds = fork.of, len(fork.of.fork.kinds)
         if choice >= num_kinds:
             yield _stage(
