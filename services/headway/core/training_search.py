@@ -14,7 +14,7 @@ class TrainingSearch:
     devices: of the cluster's groups, in order.
     num_layers: that operators are clustered into; None for as many as the model repeats.
     micro_batches: numbers of micro-batches to try; empty for all that make sense.
-    method: 'alpa', or the name of a baseline.
+    method: 'auto', 'alpa', 'graphpipe', or the name of a baseline.
     explains: whether other ways to train the model are priced too, and what would change the choice.
     layout: the user's own plan, to be priced instead of searching one.
     files: the captured graph under `GRAPH`, in base64.
@@ -27,7 +27,7 @@ class TrainingSearch:
     precision: str
     num_layers: int | None = None
     micro_batches: tuple[int, ...] = ()
-    method: str = "alpa"
+    method: str = "auto"
     explains: bool = False
     layout: TrainingLayout | None = None
     files: dict[str, str] = field(default_factory=dict)

@@ -54,8 +54,8 @@ def train(
     method: Annotated[
         str,
         typer.Option(
-            help="alpa searches everything; baselines are data-parallel, zero-2, zero-3, megatron, intra-only, "
-            "inter-only, pp-dp, equal-operator, equal-layer and heuristic."
+            help="auto searches all; alpa chains of stages, graphpipe graphs of them too; baselines are data-parallel, "
+            "zero-2, zero-3, megatron, intra-only, inter-only, pp-dp, equal-operator, equal-layer and heuristic."
         ),
     ] = "alpa",
     explain: Annotated[

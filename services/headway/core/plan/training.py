@@ -96,8 +96,8 @@ class TrainingStage:
         forward_s, backward_s: of one micro-batch, with the communication inside the stage.
         handover_s: to send a micro-batch's activations to the next stage and its gradients back.
         once_s: once an iteration: synchronising gradients, and the optimizer.
-        successors: stages whose forward passes wait for this one's, by their numbers in the plan; None for the next one,
-            as in a chain.
+        successors: stages whose forward passes wait for this one's, by their numbers in the plan; None for the next
+            one, as in a chain.
     """
 
     operators: tuple[str, ...]
@@ -179,7 +179,7 @@ class TrainingPlan:
         batch: examples of one iteration.
         num_micro_batches: B of equation 3.2.
         precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
-        method: that found it, such as 'alpa'; 'fixed' where the user gave it.
+        method: that found it, such as 'auto'; 'fixed' where the user gave it.
         flops: of one iteration, forward and backward, without recomputing.
         iteration_s: predicted, by equation 3.2 with what happens once an iteration.
         relative_error: estimated error of the prediction.

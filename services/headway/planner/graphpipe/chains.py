@@ -27,17 +27,17 @@ class Loads:
 
     Attributes:
         seconds: [positions, sizes]; forward and backward.
-        bytes: [positions, 3]; of state, of one saved sample, and of gradients.
+        held: [positions, 3]; bytes of state, of one saved sample, and of gradients.
         crossing: [positions, positions] of runs, or [sets]; bytes of one sample.
     """
 
     seconds: Floats
-    bytes: Floats
+    held: Floats
     crossing: Floats
 
     @property
     def key(self) -> tuple[bytes, ...]:
-        return self.seconds.tobytes(), self.bytes.tobytes(), self.crossing.tobytes()
+        return self.seconds.tobytes(), self.held.tobytes(), self.crossing.tobytes()
 
 
 @dataclass(frozen=True, slots=True)

@@ -90,7 +90,7 @@ def devices_at(levels: Ints, level: int) -> int:
 
 
 @njit(cache=True, nogil=True)
-def chain_table(
+def chain_table(  # noqa: C901 - compiled loops
     levels: Ints, stops: Ints, starts: Ints, lengths: Ints, blocks: Ints, last: int, top: int, num_ends: int
 ) -> Ints:
     """[ends, positions, begins]; the least devices for the elements from each position up to `last`.
@@ -174,7 +174,9 @@ def set_levels(
 
 
 @njit(cache=True, nogil=True)
-def subset_tables(kinds: Ints, levels: Ints, groups: Ints, digits: Ints, strides: Ints) -> Ints:
+def subset_tables(  # noqa: C901 - compiled loops
+    kinds: Ints, levels: Ints, groups: Ints, digits: Ints, strides: Ints
+) -> Ints:
     """[subsets, ends, begins]; the least devices for some branches of a fork.
 
     Args:

@@ -30,7 +30,7 @@ class LoadLevels:
         loads = chain.loads
         return run_levels(  # type: ignore[no-any-return]
             loads.seconds,
-            loads.bytes,
+            loads.held,
             loads.crossing,
             self.size,
             self.limits,
@@ -46,7 +46,7 @@ class LoadLevels:
             return np.zeros((len(fork.groups), self.num_powers), np.int32)
         return set_levels(  # type: ignore[no-any-return]
             loads.seconds,
-            loads.bytes,
+            loads.held,
             loads.crossing,
             self.size,
             self.limits,

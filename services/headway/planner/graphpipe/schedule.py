@@ -68,7 +68,9 @@ def stage_ends(stages: Sequence[ScheduledStage]) -> list[float]:
             is_forward = stage.passes[done[number]]
             own = ends[number][0 if is_forward else 1]
             samples = len(own) * stage.micro_batch
-            ready_s = _ready_s(stages, ends, before[number] if is_forward else stage.successors, samples, is_forward)
+            ready_s = _ready_s(
+                stages, ends, before[number] if is_forward else stage.successors, samples, is_forward=is_forward
+            )
             if ready_s is None:
                 break
             took_s = stage.forward_s if is_forward else stage.backward_s
@@ -91,6 +93,7 @@ def _ready_s(
     ends: Sequence[tuple[list[float], list[float]]],
     others: Sequence[int],
     samples: int,
+    *,
     is_forward: bool,
 ) -> float | None:
     """When other stages have so many samples; None where that is not known yet."""

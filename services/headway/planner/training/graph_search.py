@@ -3,6 +3,7 @@ not, as Alpa's passes find best. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -10,25 +11,26 @@ from headway.core.cost.checked import CheckedCosts
 from headway.core.cost.costs import Costs
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, handover_s
-from headway.core.plan.training import TrainingStage, pipeline_s
+from headway.core.plan.training import TrainingStage, pipeline_s, stage_successors
 from headway.core.training_cluster import NodeGroup
 from headway.planner.graphpipe.chains import ChainBuilder
 from headway.planner.graphpipe.kernel import Floats, Ints
 from headway.planner.graphpipe.layer_levels import LayerLevels
 from headway.planner.graphpipe.pipeline import depths, stage_graph
 from headway.planner.graphpipe.problem import Flow, PipelineProblem
-from headway.planner.graphpipe.series_parallel import Decomposition, decompose
+from headway.planner.graphpipe.series_parallel import Decomposition, Series, decompose
 from headway.planner.graphpipe.tables import Tables
 from headway.planner.graphpipe.traceback import StageChoice, Traceback
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table
 from headway.planner.intra.quantities import Prices
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.branches import branch_layers
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.stages import StageLayout, make_stage
 
+_Pipeline = TypeVar("_Pipeline", Found, "FoundGraph")
 _WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _BOUNDS = 24  # on the slowest stage, for each number of micro-batches
-_LESS = 1 - 1e-9
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +48,11 @@ class FoundGraph:
     decomposition: Decomposition
 
     @property
+    def depth(self) -> int:
+        """Stages on the longest way of a micro-batch."""
+        return max(depths(stage_successors(self.stages)))
+
+    @property
     def iteration_s(self) -> float:
         """By equation 3.2 over the longest way, with what happens once an iteration."""
         return pipeline_s(self.stages, self.num_micro_batches) + max(stage.once_s for stage in self.stages)
@@ -53,11 +60,17 @@ class FoundGraph:
 
 @dataclass
 class GraphSearch:
-    """The search for one problem on alike nodes. A chain is a graph too: where no graph is faster, it is Alpa's."""
+    """The search for one problem on alike nodes. A chain is a graph too: where no graph is faster, it is Alpa's.
+
+    Attributes:
+        chain, graph: the best that were found of each.
+    """
 
     problem: TrainingProblem
     nodes: NodeGroup
     costs: Costs
+    chain: Found | None = None
+    graph: FoundGraph | None = None
 
     def run(
         self, *, report: Callable[[Found | FoundGraph], None], should_stop: Callable[[], bool]
@@ -67,8 +80,11 @@ class GraphSearch:
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
-        alpa = AlpaSearch(self.problem, self.nodes, self.costs)
-        numbers = self.problem.numbers_of_micro_batches()
+        problem = self.problem
+        if problem.num_layers is None:
+            problem = replace(problem, num_layers=branch_layers(problem.graph))
+        alpa = AlpaSearch(problem, self.nodes, self.costs)
+        numbers = problem.numbers_of_micro_batches()
         start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - 4 * self.nodes.num_nodes))
         best: Found | FoundGraph | None = None
         for way in (range(start, len(numbers)), range(start - 1, -1, -1)):
@@ -77,8 +93,11 @@ class GraphSearch:
                 if should_stop() or worse >= _WORSE:
                     break
                 tables = alpa.tables(numbers[i])
-                tried = (alpa.cut(tables), self.cut(tables))
-                found = min((each for each in tried if each is not None), key=lambda f: f.iteration_s, default=None)
+                chain, graph = alpa.cut(tables), self.cut(tables)
+                self.chain, self.graph = _better(self.chain, chain), _better(self.graph, graph)
+                found: Found | FoundGraph | None = chain
+                if graph is not None and (chain is None or graph.iteration_s < chain.iteration_s):
+                    found = graph
                 if found is not None and (best is None or found.iteration_s < best.iteration_s):
                     best, worse = found, 0
                     report(found)
@@ -91,6 +110,12 @@ class GraphSearch:
         if not tables.quantities:
             return None
         return _GraphCut(self.nodes, CheckedCosts(self.costs), tables).best()
+
+
+def _better(known: _Pipeline | None, found: _Pipeline | None) -> _Pipeline | None:
+    if known is None or (found is not None and found.iteration_s < known.iteration_s):
+        return found
+    return known
 
 
 class _GraphCut:
@@ -117,7 +142,13 @@ class _GraphCut:
         self._builder.root(self._decomposition.root)
 
     def best(self) -> FoundGraph | None:
-        """Tries bounds on the slowest stage, from the least that is possible up, as long as it can get better."""
+        """Tries bounds on the slowest stage, from the least that is possible up, as long as it can get better.
+
+        None too where the layers are a chain: their best cut is Alpa's.
+        """
+        root = self._decomposition.root
+        if isinstance(root, int) or (isinstance(root, Series) and all(isinstance(part, int) for part in root.parts)):
+            return None
         best: FoundGraph | None = None
         for bound_s in self._bounds():
             if best is not None and bound_s * self._tables.num_micro_batches >= best.iteration_s:
@@ -239,14 +270,12 @@ def _sent_bytes(flows: Sequence[Flow], first: int, last: int) -> float:
 def _latencies(table: StageTable, step: LayeredStep, nodes: NodeGroup, flows: Sequence[Flow]) -> Floats:
     """Those of the stage cut, where a run sends what others read, instead of all that passes by it."""
     found = table.costs.latency_s.copy()
-    num_layers = len(step.layers)
     for submesh_number, submesh in enumerate(table.submeshes):
         for last, layer in enumerate(step.layers):
             passing = handover_s(nodes, submesh, sum(step.training.tensors[name].num_bytes for name in layer.leaving))
             for first in range(last + 1):
                 sent = handover_s(nodes, submesh, _sent_bytes(flows, first, last))
                 found[first, last, submesh_number] += 2 * (sent - passing)
-    assert found.shape[0] == num_layers
     return found
 
 

@@ -9,9 +9,7 @@ _ROUNDING = 1e-6
 
 
 def schedule_violations(plan: TrainingPlan) -> Iterator[str]:
-    if faults := list(_graph_faults(plan)):
-        yield from faults
-        return
+    """For plans whose stages wait for later ones only; see `graph_violations`."""
     for number, stage in enumerate(plan.stages):
         yield from (f"Stage {number}: {fault}" for fault in _flight_faults(plan, number))
         yield from (f"Stage {number}: {fault}" for fault in _time_faults(stage))
@@ -21,7 +19,7 @@ def schedule_violations(plan: TrainingPlan) -> Iterator[str]:
     yield from _iteration_violations(plan)
 
 
-def _graph_faults(plan: TrainingPlan) -> Iterator[str]:
+def graph_violations(plan: TrainingPlan) -> Iterator[str]:
     """Stages wait for earlier ones only, so that none waits for itself."""
     for number, later in enumerate(plan.successors):
         for other in later:
