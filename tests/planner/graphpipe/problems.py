@@ -1,6 +1,6 @@
 """Small pipeline problems, drawn at random."""
 
-from itertools import combinations
+from itertools import pairwise
 
 import numpy as np
 
@@ -34,13 +34,11 @@ def random_problem(
     )
 
 
-def twin_branches(problem: PipelineProblem, rng: np.random.Generator) -> PipelineProblem:
+def alike(problem: PipelineProblem) -> PipelineProblem:
     """The same, where all operators are alike: forks then have branches of one kind."""
     size = problem.num_operators
     chosen = np.zeros(size, int)
-    flows = tuple(
-        Flow(producer=f.producer, consumers=f.consumers, bytes_per_sample=1.0 + 0 * rng.random()) for f in problem.flows
-    )
+    flows = tuple(Flow(producer=f.producer, consumers=f.consumers, bytes_per_sample=1.0) for f in problem.flows)
     return PipelineProblem(
         forward_s=problem.forward_s[chosen],
         backward_s=problem.backward_s[chosen],
@@ -61,11 +59,7 @@ def branched(rng: np.random.Generator, *, size: int) -> list[tuple[int, int]]:
     cuts = sorted(rng.choice(range(1, size - 2), int(rng.integers(1, min(4, size - 2))), replace=False).tolist())
     bounds = [1, *(cut + 1 for cut in cuts), size - 1]
     edges = []
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         inner = list(range(start, stop))
-        edges += [(0, inner[0]), *zip(inner, inner[1:], strict=False), (inner[-1], size - 1)]
+        edges += [(0, inner[0]), *pairwise(inner), (inner[-1], size - 1)]
     return edges
-
-
-def pairs(size: int) -> list[tuple[int, int]]:
-    return list(combinations(range(size), 2))

@@ -12,7 +12,7 @@ from headway.planner.graphpipe.pipeline import depths, stage_graph
 from headway.planner.graphpipe.problem import Flow, PipelineProblem
 from headway.planner.graphpipe.series_parallel import Parallel, Part, Series, decompose, leaves
 from headway.planner.graphpipe.stage import stage_load
-from tests.planner.graphpipe.problems import branched, random_problem, twin_branches
+from tests.planner.graphpipe.problems import alike, branched, random_problem
 
 Stages = tuple[frozenset[int], ...]
 
@@ -106,7 +106,7 @@ def test_branches_are_cut_as_well_as_all_ways(seed: int, is_tight: bool, is_alik
     problem = random_problem(rng, size=size, num_devices=5, share=0.0, is_tight=is_tight)
     flows = tuple(Flow(producer=a, consumers=(b,), bytes_per_sample=1.0) for a, b in branched(rng, size=size))
     problem = replace(problem, flows=flows)
-    compare(twin_branches(problem, rng) if is_alike else problem, int(rng.choice([1, 2, 4])))
+    compare(alike(problem) if is_alike else problem, int(rng.choice([1, 2, 4])))
 
 
 @pytest.mark.parametrize("seed", range(20))

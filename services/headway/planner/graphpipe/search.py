@@ -1,16 +1,14 @@
 """GraphPipe's search over sizes of micro-batches, and PipeDream's in the same frame. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from headway.planner.graphpipe.partitioner import Partitioner
 from headway.planner.graphpipe.pipeline import GraphPipeline
 from headway.planner.graphpipe.problem import PipelineProblem
-from headway.planner.graphpipe.series_parallel import Decomposition, Series, decompose
-
-_LESS = 1 - 1e-9
+from headway.planner.graphpipe.series_parallel import Decomposition, Parallel, Series, decompose
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,11 +33,7 @@ def search_graph(problem: PipelineProblem, micro_batches: Iterable[int] | None =
     Args:
         micro_batches: sizes to try; None for all.
     """
-    middle = problem.num_sizes // 2
-    decomposition = decompose((problem.forward_s + problem.backward_s)[:, middle].tolist(), problem.edges)
-    partitioners = [Partitioner(problem, decomposition.root)]
-    if not isinstance(decomposition.root, Series) or not all(isinstance(p, int) for p in decomposition.root.parts):
-        partitioners.append(linear_partitioner(problem))
+    decomposition, partitioners = graph_partitioners(problem)
     found = _pipelines(partitioners, problem.micro_batches() if micro_batches is None else list(micro_batches))
     if not found:
         return None
@@ -50,10 +44,34 @@ def search_graph(problem: PipelineProblem, micro_batches: Iterable[int] | None =
     )
 
 
+def graph_partitioners(problem: PipelineProblem) -> tuple[Decomposition, list[Partitioner]]:
+    """The series-parallel tree of a problem, and the searches on it and, where it has forks, on its order."""
+    middle = problem.num_sizes // 2
+    decomposition = decompose((problem.forward_s + problem.backward_s)[:, middle].tolist(), problem.edges)
+    root = decomposition.root
+    found = [Partitioner(problem, root)]
+    if isinstance(root, Parallel) or (isinstance(root, Series) and not all(isinstance(p, int) for p in root.parts)):
+        found.append(linear_partitioner(problem))
+    return decomposition, found
+
+
 def search_chain(problem: PipelineProblem, micro_batches: Iterable[int] | None = None) -> list[GraphPipeline]:
     """PipeDream's search: the best cut of the operators' order for each size of micro-batches."""
-    return _pipelines(
-        [linear_partitioner(problem)], problem.micro_batches() if micro_batches is None else list(micro_batches)
+    sizes = problem.micro_batches() if micro_batches is None else list(micro_batches)
+    return [sequential(found) for found in _pipelines([linear_partitioner(problem)], sizes)]
+
+
+def sequential(pipeline: GraphPipeline) -> GraphPipeline:
+    """The same stages one after another in the operators' order, whether they wait for each other or not."""
+    stages = sorted(pipeline.stages, key=lambda stage: stage.operators)
+    batch, last = pipeline.problem.batch, len(stages) - 1
+    return GraphPipeline(
+        problem=pipeline.problem,
+        stages=tuple(
+            replace(stage, in_flight=min((last + 1 - number) * stage.micro_batch, batch))
+            for number, stage in enumerate(stages)
+        ),
+        successors=tuple(() if number == last else (number + 1,) for number in range(last + 1)),
     )
 
 

@@ -85,7 +85,7 @@ class Traceback:
             if block.has_head:
                 exact = fork.of.exact[block.has_tail][between]
                 level = int(np.argmax(exact == fork.of.blocks[True, block.has_tail][between, begin]))
-                yield from self._headed(fork, block.has_tail, end=between, level=level)
+                yield from self._headed(fork, has_tail=block.has_tail, end=between, level=level)
             elif block.has_tail:
                 yield from self._tailed(fork, end=between, begin=begin)
             else:
@@ -124,7 +124,7 @@ class Traceback:
         """Chains of branches have a place for the operator around them, taken or not."""
         return () if operator is None else (operator,)
 
-    def _headed(self, fork: _Branches, has_tail: bool, *, end: int, level: int) -> Iterator[StageChoice]:
+    def _headed(self, fork: _Branches, *, has_tail: bool, end: int, level: int) -> Iterator[StageChoice]:
         """A fork with the operator before it, whose stage is at just this level."""
         of, wanted = fork.of, fork.of.exact[has_tail][end, level]
         if has_tail:
@@ -198,7 +198,9 @@ class Traceback:
             sums = self.tables.forks[id(block.fork)].exact[block.has_tail][:, level] + table[end, block.length]
             if sums.min() == wanted:
                 between = int(np.argmin(sums))
-                yield from self._headed(self._at_place(block, elements), block.has_tail, end=between, level=level)
+                yield from self._headed(
+                    self._at_place(block, elements), has_tail=block.has_tail, end=between, level=level
+                )
                 yield from self._chain(of, table, elements, at=block.length, end=end, begin=between)
                 return
 
