@@ -15,14 +15,12 @@ from benchmarks.graphpipe.models import (
     BATCH_OF_A_DEVICE,
     MODELS,
     candle,
-    mmt,
     pipeline_problem,
     plain_transformer,
     transformer,
 )
 from benchmarks.machine import describe_machine
 from benchmarks.serve.report import RESULTS_DIR, write_result
-from headway.planner.graphpipe.partitioner import Partitioner
 from headway.planner.graphpipe.pipeline import GraphPipeline
 from headway.planner.graphpipe.problem import PipelineProblem
 from headway.planner.graphpipe.search import (

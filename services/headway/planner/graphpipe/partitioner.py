@@ -7,11 +7,11 @@ import numpy as np
 
 from headway.planner.graphpipe.chains import ChainBuilder
 from headway.planner.graphpipe.load_levels import LoadLevels
-from headway.planner.graphpipe.pipeline import GraphPipeline, GraphStage, depths, stage_graph
+from headway.planner.graphpipe.pipeline import GraphPipeline, StageChoice, make_pipeline
 from headway.planner.graphpipe.problem import PipelineProblem
 from headway.planner.graphpipe.series_parallel import Part
 from headway.planner.graphpipe.tables import Tables
-from headway.planner.graphpipe.traceback import StageChoice, Traceback
+from headway.planner.graphpipe.traceback import Traceback
 
 _LESS = 1 - 1e-9  # sums round, so that what is faster must be so by more than that
 _GAP = 1e-3  # the share by which bisection stops short of the optimum, which is then walked to
@@ -94,21 +94,3 @@ class Partitioner:
 
     def _pipeline(self, choices: Sequence[StageChoice], micro_batch: int) -> GraphPipeline:
         return make_pipeline(self.problem, choices, micro_batch)
-
-
-def make_pipeline(problem: PipelineProblem, choices: Sequence[StageChoice], micro_batch: int) -> GraphPipeline:
-    """1F1B: each stage holds as many micro-batches as there are stages from it on."""
-    order, successors = stage_graph(problem.edges, [choice.operators for choice in choices])
-    return GraphPipeline(
-        problem=problem,
-        stages=tuple(
-            GraphStage(
-                operators=choices[number].operators,
-                num_devices=choices[number].num_devices,
-                micro_batch=micro_batch,
-                in_flight=min(depth * micro_batch, problem.batch),
-            )
-            for number, depth in zip(order, depths(successors), strict=True)
-        ),
-        successors=successors,
-    )

@@ -9,6 +9,14 @@ from headway.planner.graphpipe.schedule import ScheduledStage, kfkb, stage_ends
 from headway.planner.graphpipe.stage import StageLoad, stage_load
 
 
+@dataclass(frozen=True, slots=True)
+class StageChoice:
+    """Operators on so many devices."""
+
+    operators: tuple[int, ...]
+    num_devices: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GraphStage:
     """Attributes:
@@ -127,3 +135,39 @@ def stage_graph(
         raise ValueError("stages wait for each other in a circle")
     place = {stage: at for at, stage in enumerate(order)}
     return order, tuple(tuple(sorted(place[later] for later in after[stage])) for stage in order)
+
+
+def make_pipeline(problem: PipelineProblem, choices: Sequence[StageChoice], micro_batch: int) -> GraphPipeline:
+    """1F1B: each stage holds as many micro-batches as there are stages from it on."""
+    order, successors = stage_graph(problem.edges, [choice.operators for choice in choices])
+    return GraphPipeline(
+        problem=problem,
+        stages=tuple(
+            GraphStage(
+                operators=choices[number].operators,
+                num_devices=choices[number].num_devices,
+                micro_batch=micro_batch,
+                in_flight=min(depth * micro_batch, problem.batch),
+            )
+            for number, depth in zip(order, depths(successors), strict=True)
+        ),
+        successors=successors,
+    )
+
+
+def make_chain(problem: PipelineProblem, choices: Sequence[StageChoice], micro_batch: int) -> GraphPipeline:
+    """Stages one after another in the given order, whether they wait for each other or not."""
+    last = len(choices) - 1
+    return GraphPipeline(
+        problem=problem,
+        stages=tuple(
+            GraphStage(
+                operators=choice.operators,
+                num_devices=choice.num_devices,
+                micro_batch=micro_batch,
+                in_flight=min((last + 1 - number) * micro_batch, problem.batch),
+            )
+            for number, choice in enumerate(choices)
+        ),
+        successors=tuple(() if number == last else (number + 1,) for number in range(last + 1)),
+    )

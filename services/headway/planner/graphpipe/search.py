@@ -1,12 +1,12 @@
 """GraphPipe's search over sizes of micro-batches, and PipeDream's in the same frame. Pure."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
 from headway.planner.graphpipe.partitioner import Partitioner
-from headway.planner.graphpipe.pipeline import GraphPipeline
+from headway.planner.graphpipe.pipeline import GraphPipeline, StageChoice, make_chain
 from headway.planner.graphpipe.problem import PipelineProblem
 from headway.planner.graphpipe.series_parallel import Decomposition, Parallel, Series, decompose
 
@@ -44,6 +44,13 @@ def search_graph(problem: PipelineProblem, micro_batches: Iterable[int] | None =
     )
 
 
+def _in_order(pipeline: GraphPipeline) -> GraphPipeline:
+    """The same runs of the operators' order, one after another."""
+    stages = sorted(pipeline.stages, key=lambda stage: stage.operators)
+    choices = [StageChoice(stage.operators, stage.num_devices) for stage in stages]
+    return make_chain(pipeline.problem, choices, stages[0].micro_batch)
+
+
 def graph_partitioners(problem: PipelineProblem) -> tuple[Decomposition, list[Partitioner]]:
     """The series-parallel tree of a problem, and the searches on it and, where it has forks, on its order."""
     middle = problem.num_sizes // 2
@@ -58,21 +65,7 @@ def graph_partitioners(problem: PipelineProblem) -> tuple[Decomposition, list[Pa
 def search_chain(problem: PipelineProblem, micro_batches: Iterable[int] | None = None) -> list[GraphPipeline]:
     """PipeDream's search: the best cut of the operators' order for each size of micro-batches."""
     sizes = problem.micro_batches() if micro_batches is None else list(micro_batches)
-    return [sequential(found) for found in _pipelines([linear_partitioner(problem)], sizes)]
-
-
-def sequential(pipeline: GraphPipeline) -> GraphPipeline:
-    """The same stages one after another in the operators' order, whether they wait for each other or not."""
-    stages = sorted(pipeline.stages, key=lambda stage: stage.operators)
-    batch, last = pipeline.problem.batch, len(stages) - 1
-    return GraphPipeline(
-        problem=pipeline.problem,
-        stages=tuple(
-            replace(stage, in_flight=min((last + 1 - number) * stage.micro_batch, batch))
-            for number, stage in enumerate(stages)
-        ),
-        successors=tuple(() if number == last else (number + 1,) for number in range(last + 1)),
-    )
+    return [_in_order(found) for found in _pipelines([linear_partitioner(problem)], sizes)]
 
 
 def least_time(problem: PipelineProblem, partitioners: list[Partitioner]) -> GraphPipeline | None:

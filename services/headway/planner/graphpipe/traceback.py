@@ -7,18 +7,11 @@ import numpy as np
 
 from headway.planner.graphpipe.chains import Block
 from headway.planner.graphpipe.kernel import Ints, devices_at
+from headway.planner.graphpipe.pipeline import StageChoice
 from headway.planner.graphpipe.series_parallel import Parallel, Part, Series, leaves
 from headway.planner.graphpipe.tables import ChainTables, ForkTables, Tables, later
 
 Branches = tuple[tuple[Part, ...], ...]
-
-
-@dataclass(frozen=True, slots=True)
-class StageChoice:
-    """Operators on so many devices."""
-
-    operators: tuple[int, ...]
-    num_devices: int
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,11 +16,11 @@ from headway.core.training_cluster import NodeGroup
 from headway.planner.graphpipe.chains import ChainBuilder
 from headway.planner.graphpipe.kernel import Floats, Ints
 from headway.planner.graphpipe.layer_levels import LayerLevels
-from headway.planner.graphpipe.pipeline import depths, stage_graph
+from headway.planner.graphpipe.pipeline import StageChoice, depths, stage_graph
 from headway.planner.graphpipe.problem import Flow, PipelineProblem
 from headway.planner.graphpipe.series_parallel import Decomposition, Series, decompose
 from headway.planner.graphpipe.tables import Tables
-from headway.planner.graphpipe.traceback import StageChoice, Traceback
+from headway.planner.graphpipe.traceback import Traceback
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table
 from headway.planner.intra.quantities import Prices
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
