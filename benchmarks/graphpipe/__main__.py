@@ -8,6 +8,7 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 from typer import Option
 
@@ -32,6 +33,7 @@ from headway.planner.graphpipe.search import (
 )
 
 DEVICES = (4, 8, 16, 32)
+GAIN_DEVICES = (8, 32)
 REPEATS = 2
 PAPER_S = {
     "MMT": ((0.12, 0.76, 3.00, 10.11), (2.57, 11.9, 44.3, 151.0)),
@@ -90,8 +92,8 @@ class GainRow:
 
 def main(*, out: Annotated[Path, Option(help="Where the result goes.")] = RESULTS_DIR / "graphpipe.json") -> None:
     """Search every cell of table 1 and of figures 6 and 7."""
-    searches = list(_searches())
-    gains = list(_gains())
+    searches = list(track(_searches(), description="searching", console=console))
+    gains = list(track(_gains(), description="comparing", console=console))
     _show(searches, gains)
     rows = {
         "searches": [asdict(row) for row in searches],
@@ -147,18 +149,18 @@ def _timed(search: Callable[[], GraphPipeline | None]) -> tuple[float, GraphPipe
 def _gains() -> Iterator[GainRow]:
     yield _gain("case study", [plain_transformer(4)] * 2, num_devices=8, batch=64, memory_bytes=2.2e9)
     for model, branches in MODELS.items():
-        for num_devices in DEVICES:
+        for num_devices in GAIN_DEVICES:
             batch = BATCH_OF_A_DEVICE[model.split(",")[0]] * num_devices
             yield _gain(
                 model, branches(), num_devices=num_devices, batch=batch, memory_bytes=_TIGHT[model.split(",")[0]]
             )
     for num_branches in (2, 4, 8, 16):
-        for num_devices in (4, 8, 16):
+        for num_devices in GAIN_DEVICES:
             model = f"CANDLE-Uno, {num_branches} branches (figure 7)"
             yield _gain(
                 model, candle(num_branches), num_devices=num_devices, batch=1024 * num_devices, memory_bytes=5.5e9
             )
-    for num_devices in DEVICES:
+    for num_devices in GAIN_DEVICES:
         yield _gain(
             "chain (A.3)",
             [transformer(32)],

@@ -174,6 +174,26 @@ def set_levels(
 
 
 @njit(cache=True, nogil=True)
+def group_heads(levels: Ints, top: int) -> Ints:
+    """[groups, ends, levels]; of groups as one stage at just a level, which is that of the end or higher."""
+    found = np.full((levels.shape[0], top + 2, top + 2), NONE, np.int32)
+    for group in range(levels.shape[0]):
+        for level in range(1, top + 1):
+            found[group, 1 : level + 1, level] = devices_at(levels[group], level)
+    return found
+
+
+@njit(cache=True, nogil=True)
+def group_tails(levels: Ints, top: int) -> Ints:
+    """[groups, ends, begins]; of groups as the last stage."""
+    found = np.full((levels.shape[0], top + 2, top + 2), NONE, np.int32)
+    for group in range(levels.shape[0]):
+        for end in range(1, top + 1):
+            found[group, end, end + 1 :] = devices_at(levels[group], end)
+    return found
+
+
+@njit(cache=True, nogil=True)
 def subset_tables(  # noqa: C901 - compiled loops
     kinds: Ints, levels: Ints, groups: Ints, digits: Ints, strides: Ints
 ) -> Ints:

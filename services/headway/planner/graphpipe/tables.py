@@ -10,6 +10,8 @@ from headway.planner.graphpipe.kernel import (
     NONE,
     Ints,
     chain_table,
+    group_heads,
+    group_tails,
     head_table,
     joined,
     subset_tables,
@@ -152,7 +154,7 @@ class Tables:
         digits = (np.arange(np.prod(counts + 1))[:, None] // strides % (counts + 1)).astype(np.int32)
         groups = fork.groups.astype(np.int32)
         kinds = [self.chains[id(kind)] for kind in fork.kinds]
-        levels = self.bounds.of_fork(fork)
+        levels, top = self.bounds.of_fork(fork), self.bounds.top
         branches = np.stack([kind.branch for kind in kinds])
         tables = ForkTables(
             fork=fork,
@@ -163,8 +165,8 @@ class Tables:
             with_head=levels[1],
             with_tail=levels[2],
             subsets=subset_tables(branches, levels[0], groups, digits, strides),
-            heads=np.stack([*(kind.heads for kind in kinds), *map(self._at_level, levels[1])]),
-            tails=np.stack([*(kind.tail for kind in kinds), *map(self._up_to_level, levels[2])]),
+            heads=np.concatenate([[kind.heads for kind in kinds], group_heads(levels[1], top)]),
+            tails=np.concatenate([[kind.tail for kind in kinds], group_tails(levels[2], top)]),
         )
         self._join(tables, kinds)
         return tables
@@ -191,26 +193,6 @@ class Tables:
             )
         for has_tail, exact in tables.exact.items():
             tables.blocks[True, has_tail] = up_to(exact)
-
-    def _at_level(self, levels: Ints) -> Ints:
-        """[ends, levels]; of a group as one stage at just a level, which is that of the end or higher."""
-        devices = self._devices(levels)
-        side = len(devices)
-        return np.where(np.triu(np.ones((side, side), bool)), devices[None, :], NONE)
-
-    def _up_to_level(self, levels: Ints) -> Ints:
-        """[ends, begins]; of a group as the last stage."""
-        devices = self._devices(levels)
-        side = len(devices)
-        return np.where(np.triu(np.ones((side, side), bool), k=1), devices[:, None], NONE)
-
-    def _devices(self, levels: Ints) -> Ints:
-        """[levels]; the fewest devices at each."""
-        rising = np.maximum.accumulate(levels)
-        power = np.searchsorted(rising, np.arange(self.bounds.top + 2))
-        devices = np.where(power < len(rising), 1 << np.minimum(power, 20), NONE).astype(np.int32)
-        devices[[0, -1]] = NONE
-        return devices
 
 
 def later(table: Ints) -> Ints:
