@@ -151,8 +151,8 @@ class ChainBuilder:
             has_tail=has_tail,
         )
         known = self.found.setdefault(chain.key, chain)
-        self.last.setdefault(id(known), known.elements)
         assert isinstance(known, Chain), "keys of chains and forks differ"
+        self.last.setdefault(id(known), known.elements)
         return known
 
     def _blocks(self, elements: Sequence[Part]) -> Iterator[Block]:
