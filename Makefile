@@ -23,7 +23,7 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
-  bench-kernels bench-planner bench-planner-memory bench-planner-llama bench-tessel
+  bench-kernels bench-planner bench-planner-memory bench-planner-llama bench-tessel bench-graphpipe bench-terapipe
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -198,6 +198,15 @@ bench-tessel: CASES ?= ../shared/data/tessel/placements.json
 bench-tessel: OUT ?= benchmarks/results/tessel.json
 bench-tessel: install ## Pipeline schedules for the placements of CASES=file.json and others, beside Tessel's figures
 	@$(PY) -m benchmarks.tessel --cases $(CASES) --out $(OUT)
+
+bench-graphpipe: OUT ?= benchmarks/results/graphpipe.json
+bench-graphpipe: install ## GraphPipe's and PipeDream's searches on the paper's models, and what graphs gain over chains
+	@$(PY) -m benchmarks.graphpipe --out $(OUT)
+
+bench-terapipe: CASES ?= ../shared/data/terapipe
+bench-terapipe: OUT ?= benchmarks/results/terapipe.json
+bench-terapipe: install ## TeraPipe's slicing on the tables of CASES=DIR, beside the recorded schemes
+	@$(PY) -m benchmarks.terapipe --cases $(CASES) --out $(OUT)
 
 bench-alpaserve: CASES ?= ../shared/data/alpaserve/cases.json
 bench-alpaserve: OUT ?= benchmarks/results/alpaserve.json

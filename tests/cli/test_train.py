@@ -102,7 +102,7 @@ def test_a_plan_of_the_users_own_is_priced(headway: Run, directory: Path) -> Non
         pytest.param({"--cluster": "four"}, ("four", "8x8xV100"), id="no cluster"),
         pytest.param({"--micro-batches": "5"}, ("32 does not divide into 5", "4 would"), id="micro-batches"),
         pytest.param({"--precision": "bfloat16"}, ("V100", "bfloat16", "--precision float16"), id="precision"),
-        pytest.param({"--method": "magic"}, ("magic", "alpa"), id="method"),
+        pytest.param({"--method": "magic"}, ("magic", "graphpipe"), id="method"),
         pytest.param({"--export": "word"}, ("word", "torchtitan"), id="format"),
         pytest.param({"--hardware": "none"}, ("'none'", "headway profile list"), id="hardware"),
         pytest.param({"--hardware": "here"}, ("measured here", "headway profile hardware"), id="not measured"),

@@ -9,6 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
+
+Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,3 +60,12 @@ class SliceLatency:
         sizes = sorted(known)
         alone_s = float(np.interp(slice_tokens, sizes, [known[size] for size in sizes]))
         return alone_s + self.context.seconds(slice_tokens, context_tokens, batch_size=batch_size)
+
+    def table(self, slice_tokens: Ints, context_tokens: Ints, *, batch_size: int = 1) -> Floats:
+        """[slices, contexts]; as `seconds` of each. KeyError where the batch size was not measured."""
+        known, fit = self.measured[batch_size], self.context
+        sizes = sorted(known)
+        alone_s = np.interp(slice_tokens, sizes, [known[size] for size in sizes])
+        i, j = batch_size * slice_tokens[:, None], batch_size * context_tokens[None, :]
+        context_s = fit.a0 + fit.a1 * i + fit.a2 * j + fit.a3 * i * context_tokens[None, :]
+        return np.asarray(alone_s[:, None] + np.where(context_tokens[None, :] > 0, context_s, 0.0))

@@ -9,7 +9,9 @@ from headway.core.training_cluster import TrainingCluster
 from headway.core.training_layout import TrainingLayout
 
 METHODS = (
+    "auto",
     "alpa",
+    "graphpipe",
     "data-parallel",
     "zero-2",
     "zero-3",
@@ -21,7 +23,7 @@ METHODS = (
     "equal-layer",
     "heuristic",
 )
-"""Alpa's search over everything, and the baselines: the same search with less to choose from."""
+"""The best of all; Alpa's and GraphPipe's searches; and the baselines, which have less to choose from."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +47,7 @@ class TrainingSearch:
     precision: str
     num_layers: int | None = None
     micro_batches: tuple[int, ...] = ()
-    method: str = "alpa"
+    method: str = METHODS[0]
     explains: bool = False
     hardware: HardwareProfile | None = None
     layout: TrainingLayout | None = None

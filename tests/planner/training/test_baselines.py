@@ -44,7 +44,7 @@ plan_of = cache(plan_by)
 
 
 def test_every_method_that_a_user_may_name_is_there() -> None:
-    assert ("alpa", *BASELINES) == METHODS
+    assert ("auto", "alpa", "graphpipe", *BASELINES) == METHODS
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -109,5 +109,5 @@ def test_recomputing_that_is_not_wanted_is_not_in_a_baseline_either() -> None:
 
 
 def test_an_unknown_method_is_told_with_those_there_are() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"no method 'deepspeed'.*alpa, data-parallel"):
+    with pytest.raises(InvalidArgumentError, match=r"no method 'deepspeed'.*auto, alpa, graphpipe, data-parallel"):
         plan_by("deepspeed")

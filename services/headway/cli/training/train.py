@@ -58,7 +58,8 @@ def train(
     method: Annotated[
         str,
         typer.Option(
-            help=f"{METHODS[0]} searches everything; baselines have less to choose from: {', '.join(METHODS[1:])}."
+            help="auto tries everything, alpa chains of stages, graphpipe graphs of them too; baselines have less to "
+            f"choose from: {', '.join(METHODS[3:])}."
         ),
     ] = METHODS[0],
     explain: Annotated[

@@ -1,5 +1,6 @@
 """Training plans: how one training step is spread over a cluster, and what that should take."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from headway.core.device_mesh import DeviceMesh
@@ -95,6 +96,8 @@ class TrainingStage:
         forward_s, backward_s: of one micro-batch, with the communication inside the stage.
         handover_s: to send a micro-batch's activations to the next stage and its gradients back.
         once_s: once an iteration: synchronising gradients, and the optimizer.
+        successors: stages whose forward passes wait for this one's, by their numbers in the plan; None for the next
+            one, as in a chain.
     """
 
     operators: tuple[str, ...]
@@ -111,6 +114,7 @@ class TrainingStage:
     backward_s: float
     handover_s: float = 0.0
     once_s: float = 0.0
+    successors: tuple[int, ...] | None = None
     memory: DeviceMemory
 
     @property
@@ -175,7 +179,7 @@ class TrainingPlan:
         batch: examples of one iteration.
         num_micro_batches: B of equation 3.2.
         precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
-        method: that found it, such as 'alpa'; 'fixed' where the user gave it.
+        method: that found it, such as 'auto'; 'fixed' where the user gave it.
         flops: of one iteration, forward and backward, without recomputing.
         iteration_s: predicted, by equation 3.2 with what happens once an iteration.
         relative_error: estimated error of the prediction.
@@ -216,6 +220,16 @@ class TrainingPlan:
         return max(stage.once_s for stage in self.stages)
 
     @property
+    def successors(self) -> tuple[tuple[int, ...], ...]:
+        """Of each stage those whose forward passes wait for its own."""
+        return stage_successors(self.stages)
+
+    @property
+    def depth(self) -> int:
+        """Stages on the longest way of a micro-batch."""
+        return round(max(longest_ways(self.successors, [1] * len(self.stages))))
+
+    @property
     def throughput(self) -> float:
         """Examples per second."""
         return self.batch / self.iteration_s
@@ -228,3 +242,33 @@ class TrainingPlan:
             stage.mesh.num_devices * (self.num_micro_batches * stage.latency_s + stage.once_s) for stage in self.stages
         )
         return max(0.0, 1 - busy_s / (devices * self.iteration_s))
+
+
+def stage_successors(stages: Sequence[TrainingStage]) -> tuple[tuple[int, ...], ...]:
+    """Of each stage those whose forward passes wait for its own: in a chain the next one."""
+    last = len(stages) - 1
+    chain = [() if number == last else (number + 1,) for number in range(len(stages))]
+    return tuple(next_one if s.successors is None else s.successors for s, next_one in zip(stages, chain, strict=True))
+
+
+def longest_ways(successors: Sequence[Sequence[int]], values: Sequence[float]) -> list[float]:
+    """Of each stage the most that any way from it to the end sums up to, itself included.
+
+    Args:
+        successors: of each stage; they come behind it.
+        values: of each stage.
+    """
+    found = list(values)
+    for number in reversed(range(len(values))):
+        found[number] += max((found[later] for later in successors[number]), default=0)
+    return found
+
+
+def pipeline_s(stages: Sequence[TrainingStage], num_micro_batches: int) -> float:
+    """Equation 3.2 for a graph of stages: the longest way of one micro-batch, and for each other one the slowest stage.
+
+    In a chain the longest way is all stages.
+    """
+    latencies = [stage.latency_s for stage in stages]
+    way_s = max(longest_ways(stage_successors(stages), latencies))
+    return way_s + (num_micro_batches - 1) * max(latencies)

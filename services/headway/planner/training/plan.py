@@ -16,10 +16,14 @@ from headway.planner.training.alpa import AlpaSearch, Found
 from headway.planner.training.baselines import BASELINES, narrowed
 from headway.planner.training.explanation import explain
 from headway.planner.training.fixed import lay_out
+from headway.planner.training.graph_reasons import with_methods
+from headway.planner.training.graph_search import FoundGraph, GraphSearch
 from headway.planner.training.misfit import misfit_of
 from headway.planner.training.problem import TrainingProblem
 
 FIXED = "fixed"
+GRAPHPIPE, AUTO = "graphpipe", "auto"
+Pipeline = Found | FoundGraph
 Report = Callable[[SearchProgress], None]
 ToDocument = Callable[[TrainingPlan], dict[str, object]]
 
@@ -36,7 +40,7 @@ class _Planning:
     began_cpu_s: float = field(default_factory=time.process_time)
     now_s: float = field(default_factory=time.time)
 
-    def plan(self, found: Found, *, is_complete: bool = True) -> TrainingPlan:
+    def plan(self, found: Pipeline, *, is_complete: bool = True) -> TrainingPlan:
         graph = found.step.training.graph
         return TrainingPlan(
             plan_id=plan_id_at(self.now_s, nonce=self.nonce),
@@ -85,7 +89,7 @@ def make_training_plan(
     problem = _of_method(problem, method)
     planning = _Planning(problem=problem, costs=costs, method=method, nonce=nonce)
 
-    def tell(found: Found) -> None:
+    def tell(found: Pipeline) -> None:
         report(
             SearchProgress(
                 phase=f"searching: {format_count(found.num_micro_batches, 'micro-batch', 'es')}",
@@ -95,16 +99,18 @@ def make_training_plan(
         )
 
     report(SearchProgress(phase=f"searching on {problem.cluster.label}"))
-    best = AlpaSearch(problem, problem.cluster.groups[0], costs).run(report=tell, should_stop=should_stop)
+    nodes = problem.cluster.groups[0]
+    searching = GraphSearch(problem, nodes, costs) if method in (GRAPHPIPE, AUTO) else AlpaSearch(problem, nodes, costs)
+    best = searching.run(report=tell, should_stop=should_stop)
     if best is None:
         if should_stop():
             raise CancelledError("The search was stopped before it found a plan.", hint="Give it more time.")
         raise misfit_of(problem, costs).error()
     plan = planning.plan(best, is_complete=not should_stop())
-    if not explains or should_stop():
-        return plan
-    report(SearchProgress(phase="pricing other ways to train"))
-    return explain(problem, costs, best, should_stop=should_stop).of(plan)
+    if explains and not should_stop() and isinstance(best, Found):
+        report(SearchProgress(phase="pricing other ways to train"))
+        plan = explain(problem, costs, best, should_stop=should_stop).of(plan)
+    return with_methods(plan, searching) if isinstance(searching, GraphSearch) else plan
 
 
 def fill_training_layout(problem: TrainingProblem, costs: Costs, layout: TrainingLayout, *, nonce: str) -> TrainingPlan:

@@ -6,8 +6,8 @@ from headway.core.training_cluster import TrainingCluster
 from headway.planner.certify.training.devices import device_violations
 from headway.planner.certify.training.figures import figure_violations
 from headway.planner.certify.training.memory import memory_violations
-from headway.planner.certify.training.operators import coverage_violations, order_violations
-from headway.planner.certify.training.schedule import schedule_violations
+from headway.planner.certify.training.operators import coverage_violations, order_violations, successor_violations
+from headway.planner.certify.training.schedule import graph_violations, schedule_violations
 from headway.planner.certify.training.shardings import sharding_violations
 from headway.planner.certify.training.state import state_violations
 from headway.planner.certify.training.step import PlannedStep
@@ -29,11 +29,12 @@ def find_training_violations(
     figures = list(figure_violations(step, cluster, graph_hash=graph_hash))
     if not plan.stages:
         return [*figures, "The plan has no stages."]
-    devices = list(device_violations(plan, cluster))
-    found = [*figures, *devices, *schedule_violations(plan)]
+    devices, circles = list(device_violations(plan, cluster)), list(graph_violations(plan))
+    found = [*figures, *devices, *(circles or schedule_violations(plan))]
     if uncovered := list(coverage_violations(step)):
         return [*found, *uncovered]
     found += order_violations(step)
+    found += [] if circles else successor_violations(step)
     shardings = [] if devices else [*sharding_violations(step), *state_violations(step)]
     memory = [] if devices or shardings or figures else memory_violations(step, cluster)
     return [*found, *shardings, *memory]

@@ -39,6 +39,24 @@ def order_violations(step: PlannedStep) -> Iterator[str]:
                 yield from _edge_violations(step, maker, operator, tensor=name)
 
 
+def successor_violations(step: PlannedStep) -> Iterator[str]:
+    """Checks that a stage that reads what another makes waits for it (C2 of GraphPipe), at first or second hand."""
+    later = step.plan.successors
+    reached: list[set[int]] = [set() for _ in later]
+    for number in reversed(range(len(later))):
+        reached[number] = set(later[number]).union(*(reached[other] for other in later[number]))
+    told: set[tuple[int, int]] = set()
+    for operator in step.graph.operators:
+        for name in operator.inputs:
+            maker = step.maker(name)
+            if operator.is_backward or maker is None or maker.is_backward:
+                continue
+            source, target = step.stage_of[maker.name], step.stage_of[operator.name]
+            if source < target and target not in reached[source] and (source, target) not in told:
+                told.add((source, target))
+                yield f"Stage {target} reads '{name}' of stage {source}, and does not wait for it."
+
+
 def _home_violations(step: PlannedStep, operator: Operator) -> Iterator[str]:
     """A backward operator is where its forward one is: it needs what that has kept."""
     if not operator.is_backward or not operator.forward:

@@ -9,23 +9,43 @@ _ROUNDING = 1e-6
 
 
 def schedule_violations(plan: TrainingPlan) -> Iterator[str]:
+    """For plans whose stages wait for later ones only; see `graph_violations`."""
     for number, stage in enumerate(plan.stages):
         yield from (f"Stage {number}: {fault}" for fault in _flight_faults(plan, number))
         yield from (f"Stage {number}: {fault}" for fault in _time_faults(stage))
-    last = len(plan.stages) - 1
-    if plan.stages[last].handover_s != 0:
-        yield f"Stage {last} is the last one, and hands over in {plan.stages[last].handover_s} s."
+    for number, stage in enumerate(plan.stages):
+        if not plan.successors[number] and stage.handover_s != 0:
+            yield f"Stage {number} is the last one, and hands over in {stage.handover_s} s."
     yield from _iteration_violations(plan)
 
 
+def graph_violations(plan: TrainingPlan) -> Iterator[str]:
+    """Stages wait for earlier ones only, so that none waits for itself."""
+    for number, later in enumerate(plan.successors):
+        for other in later:
+            if not number < other < len(plan.stages):
+                yield f"Stage {other} waits for stage {number}, and is none of the {len(plan.stages)} stages behind it."
+
+
 def _flight_faults(plan: TrainingPlan, number: int) -> Iterator[str]:
-    """1F1B: a stage has begun as many micro-batches as there are stages from it on, or all, when the first returns."""
-    in_flight, after = plan.stages[number].in_flight, len(plan.stages) - number
+    """1F1B: a stage has begun as many micro-batches as there are stages on the longest way from it on, or all, when
+    the first returns."""
+    in_flight, after = plan.stages[number].in_flight, _num_after(plan, number)
     needed = min(after, plan.num_micro_batches)
     if in_flight < needed:
         yield f"{in_flight} micro-batches are in flight, and 1F1B needs {needed}."
     elif in_flight > max(plan.num_micro_batches, 1):
         yield f"{in_flight} micro-batches are in flight, and there are {plan.num_micro_batches}."
+
+
+def _num_after(plan: TrainingPlan, number: int) -> int:
+    return 1 + max((_num_after(plan, later) for later in plan.successors[number]), default=0)
+
+
+def _way_s(plan: TrainingPlan, number: int) -> float:
+    stage = plan.stages[number]
+    own_s = stage.forward_s + stage.backward_s + stage.handover_s
+    return own_s + max((_way_s(plan, later) for later in plan.successors[number]), default=0.0)
 
 
 def _time_faults(stage: TrainingStage) -> Iterator[str]:
@@ -36,12 +56,13 @@ def _time_faults(stage: TrainingStage) -> Iterator[str]:
 
 
 def _iteration_violations(plan: TrainingPlan) -> Iterator[str]:
-    """Equation 3.2: one micro-batch's way through all stages, and the slowest stage for every other one."""
+    """Equation 3.2: one micro-batch's longest way through the stages, and the slowest stage for every other one."""
     if not (math.isfinite(plan.iteration_s) and plan.iteration_s > 0):
         yield f"The iteration takes {plan.iteration_s} s."
         return
     latencies = [stage.forward_s + stage.backward_s + stage.handover_s for stage in plan.stages]
-    least_s = sum(latencies) + (plan.num_micro_batches - 1) * max(latencies)
+    least_s = max(_way_s(plan, number) for number in range(len(plan.stages)))
+    least_s += (plan.num_micro_batches - 1) * max(latencies)
     least_s += max(stage.once_s for stage in plan.stages)
     if plan.iteration_s < least_s * (1 - _ROUNDING):
         slowest = latencies.index(max(latencies))

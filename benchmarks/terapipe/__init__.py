@@ -1,0 +1,1 @@
+"""TeraPipe's slicing on recorded tables, beside the public code's schemes and the dissertation's."""

@@ -1,0 +1,1 @@
+"""TeraPipe: pipelines along the tokens of a sequence (dissertation chapter 2)."""

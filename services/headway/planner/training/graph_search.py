@@ -1,0 +1,315 @@
+"""GraphPipe's search for a training plan: stages of whole layers that form a graph, each sharded, and recomputing or
+not, as Alpa's passes find best. Pure."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
+
+import numpy as np
+
+from headway.core.cost.checked import CheckedCosts
+from headway.core.cost.costs import Costs
+from headway.core.dataflow import Dataflow
+from headway.core.device_mesh import DeviceMesh, handover_s
+from headway.core.plan.training import TrainingStage, pipeline_s, stage_successors
+from headway.core.training_cluster import NodeGroup
+from headway.planner.graphpipe.chains import ChainBuilder
+from headway.planner.graphpipe.kernel import Floats, Ints
+from headway.planner.graphpipe.layer_levels import LayerLevels
+from headway.planner.graphpipe.pipeline import StageChoice, depths, stage_graph
+from headway.planner.graphpipe.problem import Flow, PipelineProblem
+from headway.planner.graphpipe.series_parallel import Decomposition, Series, decompose
+from headway.planner.graphpipe.tables import Tables
+from headway.planner.graphpipe.traceback import Traceback
+from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table
+from headway.planner.intra.quantities import Prices
+from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.branches import branch_layers
+from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.stages import StageLayout, make_stage
+
+_Pipeline = TypeVar("_Pipeline", Found, "FoundGraph")
+_WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
+_BOUNDS = 24  # on the slowest stage, for each number of micro-batches
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundGraph:
+    """A graph of stages for one number of micro-batches.
+
+    Attributes:
+        decomposition: of the layers, with what was ordered to make them series-parallel.
+    """
+
+    step: LayeredStep
+    prices: Prices
+    num_micro_batches: int
+    stages: tuple[TrainingStage, ...]
+    decomposition: Decomposition
+
+    @property
+    def depth(self) -> int:
+        """Stages on the longest way of a micro-batch."""
+        return max(depths(stage_successors(self.stages)))
+
+    @property
+    def iteration_s(self) -> float:
+        """By equation 3.2 over the longest way, with what happens once an iteration."""
+        return pipeline_s(self.stages, self.num_micro_batches) + max(stage.once_s for stage in self.stages)
+
+
+@dataclass
+class GraphSearch:
+    """The search for one problem on alike nodes. A chain is a graph too: where no graph is faster, it is Alpa's.
+
+    Attributes:
+        chain, graph: the best that were found of each.
+    """
+
+    problem: TrainingProblem
+    nodes: NodeGroup
+    costs: Costs
+    chain: Found | None = None
+    graph: FoundGraph | None = None
+
+    def run(
+        self, *, report: Callable[[Found | FoundGraph], None], should_stop: Callable[[], bool]
+    ) -> Found | FoundGraph | None:
+        """Tries numbers of micro-batches, from the middle up and down as long as it gets better.
+
+        Returns:
+            The pipeline with the shortest iteration; None where none fits.
+        """
+        problem = self.problem
+        if problem.num_layers is None:
+            problem = replace(problem, num_layers=branch_layers(problem.graph))
+        alpa = AlpaSearch(problem, self.nodes, self.costs)
+        numbers = problem.numbers_of_micro_batches()
+        start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - 4 * self.nodes.num_nodes))
+        best: Found | FoundGraph | None = None
+        for way in (range(start, len(numbers)), range(start - 1, -1, -1)):
+            worse = 0
+            for i in way:
+                if should_stop() or worse >= _WORSE:
+                    break
+                tables = alpa.tables(numbers[i])
+                chain, graph = alpa.cut(tables), self.cut(tables)
+                self.chain, self.graph = _better(self.chain, chain), _better(self.graph, graph)
+                found: Found | FoundGraph | None = chain
+                if graph is not None and (chain is None or graph.iteration_s < chain.iteration_s):
+                    found = graph
+                if found is not None and (best is None or found.iteration_s < best.iteration_s):
+                    best, worse = found, 0
+                    report(found)
+                elif best is not None:
+                    worse += 1
+        return best
+
+    def cut(self, tables: StepTables) -> FoundGraph | None:
+        """The best graph of stages by these tables; None where none fits."""
+        if not tables.quantities:
+            return None
+        return _GraphCut(self.nodes, CheckedCosts(self.costs), tables).best()
+
+
+def _better(known: _Pipeline | None, found: _Pipeline | None) -> _Pipeline | None:
+    if known is None or (found is not None and found.iteration_s < known.iteration_s):
+        return found
+    return known
+
+
+class _GraphCut:
+    """The graph of stages for one number of micro-batches."""
+
+    def __init__(self, nodes: NodeGroup, costs: Costs, tables: StepTables) -> None:
+        self._nodes, self._costs, self._tables = nodes, costs, tables
+        self._table = make_stage_table(
+            tables.step,
+            nodes,
+            tables.quantities,
+            num_prices=tables.prices.size,
+            num_micro_batches=tables.num_micro_batches,
+            workspace_bytes=tables.workspace_bytes,
+        )
+        self._flows = layer_flows(tables.step)
+        self._latency_s = _latencies(self._table, tables.step, nodes, self._flows)
+        self._max_level: Ints = self._table.costs.max_successors + 1
+        self._powers = _powers(self._table)
+        work = _layer_problem(self._latency_s, self._flows, nodes)
+        self._edges = work.edges
+        self._decomposition = decompose(work.forward_s[:, 0].tolist(), work.edges)
+        self._builder = ChainBuilder(work)
+        self._builder.root(self._decomposition.root)
+
+    def best(self) -> FoundGraph | None:
+        """Tries bounds on the slowest stage, from the least that is possible up, as long as it can get better.
+
+        None too where the layers are a chain: their best cut is Alpa's.
+        """
+        root = self._decomposition.root
+        if isinstance(root, int) or (isinstance(root, Series) and all(isinstance(part, int) for part in root.parts)):
+            return None
+        best: FoundGraph | None = None
+        for bound_s in self._bounds():
+            if best is not None and bound_s * self._tables.num_micro_batches >= best.iteration_s:
+                break
+            for choices in self._pipelines(bound_s):
+                found = self._found(choices)
+                if found is not None and (best is None or found.iteration_s < best.iteration_s):
+                    best = found
+        return best
+
+    def _bounds(self) -> Iterator[float]:
+        """The least bound, found by bisection, then rising ones."""
+        values = np.unique(self._latency_s[np.isfinite(self._latency_s) & (self._max_level > 0)])
+        low, high = 0, len(values)
+        while low < high:
+            middle = (low + high) // 2
+            if next(self._pipelines(float(values[middle])), None) is None:
+                low = middle + 1
+            else:
+                high = middle
+        if low < len(values):
+            yield from np.geomspace(values[low], max(values[low], 4 * values[low]), _BOUNDS).tolist()
+
+    def _pipelines(self, bound_s: float) -> Iterator[list[StageChoice]]:
+        """Stages under a bound, for each depth at which fewer devices are enough."""
+        levels = LayerLevels(
+            latency_s=self._by_power(self._latency_s, np.inf),
+            max_level=self._by_power(self._max_level, 0).astype(np.int32),
+            bound_s=bound_s,
+            last=self._builder.last,
+            top=min(self._nodes.num_devices, len(self._tables.step.layers)),
+        )
+        tables = Tables(self._builder.order, levels)
+        needed = tables.fill().whole[1, 0]
+        least = self._nodes.num_devices + 1
+        for begin, devices in enumerate(needed.tolist()):
+            if devices < least:
+                least = devices
+                yield Traceback(tables, self._builder.branches).stages(self._decomposition.root, begin)
+
+    def _by_power(self, values: Floats | Ints, missing: float) -> Floats:
+        """[..., powers, variants] out of [..., submeshes, variants]."""
+        shape = (*values.shape[:2], max(self._powers) + 1, values.shape[3])
+        found = np.full(shape, missing, np.float64)
+        for submesh, power in enumerate(self._powers):
+            if power >= 0:
+                found[:, :, power] = values[:, :, submesh]
+        return found
+
+    def _found(self, choices: Sequence[StageChoice]) -> FoundGraph | None:
+        order, successors = stage_graph(self._edges, [choice.operators for choice in choices])
+        first_device = _placed([choices[number].num_devices for number in order])
+        stages = []
+        for number, place, depth, later in zip(order, first_device, depths(successors), successors, strict=True):
+            stage = self._stage(choices[number], place, depth=depth)
+            if stage is None:
+                return None
+            stages.append(replace(stage, successors=later))
+        return FoundGraph(
+            step=self._tables.step,
+            prices=self._tables.prices,
+            num_micro_batches=self._tables.num_micro_batches,
+            stages=tuple(stages),
+            decomposition=self._decomposition,
+        )
+
+    def _stage(self, choice: StageChoice, first_device: int, *, depth: int) -> TrainingStage | None:
+        """The fastest variant that really fits with so many stages on the way."""
+        first, last = min(choice.operators), max(choice.operators)
+        submesh = self._powers.index(choice.num_devices.bit_length() - 1)
+        latencies = self._latency_s[first, last, submesh]
+        in_flight = min(self._tables.num_micro_batches, depth)
+        for number in np.argsort(latencies, kind="stable").tolist():
+            if not np.isfinite(latencies[number]):
+                return None
+            if self._max_level[first, last, submesh, number] < in_flight:
+                continue
+            variant = self._table.variants[submesh][number]
+            layout = StageLayout(
+                first=first,
+                last=last,
+                mesh=DeviceMesh(self._table.submeshes[submesh], variant.shape),
+                variant=variant,
+                first_device=first_device,
+                in_flight=in_flight,
+            )
+            stage = make_stage(self._tables.step, self._nodes, layout, self._costs, self._tables.prices)
+            if stage.memory.total_bytes <= self._nodes.memory_bytes:
+                sent = _sent_bytes(self._flows, first, last)
+                return replace(stage, handover_s=2 * handover_s(self._nodes, layout.mesh.submesh, sent))
+        return None
+
+
+def layer_flows(step: LayeredStep) -> tuple[Flow, ...]:
+    """What layers make and others read, of a micro-batch."""
+    graph = step.training.graph
+    flow = Dataflow(graph)
+    layer_of = {at: number for number, layer in enumerate(step.layers) for at in layer.forward}
+    found = []
+    for name, at in flow.producer.items():
+        if at not in layer_of:
+            continue
+        readers = {layer_of[reader] for reader in flow.consumers.get(name, ()) if reader in layer_of} - {layer_of[at]}
+        if readers:
+            num_bytes = float(step.training.tensors[name].num_bytes)
+            found.append(Flow(producer=layer_of[at], consumers=tuple(sorted(readers)), bytes_per_sample=num_bytes))
+    return tuple(found)
+
+
+def _sent_bytes(flows: Sequence[Flow], first: int, last: int) -> float:
+    """What a run of layers makes and others read."""
+    return sum(
+        flow.bytes_per_sample
+        for flow in flows
+        if first <= flow.producer <= last and not all(first <= reader <= last for reader in flow.consumers)
+    )
+
+
+def _latencies(table: StageTable, step: LayeredStep, nodes: NodeGroup, flows: Sequence[Flow]) -> Floats:
+    """Those of the stage cut, where a run sends what others read, instead of all that passes by it."""
+    found = table.costs.latency_s.copy()
+    for submesh_number, submesh in enumerate(table.submeshes):
+        for last, layer in enumerate(step.layers):
+            passing = handover_s(nodes, submesh, sum(step.training.tensors[name].num_bytes for name in layer.leaving))
+            for first in range(last + 1):
+                sent = handover_s(nodes, submesh, _sent_bytes(flows, first, last))
+                found[first, last, submesh_number] += 2 * (sent - passing)
+    return found
+
+
+def _powers(table: StageTable) -> list[int]:
+    """Of each submesh the power of two that its devices are, -1 for other numbers."""
+    sizes = [submesh.num_devices for submesh in table.submeshes]
+    return [size.bit_length() - 1 if size & (size - 1) == 0 else -1 for size in sizes]
+
+
+def _layer_problem(latency_s: Floats, flows: tuple[Flow, ...], nodes: NodeGroup) -> PipelineProblem:
+    """Layers as operators: what they take by themselves tells which of them are alike."""
+    num_layers = len(latency_s)
+    alone = np.array([latency_s[at, at].min() for at in range(num_layers)])
+    nothing = np.zeros(num_layers)
+    return PipelineProblem(
+        forward_s=np.where(np.isfinite(alone), alone, 0.0)[:, None],
+        backward_s=np.zeros((num_layers, 1)),
+        state_bytes=nothing,
+        saved_bytes=nothing,
+        gradient_bytes=nothing,
+        flows=flows,
+        batch=1,
+        num_devices=nodes.num_devices,
+        memory_bytes=float(nodes.memory_bytes),
+        handover_bytes_per_s=nodes.network.bytes_per_s,
+        sync_bytes_per_s=nodes.network.bytes_per_s,
+    )
+
+
+def _placed(sizes: Sequence[int]) -> list[int]:
+    """The first device of each stage: the largest first, so that each fills parts of nodes or whole ones."""
+    first = [0] * len(sizes)
+    device = 0
+    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
+        first[number] = device
+        device += sizes[number]
+    return first
