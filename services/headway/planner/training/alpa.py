@@ -16,6 +16,7 @@ from headway.planner.inter.equal_layers import cut_equally
 from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
 from headway.planner.intra.layer import Layer
+from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
@@ -80,6 +81,7 @@ class AlpaSearch:
         self._problem = problem
         self._nodes = nodes
         self._costs = CheckedCosts(costs)
+        self._pricing = MeshPricing(nodes, self._costs)
         self._layers: list[Layer] | None = None
 
     def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
@@ -118,11 +120,9 @@ class AlpaSearch:
         step = layered_step(training, self._layers, problem.precision, problem.space.shardings)
         prices = memory_prices(step, number, self._costs)
         meshes = list(allowed_meshes(self._nodes, problem.space))
-        quantities = mesh_quantities(
-            step, self._nodes, meshes, self._costs, prices=prices, recomputes=problem.space.recomputes
-        )
+        quantities = mesh_quantities(step, meshes, self._pricing, prices=prices, recomputes=problem.space.recomputes)
         return StepTables(
-            maker=StageMaker(step=step, nodes=self._nodes, costs=self._costs, prices=prices),
+            maker=StageMaker(step=step, pricing=self._pricing, prices=prices),
             num_micro_batches=number,
             quantities=dict(zip(meshes, quantities, strict=True)),
             workspace_bytes=self._workspace(step, meshes),
