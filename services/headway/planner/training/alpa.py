@@ -29,6 +29,7 @@ _SHARES = (0.0, 0.001, 0.03, 0.3, 3.0)
 _IN_FLIGHT = (1.0, 8.0)
 _WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _MOST_TRIES = 4
+_FILLING = 2  # micro-batches for each device: a pipeline with a stage on each is mostly full
 
 Report = Callable[["Found"], None]
 
@@ -85,16 +86,19 @@ class AlpaSearch:
         self._layers: list[Layer] | None = None
 
     def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
-        """Tries numbers of micro-batches, from the middle up and down as long as it gets better.
+        """Tries numbers of micro-batches as long as it gets better: up from one that fills a pipeline of any depth, and
+        down from it where more are no better.
 
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
         numbers = self._problem.numbers_of_micro_batches()
-        start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - 4 * self._nodes.num_nodes))
+        start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - _FILLING * self._nodes.num_devices))
         best: Found | None = None
         for way in (range(start, len(numbers)), range(start - 1, -1, -1)):
             worse = 0
+            if best is not None and best.num_micro_batches > numbers[start]:
+                break
             for i in way:
                 if should_stop() or worse >= _WORSE:
                     break
