@@ -6,6 +6,7 @@ from it: a dim of all operands is data parallel, a reduced one needs an all-redu
 
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cache
 from math import prod
 
 
@@ -57,9 +58,10 @@ class Access:
         return frozenset(loop for dim in self.dims for loop in loops_of(dim))
 
 
-def loops_of(dim: str) -> list[str]:
+@cache
+def loops_of(dim: str) -> tuple[str, ...]:
     """The loops that run along a dim of an operand, the major ones first."""
-    return [loop for part in dim.split("*") for loop in part.split("+") if loop and not loop.isdigit()]
+    return tuple(loop for part in dim.split("*") for loop in part.split("+") if loop and not loop.isdigit())
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

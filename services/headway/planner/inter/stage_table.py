@@ -6,8 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.core.cost.costs import Costs
-from headway.core.device_mesh import DeviceMesh, DeviceMeshLinks, Submesh, handover_s
+from headway.core.device_mesh import DeviceMesh, Submesh, handover_s
 from headway.core.precision import Precision
 from headway.core.training_cluster import NodeGroup
 from headway.planner.inter.ranges import range_quantities
@@ -16,7 +15,7 @@ from headway.planner.intra.alike import alike_meshes
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
-from headway.planner.intra.mesh_costs import MeshCosts, OperatorTimes
+from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.placing import place_layer
 from headway.planner.intra.quantities import Floats, Prices, Quantity
@@ -62,15 +61,13 @@ class Variant:
 
 
 def layer_problems(
-    step: LayeredStep, nodes: NodeGroup, meshes: Sequence[DeviceMesh], costs: Costs, *, kinds: Collection[int]
+    step: LayeredStep, meshes: Sequence[DeviceMesh], pricing: MeshPricing, *, kinds: Collection[int]
 ) -> Iterator[tuple[int, int, LayerProblem]]:
     """The sharding problems of kinds of layers on several meshes: the kind, the index of the mesh, the problem."""
-    times = OperatorTimes(costs)
-    links = [DeviceMeshLinks(nodes, mesh) for mesh in meshes]
     for kind in sorted(kinds):
         layer = step.layers[kind]
         for alike in alike_meshes(step.training, layer, [mesh.shape for mesh in meshes], step.options):
-            priced = MeshCosts(times, [links[at] for at in alike], [meshes[at].shape for at in alike])
+            priced = pricing.of([meshes[at] for at in alike])
             problems = place_layer(step.training, layer, priced, step.precision, step.options)
             for at, problem in zip(alike, problems, strict=True):
                 yield kind, at, problem
@@ -78,9 +75,8 @@ def layer_problems(
 
 def mesh_quantities(
     step: LayeredStep,
-    nodes: NodeGroup,
     meshes: Sequence[DeviceMesh],
-    costs: Costs,
+    pricing: MeshPricing,
     *,
     prices: Prices,
     recomputes: Sequence[bool],
@@ -88,7 +84,7 @@ def mesh_quantities(
     """The quantities of all runs of layers on each mesh: [quantities, layers, layers, recomputes x prices]."""
     tables: dict[tuple[int, int, bool], LayerTable] = {}
     kinds = step.kinds
-    for kind, at, problem in layer_problems(step, nodes, meshes, costs, kinds=set(kinds)):
+    for kind, at, problem in layer_problems(step, meshes, pricing, kinds=set(kinds)):
         for again in recomputes:
             tables[at, kind, again] = make_table(problem, prices, recomputes=again)
     return [

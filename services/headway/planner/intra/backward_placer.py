@@ -88,15 +88,18 @@ class BackwardPlacer:
         along: list[Chosen[_Lies]] = [
             each.map(lambda spec: _UNDECIDED if spec is None else spec.axes[axis]) for each in lies
         ]
+        if len(loops) == 1:
+            return np.zeros((num_options, 1), np.intp)
         codes = np.zeros((num_options, 1), np.intp)
         for each in along:
             codes = codes * len(each.values) + each.which
         found, which = np.unique(codes, return_inverse=True)
         best = np.zeros((len(found), self.state.mesh.num_meshes), np.intp)
+        whole_s = self.state.mesh.compute_s(operator, self.state.training.tensors, [None] * len(self.state.mesh.shape))
         for k, code in enumerate(found):
             at = np.unravel_index(code, [len(each.values) for each in along])
             shards = [each.values[i] for each, i in zip(along, at, strict=True)]
-            costs_s = [self._along_s(operator, splitter, shards, loop, axis) for loop in loops]
+            costs_s = [self._along_s(operator, splitter, shards, loop, axis, whole_s) for loop in loops]
             best[k] = np.argmin(costs_s, axis=0)
         return np.asarray(best[which.reshape(codes.shape), np.arange(best.shape[1])])
 
@@ -117,14 +120,23 @@ class BackwardPlacer:
         return self.state.undecided(node) if primal is None else self._hints(operator, name, node)
 
     def _along_s(
-        self, operator: Operator, splitter: Splitter, shards: Sequence[_Lies], loop: str | None, axis: int
+        self,
+        operator: Operator,
+        splitter: Splitter,
+        shards: Sequence[_Lies],
+        loop: str | None,
+        axis: int,
+        whole_s: Floats,
     ) -> Floats:
         """[meshes]: seconds, roughly, of an operator that splits a loop along one axis, with what has to be moved along
-        it."""
+        it.
+
+        Args:
+            whole_s: [meshes]; of the operator when it is not split.
+        """
         space, mesh = operator.space, self.state.mesh
         if space is None:
-            return np.zeros(mesh.num_meshes)
-        whole_s = mesh.compute_s(operator, self.state.training.tensors, [None] * len(mesh.shape))
+            return whole_s
         seconds = whole_s / (1 if loop is None else mesh.sizes[axis])
         lies = dict(zip((*operator.inputs, *operator.outputs), shards, strict=True))
         for access, parts in zip(space.reads, splitter.reads, strict=True):
@@ -141,20 +153,15 @@ class BackwardPlacer:
         """Seconds, roughly, to bring a tensor along one axis from one shard to another."""
         if source in (target, None, _UNDECIDED) or target == _UNDECIDED:
             return 0.0
-        size = self.state.mesh.sizes[axis]
-        part = self.state.tensor(name).num_bytes / size
-        if target is None:
-            return self.state.mesh.collective_s("all_gather", part * (size - 1), axis=axis)
-        return self.state.mesh.collective_s("all_to_all", part * (size - 1) / size, axis=axis)
+        operation = "all_gather" if target is None else "all_to_all"
+        return self.state.mesh.moved_s(operation, self.state.tensor(name).num_bytes, axis=axis)
 
     def _summed_s(self, access: Access, axis: int) -> Floats | float:
         """Seconds, roughly, to join partial results; those of parameters are joined once an iteration."""
         primal = self.state.training.primals.get(access.tensor)
         if primal is not None and self.state.tensor(primal).role is TensorRole.PARAMETER:
             return 0.0
-        size = self.state.mesh.sizes[axis]
-        sent = self.state.tensor(access.tensor).num_bytes * (size - 1) / size
-        return self.state.mesh.collective_s("reduce_scatter", sent, axis=axis)
+        return self.state.mesh.moved_s("reduce_scatter", self.state.tensor(access.tensor).num_bytes, axis=axis)
 
     # What is read and given
 

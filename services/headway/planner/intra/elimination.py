@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from headway.planner.intra.problem import Edge, Floats
 
 # A table with more entries than this costs more than a linear program.
-_MOST_ENTRIES = 1 << 24
+_MOST_ENTRIES = 1 << 22
 
 
 @dataclass(frozen=True, slots=True, eq=False)

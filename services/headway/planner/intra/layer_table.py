@@ -7,12 +7,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.core.errors import FailedPreconditionError
-from headway.planner.intra.elimination import eliminate
+from headway.planner.intra.elimination import Eliminated, eliminate
 from headway.planner.intra.layer_problem import LayerProblem, Node
 from headway.planner.intra.problem import Edge
+from headway.planner.intra.pruning import cheapest, restricted, undominated
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 
 Indices = NDArray[np.intp]
+
+_MOST_OPTIONS = (64, 32, 16, 8, 4, 2, 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -43,16 +46,11 @@ def make_table(problem: LayerProblem, prices: Prices, *, recomputes: bool) -> La
     nodes = [_priced(node, prices, zero_stages, recomputes=recomputes) for node in problem.nodes]
     edges = {key: _recomputed(seconds) if recomputes else seconds for key, seconds in problem.edges.items()}
     keep = [node for node in (problem.entering, problem.leaving) if node is not None]
-    found = eliminate(
+    found = _eliminated(
         [_objective(quantities, prices) for quantities in nodes],
         [Edge(source=a, target=b, cost_s=seconds.sum(axis=0)) for (a, b), seconds in edges.items()],
-        keep=keep,
+        keep,
     )
-    if found is None:
-        raise FailedPreconditionError(
-            "A layer has too many operators that depend on each other.",
-            hint="Cut the model into more layers: --layers.",
-        )
     shape = _ends(problem, found.cost_s.shape)
     options = [found.strategies[n].reshape(shape) for n in range(len(nodes))]
     return LayerTable(
@@ -60,6 +58,26 @@ def make_table(problem: LayerProblem, prices: Prices, *, recomputes: bool) -> La
         quantities=_total(nodes, edges, options),
         options=options,
         zero_stages=zero_stages,
+    )
+
+
+def _eliminated(costs: Sequence[Floats], edges: Sequence[Edge], keep: Sequence[int]) -> Eliminated:
+    """The cheapest choices; where the layer is too wide for tables among the options that are not dominated, and where
+    it still is among the cheapest of these."""
+    found = eliminate(costs, edges, keep=keep)
+    if found is not None:
+        return found
+    left = undominated(costs, edges, keep=keep)
+    for most in _MOST_OPTIONS:
+        options = cheapest(costs, edges, left, most=most, keep=keep)
+        priced = [cost_s[which] for cost_s, which in zip(costs, options, strict=True)]
+        found = eliminate(priced, restricted(edges, options), keep=keep)
+        if found is not None:
+            strategies = {node: options[node][chosen] for node, chosen in found.strategies.items()}
+            return Eliminated(cost_s=found.cost_s, strategies=strategies)
+    raise FailedPreconditionError(
+        "A layer has too many operators that depend on each other.",
+        hint="Cut the model into more layers: --layers.",
     )
 
 

@@ -9,14 +9,17 @@ from typing import Protocol
 import numpy as np
 
 from headway.core.cost.costs import Costs
+from headway.core.device_mesh import DeviceMesh, DeviceMeshLinks
 from headway.core.graph import Operator, OperatorKind, TensorRole, TensorSpec
 from headway.core.iteration import Access, Dim, IterationSpace, Reduction
 from headway.core.sharding_spec import ShardingSpec
+from headway.core.training_cluster import NodeGroup
 from headway.planner.intra.quantities import Floats
 from headway.planner.intra.resharding import reshard
 from headway.planner.intra.strategies import PartialSum, Strategy
 
 _MOMENTS = 2  # numbers of each row that normalisations sum
+_EXCHANGE = "all_to_all"
 _ADAM_READ, _ADAM_WRITTEN = 4, 3  # numbers of float32 for each parameter
 
 Delivery = tuple[ShardingSpec, tuple[int, ...]]
@@ -34,23 +37,25 @@ class AxisLinks(Protocol):
 
 
 class OperatorTimes:
-    """Seconds of split operators of one graph, each found once. Equal operators are one."""
+    """Seconds of split operators, each found once. Equal operators are one."""
 
     def __init__(self, costs: Costs) -> None:
         self._costs = costs
         self._numbers: dict[object, int] = {}
-        self._number_of: dict[str, int] = {}
+        self._number_of: dict[int, tuple[Operator, int]] = {}  # by identity, which holds as long as they are kept
         self._seconds: dict[tuple[object, ...], float] = {}
 
     def number(self, operator: Operator, tensors: Mapping[str, TensorSpec]) -> int:
         """The same for operators that take the same time however they are split."""
-        if operator.name not in self._number_of:
+        known = self._number_of.get(id(operator))
+        if known is None:
             shapes = tuple(tensors[name].shape for name in operator.inputs)
             outputs = tuple((tensors[name].shape, tensors[name].dtype) for name in operator.outputs)
             causal = operator.attributes.get("is_causal")
             signature = operator.target, str(operator.space), shapes, outputs, operator.bytes_read, causal
-            self._number_of[operator.name] = self._numbers.setdefault(signature, len(self._numbers))
-        return self._number_of[operator.name]
+            known = operator, self._numbers.setdefault(signature, len(self._numbers))
+            self._number_of[id(operator)] = known
+        return known[1]
 
     def seconds(self, operator: Operator, tensors: Mapping[str, TensorSpec], splits: dict[str, int]) -> float:
         key = self.number(operator, tensors), *sorted(splits.items())
@@ -91,6 +96,7 @@ class MeshCosts:
         self._computed: dict[tuple[int, tuple[str | None, ...]], Floats] = {}
         self._ways: dict[tuple[object, ...], _Way] = {}
         self._tables: dict[tuple[object, ...], _Way] = {}
+        self._moved: dict[tuple[str, float, int], Floats] = {}
 
     def compute_s(self, operator: Operator, tensors: Mapping[str, TensorSpec], loops: Sequence[str | None]) -> Floats:
         """[meshes]: seconds of a device's part of an operator when each mesh axis splits a loop."""
@@ -102,9 +108,20 @@ class MeshCosts:
 
     def collective_s(self, operation: str, num_bytes: Floats | float, *, axis: int) -> Floats:
         """[meshes]: seconds of a collective along an axis in which `num_bytes` leave each device."""
-        if not np.any(num_bytes):
+        if isinstance(num_bytes, float | int) and not num_bytes:
             return np.zeros(self.num_meshes)
         return np.asarray(self._latency_s[axis] + num_bytes * self._second_per_byte[operation][axis])
+
+    def moved_s(self, operation: str, num_bytes: float, *, axis: int) -> Floats:
+        """[meshes]: seconds of a collective along an axis for a tensor of so many bytes that nothing else shards."""
+        key = operation, num_bytes, axis
+        if key not in self._moved:
+            size = self.sizes[axis]
+            share = (size - 1) / size
+            if operation == _EXCHANGE:
+                share = share / size
+            self._moved[key] = self.collective_s(operation, num_bytes * share, axis=axis)
+        return self._moved[key]
 
     def reshard_s(self, num_bytes: float, source: ShardingSpec, target: ShardingSpec) -> Floats:
         """[meshes]: seconds of resharding a tensor of so many bytes in the whole."""
@@ -186,6 +203,23 @@ class MeshCosts:
         after = self._way(ShardingSpec(tuple(axes)), target)
         self._ways[key] = latency_s + after[0], second_per_byte + after[1]
         return self._ways[key]
+
+
+class MeshPricing:
+    """Prices of meshes of one kind of nodes: what is found for some layers and micro-batches holds for all others."""
+
+    def __init__(self, nodes: NodeGroup, costs: Costs) -> None:
+        self.nodes = nodes
+        self._times = OperatorTimes(costs)
+        self._known: dict[tuple[DeviceMesh, ...], MeshCosts] = {}
+
+    def of(self, meshes: Sequence[DeviceMesh]) -> MeshCosts:
+        """The costs of meshes that are priced together."""
+        key = tuple(meshes)
+        if key not in self._known:
+            links = [DeviceMeshLinks(self.nodes, mesh) for mesh in meshes]
+            self._known[key] = MeshCosts(self._times, links, [mesh.shape for mesh in meshes])
+        return self._known[key]
 
 
 def is_moment(part: PartialSum) -> bool:

@@ -16,6 +16,7 @@ from headway.planner.inter.equal_layers import cut_equally
 from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
 from headway.planner.intra.layer import Layer
+from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
@@ -28,6 +29,7 @@ _SHARES = (0.0, 0.001, 0.03, 0.3, 3.0)
 _IN_FLIGHT = (1.0, 8.0)
 _WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _MOST_TRIES = 4
+_FILLING = 2  # micro-batches for each device: a pipeline with a stage on each is mostly full
 
 Report = Callable[["Found"], None]
 
@@ -80,19 +82,23 @@ class AlpaSearch:
         self._problem = problem
         self._nodes = nodes
         self._costs = CheckedCosts(costs)
+        self._pricing = MeshPricing(nodes, self._costs)
         self._layers: list[Layer] | None = None
 
     def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
-        """Tries numbers of micro-batches, from the middle up and down as long as it gets better.
+        """Tries numbers of micro-batches as long as it gets better: up from one that fills a pipeline of any depth, and
+        down from it where more are no better.
 
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
         numbers = self._problem.numbers_of_micro_batches()
-        start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - 4 * self._nodes.num_nodes))
+        start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - _FILLING * self._nodes.num_devices))
         best: Found | None = None
         for way in (range(start, len(numbers)), range(start - 1, -1, -1)):
             worse = 0
+            if best is not None and best.num_micro_batches > numbers[start]:
+                break
             for i in way:
                 if should_stop() or worse >= _WORSE:
                     break
@@ -118,11 +124,9 @@ class AlpaSearch:
         step = layered_step(training, self._layers, problem.precision, problem.space.shardings)
         prices = memory_prices(step, number, self._costs)
         meshes = list(allowed_meshes(self._nodes, problem.space))
-        quantities = mesh_quantities(
-            step, self._nodes, meshes, self._costs, prices=prices, recomputes=problem.space.recomputes
-        )
+        quantities = mesh_quantities(step, meshes, self._pricing, prices=prices, recomputes=problem.space.recomputes)
         return StepTables(
-            maker=StageMaker(step=step, nodes=self._nodes, costs=self._costs, prices=prices),
+            maker=StageMaker(step=step, pricing=self._pricing, prices=prices),
             num_micro_batches=number,
             quantities=dict(zip(meshes, quantities, strict=True)),
             workspace_bytes=self._workspace(step, meshes),

@@ -15,6 +15,7 @@ from headway.core.training_layout import LayoutStage, TrainingLayout
 from headway.core.units import format_bytes
 from headway.planner.inter.stage_dp import StageChoice, StageCut
 from headway.planner.inter.stage_table import LayeredStep, Variant, mesh_quantities
+from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.options import AxisRole, ShardingOptions
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.intra.strategies import splittable_loops
@@ -43,13 +44,14 @@ def lay_out(problem: TrainingProblem, costs: Costs, layout: TrainingLayout) -> F
     step = layered_step(training, cut_layers(training, problem.num_layers), problem.precision, ShardingOptions())
     runs = _runs(step, layout)
     _check_devices(problem.cluster.groups[0], layout)
-    return _Filling(problem, costs, layout, step, memory_prices(step, number, costs)).found(runs)
+    pricing = MeshPricing(problem.cluster.groups[0], costs)
+    return _Filling(problem, pricing, layout, step, memory_prices(step, number, costs)).found(runs)
 
 
 @dataclass(slots=True)
 class _Filling:
     problem: TrainingProblem
-    costs: Costs
+    pricing: MeshPricing
     layout: TrainingLayout
     step: LayeredStep
     prices: Prices
@@ -88,7 +90,7 @@ class _Filling:
         options = _options(self.step, stage, run)
         step = layered_step(self.step.training, list(self.step.layers), self.step.precision, options)
         mesh = _mesh(self._nodes, stage)
-        maker = StageMaker(step=step, nodes=self._nodes, costs=self.costs, prices=self.prices)
+        maker = StageMaker(step=step, pricing=self.pricing, prices=self.prices)
         least: TrainingStage | None = None
         for variant in self._variants(step, mesh, stage, run):
             layout = StageLayout(
@@ -119,9 +121,7 @@ class _Filling:
         recomputes = (False, True) if stage.recomputes is None else (stage.recomputes,)
         key = mesh, stage.axes, stage.zero_stages, stage.splits, recomputes
         if key not in self.known:
-            [self.known[key]] = mesh_quantities(
-                step, self._nodes, [mesh], self.costs, prices=self.prices, recomputes=recomputes
-            )
+            [self.known[key]] = mesh_quantities(step, [mesh], self.pricing, prices=self.prices, recomputes=recomputes)
         taken = self.known[key][:, run[0], run[1]]
         number = self.layout.num_micro_batches
         seconds = number * (taken[Quantity.FORWARD_S] + taken[Quantity.BACKWARD_S]) + taken[Quantity.ONCE_S]

@@ -6,7 +6,6 @@ from functools import cached_property
 
 import numpy as np
 
-from headway.core.cost.costs import Costs
 from headway.core.device_mesh import DeviceMesh, handover_s
 from headway.core.plan.training import (
     OperatorSharding,
@@ -21,6 +20,7 @@ from headway.planner.inter.stage_table import LayeredStep, Variant, layer_proble
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
+from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.training.memory import StageMemory
 from headway.planner.training.workspace import MADE
@@ -126,14 +126,13 @@ class StageMaker:
     """Makes the stages of a step; what is possible in equal layers on one mesh is found once."""
 
     step: LayeredStep
-    nodes: NodeGroup
-    costs: Costs
+    pricing: MeshPricing
     prices: Prices
     known: dict[tuple[int, DeviceMesh, bool], tuple[LayerProblem, LayerTable]] = field(default_factory=dict)
 
     def stage(self, layout: StageLayout) -> TrainingStage:
         """The stage with all its shardings, and what it takes."""
-        return _stage(self.step, self.nodes, layout, self._layers(layout))
+        return _stage(self.step, self.pricing.nodes, layout, self._layers(layout))
 
     def _layers(self, layout: StageLayout) -> list[ChosenLayer]:
         """The cheapest shardings of a stage's layers."""
@@ -158,7 +157,7 @@ class StageMaker:
     def _learn(self, kinds: Collection[int], layout: StageLayout) -> None:
         mesh, again = layout.mesh, layout.variant.recomputes
         new = {kind for kind in kinds if (kind, mesh, again) not in self.known}
-        for kind, _, problem in layer_problems(self.step, self.nodes, [mesh], self.costs, kinds=new):
+        for kind, _, problem in layer_problems(self.step, [mesh], self.pricing, kinds=new):
             self.known[kind, mesh, again] = problem, make_table(problem, self.prices, recomputes=again)
 
 
