@@ -58,7 +58,7 @@ def search_kernel(problem: Problem, limits: Limits, *, should_stop: Callable[[],
 class _Search:
     def __init__(self, problem: Problem, limits: Limits, should_stop: Callable[[], bool]) -> None:
         self._problem, self._limits, self._should_stop = problem, limits, should_stop
-        self._quick = Effort(units=0.0002 * problem.num_tasks**1.75 * limits.effort)
+        self._quick = Effort(units=0.00026 * problem.num_tasks**1.6 * limits.effort)
         self._long = Effort(units=(1.0 if limits.proves else 0.1) * limits.effort * (1 + problem.num_tasks / 10))
 
     def at(self, period: int, most: int | None = None, *, effort: Effort | None = None) -> Answer:
