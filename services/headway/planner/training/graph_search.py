@@ -7,7 +7,6 @@ from typing import TypeVar
 
 import numpy as np
 
-from headway.core.cost.checked import CheckedCosts
 from headway.core.cost.costs import Costs
 from headway.core.dataflow import Dataflow
 from headway.core.device_mesh import DeviceMesh, handover_s
@@ -26,7 +25,7 @@ from headway.planner.intra.quantities import Prices
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
 from headway.planner.training.branches import branch_layers
 from headway.planner.training.problem import TrainingProblem
-from headway.planner.training.stages import StageLayout, make_stage
+from headway.planner.training.stages import StageLayout
 
 _Pipeline = TypeVar("_Pipeline", Found, "FoundGraph")
 _WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
@@ -109,7 +108,7 @@ class GraphSearch:
         """The best graph of stages by these tables; None where none fits."""
         if not tables.quantities:
             return None
-        return _GraphCut(self.nodes, CheckedCosts(self.costs), tables).best()
+        return _GraphCut(self.nodes, tables).best()
 
 
 def _better(known: _Pipeline | None, found: _Pipeline | None) -> _Pipeline | None:
@@ -121,8 +120,8 @@ def _better(known: _Pipeline | None, found: _Pipeline | None) -> _Pipeline | Non
 class _GraphCut:
     """The graph of stages for one number of micro-batches."""
 
-    def __init__(self, nodes: NodeGroup, costs: Costs, tables: StepTables) -> None:
-        self._nodes, self._costs, self._tables = nodes, costs, tables
+    def __init__(self, nodes: NodeGroup, tables: StepTables) -> None:
+        self._nodes, self._tables = nodes, tables
         self._table = make_stage_table(
             tables.step,
             nodes,
@@ -235,7 +234,7 @@ class _GraphCut:
                 first_device=first_device,
                 in_flight=in_flight,
             )
-            stage = make_stage(self._tables.step, self._nodes, layout, self._costs, self._tables.prices)
+            stage = self._tables.maker.stage(layout)
             if stage.memory.total_bytes <= self._nodes.memory_bytes:
                 sent = _sent_bytes(self._flows, first, last)
                 return replace(stage, handover_s=2 * handover_s(self._nodes, layout.mesh.submesh, sent))
