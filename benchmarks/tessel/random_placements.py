@@ -12,7 +12,7 @@ from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.search import published, search_schedule
 
 _COUNT = 100
-_EFFORT = 0.03
+_EFFORT = 1.0
 
 
 def random_rows() -> Iterator[Row]:
