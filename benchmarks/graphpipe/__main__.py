@@ -20,7 +20,6 @@ from benchmarks.graphpipe.models import (
     plain_transformer,
     transformer,
 )
-from benchmarks.machine import describe_machine
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.planner.graphpipe.pipeline import GraphPipeline
 from headway.planner.graphpipe.problem import PipelineProblem
@@ -93,13 +92,12 @@ class GainRow:
 def main(*, out: Annotated[Path, Option(help="Where the result goes.")] = RESULTS_DIR / "graphpipe.json") -> None:
     """Search every cell of table 1 and of figures 6 and 7."""
     searches = list(track(_searches(), description="searching", console=console))
+    result: dict[str, object] = {"searches": [asdict(row) for row in searches]}
+    write_result(out, result)
+    _show_searches(searches)
     gains = list(track(_gains(), description="comparing", console=console))
-    _show(searches, gains)
-    rows = {
-        "searches": [asdict(row) for row in searches],
-        "gains": [{**asdict(row), "gain": row.gain} for row in gains],
-    }
-    write_result(out, {"machine": describe_machine(), **rows})
+    write_result(out, {**result, "gains": [{**asdict(row), "gain": row.gain} for row in gains]})
+    _show_gains(gains)
 
 
 def _searches() -> Iterator[SearchRow]:
@@ -197,7 +195,7 @@ def _gain(model: str, branches: list, *, num_devices: int, batch: int, memory_by
     )
 
 
-def _show(searches: list[SearchRow], gains: list[GainRow]) -> None:
+def _show_searches(searches: list[SearchRow]) -> None:
     table = Table("search", "model", "devices", "CPU s", "target", "s a sample", "depth", "met")
     for row in searches:
         table.add_row(
@@ -211,6 +209,9 @@ def _show(searches: list[SearchRow], gains: list[GainRow]) -> None:
             "yes" if row.is_met else "no",
         )
     console.print(table)
+
+
+def _show_gains(gains: list[GainRow]) -> None:
     table = Table("model", "devices", "chain: depth, micro-batch", "graph", "same micro-batch", "gain")
     for gain in gains:
         table.add_row(
