@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +16,7 @@ from typer import Option
 from benchmarks.graphpipe.models import (
     BATCH_OF_A_DEVICE,
     MODELS,
+    Work,
     candle,
     pipeline_problem,
     plain_transformer,
@@ -109,7 +111,7 @@ def _searches() -> Iterator[SearchRow]:
                 branches(), num_devices=num_devices, batch=BATCH_OF_A_DEVICE[family] * num_devices
             )
             for number, (name, search) in enumerate((("GraphPipe", _graph), ("PipeDream", _chain))):
-                cpu_s, found = _timed(lambda search=search, problem=problem: search(problem))
+                cpu_s, found = _timed(partial(search, problem))
                 assert found is not None, f"{model} does not fit {num_devices} devices"
                 yield SearchRow(
                     search=name,
@@ -122,7 +124,7 @@ def _searches() -> Iterator[SearchRow]:
                 )
 
 
-def _least(branches: list, num_devices: int, batch: int) -> GraphPipeline | None:
+def _least(branches: list[list[Work]], num_devices: int, batch: int) -> GraphPipeline | None:
     return _graph(pipeline_problem(branches, num_devices=num_devices, batch=batch))
 
 
@@ -172,7 +174,7 @@ _TIGHT = {"MMT": 8e9, "DLRM": 6e9, "CANDLE-Uno": 3e9}
 """Bytes of a device, so that models are near what memory holds, as the paper chose its batches."""
 
 
-def _gain(model: str, branches: list, *, num_devices: int, batch: int, memory_bytes: float) -> GainRow:
+def _gain(model: str, branches: list[list[Work]], *, num_devices: int, batch: int, memory_bytes: float) -> GainRow:
     problem = pipeline_problem(branches, num_devices=num_devices, batch=batch, memory_bytes=memory_bytes)
     graphs = search_graph(problem)
     chains = search_chain(problem)
