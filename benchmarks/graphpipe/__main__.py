@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -15,12 +16,12 @@ from typer import Option
 from benchmarks.graphpipe.models import (
     BATCH_OF_A_DEVICE,
     MODELS,
+    Work,
     candle,
     pipeline_problem,
     plain_transformer,
     transformer,
 )
-from benchmarks.machine import describe_machine
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.planner.graphpipe.pipeline import GraphPipeline
 from headway.planner.graphpipe.problem import PipelineProblem
@@ -93,13 +94,12 @@ class GainRow:
 def main(*, out: Annotated[Path, Option(help="Where the result goes.")] = RESULTS_DIR / "graphpipe.json") -> None:
     """Search every cell of table 1 and of figures 6 and 7."""
     searches = list(track(_searches(), description="searching", console=console))
+    result: dict[str, object] = {"searches": [asdict(row) for row in searches]}
+    write_result(out, result)
+    _show_searches(searches)
     gains = list(track(_gains(), description="comparing", console=console))
-    _show(searches, gains)
-    rows = {
-        "searches": [asdict(row) for row in searches],
-        "gains": [{**asdict(row), "gain": row.gain} for row in gains],
-    }
-    write_result(out, {"machine": describe_machine(), **rows})
+    write_result(out, {**result, "gains": [{**asdict(row), "gain": row.gain} for row in gains]})
+    _show_gains(gains)
 
 
 def _searches() -> Iterator[SearchRow]:
@@ -111,7 +111,7 @@ def _searches() -> Iterator[SearchRow]:
                 branches(), num_devices=num_devices, batch=BATCH_OF_A_DEVICE[family] * num_devices
             )
             for number, (name, search) in enumerate((("GraphPipe", _graph), ("PipeDream", _chain))):
-                cpu_s, found = _timed(lambda search=search, problem=problem: search(problem))
+                cpu_s, found = _timed(partial(search, problem))
                 assert found is not None, f"{model} does not fit {num_devices} devices"
                 yield SearchRow(
                     search=name,
@@ -124,7 +124,7 @@ def _searches() -> Iterator[SearchRow]:
                 )
 
 
-def _least(branches: list, num_devices: int, batch: int) -> GraphPipeline | None:
+def _least(branches: list[list[Work]], num_devices: int, batch: int) -> GraphPipeline | None:
     return _graph(pipeline_problem(branches, num_devices=num_devices, batch=batch))
 
 
@@ -174,7 +174,7 @@ _TIGHT = {"MMT": 8e9, "DLRM": 6e9, "CANDLE-Uno": 3e9}
 """Bytes of a device, so that models are near what memory holds, as the paper chose its batches."""
 
 
-def _gain(model: str, branches: list, *, num_devices: int, batch: int, memory_bytes: float) -> GainRow:
+def _gain(model: str, branches: list[list[Work]], *, num_devices: int, batch: int, memory_bytes: float) -> GainRow:
     problem = pipeline_problem(branches, num_devices=num_devices, batch=batch, memory_bytes=memory_bytes)
     graphs = search_graph(problem)
     chains = search_chain(problem)
@@ -197,7 +197,7 @@ def _gain(model: str, branches: list, *, num_devices: int, batch: int, memory_by
     )
 
 
-def _show(searches: list[SearchRow], gains: list[GainRow]) -> None:
+def _show_searches(searches: list[SearchRow]) -> None:
     table = Table("search", "model", "devices", "CPU s", "target", "s a sample", "depth", "met")
     for row in searches:
         table.add_row(
@@ -211,6 +211,9 @@ def _show(searches: list[SearchRow], gains: list[GainRow]) -> None:
             "yes" if row.is_met else "no",
         )
     console.print(table)
+
+
+def _show_gains(gains: list[GainRow]) -> None:
     table = Table("model", "devices", "chain: depth, micro-batch", "graph", "same micro-batch", "gain")
     for gain in gains:
         table.add_row(

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 from typer import Option
 
-from benchmarks.machine import describe_machine
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.core.slice_profile import SliceProfile
 from headway.planner.terapipe.profiled import slice_times
@@ -94,7 +93,7 @@ def main(
         )
     console.print(table)
     rows_of = [{**asdict(row), "speed_up": row.speed_up, "is_met": row.is_met} for row in rows]
-    write_result(out, {"machine": describe_machine(), "rows": rows_of})
+    write_result(out, {"rows": rows_of})
 
 
 def _rows(cases: Path) -> Iterator[Row]:

@@ -1,5 +1,6 @@
 """Flags are read by megatron-core itself: its configurations, its pipeline layouts and its count of micro-batches."""
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -58,6 +59,10 @@ def test_what_no_degrees_can_say_is_refused_by_name() -> None:
     uneven = [stage(graph, data=2, blocks=(0, 1)), stage(graph, data=4, blocks=(1, 2), first_device=2)]
     with pytest.raises(FailedPreconditionError, match="the plan's have 2, 4"):
         megatron_flags(plan_of(graph, uneven), graph)
+    alike = [stage(graph, data=2, blocks=(0, 1)), stage(graph, data=2, blocks=(1, 2), first_device=2)]
+    beside = [replace(each, successors=()) for each in alike]
+    with pytest.raises(FailedPreconditionError, match="some of the plan's 2 run side by side"):
+        megatron_flags(plan_of(graph, beside), graph)
     narrow = plan_of(graph, [stage(graph, data=8, tensor=4)])
     with pytest.raises(FailedPreconditionError, match="each micro-batch of 8 examples over 16 devices"):
         megatron_flags(narrow, graph)

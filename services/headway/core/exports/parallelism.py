@@ -70,11 +70,11 @@ def read_parallelism(plan: TrainingPlan, graph: Graph, target: str) -> Paralleli
         target: the tool that wants them, for messages.
 
     Raises:
-        FailedPreconditionError: it has none: the model is no decoder, stages have different numbers of devices, or a
-            stage has no whole block.
+        FailedPreconditionError: it has none: the model is no decoder, stages run side by side or have different
+            numbers of devices, or a stage has no whole block.
     """
     decoder = read_decoder(graph, target)
-    _check_sizes(plan, target)
+    _check_stages(plan, target)
     notes: list[str] = []
     degrees = _common([_degrees(stage, number, graph, notes) for number, stage in enumerate(plan.stages)], notes)
     tensor, moved = _fit_tensor(degrees[Role.TENSOR], decoder, target, notes)
@@ -100,7 +100,12 @@ def read_parallelism(plan: TrainingPlan, graph: Graph, target: str) -> Paralleli
     )
 
 
-def _check_sizes(plan: TrainingPlan, target: str) -> None:
+def _check_stages(plan: TrainingPlan, target: str) -> None:
+    if plan.depth < len(plan.stages):
+        raise FailedPreconditionError(
+            f"{target} knows chains of stages, and some of the plan's {len(plan.stages)} run side by side.",
+            hint="Plan with --method alpa, or export it with dtensor.",
+        )
     sizes = [stage.mesh.num_devices for stage in plan.stages]
     if len(set(sizes)) > 1:
         raise FailedPreconditionError(

@@ -227,7 +227,7 @@ class TrainingPlan:
     @property
     def depth(self) -> int:
         """Stages on the longest way of a micro-batch."""
-        return round(max(longest_ways(self.successors, [1] * len(self.stages))))
+        return round(max(longest_ways(self.successors, [1] * len(self.stages)), default=0))
 
     @property
     def throughput(self) -> float:

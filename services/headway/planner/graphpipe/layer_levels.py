@@ -52,7 +52,7 @@ class LayerLevels:
                 levels[start, stop] = self._of(run)
             if chain.has_tail and start < length - 1:  # only the last branch is next to the operator behind the fork
                 levels[start, length] = self._of([at for each in last[start:] for at in each])
-        is_possible = levels.any(axis=2)
+        is_possible = np.asarray(levels.any(axis=2))
         stops = np.zeros((length, length + 1), np.int32)
         for start in range(length):
             possible = np.flatnonzero(is_possible[start])

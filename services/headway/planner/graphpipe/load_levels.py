@@ -28,7 +28,7 @@ class LoadLevels:
 
     def of_chain(self, chain: Chain) -> tuple[Ints, Ints]:
         loads = chain.loads
-        return run_levels(  # type: ignore[no-any-return]
+        return run_levels(
             loads.seconds,
             loads.held,
             loads.crossing,
@@ -44,7 +44,7 @@ class LoadLevels:
     def _of_sets(self, fork: Fork, loads: Loads | None) -> Ints:
         if loads is None:
             return np.zeros((len(fork.groups), self.num_powers), np.int32)
-        return set_levels(  # type: ignore[no-any-return]
+        return set_levels(
             loads.seconds,
             loads.held,
             loads.crossing,

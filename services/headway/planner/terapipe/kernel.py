@@ -76,4 +76,4 @@ def least_bottleneck(by_end: Floats, batch: int) -> float:
     for total in range(1, batch + 1):
         for size in range(1, min(num_sequences, total) + 1):
             least[total] = min(least[total], max(least[total - size], whole[size - 1]))
-    return least[batch]
+    return float(least[batch])
