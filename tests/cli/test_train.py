@@ -77,6 +77,7 @@ def test_a_model_of_the_users_own_becomes_a_plan_that_is_explained_drawn_exporte
     assert explained["reasons"]
     again = headway(*command, "--json")
     assert json.loads(again.stdout)["plan_id"] == document["plan_id"]
+    assert document["plan_id"] in headway("plan", "jobs", "show", "training-").stdout
 
 
 def test_a_plan_of_the_users_own_is_priced(headway: Run, directory: Path) -> None:
