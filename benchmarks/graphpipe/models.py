@@ -1,4 +1,4 @@
-"""The paper's models as operators with times and bytes (graphpipe.txt appendix A.2), on V100s of Summit.
+"""The paper's models as operators with times and bytes (GraphPipe, appendix A.2), on V100s of Summit.
 
 A matrix product reaches its rate with its rows: half of it at `HALF_ROWS`. All is float32, as FlexFlow runs it; Adam
 keeps four numbers for each parameter.

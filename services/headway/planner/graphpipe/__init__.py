@@ -1,1 +1,1 @@
-"""GraphPipe: pipelines whose stages form a graph (graphpipe.txt; thesis chapter 3)."""
+"""GraphPipe: pipelines whose stages form a graph (GraphPipe; thesis chapter 3)."""

@@ -1,4 +1,4 @@
-"""How many samples a stage holds so that the ones behind it never wait (graphpipe.txt appendix A.1). Pure."""
+"""How many samples a stage holds so that the ones behind it never wait (GraphPipe, appendix A.1). Pure."""
 
 from collections.abc import Sequence
 

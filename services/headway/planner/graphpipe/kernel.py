@@ -1,4 +1,4 @@
-"""The partitioner's dynamic program, compiled (graphpipe.txt algorithm 1).
+"""The partitioner's dynamic program, compiled (GraphPipe, algorithm 1).
 
 It asks not whether so many devices are enough, but how many devices are: then what branches need adds up. Levels count
 micro-batches in flight: a stage holds as many as it has stages behind it on the longest way, itself included. A table

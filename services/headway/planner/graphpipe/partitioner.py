@@ -1,4 +1,4 @@
-"""Cuts a model into a graph of stages whose slowest is as fast as it can be (graphpipe.txt algorithm 1). Pure."""
+"""Cuts a model into a graph of stages whose slowest is as fast as it can be (GraphPipe, algorithm 1). Pure."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass

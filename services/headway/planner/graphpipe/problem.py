@@ -1,4 +1,4 @@
-"""The question that GraphPipe answers, on plain figures (graphpipe.txt section 3). Pure."""
+"""The question that GraphPipe answers, on plain figures (GraphPipe, section 3). Pure."""
 
 from dataclasses import dataclass
 

@@ -1,4 +1,4 @@
-"""The order in which a stage runs forward and backward passes, and how long a pipeline then takes (graphpipe.txt
+"""The order in which a stage runs forward and backward passes, and how long a pipeline then takes (GraphPipe
 section 6; thesis section 3.10.1). Pure."""
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Series-parallel decomposition of the order in which operators can run (graphpipe.txt section 5). Pure.
+"""Series-parallel decomposition of the order in which operators can run (GraphPipe, section 5). Pure.
 
 What counts is the order, not its edges: an edge beside a longer way adds nothing, so a residual connection leaves a
 chain a chain. An order is series-parallel if it has no four operators a < c, b < c, b < d and no other relation among
