@@ -18,6 +18,7 @@ from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stag
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.quantities import Floats, Prices, Quantity
+from headway.planner.training.micro_batches import search_micro_batches
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
 from headway.planner.training.stages import StageLayout, StageMaker
@@ -27,9 +28,7 @@ from headway.planner.training.workspace import workspace_bytes
 # Prices of memory: shares of what would make all states of the model cost as much as computing a micro-batch.
 _SHARES = (0.0, 0.001, 0.03, 0.3, 3.0)
 _IN_FLIGHT = (1.0, 8.0)
-_WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _MOST_TRIES = 4
-_FILLING = 2  # micro-batches for each device: a pipeline with a stage on each is mostly full
 
 Report = Callable[["Found"], None]
 
@@ -86,29 +85,14 @@ class AlpaSearch:
         self._layers: list[Layer] | None = None
 
     def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
-        """Tries numbers of micro-batches as long as it gets better: up from one that fills a pipeline of any depth, and
-        down from it where more are no better.
-
-        Returns:
-            The pipeline with the shortest iteration; None where none fits.
-        """
-        numbers = self._problem.numbers_of_micro_batches()
-        start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - _FILLING * self._nodes.num_devices))
-        best: Found | None = None
-        for way in (range(start, len(numbers)), range(start - 1, -1, -1)):
-            worse = 0
-            if best is not None and best.num_micro_batches > numbers[start]:
-                break
-            for i in way:
-                if should_stop() or worse >= _WORSE:
-                    break
-                found = self.with_micro_batches(numbers[i])
-                if found is not None and (best is None or found.iteration_s < best.iteration_s):
-                    best, worse = found, 0
-                    report(found)
-                elif best is not None:
-                    worse += 1
-        return best
+        """The pipeline with the shortest iteration over numbers of micro-batches; None where none fits."""
+        return search_micro_batches(
+            self._problem.numbers_of_micro_batches(),
+            self.with_micro_batches,
+            num_devices=self._nodes.num_devices,
+            report=report,
+            should_stop=should_stop,
+        )
 
     def with_micro_batches(self, number: int) -> Found | None:
         """The best pipeline for so many micro-batches; None where none fits."""

@@ -3,7 +3,6 @@ not, as Alpa's passes find best. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TypeVar
 
 import numpy as np
 
@@ -24,11 +23,10 @@ from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stag
 from headway.planner.intra.quantities import Prices
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
 from headway.planner.training.branches import branch_layers
+from headway.planner.training.micro_batches import search_micro_batches
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.stages import StageLayout
 
-_Pipeline = TypeVar("_Pipeline", Found, "FoundGraph")
-_WORSE = 2  # numbers of micro-batches in a row that are no better, after which no more are tried
 _BOUNDS = 24  # on the slowest stage, for each number of micro-batches
 
 
@@ -74,35 +72,37 @@ class GraphSearch:
     def run(
         self, *, report: Callable[[Found | FoundGraph], None], should_stop: Callable[[], bool]
     ) -> Found | FoundGraph | None:
-        """Tries numbers of micro-batches, from the middle up and down as long as it gets better.
+        """Searches the best chain, then, of a model with branches, the best graph, by layers that keep branches apart.
 
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
-        problem = self.problem
-        if problem.num_layers is None:
-            problem = replace(problem, num_layers=branch_layers(problem.graph))
+        self.chain = AlpaSearch(self.problem, self.nodes, self.costs).run(report=report, should_stop=should_stop)
+        layers = branch_layers(self.problem.graph)
+        if layers is None or should_stop():
+            return self.chain
+        problem = replace(self.problem, num_layers=self.problem.num_layers or layers)
         alpa = AlpaSearch(problem, self.nodes, self.costs)
-        numbers = problem.numbers_of_micro_batches()
-        start = min(range(len(numbers)), key=lambda i: abs(numbers[i] - 4 * self.nodes.num_nodes))
-        best: Found | FoundGraph | None = None
-        for way in (range(start, len(numbers)), range(start - 1, -1, -1)):
-            worse = 0
-            for i in way:
-                if should_stop() or worse >= _WORSE:
-                    break
-                tables = alpa.tables(numbers[i])
-                chain, graph = alpa.cut(tables), self.cut(tables)
-                self.chain, self.graph = _better(self.chain, chain), _better(self.graph, graph)
-                found: Found | FoundGraph | None = chain
-                if graph is not None and (chain is None or graph.iteration_s < chain.iteration_s):
-                    found = graph
-                if found is not None and (best is None or found.iteration_s < best.iteration_s):
-                    best, worse = found, 0
-                    report(found)
-                elif best is not None:
-                    worse += 1
-        return best
+
+        def cut(number: int) -> FoundGraph | None:
+            tables = alpa.tables(number)
+            chain = alpa.cut(tables)
+            if _is_faster(chain, self.chain):
+                self.chain = chain
+            return self.cut(tables)
+
+        def tell(found: FoundGraph) -> None:
+            if _is_faster(found, self.chain):
+                report(found)
+
+        self.graph = search_micro_batches(
+            problem.numbers_of_micro_batches(),
+            cut,
+            num_devices=self.nodes.num_devices,
+            report=tell,
+            should_stop=should_stop,
+        )
+        return self.graph if _is_faster(self.graph, self.chain) else self.chain
 
     def cut(self, tables: StepTables) -> FoundGraph | None:
         """The best graph of stages by these tables; None where none fits."""
@@ -111,10 +111,8 @@ class GraphSearch:
         return _GraphCut(self.nodes, tables).best()
 
 
-def _better(known: _Pipeline | None, found: _Pipeline | None) -> _Pipeline | None:
-    if known is None or (found is not None and found.iteration_s < known.iteration_s):
-        return found
-    return known
+def _is_faster(found: Found | FoundGraph | None, known: Found | FoundGraph | None) -> bool:
+    return found is not None and (known is None or found.iteration_s < known.iteration_s)
 
 
 class _GraphCut:
