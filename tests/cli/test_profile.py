@@ -63,7 +63,10 @@ def test_faults_are_told_in_a_sentence_with_a_hint(headway: Run, arguments: tupl
 
 @pytest.mark.parametrize(
     ("words", "at", "expected"),
-    [("profile catalogue H", 3, {"H100", "H200"}), ("profile import x --hardware V", 5, {"V100-16", "V100-32"})],
+    [
+        ("profile catalogue H", 3, {"H100", "H100-96", "H200"}),
+        ("profile import x --hardware V", 5, {"V100-16", "V100-32"}),
+    ],
 )
 def test_shells_complete_names_of_the_catalogue(words: str, at: int, expected: set[str]) -> None:
     asked = {"_HEADWAY_COMPLETE": "complete_bash", "COMP_WORDS": f"headway {words}", "COMP_CWORD": str(at)}

@@ -132,8 +132,9 @@ async def test_a_stuck_router_is_noticed_and_goes_on_without_a_lost_lease(stack:
     """Who asks for a place meanwhile hears so at once; who has one goes on; afterwards nobody is thought to run."""
     stack.wait_until_ready()
     router, body = stack.pid("router"), {"model": "tiny", "prompt": "go on", "max_tokens": 900, "ignore_eos": True}
-    running = asyncio.create_task(stream_text(stack.url, body))
     endpoint = stack.endpoint("worker-0")
+    await asyncio.to_thread(wait_for, lambda: load(stack, endpoint).num_running == 0)  # of the tests before
+    running = asyncio.create_task(stream_text(stack.url, body))
     await asyncio.to_thread(wait_for, lambda: load(stack, endpoint).num_running == 1)
     os.kill(router, signal.SIGSTOP)
     try:
