@@ -21,7 +21,7 @@ def undominated(latency_s: Floats, successors: Ints, once_s: Floats) -> tuple[In
         [layers, layers, submeshes, variants], the indices of those that stay, by their latency, and then any others;
         and [layers, layers, submeshes], how many stay.
     """
-    num_layers, _, num_submeshes, num_variants = latency_s.shape
+    num_layers, _, num_submeshes, _ = latency_s.shape
     kept = np.zeros(latency_s.shape, np.int32)
     num_kept = np.zeros((num_layers, num_layers, num_submeshes), np.int32)
     for first in range(num_layers):
