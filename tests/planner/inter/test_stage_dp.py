@@ -91,6 +91,23 @@ def test_makes_exactly_so_many_stages_where_that_is_wanted(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", range(40))
+def test_equals_the_best_of_all_pipelines_among_variants_of_which_many_are_dominated(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    shape = (3, 3, 2, 6)
+    costs = StageCosts(
+        latency_s=rng.integers(1, 5, shape) / 4,
+        max_successors=rng.integers(-1, 3, shape).astype(np.int32),
+        num_devices=np.array([1, 2], dtype=np.int32),
+        once_s=rng.integers(0, 4, shape) / 2,
+    )
+    cut = cut_stages(costs, num_devices=4, num_micro_batches=3)
+    expected = brute_force(costs, num_devices=4, num_micro_batches=3, max_stages=3)
+    assert (np.inf if cut is None else cut.iteration_s) == pytest.approx(expected)
+    if cut is not None:
+        check(costs, cut, num_devices=4, num_micro_batches=3)
+
+
+@pytest.mark.parametrize("seed", range(40))
 def test_equal_stages_are_the_best_of_all_that_have_equally_many_layers(seed: int) -> None:
     rng = np.random.default_rng(seed)
     shape = (5, 5, 2, 2)

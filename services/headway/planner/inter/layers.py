@@ -14,7 +14,7 @@ from headway.planner.intra.quantities import Floats
 from headway.planner.intra.training_graph import TrainingGraph
 
 _MOST_LAYERS = 64
-_REPEATED = re.compile(r"^(.*?\.)?\d+(?=\.|$)")  # of a module's path, up to its place in a list
+_REPEATED = re.compile(r"^(.*?\.)?\d+(\.\d+)*(?=\.|$)")  # of a module's path, up to its place in a list of lists
 _LIGHT_SHARE = 0.1  # of the equal share of the work: a part with less is no layer of its own
 
 
@@ -76,7 +76,7 @@ def layer_key(training: TrainingGraph, layer: Layer) -> Hashable:
 
 
 def _units(training: TrainingGraph) -> list[tuple[int, ...]]:
-    """Runs of forward operators of one repeated module, such as `layers.3`, and what lies between them."""
+    """Runs of forward operators of one repeated module, such as `layers.3` or `stages.1.4`, and what lies between."""
     runs: list[tuple[str, list[int]]] = []
     for at, operator in enumerate(training.graph.operators):
         if operator.is_backward:

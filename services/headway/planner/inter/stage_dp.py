@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.core.errors import InvalidArgumentError
-from headway.planner.inter.stage_kernel import least_bottleneck, least_sum
+from headway.planner.inter.stage_kernel import least_bottleneck, least_sum, undominated
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -117,7 +117,7 @@ def cut_stages(
 
 
 class _Search:
-    """The search for the pipelines of one cluster."""
+    """The search for the pipelines of one cluster, among the variants that are not dominated."""
 
     def __init__(
         self, costs: StageCosts, *, num_devices: int, num_micro_batches: int, num_stages: tuple[int, int]
@@ -131,9 +131,15 @@ class _Search:
         self._num_stages = num_stages[0], min(num_stages[1], num_layers, self._num_units)
         self.num_bounds = 0
         is_possible = np.isfinite(costs.latency_s) & (costs.max_successors >= 0)
-        self._latency_s = np.where(is_possible, costs.latency_s, np.inf)
-        self._successors = np.ascontiguousarray(costs.max_successors, dtype=np.int32)
-        self._once_s = np.zeros_like(costs.latency_s) if costs.once_s is None else costs.once_s
+        latency_s = np.where(is_possible, costs.latency_s, np.inf)
+        successors = np.ascontiguousarray(costs.max_successors, dtype=np.int32)
+        once_s = np.zeros_like(latency_s) if costs.once_s is None else costs.once_s
+        kept, num_kept = undominated(latency_s, successors, once_s)
+        self._variants = kept[..., : max(1, num_kept.max())]
+        is_kept = np.arange(self._variants.shape[-1]) < num_kept[..., None]
+        self._latency_s = np.where(is_kept, np.take_along_axis(latency_s, self._variants, axis=3), np.inf)
+        self._successors = np.take_along_axis(successors, self._variants, axis=3)
+        self._once_s = np.take_along_axis(once_s, self._variants, axis=3)
 
     def under(self, once_bound_s: float) -> StageCut | None:
         """Finds the pipeline with the least `pipeline_s` whose stages take less than that for what happens once."""
@@ -171,7 +177,10 @@ class _Search:
         if num_stages == 0:
             return None
         indices = tuple(choices[stage] for stage in range(num_stages))
-        stages = tuple(StageChoice(first=int(k), last=int(i), submesh=int(m), variant=int(v)) for k, i, m, v in indices)
+        stages = tuple(
+            StageChoice(first=int(k), last=int(i), submesh=int(m), variant=int(self._variants[k, i, m, v]))
+            for k, i, m, v in indices
+        )
         latencies = [float(latency_s[tuple(index)]) for index in indices]
         once_s = max(float(self._once_s[tuple(index)]) for index in indices)
         return StageCut(

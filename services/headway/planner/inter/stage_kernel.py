@@ -13,6 +13,39 @@ Ints = NDArray[np.int32]
 
 
 @njit(cache=True, nogil=True)
+def undominated(latency_s: Floats, successors: Ints, once_s: Floats) -> tuple[Ints, Ints]:
+    """Finds the variants that no pipeline can do without: of two the one is left out that is no faster, lets no more
+    stages follow and takes no less once an iteration. Of alike ones the first stays.
+
+    Returns:
+        [layers, layers, submeshes, variants], the indices of those that stay, by their latency, and then any others;
+        and [layers, layers, submeshes], how many stay.
+    """
+    num_layers, _, num_submeshes, _ = latency_s.shape
+    kept = np.zeros(latency_s.shape, np.int32)
+    num_kept = np.zeros((num_layers, num_layers, num_submeshes), np.int32)
+    for first in range(num_layers):
+        for last in range(first, num_layers):
+            for submesh in range(num_submeshes):
+                own_s = latency_s[first, last, submesh]
+                own_successors, own_once_s = successors[first, last, submesh], once_s[first, last, submesh]
+                count = 0
+                for variant in np.argsort(own_s, kind="mergesort"):
+                    is_needed = np.isfinite(own_s[variant])
+                    at = 0
+                    while is_needed and at < count:
+                        other = kept[first, last, submesh, at]
+                        replaces = own_successors[other] >= own_successors[variant]
+                        is_needed = not (replaces and own_once_s[other] <= own_once_s[variant])
+                        at += 1
+                    if is_needed:
+                        kept[first, last, submesh, count] = variant
+                        count += 1
+                num_kept[first, last, submesh] = count
+    return kept, num_kept
+
+
+@njit(cache=True, nogil=True)
 def fastest_variants(latency_s: Floats, successors: Ints, num_following: int, bound_s: float) -> tuple[Floats, Ints]:
     """Finds the fastest variant within the bound of each run of layers on each submesh: its latency and its index."""
     num_layers, _, num_submeshes, num_variants = latency_s.shape

@@ -1,7 +1,7 @@
 """What every run of layers takes on every submesh, as the stage cut needs it (dissertation section 3.5.2). Pure."""
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -60,39 +60,70 @@ class Variant:
     price: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlacedLayer:
+    """The sharding problem of a kind of layers for one size of micro-batches on one mesh, by their indices.
+
+    Attributes:
+        problem: its strategies and specs are those for the first size of micro-batches that is split alike.
+    """
+
+    kind: int
+    size: int
+    mesh: int
+    problem: LayerProblem
+
+
 def layer_problems(
-    step: LayeredStep, meshes: Sequence[DeviceMesh], pricing: MeshPricing, *, kinds: Collection[int]
-) -> Iterator[tuple[int, int, LayerProblem]]:
-    """The sharding problems of kinds of layers on several meshes: the kind, the index of the mesh, the problem."""
+    steps: Sequence[LayeredStep], meshes: Sequence[DeviceMesh], pricing: MeshPricing, *, kinds: Collection[int]
+) -> Iterator[PlacedLayer]:
+    """The sharding problems of kinds of layers on several meshes.
+
+    Args:
+        steps: one training step, with the same layers, for several sizes of micro-batches.
+    """
+    shapes = [mesh.shape for mesh in meshes]
+    first = steps[0]
     for kind in sorted(kinds):
-        layer = step.layers[kind]
-        for alike in alike_meshes(step.training, layer, [mesh.shape for mesh in meshes], step.options):
-            priced = pricing.of([meshes[at] for at in alike])
-            problems = place_layer(step.training, layer, priced, step.precision, step.options)
-            for at, problem in zip(alike, problems, strict=True):
-                yield kind, at, problem
+        for alike in alike_meshes([step.training for step in steps], first.layers[kind], shapes, first.options):
+            sizes = list(dict.fromkeys(size for size, _ in alike))
+            priced = pricing.of([meshes[at] for _, at in alike], [sizes.index(size) for size, _ in alike])
+            trainings = [steps[size].training for size in sizes]
+            problems = place_layer(trainings, first.layers[kind], priced, first.precision, first.options)
+            for (size, at), problem in zip(alike, problems, strict=True):
+                yield PlacedLayer(kind=kind, size=size, mesh=at, problem=problem)
 
 
 def mesh_quantities(
-    step: LayeredStep,
+    steps: Sequence[LayeredStep],
     meshes: Sequence[DeviceMesh],
     pricing: MeshPricing,
     *,
-    prices: Prices,
+    prices: Sequence[Prices],
     recomputes: Sequence[bool],
-) -> list[Floats]:
-    """The quantities of all runs of layers on each mesh: [quantities, layers, layers, recomputes x prices]."""
-    tables: dict[tuple[int, int, bool], LayerTable] = {}
-    kinds = step.kinds
-    for kind, at, problem in layer_problems(step, meshes, pricing, kinds=set(kinds)):
+) -> list[list[Floats]]:
+    """The quantities of all runs of layers for each size of micro-batches on each mesh: [quantities, layers, layers,
+    recomputes x prices].
+
+    Args:
+        steps: one training step, with the same layers, for several sizes of micro-batches.
+        prices: of memory, for each size.
+    """
+    ends: dict[tuple[int, int, int, bool], LayerTable] = {}
+    kinds = [step.kinds for step in steps]
+    for placed in layer_problems(steps, meshes, pricing, kinds={kind for each in kinds for kind in each}):
         for again in recomputes:
-            tables[at, kind, again] = make_table(problem, prices, recomputes=again)
+            table = make_table(placed.problem, prices[placed.size], recomputes=again)
+            ends[placed.size, placed.mesh, placed.kind, again] = replace(table, options=(), zero_stages={})
     return [
-        np.concatenate(
-            [range_quantities([tables[at, kind, again] for kind in kinds]) for again in recomputes],
-            axis=3,
-        )
-        for at in range(len(meshes))
+        [
+            np.concatenate(
+                [range_quantities([ends[size, at, kind, again] for kind in own]) for again in recomputes],
+                axis=3,
+            )
+            for at in range(len(meshes))
+        ]
+        for size, own in enumerate(kinds)
     ]
 
 

@@ -95,7 +95,7 @@ class BackwardPlacer:
             codes = codes * len(each.values) + each.which
         found, which = np.unique(codes, return_inverse=True)
         best = np.zeros((len(found), self.state.mesh.num_meshes), np.intp)
-        whole_s = self.state.mesh.compute_s(operator, self.state.training.tensors, [None] * len(self.state.mesh.shape))
+        whole_s = self.state.mesh.compute_s(self.state.works(operator), [None] * len(self.state.mesh.shape))
         for k, code in enumerate(found):
             at = np.unravel_index(code, [len(each.values) for each in along])
             shards = [each.values[i] for each, i in zip(along, at, strict=True)]
@@ -154,14 +154,14 @@ class BackwardPlacer:
         if source in (target, None, _UNDECIDED) or target == _UNDECIDED:
             return 0.0
         operation = "all_gather" if target is None else "all_to_all"
-        return self.state.mesh.moved_s(operation, self.state.tensor(name).num_bytes, axis=axis)
+        return self.state.mesh.moved_s(operation, self.state.num_bytes(name), axis=axis)
 
     def _summed_s(self, access: Access, axis: int) -> Floats | float:
         """Seconds, roughly, to join partial results; those of parameters are joined once an iteration."""
         primal = self.state.training.primals.get(access.tensor)
         if primal is not None and self.state.tensor(primal).role is TensorRole.PARAMETER:
             return 0.0
-        return self.state.mesh.moved_s("reduce_scatter", self.state.tensor(access.tensor).num_bytes, axis=axis)
+        return self.state.mesh.moved_s("reduce_scatter", self.state.num_bytes(access.tensor), axis=axis)
 
     # What is read and given
 
@@ -179,7 +179,7 @@ class BackwardPlacer:
     def _reshard_inside(
         self, name: str, node: int, sources: Chosen[ShardingSpec], targets: Chosen[ShardingSpec]
     ) -> None:
-        costs_s = partial(self.state.mesh.reshardings_s, self.state.tensor(name).num_bytes)
+        costs_s = partial(self.state.mesh.reshardings_s, self.state.num_bytes(name))
         self.state.edge(Home(node=node, specs=sources), node, _BACKWARD, targets, costs_s)
 
     def _give(self, name: str, node: int, index: int, chosen: Chosen[Strategy]) -> None:
@@ -187,7 +187,7 @@ class BackwardPlacer:
         state = self.state
         primal = state.training.primals.get(name)
         given = chosen.map(lambda strategy: (strategy.writes[index], partial_axes(strategy, index)))
-        num_bytes = state.tensor(name).num_bytes
+        num_bytes = state.num_bytes(name)
         if primal is not None and state.tensor(primal).role is TensorRole.PARAMETER:
             state.gradients[primal] = node, given
         elif primal in state.homes:

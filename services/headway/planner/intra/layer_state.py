@@ -12,7 +12,7 @@ from headway.core.precision import Precision
 from headway.core.sharding_spec import ShardingSpec
 from headway.planner.intra.chosen import Chosen, of_options
 from headway.planner.intra.layer_problem import LayerProblem, Node
-from headway.planner.intra.mesh_costs import Delivery, MeshCosts, is_moment
+from headway.planner.intra.mesh_costs import Delivery, MeshCosts, Work, is_moment
 from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.quantities import Floats, Quantity
 from headway.planner.intra.strategies import Splitter, Strategy
@@ -35,6 +35,7 @@ class Home:
 @dataclass(slots=True)
 class LayerState:
     """Attributes:
+    steps: the training step for each size of micro-batches; what may be split how is the same for all of them.
     homes: of forward tensors.
     node_of: of forward operators.
     read_as: how an operator reads a tensor, by their names.
@@ -42,10 +43,11 @@ class LayerState:
     placed: strategies of operators.
     owned: parameters, by the first operator that reads them.
     gradients: by the name of the parameter: the node, and how it is given.
+    bytes_of: whole tensors, [meshes].
     entered: tensors that enter the layer.
     """
 
-    training: TrainingGraph
+    steps: Sequence[TrainingGraph]
     mesh: MeshCosts
     precision: Precision
     options: ShardingOptions
@@ -58,6 +60,7 @@ class LayerState:
     placed: dict[str, tuple[int | None, Chosen[Strategy]]] = field(default_factory=dict)
     owned: dict[str, Home] = field(default_factory=dict)
     gradients: dict[str, tuple[int, Chosen[Delivery]]] = field(default_factory=dict)
+    bytes_of: dict[str, Floats] = field(default_factory=dict)
     entering: int | None = None
     entered: frozenset[str] = frozenset()
     leaving: int | None = None
@@ -66,8 +69,24 @@ class LayerState:
     def replicated(self) -> ShardingSpec:
         return ShardingSpec.replicated(len(self.mesh.shape))
 
+    @property
+    def training(self) -> TrainingGraph:
+        """The step for the first of the sizes."""
+        return self.steps[0]
+
     def tensor(self, name: str) -> TensorSpec:
         return self.training.tensors[name]
+
+    def num_bytes(self, name: str) -> Floats:
+        """[meshes]: of a whole tensor."""
+        if name not in self.bytes_of:
+            sizes = np.array([step.tensors[name].num_bytes for step in self.steps], np.float64)
+            self.bytes_of[name] = sizes[self.mesh.size_of]
+        return self.bytes_of[name]
+
+    def works(self, operator: Operator) -> list[Work]:
+        """An operator for each size of micro-batches."""
+        return [(step.operators[operator.name], step.tensors) for step in self.steps]
 
     def add(self, name: str, num_options: int) -> int:
         """Adds a node; returns its number."""
@@ -89,10 +108,11 @@ class LayerState:
     def compute_s(self, operator: Operator, strategies: Sequence[Strategy]) -> Floats:
         """[strategies, meshes]: seconds of computing, with the sums that come before it."""
         found = np.zeros((len(strategies), self.mesh.num_meshes))
+        works = self.works(operator)
         for k, strategy in enumerate(strategies):
-            found[k] = self.mesh.compute_s(operator, self.training.tensors, strategy.loops)
+            found[k] = self.mesh.compute_s(works, strategy.loops)
             if any(is_moment(part) for part in strategy.partial):
-                found[k] += self.mesh.moments_s(operator, self.training.tensors, strategy)
+                found[k] += self.mesh.moments_s(works, strategy)
         return found
 
     def shard_bytes(self, name: str, specs: Chosen[ShardingSpec]) -> Floats:
@@ -100,13 +120,13 @@ class LayerState:
         parts = np.ones((len(specs.values), self.mesh.num_meshes))
         for k, spec in enumerate(specs.values):
             parts[k] = spec.num_shards(self.mesh.sizes)
-        return specs.pick(self.tensor(name).num_bytes / parts)
+        return specs.pick(self.num_bytes(name) / parts)
 
     def reshard_edge(self, name: str, node: int, specs: Chosen[ShardingSpec], quantity: Quantity) -> None:
         """Adds what it takes to bring a forward tensor from its home to how a node has it."""
         home = self.homes.get(name)
         if home is not None and home.node is not None:
-            self.edge(home, node, quantity, specs, partial(self.mesh.reshardings_s, self.tensor(name).num_bytes))
+            self.edge(home, node, quantity, specs, partial(self.mesh.reshardings_s, self.num_bytes(name)))
 
     def edge(self, home: Home, node: int, quantity: Quantity, lies: Chosen[T], costs_s: CostsOf[T]) -> None:
         """Adds the cost of a tensor's way between the node that decides about it and another, or within one.

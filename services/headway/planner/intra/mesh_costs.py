@@ -1,9 +1,11 @@
 """What operators and the communication between them take on device meshes. Pure.
 
-Meshes on which a layer's operators can be split alike are priced together: every figure is an array over them.
+Meshes on which a layer's operators can be split alike are priced together, with several sizes of micro-batches: every
+figure is an array over pairs of a mesh and a size, which are called meshes too.
 """
 
 from collections.abc import Mapping, Sequence
+from math import prod
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +26,8 @@ _ADAM_READ, _ADAM_WRITTEN = 4, 3  # numbers of float32 for each parameter
 
 Delivery = tuple[ShardingSpec, tuple[int, ...]]
 """How partial results lie, and along which mesh axes they have to be joined."""
+Work = tuple[Operator, Mapping[str, TensorSpec]]
+"""An operator for one size of micro-batches, with its tensors."""
 _Way = tuple[Floats, Floats]  # latency, and seconds for each byte of the whole tensor
 
 
@@ -79,31 +83,48 @@ class MeshCosts:
         sizes: of each axis, [meshes].
         shapes: of all meshes.
         num_meshes: that are priced together.
+        size_of: of each mesh which of several sizes of micro-batches it is priced for.
     """
 
-    def __init__(self, times: OperatorTimes, links: Sequence[AxisLinks], shapes: Sequence[Sequence[int]]) -> None:
+    def __init__(
+        self,
+        times: OperatorTimes,
+        links: Sequence[AxisLinks],
+        shapes: Sequence[Sequence[int]],
+        size_of: Sequence[int],
+    ) -> None:
         axes = range(len(shapes[0]))
         self.shape = tuple(shapes[0])
         self.num_meshes = len(shapes)
         self.sizes: list[Floats] = [np.array([shape[axis] for shape in shapes], np.float64) for axis in axes]
         self.shapes = [tuple(shape) for shape in shapes]
+        self.size_of = np.array(size_of, np.intp)
         self._times = times
         self._latency_s = [np.array([each.latency_s(axis) for each in links]) for axis in axes]
         self._second_per_byte = {
             operation: [np.array([each.second_per_byte(operation, axis) for each in links]) for axis in axes]
             for operation in ("all_gather", "all_to_all", "all_reduce", "reduce_scatter")
         }
-        self._computed: dict[tuple[int, tuple[str | None, ...]], Floats] = {}
+        self._computed: dict[tuple[tuple[int, ...], tuple[str | None, ...]], Floats] = {}
         self._ways: dict[tuple[object, ...], _Way] = {}
         self._tables: dict[tuple[object, ...], _Way] = {}
-        self._moved: dict[tuple[str, float, int], Floats] = {}
+        self._moved: dict[tuple[str, bytes, int], Floats] = {}
 
-    def compute_s(self, operator: Operator, tensors: Mapping[str, TensorSpec], loops: Sequence[str | None]) -> Floats:
-        """[meshes]: seconds of a device's part of an operator when each mesh axis splits a loop."""
-        key = self._times.number(operator, tensors), tuple(loops)
+    def compute_s(self, works: Sequence[Work], loops: Sequence[str | None]) -> Floats:
+        """[meshes]: seconds of a device's part of an operator when each mesh axis splits a loop.
+
+        Args:
+            works: the operator for each size of micro-batches.
+        """
+        key = tuple([self._times.number(*work) for work in works]), tuple(loops)
         if key not in self._computed:
-            seconds = [self._times.seconds(operator, tensors, _splits(loops, shape)) for shape in self.shapes]
-            self._computed[key] = np.array(seconds)
+            of_meshes = [works[size] for size in self.size_of]
+            self._computed[key] = np.array(
+                [
+                    self._times.seconds(operator, tensors, _splits(loops, shape))
+                    for (operator, tensors), shape in zip(of_meshes, self.shapes, strict=True)
+                ]
+            )
         return self._computed[key]
 
     def collective_s(self, operation: str, num_bytes: Floats | float, *, axis: int) -> Floats:
@@ -112,9 +133,9 @@ class MeshCosts:
             return np.zeros(self.num_meshes)
         return np.asarray(self._latency_s[axis] + num_bytes * self._second_per_byte[operation][axis])
 
-    def moved_s(self, operation: str, num_bytes: float, *, axis: int) -> Floats:
+    def moved_s(self, operation: str, num_bytes: Floats, *, axis: int) -> Floats:
         """[meshes]: seconds of a collective along an axis for a tensor of so many bytes that nothing else shards."""
-        key = operation, num_bytes, axis
+        key = operation, num_bytes.tobytes(), axis
         if key not in self._moved:
             size = self.sizes[axis]
             share = (size - 1) / size
@@ -129,7 +150,7 @@ class MeshCosts:
         return latency_s + num_bytes * second_per_byte if num_bytes else np.zeros(self.num_meshes)
 
     def reshardings_s(
-        self, num_bytes: float, sources: Sequence[ShardingSpec], targets: Sequence[ShardingSpec]
+        self, num_bytes: Floats, sources: Sequence[ShardingSpec], targets: Sequence[ShardingSpec]
     ) -> Floats:
         """[sources, targets, meshes]: seconds of resharding from each to each."""
         key = "reshard", tuple(sources), tuple(targets)
@@ -137,28 +158,27 @@ class MeshCosts:
             self._tables[key] = _stacked([[self._way(source, target) for target in targets] for source in sources])
         return self._of_bytes(self._tables[key], num_bytes)
 
-    def deliveries_s(self, num_bytes: float, targets: Sequence[ShardingSpec], given: Sequence[Delivery]) -> Floats:
+    def deliveries_s(self, num_bytes: Floats, targets: Sequence[ShardingSpec], given: Sequence[Delivery]) -> Floats:
         """[targets, given, meshes]: seconds until partial results are joined and lie as each target says."""
         key = "deliver", tuple(targets), tuple(given)
         if key not in self._tables:
             self._tables[key] = _stacked([[self._delivery(lies, target) for lies in given] for target in targets])
         return self._of_bytes(self._tables[key], num_bytes)
 
-    def deliver_s(self, num_bytes: float, given: Delivery, target: ShardingSpec) -> Floats:
+    def deliver_s(self, num_bytes: Floats, given: Delivery, target: ShardingSpec) -> Floats:
         """[meshes]: the same of one."""
         return self._of_bytes(self._delivery(given, target), num_bytes)
 
-    def moments_s(self, operator: Operator, tensors: Mapping[str, TensorSpec], strategy: Strategy) -> Floats:
+    def moments_s(self, works: Sequence[Work], strategy: Strategy) -> Floats:
         """[meshes]: seconds of the sums that a normalisation needs before it computes, where its rows are split."""
-        assert operator.space is not None
-        lengths = {dim.name: dim.size for dim in operator.space.dims}
+        space = works[0][0].space
+        assert space is not None
         seconds = np.zeros(self.num_meshes)
-        for axis, access, spec in _moments(operator.space, strategy):
-            row = 1
-            for loop in access.reduced:
-                row *= lengths[loop]
+        for axis, access, spec in _moments(space, strategy):
+            whole = np.array([tensors[access.tensor].num_bytes for _, tensors in works], np.float64)[self.size_of]
+            row = np.array([_row(operator, access) for operator, _ in works], np.float64)[self.size_of]
             size = self.sizes[axis]
-            num_bytes = tensors[access.tensor].num_bytes / spec.num_shards(self.sizes) * size / row
+            num_bytes = whole / spec.num_shards(self.sizes) * size / row
             seconds += self.collective_s("all_reduce", 2 * _MOMENTS * num_bytes * (size - 1) / size, axis=axis)
         return seconds
 
@@ -167,9 +187,9 @@ class MeshCosts:
         whole = np.broadcast_to(num_elements, self.num_meshes)
         return np.array([self._times.adam_s(max(1, int(elements))) for elements in whole])
 
-    def _of_bytes(self, way: _Way, num_bytes: float) -> Floats:
+    def _of_bytes(self, way: _Way, num_bytes: Floats) -> Floats:
         latency_s, second_per_byte = way
-        return latency_s + num_bytes * second_per_byte if num_bytes else np.zeros_like(latency_s)
+        return latency_s + num_bytes * second_per_byte if num_bytes.any() else np.zeros_like(latency_s)
 
     def _way(self, source: ShardingSpec, target: ShardingSpec) -> _Way:
         key = source, target
@@ -211,14 +231,18 @@ class MeshPricing:
     def __init__(self, nodes: NodeGroup, costs: Costs) -> None:
         self.nodes = nodes
         self._times = OperatorTimes(costs)
-        self._known: dict[tuple[DeviceMesh, ...], MeshCosts] = {}
+        self._known: dict[tuple[tuple[DeviceMesh, ...], tuple[int, ...]], MeshCosts] = {}
 
-    def of(self, meshes: Sequence[DeviceMesh]) -> MeshCosts:
-        """The costs of meshes that are priced together."""
-        key = tuple(meshes)
+    def of(self, meshes: Sequence[DeviceMesh], size_of: Sequence[int]) -> MeshCosts:
+        """The costs of meshes that are priced together.
+
+        Args:
+            size_of: see `MeshCosts`.
+        """
+        key = tuple(meshes), tuple(size_of)
         if key not in self._known:
             links = [DeviceMeshLinks(self.nodes, mesh) for mesh in meshes]
-            self._known[key] = MeshCosts(self._times, links, [mesh.shape for mesh in meshes])
+            self._known[key] = MeshCosts(self._times, links, [mesh.shape for mesh in meshes], size_of)
         return self._known[key]
 
 
@@ -237,6 +261,12 @@ def _splits(loops: Sequence[str | None], shape: Sequence[int]) -> dict[str, int]
 
 def _stacked(ways: Sequence[Sequence[_Way]]) -> _Way:
     return tuple(np.array([[way[part] for way in row] for row in ways]) for part in range(2))  # type: ignore[return-value]
+
+
+def _row(operator: Operator, access: Access) -> int:
+    """Elements that are summed to one."""
+    assert operator.space is not None
+    return prod(dim.size for dim in operator.space.dims if dim.name in access.reduced)
 
 
 def _moments(space: IterationSpace, strategy: Strategy) -> list[tuple[int, Access, ShardingSpec]]:

@@ -30,10 +30,15 @@ _Option = tuple[Strategy, ShardingSpec | None]  # with how the first result is s
 
 
 def place_layer(
-    training: TrainingGraph, layer: Layer, mesh: MeshCosts, precision: Precision, options: ShardingOptions
+    steps: Sequence[TrainingGraph], layer: Layer, mesh: MeshCosts, precision: Precision, options: ShardingOptions
 ) -> list[LayerProblem]:
-    """Makes the problem of one layer on each of the meshes that `mesh` prices."""
-    placer = _Placer(LayerState(training, mesh, precision, options))
+    """Makes the problem of one layer on each of the meshes that `mesh` prices.
+
+    Args:
+        steps: the training step for each of the sizes of micro-batches that meshes are priced for.
+    """
+    placer = _Placer(LayerState(steps, mesh, precision, options))
+    training = placer.state.training
     placer.enter(layer.entering)
     for at in layer.forward:
         placer.forward(training.graph.operators[at])
@@ -208,7 +213,7 @@ class _Placer:
         if not axes:
             return 0.0
         spec = strategy.writes[index]
-        return self.state.mesh.deliver_s(self.state.tensor(name).num_bytes, (spec, axes), target or spec)
+        return self.state.mesh.deliver_s(self.state.num_bytes(name), (spec, axes), target or spec)
 
     def _read(self, operator: Operator, access: Access, node: int, specs: Chosen[ShardingSpec]) -> None:
         name = access.tensor

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from headway.core.graph import Graph, TensorSpec
+from headway.core.graph import Graph, Operator, TensorSpec
 from headway.core.iteration import loops_of
 
 
@@ -23,6 +23,11 @@ class TrainingGraph:
     primals: Mapping[str, str]
     scaled: frozenset[str]
     batch_loops: Mapping[str, frozenset[str]]
+
+    @cached_property
+    def operators(self) -> Mapping[str, Operator]:
+        """By their names."""
+        return {operator.name: operator for operator in self.graph.operators}
 
     @cached_property
     def differentiated(self) -> frozenset[str]:

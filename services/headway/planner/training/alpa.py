@@ -18,7 +18,7 @@ from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stag
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.quantities import Floats, Prices, Quantity
-from headway.planner.training.micro_batches import search_micro_batches
+from headway.planner.training.micro_batches import search_micro_batches, upcoming
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
 from headway.planner.training.stages import StageLayout, StageMaker
@@ -83,6 +83,8 @@ class AlpaSearch:
         self._costs = CheckedCosts(costs)
         self._pricing = MeshPricing(nodes, self._costs)
         self._layers: list[Layer] | None = None
+        self._ahead: dict[int, StepTables] = {}
+        self._made: set[int] = set()
 
     def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
         """The pipeline with the shortest iteration over numbers of micro-batches; None where none fits."""
@@ -95,26 +97,44 @@ class AlpaSearch:
         )
 
     def with_micro_batches(self, number: int) -> Found | None:
-        """The best pipeline for so many micro-batches; None where none fits."""
-        return self.cut(self.tables(number))
+        """The best pipeline for so many micro-batches; None where none fits. Tables of the numbers that are next in a
+        search are made with its own."""
+        if number not in self._ahead:
+            numbers = upcoming(self._problem.numbers_of_micro_batches(), number, known=self._made)
+            self._ahead = {tables.num_micro_batches: tables for tables in self._tables(numbers)}
+            self._made |= self._ahead.keys()
+        return self.cut(self._ahead.pop(number))
 
     def tables(self, number: int) -> StepTables:
         """What runs of layers take when an iteration has so many micro-batches."""
+        [tables] = self._tables([number])
+        return tables
+
+    def _tables(self, numbers: Sequence[int]) -> list[StepTables]:
+        """The tables for several numbers of micro-batches, with layers placed once for all of them."""
+        problem = self._problem
+        steps = [self._step(number) for number in numbers]
+        prices = [memory_prices(step, number, self._costs) for step, number in zip(steps, numbers, strict=True)]
+        meshes = list(allowed_meshes(self._nodes, problem.space))
+        quantities = mesh_quantities(steps, meshes, self._pricing, prices=prices, recomputes=problem.space.recomputes)
+        return [
+            StepTables(
+                maker=StageMaker(step=step, pricing=self._pricing, prices=own),
+                num_micro_batches=number,
+                quantities=dict(zip(meshes, taken, strict=True)),
+                workspace_bytes=self._workspace(step, meshes),
+            )
+            for step, own, number, taken in zip(steps, prices, numbers, quantities, strict=True)
+        ]
+
+    def _step(self, number: int) -> LayeredStep:
+        """The step of one of so many micro-batches."""
         problem = self._problem
         training = training_graph(problem.graph, problem.batch // number, problem.precision)
         if self._layers is None:
             equal = problem.space.equal_operators
             self._layers = cut_layers(training, problem.num_layers, equal_operators=equal)
-        step = layered_step(training, self._layers, problem.precision, problem.space.shardings)
-        prices = memory_prices(step, number, self._costs)
-        meshes = list(allowed_meshes(self._nodes, problem.space))
-        quantities = mesh_quantities(step, meshes, self._pricing, prices=prices, recomputes=problem.space.recomputes)
-        return StepTables(
-            maker=StageMaker(step=step, pricing=self._pricing, prices=prices),
-            num_micro_batches=number,
-            quantities=dict(zip(meshes, quantities, strict=True)),
-            workspace_bytes=self._workspace(step, meshes),
-        )
+        return layered_step(training, self._layers, problem.precision, problem.space.shardings)
 
     def cut(
         self,

@@ -121,7 +121,9 @@ class _Filling:
         recomputes = (False, True) if stage.recomputes is None else (stage.recomputes,)
         key = mesh, stage.axes, stage.zero_stages, stage.splits, recomputes
         if key not in self.known:
-            [self.known[key]] = mesh_quantities(step, [mesh], self.pricing, prices=self.prices, recomputes=recomputes)
+            [[self.known[key]]] = mesh_quantities(
+                [step], [mesh], self.pricing, prices=[self.prices], recomputes=recomputes
+            )
         taken = self.known[key][:, run[0], run[1]]
         number = self.layout.num_micro_batches
         seconds = number * (taken[Quantity.FORWARD_S] + taken[Quantity.BACKWARD_S]) + taken[Quantity.ONCE_S]

@@ -1,6 +1,6 @@
 """The search over numbers of micro-batches. Pure."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol, TypeVar
 
 _WORSE = 2  # numbers in a row that are no better, after which no more are tried
@@ -54,3 +54,16 @@ def search_micro_batches(
             elif best is not None:
                 worse += 1
     return best
+
+
+def upcoming(numbers: Sequence[int], number: int, *, known: Collection[int]) -> list[int]:
+    """The numbers that a search tries in any case once it has come to `number`, that one first.
+
+    Args:
+        numbers: ascending.
+        known: that were tried.
+    """
+    at = numbers.index(number)
+    is_upward = all(number > each for each in known)
+    way = numbers[at:] if is_upward else numbers[at::-1]
+    return list(way[: _WORSE + 1 if not known else _WORSE])

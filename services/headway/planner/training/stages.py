@@ -157,8 +157,9 @@ class StageMaker:
     def _learn(self, kinds: Collection[int], layout: StageLayout) -> None:
         mesh, again = layout.mesh, layout.variant.recomputes
         new = {kind for kind in kinds if (kind, mesh, again) not in self.known}
-        for kind, _, problem in layer_problems(self.step, [mesh], self.pricing, kinds=new):
-            self.known[kind, mesh, again] = problem, make_table(problem, self.prices, recomputes=again)
+        for placed in layer_problems([self.step], [mesh], self.pricing, kinds=new):
+            table = make_table(placed.problem, self.prices, recomputes=again)
+            self.known[placed.kind, mesh, again] = placed.problem, table
 
 
 def _stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, layers: Sequence[ChosenLayer]) -> TrainingStage:
