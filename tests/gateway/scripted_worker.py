@@ -108,6 +108,7 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     step_s: float = 0.001
     submitted: list[worker_pb2.SubmitSequence] = field(default_factory=list)
     cancelled: list[str] = field(default_factory=list)
+    num_cancel_messages: int = 0
     groups: list[list[str]] = field(default_factory=list)
     submit_groups: list[worker_pb2.SubmitGroup] = field(default_factory=list)
     num_steps: int = 0
@@ -164,8 +165,10 @@ class ScriptedWorker(worker_pb2_grpc.WorkerServiceServicer):
     ) -> None:
         async for request in requests:
             if request.WhichOneof("action") == "cancel":
-                self.cancelled.append(request.cancel.request_id)
-                running.pop(request.cancel.request_id, None)
+                self.num_cancel_messages += 1
+                for request_id in request.cancel.request_ids:
+                    self.cancelled.append(request_id)
+                    running.pop(request_id, None)
                 continue
             self.submit_groups.append(request.submit_group)
             group = request.submit_group.sequences

@@ -20,6 +20,7 @@ def test_a_stream_whose_client_leaves_is_cancelled_within_a_step(gateway: Gatewa
     wait_for(lambda: len(world.worker.cancelled) == 2)
     assert world.worker.num_steps <= num_steps + 2
     assert sorted(world.worker.cancelled) == sorted(submit.request_id for submit in world.worker.submitted)
+    assert world.worker.num_cancel_messages == 1
     wait_for(lambda: world.router.num_open == 0)
     assert [release.outcome for release in world.router.released] == ["cancelled"]
 

@@ -110,6 +110,7 @@ class World:
         self.worker.reply = ()
         self.worker.submitted.clear()
         self.worker.cancelled.clear()
+        self.worker.num_cancel_messages = 0
         self.worker.groups.clear()
         self.worker.submit_groups.clear()
 

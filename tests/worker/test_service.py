@@ -128,7 +128,7 @@ async def test_a_cancelled_sequence_costs_at_most_one_more_step(bench: Bench) ->
         await anext(steps)
     counted = asyncio.ensure_future(loaded.thread.call(lambda engine: engine.stats().num_steps))
     await asyncio.sleep(0)  # the count is on its way; the cancellation is right behind it
-    session.cancel("r")
+    session.cancel(["r"])
     await until_idle(bench)
     num_steps = (await loaded.thread.call(lambda engine: engine.stats())).num_steps
     assert num_steps - await counted <= 1
@@ -140,6 +140,20 @@ async def test_a_cancel_message_ends_a_sequence_without_a_word(bench: Bench) -> 
     for _ in range(3):
         await stream.read()
     await stream.write(cancel("r"))
+    await until_idle(bench)
+    await stream.done_writing()
+    assert all(output.finish_reason == 0 for output in await rest_of(stream))
+
+
+async def test_one_message_ends_many_sequences(bench: Bench) -> None:
+    stream, names = bench.stub.GenerateTokens(), [f"r{number}" for number in range(8)]
+    for name in names:
+        await stream.write(submit(name, max_tokens=400))
+    seen = set[str]()
+    while seen < set(names):
+        seen |= {output.request_id for output in (await stream.read()).outputs}
+    gone = worker_pb2.CancelSequence(request_ids=names)
+    await stream.write(worker_pb2.GenerateTokensRequest(cancel=gone))
     await until_idle(bench)
     await stream.done_writing()
     assert all(output.finish_reason == 0 for output in await rest_of(stream))

@@ -152,9 +152,7 @@ def check_method(method: str) -> None:
         )
 
 
-METHODS = (
-    "tessel",
-    "optimal",
+PUBLISHED = (
     "gpipe",
     "1f1b",
     "1f1b+",
@@ -165,3 +163,4 @@ METHODS = (
     "zb-v",
     "dualpipe-v",
 )
+METHODS = ("tessel", "optimal", *PUBLISHED)

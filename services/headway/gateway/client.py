@@ -40,9 +40,9 @@ class Submit:
 
 @dataclass(frozen=True, slots=True)
 class Cancel:
-    """An action that takes a sequence back."""
+    """An action that takes sequences back."""
 
-    sequence_id: str
+    sequence_ids: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +114,7 @@ async def _actions_to_pb(
 ) -> AsyncIterator[worker_pb2.GenerateTokensRequest]:
     async for action in actions:
         if isinstance(action, Cancel):
-            cancel = worker_pb2.CancelSequence(request_id=action.sequence_id)
+            cancel = worker_pb2.CancelSequence(request_ids=action.sequence_ids)
             yield worker_pb2.GenerateTokensRequest(cancel=cancel)
             continue
         group = group_to_pb(action.requests, traceparent=action.traceparent)

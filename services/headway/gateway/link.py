@@ -3,7 +3,7 @@
 import asyncio
 import contextvars
 import logging
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -47,10 +47,11 @@ class WorkerLink:
         self._output_queues.update((request.request_id, output_queue) for request in group.requests)
         self._actions.put(group)
 
-    def cancel(self, sequence_id: str) -> None:
-        """No output of the sequence is delivered from now on; the worker stops within a step."""
-        if self._output_queues.pop(sequence_id, None) is not None and not self.is_broken:
-            self._actions.put(Cancel(sequence_id))
+    def cancel(self, sequence_ids: Iterable[str]) -> None:
+        """No output of the sequences is delivered from now on; the worker stops all of them within a step."""
+        running = tuple([each for each in sequence_ids if self._output_queues.pop(each, None) is not None])
+        if running and not self.is_broken:
+            self._actions.put(Cancel(running))
 
     async def run(self) -> None:
         """Delivers until the stream breaks."""

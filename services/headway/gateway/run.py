@@ -223,8 +223,7 @@ class Run:
         return _Submission(route, link, output_queue)
 
     def _withdraw(self, submission: _Submission) -> None:
-        for decoding in self._running.values():
-            submission.link.cancel(decoding.sequence_id)
+        submission.link.cancel([decoding.sequence_id for decoding in self._running.values()])
 
     def _accept(
         self, deliveries: Sequence[Delivery], link: WorkerLink, output_queue: OutputQueue[Delivery]
@@ -285,7 +284,7 @@ class Run:
             del self._running[output.request_id]
             self._finish_reason = reason
             if output.finish_reason is None:  # a stop string, of which the worker knows nothing
-                link.cancel(output.request_id)
+                link.cancel([output.request_id])
         return deltas
 
     def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:

@@ -120,7 +120,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
 
     def _take(self, request: worker_pb2.GenerateTokensRequest, session: Session) -> None:
         if request.WhichOneof("action") == "cancel":
-            session.cancel(request.cancel.request_id)
+            session.cancel([request.cancel.request_id, *request.cancel.request_ids])
             return
         group = _group_of(request)
         if not group.sequences:

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncGenerator, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -53,10 +53,14 @@ class Session:
         self._sessions.update((request.request_id, to) for request in requests)
         to.submit(self, requests, traceparent, before=before)
 
-    def cancel(self, request_id: str) -> None:
-        sessions = self._sessions.pop(request_id, None)
-        if sessions is not None:
-            sessions.cancel(request_id)
+    def cancel(self, request_ids: Iterable[str]) -> None:
+        running: dict[Sessions, list[str]] = {}
+        for request_id in request_ids:
+            if (sessions := self._sessions.pop(request_id, None)) is not None:
+                running.setdefault(sessions, []).append(request_id)
+        for sessions, ids in running.items():
+            sessions.cancel(ids)
+        if running:
             self._end_if_done()
 
     def finish(self) -> None:
@@ -65,8 +69,7 @@ class Session:
         self._end_if_done()
 
     def close(self) -> None:
-        for request_id in tuple(self._sessions):
-            self.cancel(request_id)
+        self.cancel(tuple(self._sessions))
 
     async def steps(self) -> AsyncGenerator[list[SequenceOutput | Refusal], None]:
         """Yields the outputs of each step for this session's sequences."""
@@ -174,15 +177,22 @@ class Sessions:
 
         self._engine_thread.post(submit)
 
-    def cancel(self, request_id: str) -> None:
-        self._forget(request_id)
-        self._engine_thread.post(lambda engine: engine.cancel(request_id))
+    def cancel(self, request_ids: Sequence[str]) -> None:
+        """Takes sequences back, all of them before another step begins."""
+        for request_id in request_ids:
+            self._forget(request_id)
+
+        def end(engine: Engine) -> None:
+            for request_id in request_ids:
+                engine.cancel(request_id)
+
+        self._engine_thread.post(end)
 
     def cancel_all(self) -> int:
         """Ends every sequence as cancelled; returns how many."""
         entries = dict(self._entries)
+        self.cancel(tuple(entries))
         for request_id, entry in entries.items():
-            self.cancel(request_id)
             error = UnavailableError("The worker is going away.", hint="Try again: another worker takes over.")
             entry.session.deliver([Refusal(request_id, error)])
         return len(entries)

@@ -23,7 +23,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.exports.torch_pipelining import torch_csv
 from headway.core.pipeline_shapes import SHAPES, ShapeOptions
 from headway.core.schedule_search import (
-    METHODS,
+    PUBLISHED,
     ScheduleAction,
     ScheduleReport,
     ScheduleSearch,
@@ -101,7 +101,7 @@ def schedule(
     ] = False,
     method: Annotated[
         str,
-        typer.Option("--schedule", help=f"tessel and optimal search; published are {', '.join(METHODS[2:])}."),
+        typer.Option("--schedule", help=f"tessel and optimal search; published are {', '.join(PUBLISHED)}."),
     ] = "tessel",
     compare: Annotated[bool, typer.Option("--compare", help="Show published schedules beside it.")] = False,
     prove: Annotated[

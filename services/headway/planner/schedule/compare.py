@@ -5,30 +5,18 @@ from dataclasses import replace
 from headway.core.errors import HeadwayError
 from headway.core.pipeline_shapes import ShapeOptions, named_placement, with_lag
 from headway.core.schedule import Placement, TaskKind
-from headway.core.schedule_search import ComparedSchedule
+from headway.core.schedule_search import PUBLISHED, ComparedSchedule
 from headway.core.stage_chain import stage_chain
 from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.predefined.methods import predefined
 from headway.planner.schedule.report import steady_period
 from headway.planner.schedule.search import fits, search_schedule
 
-_METHODS = (
-    "gpipe",
-    "1f1b",
-    "1f1b+",
-    "interleaved-1f1b",
-    "chimera-direct",
-    "zb-h1",
-    "zb-h2",
-    "zb-v",
-    "dualpipe-v",
-)
-
 
 def compare_published(placement: Placement, num_micro_batches: int, limits: Limits) -> tuple[ComparedSchedule, ...]:
     """Prices all published schedules: on the placement itself, or where that is a V on another with as much work on
     each device. What fits nowhere says why."""
-    return tuple(_compared(placement, num_micro_batches, method, limits) for method in _METHODS)
+    return tuple(_compared(placement, num_micro_batches, method, limits) for method in PUBLISHED)
 
 
 def _compared(placement: Placement, num_micro_batches: int, method: str, limits: Limits) -> ComparedSchedule:
