@@ -3,7 +3,6 @@
 import math
 from collections import Counter
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import settings
@@ -12,55 +11,12 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
 from headway.core.errors import ResourceExhaustedError
 from headway.core.slo import Slo
-from headway.core.step_work import StepWork
-from headway.router.dispatcher import Dispatcher, Shortage
+from headway.router.dispatcher import Shortage
 from headway.router.lease import Lease, LeaseOutcome, Release
-from headway.router.policies.registry import make_policy
 from headway.router.queued_request import QueuedRequest
-from headway.router.request import RoutingRequest
-from tests.router.harness import ESTIMATED, LATENCY, PREFILLED, make_plan
+from tests.router.harness import LATENCY, make_plan
 from tests.router.scripted import IDLE
-
-REQUEST = RoutingRequest(
-    request_id="a", model="llama", gateway_id="gateway-0", num_prompt_tokens=400, max_output_tokens=64
-)
-
-
-class Stage:
-    """A dispatcher, some workers and a clock."""
-
-    def __init__(self, num_workers: int, *, policy: str = "balanced", **options: Any) -> None:
-        self.now_s = 100.0
-        self.dispatcher = Dispatcher(
-            policy=make_policy(policy),
-            instance_id="test",
-            clock=lambda: self.now_s,
-            **{"max_group_sequences": 512, **options},
-        )
-        self.worker_ids = [f"worker-{i}" for i in range(num_workers)]
-        for worker_id in self.worker_ids:
-            self.report(worker_id)
-        self.dispatcher.fleet.apply(make_plan(*self.worker_ids))
-        self.num_requests = 0
-
-    def report(self, worker_id: str, **changes: object) -> None:
-        group = self.dispatcher.fleet.join(worker_id, endpoint=f"host:{worker_id}", group_id="")
-        self.dispatcher.fleet.update(group, [replace(IDLE, **changes)], now_s=self.now_s)  # type: ignore[arg-type]
-
-    def place(self, *, cached_blocks: dict[str, int] | None = None, **changes: object) -> Lease | Shortage:
-        self.num_requests += 1
-        request = replace(REQUEST, **({"request_id": str(self.num_requests)} | changes))  # type: ignore[arg-type]
-        previous = self.dispatcher.supersede(request)
-        failed_at_s = previous.leased_at_s if previous else self.now_s
-        queued = QueuedRequest(
-            request=request, arrived_s=self.now_s, failed_at_s=failed_at_s, cached_blocks=cached_blocks or {}
-        )
-        return self.dispatcher.place(queued)
-
-    def lease(self, **changes: object) -> Lease:
-        found = self.place(**changes)  # type: ignore[arg-type]
-        assert isinstance(found, Lease)
-        return found
+from tests.router.stage import REQUEST, Stage
 
 
 def test_a_burst_between_two_reports_is_spread_evenly() -> None:
@@ -85,123 +41,6 @@ def test_a_model_that_does_not_generate_waits_for_prompts_only() -> None:
     assert lease.worker_id == "worker-1"
     assert lease.ttft_s is not None
     assert 0.3 < lease.ttft_s < 2.0
-
-
-def test_what_an_answer_takes_besides_is_predicted_and_decides_who_is_admitted() -> None:
-    plain, lease = Stage(1).lease(), Stage(1, answer_overhead_s=0.2).lease()
-    assert plain.ttft_s is not None
-    assert plain.e2e_s is not None
-    assert lease.ttft_s == pytest.approx(plain.ttft_s + 0.2)
-    assert lease.e2e_s == pytest.approx(plain.e2e_s + 0.2)
-    assert lease.tpot_s == plain.tpot_s
-    bound = Slo(ttft_s=plain.ttft_s + 0.1)
-    Stage(1).lease(slo=bound)
-    with pytest.raises(ResourceExhaustedError, match="The first token would take"):
-        Stage(1, answer_overhead_s=0.2).lease(slo=bound)
-
-
-def come_on_time(stage: Stage, lease: Lease) -> None:
-    """The first token comes when it was predicted."""
-    assert lease.ttft_s is not None
-    stage.dispatcher.note_first_token(lease.lease_id, ttft_s=lease.ttft_s)
-
-
-def late_by(stage: Stage, late_s: float) -> None:
-    """A request whose first token comes so much later than the steps predict."""
-    lease = stage.lease()
-    assert lease.ttft_s is not None
-    ttft_s = lease.ttft_s - lease.overhead_s + late_s
-    stage.dispatcher.release(Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=ttft_s))
-
-
-def test_what_first_tokens_took_beyond_the_forecast_is_added_to_the_next() -> None:
-    stage, plain = Stage(1), Stage(1).lease()
-    assert plain.ttft_s is not None
-    bound = Slo(ttft_s=plain.ttft_s + 0.1)
-    stage.dispatcher.release(Release(lease_id=stage.lease(slo=bound).lease_id, outcome=LeaseOutcome.CANCELLED))
-    for _ in range(3):
-        late_by(stage, 0.2)
-    with pytest.raises(ResourceExhaustedError, match="The first token would take"):
-        stage.place(slo=bound)
-    stage.now_s += 300.0
-    assert stage.lease(slo=bound).overhead_s < 0.01
-
-
-def test_what_the_request_waited_before_its_lease_is_no_lateness() -> None:
-    stage = Stage(1)
-    lease = stage.dispatcher.place(QueuedRequest(request=REQUEST, arrived_s=stage.now_s - 5.0, failed_at_s=0.0))
-    assert isinstance(lease, Lease)
-    assert lease.ttft_s is not None
-    release = Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=5.0 + lease.ttft_s)
-    assert stage.dispatcher.release(release) is lease
-    assert stage.lease().overhead_s == pytest.approx(0.0, abs=1e-9)
-
-
-def test_estimates_are_taken_with_the_error_that_they_state_until_steps_are_seen() -> None:
-    def ttft_s(**changes: Any) -> float:
-        stage, plan = Stage(1), make_plan("worker-0")
-        latency = replace(LATENCY, relative_error=0.5, **changes)
-        told = [replace(each, prediction=replace(each.prediction, latency=latency)) for each in plan.assignments]
-        stage.dispatcher.fleet.apply(replace(plan, assignments=tuple(told)))
-        found = [stage.lease()]
-        work = StepWork(num_steps=500, num_decodes=1000, duration_s=500 * LATENCY.base_s + 1000 * LATENCY.per_decode_s)
-        stage.dispatcher.supersede(replace(REQUEST, request_id=found[0].request_id))
-        stage.report("worker-0", work=work)
-        found.append(stage.lease())
-        assert found[0].ttft_s is not None
-        assert found[1].ttft_s is not None
-        return found[0].ttft_s / found[1].ttft_s
-
-    assert ttft_s(origin="estimated") > 1.4
-    assert ttft_s(origin="measured") == pytest.approx(1.0)
-
-
-def test_nobody_is_promised_an_objective_on_an_estimate_while_the_first_shows_how_fast_it_is() -> None:
-    stage, slo = Stage(1), Slo(ttft_s=20.0)
-    stage.dispatcher.fleet.apply(make_plan("worker-0", latency=ESTIMATED))
-    first = stage.lease(slo=slo)
-    assert stage.place(slo=slo) is Shortage.NO_ROOM
-    stage.lease()  # asks for nothing
-    took_s = 9 * LATENCY.step_s(prefill_tokens=400, num_decodes=0, context_tokens=0)
-    stage.now_s += 1.0
-    stage.report("worker-0", num_running=2, work=replace(PREFILLED, duration_s=took_s))
-    stage.dispatcher.note_first_token(first.lease_id, ttft_s=took_s)
-    assert stage.lease(slo=slo).ttft_s == pytest.approx(took_s, rel=0.5)
-
-
-def test_a_burst_with_objectives_comes_in_waves_where_no_first_token_was_seen() -> None:
-    stage, slo, waves = Stage(1), Slo(ttft_s=1000.0), list[int]()
-    stage.dispatcher.fleet.apply(make_plan("worker-0", latency=ESTIMATED))
-    for _ in range(3):
-        wave = list[Lease]()
-        while isinstance(lease := stage.place(slo=slo), Lease):
-            wave.append(lease)
-        assert lease is Shortage.NO_ROOM
-        stage.lease()  # asks for nothing
-        stage.report("worker-0", num_running=2, work=PREFILLED)
-        for lease in wave:
-            come_on_time(stage, lease)
-        waves.append(len(wave))
-    assert waves == [1, 3, 9]
-
-
-def test_a_burst_to_a_place_that_was_measured_does_not_wait() -> None:
-    """It is admitted as the simulator admits it."""
-    stage = Stage(1)
-    for _ in range(9):
-        stage.lease(slo=Slo(ttft_s=1000.0))
-
-
-def test_a_first_token_teaches_before_its_lease_ends_and_once() -> None:
-    stage = Stage(1)
-    lease = stage.lease(slo=Slo(ttft_s=1000.0))
-    assert lease.ttft_s is not None
-    assert stage.dispatcher.note_first_token(lease.lease_id, ttft_s=lease.ttft_s + 3.0) is lease
-    assert stage.lease().overhead_s == pytest.approx(3.0)
-    release = Release(lease_id=lease.lease_id, outcome=LeaseOutcome.COMPLETE, ttft_s=lease.ttft_s + 5.0)
-    stage.dispatcher.release(release)
-    assert stage.lease().overhead_s == pytest.approx(3.0)
-    assert stage.dispatcher.note_first_token(lease.lease_id, ttft_s=9.0) is None
 
 
 def test_a_burst_goes_round_a_worker_that_is_busy() -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from headway.router.lease import Lease
 from tests.router.harness import make_plan
-from tests.router.test_dispatcher import Stage
+from tests.router.stage import Stage
 
 BLOCK_BYTES = 64 * 1024
 BUSY = {"num_running": 20, "num_context_tokens": 5_000, "num_pending_prefill_tokens": 8_000}

@@ -10,7 +10,7 @@ from headway.core.plan.serving import Role
 from headway.core.slo import Slo
 from headway.router.lease import LeaseOutcome, Release
 from tests.router.harness import make_plan
-from tests.router.test_dispatcher import Stage
+from tests.router.stage import Stage
 
 
 def stage(num_prefill: int = 1, num_decode: int = 1) -> Stage:
