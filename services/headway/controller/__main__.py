@@ -3,6 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.clients.worker import WorkerControlClient

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.gateway.app import make_app
 from headway.gateway.client import InferClient, TokenStreamClient
 from headway.gateway.config import GatewayConfig

@@ -1,5 +1,6 @@
 """Starts the process `headway-kvcache`."""
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.kvcache.config import KvCacheConfig
 from headway.kvcache.prefix import Prefix
 from headway.kvcache.service import KvCacheService

@@ -3,6 +3,7 @@
 import asyncio
 import sys
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.core.catalogue import read_catalogue
 from headway.core.hardware.profile import LinkProfile
 from headway.core.profile import Profile

@@ -1,5 +1,6 @@
 """Runs the profiler process: `python -m headway.profiler`."""
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.core.catalogue import read_catalogue
 from headway.core.profile import Profile
 from headway.profiler.captures import Captures

@@ -2,6 +2,7 @@
 
 from uuid import uuid4
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.router.attainment import Attainment
 from headway.router.config import RouterConfig
 from headway.router.maintenance import Maintenance

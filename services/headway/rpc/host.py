@@ -39,14 +39,6 @@ _SERVER_OPTIONS = (
     ("grpc.http2.max_ping_strikes", 0),
 )
 
-# gRPC's own threads hand each message on twice before the one that wakes our event loop has it. Without them that one
-# reads the sockets itself: a stack's messages cost a tenth less processor time, and come sooner.
-_GRPC_EXPERIMENTS = "-event_engine_client,-event_engine_listener"
-
-# uvloop forks to start a child, which execs at once. gRPC would first start its threads again in there, where they
-# crash now and then (SIGSEGV of a search before it began).
-_GRPC_FORK_SUPPORT = "0"
-
 
 class Host:
     """The process of a service, with all that the service needs from it. Made by `hosting`; add servicers, then `await
@@ -205,8 +197,6 @@ async def hosting(
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     """Runs a process's main coroutine on uvloop."""
-    os.environ.setdefault("GRPC_EXPERIMENTS", _GRPC_EXPERIMENTS)
-    os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", _GRPC_FORK_SUPPORT)
     uvloop.run(main)
 
 

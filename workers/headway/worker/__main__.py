@@ -5,6 +5,7 @@ import logging
 import os
 from dataclasses import asdict, replace
 
+import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.core.cluster import Hardware
 from headway.core.errors import HeadwayError
 from headway.core.line import QueuePolicy
