@@ -1,7 +1,6 @@
 """The load generator against a real server on a real socket, that behaves and misbehaves."""
 
 import asyncio
-import time
 from dataclasses import replace
 
 import pytest
@@ -147,9 +146,7 @@ async def test_a_silent_server_is_a_failure_after_the_timeout() -> None:
         await reply.token()
         await asyncio.sleep(30)
 
-    start_s = time.monotonic()
     result = await load(answer, timeout_s=0.3)
-    assert time.monotonic() - start_s < 3
     assert errors(result) == ["no complete answer within 0.3 s"] * 4
 
 

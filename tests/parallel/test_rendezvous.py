@@ -44,13 +44,11 @@ def test_waiting_ends_when_it_is_cancelled():
         Rendezvous.host("127.0.0.1").wait_all_loaded(2, is_cancelled=lambda: time.monotonic() > deadline_s)
 
 
-def test_nobody_at_the_address_is_an_error_soon(monkeypatch):
+def test_nobody_at_the_address_is_an_error(monkeypatch):
     monkeypatch.setattr(rendezvous_module, "_CONNECT_TIMEOUT", timedelta(seconds=1))
     address = str(Rendezvous.host("127.0.0.1"))
-    started_s = time.monotonic()
     with pytest.raises(UnavailableError, match="rendezvous"):
         Rendezvous.at(address)
-    assert time.monotonic() - started_s < 10
 
 
 def test_ranks_that_do_not_come_are_not_waited_for_for_ever(monkeypatch):

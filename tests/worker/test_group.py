@@ -2,7 +2,6 @@
 
 import asyncio
 import signal
-import time
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -118,9 +117,7 @@ async def test_a_rank_that_cannot_load_is_named_by_all_and_leaves_nothing_behind
 ) -> None:
     requests = [order(tiny), order(tiny)]
     requests[failing].directory = str(tmp_path)
-    started_s = time.monotonic()
     answers = await load_group(pair, *requests)
-    assert time.monotonic() - started_s < 10
     leaders_error, _ = map(error_of, answers)
     assert "config.json" in leaders_error.message
     for worker in pair:
