@@ -14,7 +14,7 @@ from headway.cli.profiler_link import ProfilerLink, profiler_link
 from headway.cli.supervisor.supervisor import NAMESPACE
 from headway.client.stack import default_state_dir
 from headway.core.codec import from_document, to_document
-from headway.core.errors import UnavailableError
+from headway.core.errors import NotFoundError, UnavailableError
 from headway.core.hardware.calibration import HardwareProgress, HardwareRequest, HardwareWanted
 from headway.core.hardware.profile import HardwareProfile
 from headway.core.timing import check_share
@@ -68,18 +68,20 @@ async def _here(request: HardwareRequest) -> AsyncGenerator[HardwareProgress, No
 async def _on_workers(
     wanted: HardwareWanted, workers: WorkersWanted, state_dir: Path | None
 ) -> AsyncGenerator[HardwareProgress, None]:
-    """Has the profiler measure. One that is lost is waited for: it comes back and goes on from what is stored."""
-    num_losses = 0
+    """Has the profiler measure. One that is lost is waited for: it comes back and goes on from what is stored. So is a
+    worker that was there when measuring began."""
+    num_losses, has_begun = 0, False
     async with profiler_link(state_dir) as link:
         while True:
             try:
                 async with aclosing(_ask(link, wanted, workers)) as steps:
                     async for step in steps:
                         yield step
-                        num_losses, wanted = 0, replace(wanted, fresh=False)
-            except UnavailableError as error:
+                        num_losses, wanted, has_begun = 0, replace(wanted, fresh=False), True
+            except (UnavailableError, NotFoundError) as error:
                 num_losses += 1
-                if num_losses == _MAX_LOSSES:
+                is_known = has_begun or isinstance(error, UnavailableError)
+                if num_losses == _MAX_LOSSES or not is_known:
                     raise
                 yield HardwareProgress(num_done=0, num_total=0, waits_for=error.message)
             else:
