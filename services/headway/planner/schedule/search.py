@@ -1,7 +1,7 @@
 """Searches schedules: a repetend, its completion, and the better of that and what is published."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.schedule import Placement, Repetend, Run, Schedule
@@ -10,6 +10,7 @@ from headway.planner.schedule.completion import complete, extend, truncated
 from headway.planner.schedule.kernels import Found, Limits, search_kernel
 from headway.planner.schedule.predefined.methods import one_direction_units, predefined, predefined_methods
 from headway.planner.schedule.problem import Problem, make_problem
+from headway.planner.schedule.race import solve_kernel
 from headway.planner.schedule.repetend import Effort
 from headway.planner.schedule.shop import Shopped, solve_shop
 from headway.planner.schedule.timing import compacted
@@ -56,8 +57,8 @@ def search_schedule(
             raise InvalidArgumentError(f"{method} does not fit the memory.", hint="Leave out --schedule to search.")
         return Searched(schedule=made, repetend=None, bound=bound, problem=problem)
     if method != "tessel":
-        limits = Limits(effort=limits.effort, proves=True, most_repetend=one_direction_units(method, placement))
-    found = search_kernel(problem, limits, should_stop=should_stop)
+        limits = replace(limits, proves=True, most_repetend=one_direction_units(method, placement))
+    found = solve_kernel(problem, limits, should_stop=should_stop)
     candidates = list(_completed(problem, found, num_micro_batches, limits))
     if method == "tessel":
         candidates += published(placement, num_micro_batches)
@@ -109,8 +110,10 @@ def published(placement: Placement, num_micro_batches: int) -> list[Schedule]:
 
 def fits(schedule: Schedule) -> bool:
     """Whether the memory is enough."""
-    memory = schedule.placement.memory
-    return memory is None or max(schedule.peak_memory) <= memory * (1 + 1e-9)
+    capacities = schedule.placement.capacities
+    return capacities is None or all(
+        peak <= capacity * (1 + 1e-9) for peak, capacity in zip(schedule.peak_memory, capacities, strict=True)
+    )
 
 
 def _completed(problem: Problem, found: Found, num_micro_batches: int, limits: Limits) -> Iterator[Schedule]:

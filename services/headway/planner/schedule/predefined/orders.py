@@ -1,6 +1,6 @@
 """Published schedules as orders of devices: GPipe, 1F1B, interleaved 1F1B, ZB-V and DualPipeV."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from headway.core.errors import InvalidArgumentError
@@ -30,6 +30,20 @@ def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
         forwards = [[(each.forward, n)] for n in range(num_micro_batches)]
         backwards = [_backward(each, n) for n in range(num_micro_batches)]
         orders.append(_alternate(forwards, backwards, warmup))
+    return _timed(placement, orders, num_micro_batches, "1f1b")
+
+
+def graph_1f1b(placement: Placement, num_micro_batches: int, *, in_flight: Sequence[int]) -> Schedule:
+    """1F1B of stages that are no chain: each starts with so many forward tasks, as GraphPipe's stages do.
+
+    Args:
+        in_flight: of each device, which has one forward and one backward task.
+    """
+    orders: Orders = []
+    for on, warmup in zip(placement.tasks_by_device, in_flight, strict=True):
+        forward, backward = sorted(on, key=lambda i: placement.tasks[i].kind is not TaskKind.FORWARD)
+        forwards, backwards = ([[(task, n)] for n in range(num_micro_batches)] for task in (forward, backward))
+        orders.append(_alternate(forwards, backwards, min(warmup, num_micro_batches)))
     return _timed(placement, orders, num_micro_batches, "1f1b")
 
 
