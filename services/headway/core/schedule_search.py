@@ -173,5 +173,7 @@ PUBLISHED = (
     "zb-h2",
     "zb-v",
     "dualpipe-v",
+    "v-half",
+    "v-min",
 )
 METHODS = ("tessel", "optimal", *PUBLISHED)

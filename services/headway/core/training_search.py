@@ -27,7 +27,7 @@ METHODS = (
 
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "tessel", "auto")
 """Published schedules, the search for one, and the fastest of all."""
-TWO_RUNS = ("interleaved-1f1b", "zb-v", "dualpipe-v")
+TWO_RUNS = ("interleaved-1f1b", "zb-v", "dualpipe-v", "v-half", "v-min")
 """Schedules that plans cannot have: they have two runs of layers on each device."""
 
 

@@ -43,8 +43,14 @@ def _compared(placement: Placement, num_micro_batches: int, method: str, limits:
 
 def _sibling(placement: Placement, method: str) -> Placement:
     """The placement that a method is for, where all stages of a V are alike; else the placement itself."""
-    shape = {"interleaved-1f1b": "interleaved", "zb-v": "zigzag", "dualpipe-v": "zigzag"}.get(method)
-    splits = method.startswith(("zb", "dualpipe"))
+    shape = {
+        "interleaved-1f1b": "interleaved",
+        "zb-v": "zigzag",
+        "dualpipe-v": "zigzag",
+        "v-half": "zigzag",
+        "v-min": "zigzag",
+    }.get(method)
+    splits = method.startswith(("zb", "dualpipe", "v-"))
     try:
         stages = stage_chain(placement)
     except HeadwayError:

@@ -6,6 +6,7 @@ from itertools import count
 from headway.core.errors import InvalidArgumentError
 from headway.core.schedule import Placement, Schedule, TaskKind
 from headway.core.stage_chain import ChainStage, stage_chain
+from headway.planner.schedule.predefined.controllable import v_half_orders, v_min_orders
 from headway.planner.schedule.timing import Instance, Stuck, start_early, task_order
 
 Orders = list[list[Instance]]
@@ -83,6 +84,16 @@ def dualpipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
         raise InvalidArgumentError(f"DualPipeV needs {2 * p} micro-batches or more.")
     orders = [_DualPipeV((stages[d], stages[2 * p - 1 - d])).run(d, p, num_micro_batches) for d in range(p)]
     return _timed(placement, orders, num_micro_batches, "dualpipe-v")
+
+
+def v_half(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Half of the memory of 1F1B, and one micro-batch's."""
+    return _timed(placement, v_half_orders(placement, num_micro_batches), num_micro_batches, "v-half")
+
+
+def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
+    """A third of the memory of 1F1B."""
+    return _timed(placement, v_min_orders(placement, num_micro_batches), num_micro_batches, "v-min")
 
 
 def _zb_v_device(there: ChainStage, back: ChainStage, rank: int, p: int, most: int) -> Iterator[Instance]:
