@@ -14,9 +14,11 @@ from benchmarks.machine import describe_machine
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from benchmarks.tessel.memory import memory_rows
 from benchmarks.tessel.optimal import figure_3, figure_9_and_10, figure_11_and_12
+from benchmarks.tessel.race import race_rows
 from benchmarks.tessel.random_placements import random_rows
 from benchmarks.tessel.row import Row, certified
 from benchmarks.tessel.table2 import published_rows, scale_rows, table_rows
+from benchmarks.tessel.zoo import zoo_rows
 from headway.core.errors import HeadwayError
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
 
@@ -27,8 +29,8 @@ def main(
     *,
     cases: Annotated[Path, Option(help="A file of placements.")],
     parts: Annotated[
-        str, Option(help="Of table2, scale, memory, random, bubbles and optimal, separated by commas.")
-    ] = ("table2,scale,memory,random,bubbles,optimal"),
+        str, Option(help="Of table2, scale, memory, bubbles, optimal, race, random and zoo, separated by commas.")
+    ] = "table2,scale,memory,bubbles,optimal,race,random,zoo",
     out: Annotated[Path, Option(help="Where the result goes.")] = RESULTS_DIR / "tessel.json",
 ) -> None:
     """Search everything, and show it beside the targets."""
@@ -38,7 +40,9 @@ def main(
         "optimal": lambda: [figure_3(), *figure_9_and_10()],
         "bubbles": figure_11_and_12,
         "memory": memory_rows,
+        "race": race_rows,
         "random": random_rows,
+        "zoo": zoo_rows,
     }
     certified(named_placement("V", 2, ShapeOptions()), 4)  # imports and first use are no part of a search
     rows: list[Row] = []
@@ -47,11 +51,11 @@ def main(
         try:
             for row in makers[part]():
                 rows.append(row)
+                path = write_result(out, {"machine": asdict(describe_machine()), "rows": [asdict(row) for row in rows]})
                 console.print(f"{row.part}, {row.case}: {row.found} ({row.cpu_s:.2f} s)", highlight=False)
         except HeadwayError as error:
             console.print(f"{error.message} {error.hint}", style="red", markup=False)
             raise typer.Exit(2) from error
-        path = write_result(out, {"machine": asdict(describe_machine()), "rows": [asdict(row) for row in rows]})
     console.print(_table(rows))
     console.print(f"written to {path}")
 

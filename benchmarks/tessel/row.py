@@ -46,6 +46,6 @@ def certified(
     violations = find_schedule_violations(found.schedule)
     violations += find_program_violations(found.schedule, device_programs(found.schedule))
     if found.repetend is not None:
-        violations += find_repetend_violations(placement, found.repetend, memory=placement.memory)
+        violations += find_repetend_violations(placement, found.repetend)
     assert not violations, f"{placement.name}: {violations[0]}"
     return found

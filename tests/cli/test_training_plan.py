@@ -11,9 +11,25 @@ from headway.cli.plan_file import read_plan, write_plan
 from headway.cli.training.document import training_document
 from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.view import training_view
-from headway.core.plan.training import TrainingPlan
+from headway.core.plan.training import OtherSchedule, PlannedSchedule, TrainingPlan
 from tests.cli.conftest import Run
 from tests.core.plans import SERVING, TRAINING
+
+SCHEDULED = replace(
+    TRAINING,
+    schedule=PlannedSchedule(
+        name="zb-h1",
+        orders=("F0 I0 W0", "F0 I0 W0"),
+        makespan_s=0.98,
+        iteration_s=1.03,
+        period_s=0.0305,
+        bubble=0.05,
+        others=(
+            OtherSchedule(name="1f1b", iteration_s=1.09, bubble=0.09, why_not="It takes 6.2% longer."),
+            OtherSchedule(name="zb-h2", why_not="Stage 1 has nothing to split."),
+        ),
+    ),
+)
 
 
 @pytest.fixture
@@ -60,6 +76,23 @@ def test_the_table_is_whole_in_a_narrow_terminal(width: int) -> None:
         assert part in text
     assert "data parallel: 1.6 s, 1.50x; 1 stage on 8x1" in text
     assert "ZeRO-2: does not fit" in text
+
+
+def test_the_schedule_is_named_with_what_others_would_take(headway: Run, tmp_path: Path) -> None:
+    console = Console(width=100, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(training_view(SCHEDULED), highlight=False)
+    text = console.export_text()
+    assert "schedule zb-h1: 1.0 s an iteration by simulation, 30.5 ms for one more micro-batch, 5% bubble" in text
+    assert "instead schedule 1f1b: 1.1 s, 9% bubble" in text
+    assert "instead schedule zb-h2: not for this plan" in text
+    write_plan(SCHEDULED, tmp_path / "plan.yaml")
+    assert read_plan(tmp_path / "plan.yaml") == SCHEDULED
+    explained = headway("plan", "explain", str(tmp_path / "plan.yaml")).stdout
+    assert "- It takes 6.2% longer." in explained
+    document = training_document(SCHEDULED, ())
+    assert (document["schedule"]["name"], document["schedule"]["iteration_s"]) == ("zb-h1", 1.03)
+    refused = headway("plan", "train", "--model", "m", "--cluster", "c", "--batch", "1", "--schedule", "zb-v")
+    assert "zb-v has several runs of layers on each device" in " ".join(refused.stderr.split())
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,16 @@
 
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from headway.core.errors import InvalidArgumentError
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.pipeline_shapes import SHAPES, ShapeOptions, named_placement, with_lag, without_backward
 from headway.core.schedule_file import placement_document, placement_of, read_placement
 from headway.core.training_placement import training_placement
-from tests.core.plans import TRAINING
+from tests.core.plans import GIB, TRAINING
 
 K = {
     "devices": 2,
@@ -57,7 +58,36 @@ def test_a_training_plan_is_a_chain_of_its_stages() -> None:
     assert placement.num_devices == len(stages)
     assert placement.loads == tuple(stage.forward_s + stage.backward_s for stage in stages)
     assert [task.name for task in placement.tasks] == ["F0", "F1", "B1", "B0"]
-    assert [(each.before, each.after) for each in placement.dependencies] == [(0, 1), (1, 2), (2, 3)]
+    assert sorted((each.before, each.after) for each in placement.dependencies) == [(0, 1), (1, 2), (2, 3)]
+    assert {each.lag for each in placement.dependencies} == {0.0, 0.0005}
+    # 15 GiB, less weights, gradients, optimizer and workspace.
+    assert placement.memory == (5 * GIB, 6.5 * GIB)
+    assert [task.memory for task in placement.tasks] == [GIB, 2 * GIB, -2 * GIB, -GIB]
+
+
+def test_a_training_plan_with_branches_waits_for_all_of_them() -> None:
+    first, last = TRAINING.stages
+    stages = (replace(first, successors=(2,)), replace(first, successors=(2,)), replace(last, successors=()))
+    placement = training_placement(replace(TRAINING, stages=stages))
+    pairs = sorted((each.before, each.after) for each in placement.dependencies)
+    assert pairs == [(0, 2), (1, 2), (2, 3), (3, 4), (3, 5)]
+    assert [task.name for task in placement.tasks] == ["F0", "F1", "F2", "B2", "B1", "B0"]
+
+
+def test_a_training_plan_has_gradients_of_weights_apart_where_it_knows_them() -> None:
+    stages = tuple(replace(stage, weight_gradients_s=0.005) for stage in TRAINING.stages)
+    placement = training_placement(replace(TRAINING, stages=stages), splits_backward=True)
+    assert [task.name for task in placement.tasks] == ["F0", "F1", "I1", "I0", "W1", "W0"]
+    assert placement.loads == pytest.approx((0.03, 0.03))
+    assert [task.memory for task in placement.tasks[2:]] == [0, 0, -2 * GIB, -GIB]
+    with pytest.raises(FailedPreconditionError, match="Stage 1 has no gradients of weights"):
+        training_placement(TRAINING, splits_backward=True)
+
+
+def test_devices_may_have_unlike_memory() -> None:
+    placement = read_placement(json.dumps(K | {"memory": [3, 4.5]}), file="p.json")
+    assert placement.capacities == (3, 4.5)
+    assert placement_of(placement_document(placement), name=placement.name, file="p.json") == placement
 
 
 def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
@@ -76,6 +106,8 @@ def _set(path: str, value: Any) -> Callable[[dict[str, Any]], None]:
     [
         (_set("tasks.4.time", 0), "task B0 has the time 0"),
         (_set("tasks.4.time", -1), "task B0 has the time -1"),
+        (_set("memory", [1]), "the memory of 1 devices, and 2 devices"),
+        (_set("memory", [1, -1]), "device 1 has the memory -1"),
         (_set("tasks.4.time", "soon"), r"tasks\[4\].time should be float"),
         (_set("tasks.1.devices", [2]), "task F1 is on device 2, which is not there"),
         (_set("tasks.1.devices", []), "task F1 has no devices"),

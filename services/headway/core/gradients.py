@@ -15,7 +15,7 @@ def primals(graph: Graph) -> dict[str, str]:
     found = {tensor.name: tensor.primal for tensor in graph.tensors if tensor.primal}
     for operator in reversed(graph.operators):
         primal = found.get(operator.outputs[0]) if operator.outputs else None
-        if primal is not None and _is_accumulation(operator):
+        if primal is not None and is_accumulation(operator):
             for name in operator.inputs:
                 is_gradient = tensors[name].role is TensorRole.GRADIENT
                 if is_gradient and tensors[name].num_elements == tensors[primal].num_elements:
@@ -23,5 +23,6 @@ def primals(graph: Graph) -> dict[str, str]:
     return found
 
 
-def _is_accumulation(operator: Operator) -> bool:
+def is_accumulation(operator: Operator) -> bool:
+    """Whether it adds up gradients of one tensor."""
     return operator.is_backward and operator.target.startswith("aten.add.")

@@ -50,14 +50,22 @@ class Placement:
     """The tasks of one micro-batch: `core/placement.py` places models, this places their parts.
 
     Attributes:
-        memory: that each device has for what tasks hold; None for as much as they want.
+        memory: that each device has for what tasks hold, one number where it is the same on all; None for as much as
+            they want.
     """
 
     name: str
     num_devices: int
     tasks: tuple[Task, ...]
     dependencies: tuple[Dependency, ...] = ()
-    memory: float | None = None
+    memory: float | tuple[float, ...] | None = None
+
+    @cached_property
+    def capacities(self) -> tuple[float, ...] | None:
+        """The memory of each device; None where it is not bound."""
+        if self.memory is None or isinstance(self.memory, tuple):
+            return self.memory
+        return (self.memory,) * self.num_devices
 
     @cached_property
     def tasks_by_device(self) -> tuple[tuple[int, ...], ...]:

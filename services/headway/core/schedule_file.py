@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from graphlib import CycleError, TopologicalSorter
 from typing import Any
 
-from headway.core.codec import from_document
+from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError
 from headway.core.schedule import Dependency, Placement, Task, TaskKind
 
@@ -48,7 +48,7 @@ def placement_of(document: Mapping[str, Any], *, name: str, file: str) -> Placem
         dependencies=tuple(
             _dependency(each, f"{file}: dependencies[{i}]") for i, each in enumerate(document.get("dependencies", ()))
         ),
-        memory=None if document.get("memory") is None else from_document(float, document["memory"], path="memory"),
+        memory=_memory(document.get("memory"), f"{file}: memory"),
     )
 
 
@@ -66,7 +66,7 @@ def placement_document(placement: Placement) -> dict[str, Any]:
     ]
     pairs = [[each.before, each.after, *([each.lag] if each.lag else [])] for each in placement.dependencies]
     document = {"name": placement.name, "devices": placement.num_devices, "tasks": tasks, "dependencies": pairs}
-    return document if placement.memory is None else document | {"memory": placement.memory}
+    return document if placement.memory is None else document | {"memory": to_document(placement.memory)}
 
 
 def check_placement(placement: Placement, *, file: str) -> None:
@@ -75,6 +75,7 @@ def check_placement(placement: Placement, *, file: str) -> None:
         raise InvalidArgumentError(f"{file} has no devices or no tasks.", hint=_HINT)
     for task in placement.tasks:
         _check_task(task, placement.num_devices, file)
+    _check_memory(placement, file)
     num_tasks = len(placement.tasks)
     for each in placement.dependencies:
         if not (0 <= each.before < num_tasks and 0 <= each.after < num_tasks):
@@ -111,6 +112,15 @@ def _pick(placements: Any, file: str, name: str | None) -> tuple[dict[str, Any],
     return placements[name], name
 
 
+def _memory(document: Any, path: str) -> float | tuple[float, ...] | None:
+    """One number for all devices, or a list of one for each."""
+    if document is None:
+        return None
+    if isinstance(document, list | tuple):
+        return tuple(from_document(float, each, path=f"{path}[{i}]") for i, each in enumerate(document))
+    return from_document(float, document, path=path)
+
+
 def _dependency(document: Any, path: str) -> Dependency:
     if not isinstance(document, Sequence) or isinstance(document, str) or len(document) not in (2, 3):
         raise InvalidArgumentError(f"{path} should be [before, after] or [before, after, lag], not {document!r}.")
@@ -130,6 +140,21 @@ def _check_task(task: Task, num_devices: int, file: str) -> None:
             raise InvalidArgumentError(
                 f"{file}: task {task.name} is on device {device}, which is not there.",
                 hint=f"Devices are counted from 0 to {num_devices - 1}.",
+            )
+
+
+def _check_memory(placement: Placement, file: str) -> None:
+    capacities = placement.capacities
+    if capacities is not None and len(capacities) != placement.num_devices:
+        raise InvalidArgumentError(
+            f"{file} has the memory of {len(capacities)} devices, and {placement.num_devices} devices.",
+            hint="Give one number for all, or one for each.",
+            field="memory",
+        )
+    for device, capacity in enumerate(capacities or ()):
+        if not math.isfinite(capacity) or capacity < 0:
+            raise InvalidArgumentError(
+                f"{file}: device {device} has the memory {capacity}.", hint="Give 0 or more.", field="memory"
             )
 
 

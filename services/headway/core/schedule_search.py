@@ -19,6 +19,15 @@ class ScheduleAction(StrEnum):
     """Make a schedule of the user's shorter."""
 
 
+class Solver(StrEnum):
+    CP_SAT = "cp-sat"
+    """Micro-batches and starts as variables of one model."""
+    Z3 = "z3"
+    """The paper's: an assignment of micro-batches after the other."""
+    RACE = "race"
+    """Both at once: whoever reaches the lower bound first."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSearch:
     """Attributes:
@@ -27,6 +36,7 @@ class ScheduleSearch:
     effort: how much longer than usual solvers may try.
     proves: whether what is found is also proven, as far as `effort` goes: the smallest N_R, no shorter period.
     most_repetend: N_R is not above it; None for no limit.
+    solver: that searches the repetend.
     orders: of devices, pairs of task and micro-batch: the user's own schedule.
     places: of the same, where each is in the user's file; empty for its place in `orders`.
     """
@@ -38,6 +48,7 @@ class ScheduleSearch:
     effort: float = 1.0
     proves: bool = False
     most_repetend: int | None = None
+    solver: Solver = Solver.CP_SAT
     orders: tuple[tuple[tuple[int, ...], ...], ...] = ()
     places: tuple[tuple[str, ...], ...] = ()
 
@@ -162,5 +173,7 @@ PUBLISHED = (
     "zb-h2",
     "zb-v",
     "dualpipe-v",
+    "v-half",
+    "v-min",
 )
 METHODS = ("tessel", "optimal", *PUBLISHED)

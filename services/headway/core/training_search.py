@@ -25,6 +25,11 @@ METHODS = (
 )
 """The best of all; Alpa's and GraphPipe's searches; and the baselines, which have less to choose from."""
 
+SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "tessel", "auto")
+"""Published schedules, the search for one, and the fastest of all."""
+TWO_RUNS = ("interleaved-1f1b", "zb-v", "dualpipe-v", "v-half", "v-min")
+"""Schedules that plans cannot have: they have two runs of layers on each device."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSearch:
@@ -34,6 +39,7 @@ class TrainingSearch:
     num_layers: that operators are clustered into; None for as many as the model repeats.
     micro_batches: numbers of micro-batches to try; empty for all that make sense.
     method: one of `METHODS`.
+    schedule: one of `SCHEDULES`.
     explains: whether other ways to train the model are priced too, and what would change the choice.
     hardware: measured times of operators; None where those of the catalogue's devices count.
     layout: the user's own plan, to be priced instead of searching one.
@@ -48,6 +54,7 @@ class TrainingSearch:
     num_layers: int | None = None
     micro_batches: tuple[int, ...] = ()
     method: str = METHODS[0]
+    schedule: str = SCHEDULES[0]
     explains: bool = False
     hardware: HardwareProfile | None = None
     layout: TrainingLayout | None = None
@@ -63,6 +70,20 @@ def check_method(name: str) -> None:
     if name not in METHODS:
         raise InvalidArgumentError(
             f"There is no method '{name}'.", hint=f"There are {', '.join(METHODS)}.", field="method"
+        )
+
+
+def check_schedule(name: str) -> None:
+    """Raises InvalidArgumentError where there is no such schedule."""
+    if name in TWO_RUNS:
+        raise InvalidArgumentError(
+            f"{name} has several runs of layers on each device, and plans have one.",
+            hint="`headway plan train --explain` tells what it would take beside the plan's own schedule.",
+            field="schedule",
+        )
+    if name not in SCHEDULES:
+        raise InvalidArgumentError(
+            f"There is no schedule '{name}'.", hint=f"There are {', '.join(SCHEDULES)}.", field="schedule"
         )
 
 

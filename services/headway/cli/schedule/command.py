@@ -27,6 +27,7 @@ from headway.core.schedule_search import (
     ScheduleAction,
     ScheduleReport,
     ScheduleSearch,
+    Solver,
     check_method,
     search_of,
 )
@@ -108,6 +109,12 @@ def schedule(
         bool, typer.Option("--prove", help="Go on until period and repetend are proven, as far as --effort goes.")
     ] = False,
     max_repetend: Annotated[int | None, typer.Option(help="Micro-batches of a repetend at most.", min=1)] = None,
+    solver: Annotated[
+        Solver,
+        typer.Option(
+            help="Of the repetend: cp-sat, z3 as in Tessel's paper (which needs z3-solver), or a race of both."
+        ),
+    ] = Solver.CP_SAT,
     effort: Effort = 1.0,
     time_limit: TimeLimit = None,
     figure: Figure = None,
@@ -148,6 +155,7 @@ def schedule(
         effort=effort,
         proves=prove,
         most_repetend=max_repetend,
+        solver=solver,
     )
     report = _run(search, figure, time_limit_s=time_limit, anew=anew, state_dir=state_dir)
     _tell(report, _Files(figure=figure, trace=trace, csv=csv, out=out), as_json=as_json)

@@ -70,8 +70,8 @@ def _draw_memory(axes: "Axes", schedule: Schedule) -> None:
         starts = [run.start for run in runs]
         label = f"device {device}" if schedule.placement.num_devices <= _MOST_LINES else None
         axes.step([0.0, *starts, schedule.makespan], [0.0, *held, *held[-1:]], where="post", label=label, linewidth=1)
-    if schedule.placement.memory is not None:
-        axes.axhline(schedule.placement.memory, color="black", linewidth=1, linestyle="--")
+    for capacity in sorted(set(schedule.placement.capacities or ())):
+        axes.axhline(capacity, color="black", linewidth=1, linestyle="--")
     axes.set_xlabel("time")
     axes.set_ylabel("memory")
     if schedule.placement.num_devices <= _MOST_LINES:

@@ -73,7 +73,7 @@ def _runs(schedule: Schedule, colors: Mapping[TaskKind, str]) -> Iterator[str]:
 
 def _memory(schedule: Schedule) -> Iterator[str]:
     """Under each device what it holds, as a curve."""
-    most = max([*schedule.peak_memory, schedule.placement.memory or 0.0]) or 1.0
+    most = max([*schedule.peak_memory, *(schedule.placement.capacities or ())]) or 1.0
     height = _MEMORY // 3 - 6
     for device, runs in enumerate(schedule.runs_by_device):
         base = _top(device) + _ROW + height

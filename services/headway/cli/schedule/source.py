@@ -30,7 +30,7 @@ def find_placement(
     if text in SHAPES:
         placement = named_placement(text, 4 if num_devices is None else num_devices, options)
     else:
-        placement, count = _in_file(text)
+        placement, count = _in_file(text, splits_backward=options.splits_backward)
         placement = with_lag(placement, options.lag)
         if not options.is_training:
             placement = without_backward(placement)
@@ -43,7 +43,7 @@ def find_placement(
     return (placement if memory is None else replace(placement, memory=memory)), count
 
 
-def _in_file(text: str) -> tuple[Placement, int | None]:
+def _in_file(text: str, *, splits_backward: bool) -> tuple[Placement, int | None]:
     path, name = Path(text), None
     if not path.is_file() and ":" in text:
         before, _, name = text.rpartition(":")
@@ -60,7 +60,7 @@ def _in_file(text: str) -> tuple[Placement, int | None]:
             raise InvalidArgumentError(
                 f"{path} is no training plan.", hint="Make one with `headway plan train --out`.", field="placement"
             )
-        return training_placement(plan), plan.num_micro_batches
+        return training_placement(plan, splits_backward=splits_backward), plan.num_micro_batches
     return read_placement(read_bytes(path).decode(), file=str(path), name=name), None
 
 

@@ -45,8 +45,10 @@ def _figures(report: ScheduleReport) -> str:
 
 def _memory(report: ScheduleReport) -> str:
     held = ", ".join(f"{each:g}" for each in report.peak_memory)
-    bound = report.placement.get("memory")
-    return f"memory of each device {held}" + ("" if bound is None else f" of {bound:g}")
+    capacities = report.schedule.placement.capacities
+    if capacities is None:
+        return f"memory of each device {held}"
+    return f"memory of each device {held} of {', '.join(f'{each:g}' for each in sorted(set(capacities)))}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from headway.core.plan.training import TrainingPlan
 
 def explain_training(plan: TrainingPlan, *, as_json: bool) -> None:
     if as_json:
-        document = {"reasons": plan.reasons, "alternatives": plan.alternatives}
+        document = {"reasons": plan.reasons, "alternatives": plan.alternatives, "schedule": plan.schedule}
         typer.echo(json.dumps(to_document(document), indent=2))
     else:
         Console().print(training_explanation(plan), highlight=False)

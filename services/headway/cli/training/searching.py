@@ -41,6 +41,7 @@ class TrainOptions:
     micro_batches: tuple[int, ...]
     num_layers: int | None
     method: str
+    schedule: str
     explains: bool
     fixed: Path | None
     hardware: HardwareProfile | None
@@ -88,6 +89,7 @@ async def search_training_plan(options: TrainOptions) -> PlannedTraining | Searc
             num_layers=options.num_layers,
             micro_batches=options.micro_batches,
             method=options.method,
+            schedule=options.schedule,
             explains=options.explains,
             hardware=options.hardware,
             layout=layout,

@@ -23,7 +23,7 @@ from headway.core.exports.formats import FORMATS
 from headway.core.hardware.profile import HardwareProfile
 from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
-from headway.core.training_search import METHODS, check_method
+from headway.core.training_search import METHODS, SCHEDULES, check_method, check_schedule
 
 
 def train(
@@ -62,8 +62,18 @@ def train(
             f"choose from: {', '.join(METHODS[3:])}."
         ),
     ] = METHODS[0],
+    schedule: Annotated[
+        str,
+        typer.Option(
+            help="Of the pipeline: tessel searches one, auto takes the fastest that fits; published are "
+            f"{', '.join(SCHEDULES[:-2])}."
+        ),
+    ] = SCHEDULES[0],
     explain: Annotated[
-        bool, typer.Option("--explain", help="Also price the baselines, and find what would change the choice.")
+        bool,
+        typer.Option(
+            "--explain", help="Also price the baselines and other schedules, and find what would change the choice."
+        ),
     ] = False,
     fixed: Annotated[
         Path | None, typer.Option(help="Price a plan of yours, a YAML file, instead of searching.", dir_okay=False)
@@ -90,6 +100,7 @@ def train(
     if out is not None:
         check_plan_path(out)
     check_method(method)
+    check_schedule(schedule)
     formats = [find_format(name) for name in export or ()]
     options = TrainOptions(
         model=model,
@@ -100,6 +111,7 @@ def train(
         micro_batches=tuple(micro_batches or ()),
         num_layers=layers,
         method=method,
+        schedule=schedule,
         explains=explain,
         fixed=fixed,
         hardware=None if hardware is None else _measured(hardware, state_dir=state_dir),

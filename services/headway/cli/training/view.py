@@ -6,7 +6,7 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from headway.cli.wide_table import WideTable
-from headway.core.plan.training import TrainingAlternative, TrainingPlan, TrainingStage
+from headway.core.plan.training import OtherSchedule, PlannedSchedule, TrainingAlternative, TrainingPlan, TrainingStage
 from headway.core.units import format_bytes, format_duration
 
 _LEFT = ("devices", "mesh", "state")
@@ -23,10 +23,12 @@ def training_view(plan: TrainingPlan, violations: Sequence[str] = ()) -> Rendera
         Text(_resting_on(plan)),
         *(Text(f"! {violation}", style="red") for violation in violations),
         Text.assemble(("iteration ", "bold"), _expected(plan)),
+        *([] if plan.schedule is None else [Text.assemble(("schedule ", "bold"), _scheduled(plan.schedule))]),
         _stages(plan),
         Text("memory of each device", style="bold"),
         _memory(plan),
         *(_alternative(plan, each) for each in plan.alternatives),
+        *(_other_schedule(each) for each in _others(plan)),
     )
 
 
@@ -35,7 +37,22 @@ def training_explanation(plan: TrainingPlan) -> RenderableType:
     lines = [Text(f"- {reason}") for reason in plan.reasons]
     for alternative in plan.alternatives:
         lines += [_alternative(plan, alternative), *(Text(f"  - {reason}") for reason in alternative.why_not)]
+    if plan.schedule is not None:
+        lines.append(Text.assemble(("schedule ", "bold"), _scheduled(plan.schedule)))
+    for other in _others(plan):
+        lines += [_other_schedule(other), Text(f"  - {other.why_not}")]
     return Group(*lines)
+
+
+def _others(plan: TrainingPlan) -> tuple[OtherSchedule, ...]:
+    return () if plan.schedule is None else plan.schedule.others
+
+
+def _other_schedule(other: OtherSchedule) -> Text:
+    takes = "not for this plan"
+    if other.iteration_s is not None and other.bubble is not None:
+        takes = f"{format_duration(other.iteration_s)}, {other.bubble:.0%} bubble"
+    return Text.assemble(("instead ", "cyan"), f"schedule {other.name}: {takes}")
 
 
 def _state_text(stage: TrainingStage) -> str:
@@ -60,6 +77,13 @@ def _expected(plan: TrainingPlan) -> str:
     return (
         f"{format_duration(plan.iteration_s)}{error}, {plan.throughput:.4g} examples/s, {rate:.3g} TFLOP/s a device, "
         f"{plan.bubble:.0%} bubble"
+    )
+
+
+def _scheduled(schedule: PlannedSchedule) -> str:
+    return (
+        f"{schedule.name}: {format_duration(schedule.iteration_s)} an iteration by simulation, "
+        f"{format_duration(schedule.period_s)} for one more micro-batch, {schedule.bubble:.0%} bubble"
     )
 
 

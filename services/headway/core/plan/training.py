@@ -94,6 +94,8 @@ class TrainingStage:
             the layers' inputs are kept.
         layers: the number of forward operators of each layer, in order; what recomputes has them, others may.
         forward_s, backward_s: of one micro-batch, with the communication inside the stage.
+        weight_gradients_s: of `backward_s`, what computes gradients of weights that nothing in the backward pass waits
+            for, so that it may run later; 0 where that is not known.
         handover_s: to send a micro-batch's activations to the next stage and its gradients back.
         once_s: once an iteration: synchronising gradients, and the optimizer.
         successors: stages whose forward passes wait for this one's, by their numbers in the plan; None for the next
@@ -112,6 +114,7 @@ class TrainingStage:
     layers: tuple[int, ...] = ()
     forward_s: float
     backward_s: float
+    weight_gradients_s: float = 0.0
     handover_s: float = 0.0
     once_s: float = 0.0
     successors: tuple[int, ...] | None = None
@@ -131,6 +134,45 @@ class TrainingStage:
     def latency_s(self) -> float:
         """Of one micro-batch: t of equation 3.2."""
         return self.forward_s + self.backward_s + self.handover_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OtherSchedule:
+    """Another schedule of the same stages.
+
+    Attributes:
+        iteration_s, bubble: as those of the plan's own; None where it cannot be simulated.
+        why_not: in a sentence.
+    """
+
+    name: str
+    iteration_s: float | None = None
+    bubble: float | None = None
+    why_not: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PlannedSchedule:
+    """The order in which stages run the tasks of an iteration, and what that takes when it is simulated.
+
+    Attributes:
+        name: of the schedule, such as '1f1b', 'zb-h1' or 'tessel'.
+        orders: of each stage, such as 'F0 F1 B0 B1': forward and backward passes by their micro-batch; I and W where
+            gradients of inputs and of weights are apart.
+        makespan_s: until the last task has ended, with communication between stages beside other tasks.
+        iteration_s: with what happens once an iteration.
+        period_s: for one more micro-batch, in full swing.
+        bubble: the idle share of the busiest stage within the makespan.
+        others: schedules that were tried beside it.
+    """
+
+    name: str
+    orders: tuple[str, ...]
+    makespan_s: float
+    iteration_s: float
+    period_s: float
+    bubble: float
+    others: tuple[OtherSchedule, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +224,7 @@ class TrainingPlan:
         method: that found it, such as 'auto'; 'fixed' where the user gave it.
         flops: of one iteration, forward and backward, without recomputing.
         iteration_s: predicted, by equation 3.2 with what happens once an iteration.
+        schedule: of the pipeline, with what it takes by simulation; None in plans that name none.
         relative_error: estimated error of the prediction.
         reasons: why this plan, in sentences.
         sensitivities: what would change the choice, and what would not.
@@ -200,6 +243,7 @@ class TrainingPlan:
     flops: float
     stages: tuple[TrainingStage, ...]
     iteration_s: float
+    schedule: PlannedSchedule | None = None
     relative_error: float = 0.0
     search_s: float = 0.0
     search_cpu_s: float = 0.0

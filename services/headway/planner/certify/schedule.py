@@ -1,7 +1,7 @@
 """Checks pipeline schedules and repetends against their placement."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from headway.core.schedule import Placement, Repetend, Schedule
@@ -10,19 +10,19 @@ _RELATIVE = 1e-6
 """What rounding may add up to, of the makespan or of the memory."""
 
 
-def find_schedule_violations(schedule: Schedule, *, memory: float | None = None) -> list[str]:
-    """Lists the rules of equation (1) that a schedule breaks, a sentence each; empty for a valid one.
-
-    Args:
-        memory: of each device; None for as much as the placement says.
-    """
+def find_schedule_violations(schedule: Schedule) -> list[str]:
+    """Lists the rules of equation (1) that a schedule breaks, a sentence each; empty for a valid one."""
     if broken := list(_coverage(schedule)):
         return broken
-    bound = schedule.placement.memory if memory is None else memory
-    return [*_overlaps(schedule), *_dependencies(schedule), *([] if bound is None else _memory(schedule, bound))]
+    capacities = schedule.placement.capacities
+    return [
+        *_overlaps(schedule),
+        *_dependencies(schedule),
+        *([] if capacities is None else _memory(schedule, capacities)),
+    ]
 
 
-def find_repetend_violations(placement: Placement, repetend: Repetend, *, memory: float | None = None) -> list[str]:
+def find_repetend_violations(placement: Placement, repetend: Repetend) -> list[str]:
     """Lists what keeps a repetend from being repeated for ever; empty for a valid one."""
     if len(repetend.starts) != len(placement.tasks) or len(repetend.indices) != len(placement.tasks):
         return ["The repetend does not have each task once."]
@@ -35,7 +35,8 @@ def find_repetend_violations(placement: Placement, repetend: Repetend, *, memory
         for i, start, following in zip(order, starts, after, strict=True):
             if start + placement.tasks[i].time > following + slack:
                 found.append(f"Device {device}: {placement.tasks[i].name} has not ended when the next task starts.")
-        if memory is not None:
+        if placement.capacities is not None:
+            memory = placement.capacities[device]
             held = sum(repetend.indices[i] * placement.tasks[i].memory for i in on)
             for i in order:
                 held += placement.tasks[i].memory
@@ -95,8 +96,8 @@ def _dependencies(schedule: Schedule) -> Iterator[str]:
                 yield f"{second} starts at {after.start:g}, before the result of {first} is there."
 
 
-def _memory(schedule: Schedule, bound: float) -> Iterator[str]:
-    for device, runs in enumerate(schedule.runs_by_device):
+def _memory(schedule: Schedule, capacities: Sequence[float]) -> Iterator[str]:
+    for device, (runs, bound) in enumerate(zip(schedule.runs_by_device, capacities, strict=True)):
         for run, held in zip(runs, schedule.memory_after_starts(device), strict=True):
             if held > bound + _RELATIVE * abs(bound):
                 label = task_label(schedule, run.task, run.micro_batch)

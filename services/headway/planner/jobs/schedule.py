@@ -7,7 +7,7 @@ from typing import Any
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.core.schedule import Placement, Schedule
+from headway.core.schedule import Placement
 from headway.core.schedule_search import (
     ScheduleAction,
     ScheduleReport,
@@ -25,7 +25,7 @@ from headway.planner.schedule.improve import improve_schedule
 from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.predefined.methods import predefined
 from headway.planner.schedule.problem import make_problem
-from headway.planner.schedule.report import make_report, steady_period
+from headway.planner.schedule.report import make_report, middle_period, steady_period
 from headway.planner.schedule.search import Searched, search_schedule
 from headway.planner.schedule.timing import Stuck, start_early
 
@@ -49,7 +49,9 @@ def run(
 def answer(search: ScheduleSearch, placement: Placement, should_stop: Callable[[], bool]) -> ScheduleReport:
     """Errors are those of `search_schedule`; of a user's orders InvalidArgumentError names device and step."""
     began_s, began_cpu_s = time.perf_counter(), time.process_time()
-    limits = Limits(effort=search.effort, proves=search.proves, most_repetend=search.most_repetend)
+    limits = Limits(
+        effort=search.effort, proves=search.proves, most_repetend=search.most_repetend, solver=search.solver
+    )
     if search.action in (ScheduleAction.CHECK, ScheduleAction.IMPROVE):
         searched = _given(search, placement)
         if search.action is ScheduleAction.IMPROVE:
@@ -70,7 +72,7 @@ def _violations(searched: Searched) -> tuple[str, ...]:
     found = find_schedule_violations(schedule)
     found = found or find_program_violations(schedule, device_programs(schedule))
     if repetend is not None:
-        found += find_repetend_violations(schedule.placement, repetend, memory=schedule.placement.memory)
+        found += find_repetend_violations(schedule.placement, repetend)
     return tuple(found)
 
 
@@ -102,15 +104,4 @@ def _period(searched: Searched, search: ScheduleSearch) -> float:
         count = search.num_micro_batches + 2 * searched.schedule.placement.num_devices
         longer = predefined(search.method, searched.schedule.placement, count)
         return max(steady_period(longer, searched.schedule), searched.schedule.placement.lower_bound)
-    return _middle_period(searched.schedule)
-
-
-def _middle_period(schedule: Schedule) -> float:
-    """The mean time between the ends of micro-batches in the middle half of a schedule."""
-    ends = [0.0] * schedule.num_micro_batches
-    for each in schedule.runs:
-        ends[each.micro_batch] = max(ends[each.micro_batch], schedule.end(each))
-    first, last = schedule.num_micro_batches // 4, 3 * schedule.num_micro_batches // 4
-    if last <= first:
-        return schedule.makespan / schedule.num_micro_batches
-    return max((ends[last] - ends[first]) / (last - first), schedule.placement.lower_bound)
+    return middle_period(searched.schedule)

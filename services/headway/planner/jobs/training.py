@@ -10,13 +10,18 @@ from headway.core.codec import from_document
 from headway.core.cost.catalogued import CatalogueCosts
 from headway.core.cost.measured import MeasuredCosts
 from headway.core.errors import InternalError
+from headway.core.graph import Graph
 from headway.core.graph_file import graph_of
 from headway.core.plan.document import to_plan_document
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision, cast_graph
 from headway.core.search_progress import SearchProgress
-from headway.core.training_search import GRAPH, TrainingSearch
+from headway.core.training_search import GRAPH, TrainingSearch, check_schedule
+from headway.core.units import format_count
 from headway.planner.certify.training.certificate import find_training_violations
+from headway.planner.schedule.kernels import Limits
+from headway.planner.schedule.planned import schedule_plan
+from headway.planner.schedule.weight_gradients import with_weight_gradients
 from headway.planner.training.plan import fill_training_layout, make_training_plan
 from headway.planner.training.problem import TrainingProblem
 
@@ -30,9 +35,10 @@ def run(
 ) -> dict[str, Any]:
     """Searches a training plan, or prices the user's own, and certifies it; see `kinds.RunSearch`.
 
-    Errors are those of `make_training_plan` and `fill_training_layout`.
+    Errors are those of `make_training_plan`, `fill_training_layout` and `schedule_plan`.
     """
     search = from_document(TrainingSearch, request)
+    check_schedule(search.schedule)
     graph = graph_of(base64.b64decode(search.files[GRAPH]))
     problem = TrainingProblem(
         model=search.model,
@@ -58,13 +64,16 @@ def run(
             should_stop=should_stop,
             to_document=to_plan_document,
         )
-    check(plan, problem)
+    step = cast_graph(at_batch(problem.graph, plan.micro_batch), problem.precision)
+    plan = with_weight_gradients(plan, step, costs)
+    report(SearchProgress(phase=f"scheduling {format_count(len(plan.stages), 'stage')}"))
+    plan = schedule_plan(plan, search.schedule, explains=search.explains, limits=Limits(), should_stop=should_stop)
+    check(plan, step, problem)
     return to_plan_document(plan)
 
 
-def check(plan: TrainingPlan, problem: TrainingProblem) -> None:
+def check(plan: TrainingPlan, step: Graph, problem: TrainingProblem) -> None:
     """Raises InternalError where the certifier finds a fault."""
-    step = cast_graph(at_batch(problem.graph, plan.micro_batch), problem.precision)
     faults = find_training_violations(plan, step, problem.cluster, graph_hash=problem.graph.content_hash)
     if faults:
         raise InternalError(f"The training plan that was found is not valid: {faults[0]}")

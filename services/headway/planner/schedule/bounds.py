@@ -42,22 +42,22 @@ def most_repetend(problem: Problem, period: int) -> int:
 
 def check_memory(problem: Problem, num_micro_batches: int) -> None:
     """Raises FailedPreconditionError that names the device and the task for which the memory is never enough."""
-    capacity, placement = problem.capacity, problem.placement
-    if capacity is None:
+    placement = problem.placement
+    if problem.capacities is None or placement.capacities is None:
         return
-    for device, on in enumerate(problem.on):
+    for device, (on, capacity) in enumerate(zip(problem.on, problem.capacities, strict=True)):
         left = sum(problem.memory[i] for i in on)
         if left * num_micro_batches > capacity:
             raise FailedPreconditionError(
                 f"Each micro-batch leaves {left * problem.memory_unit:g} on device {device}, which has "
-                f"{placement.memory:g}.",
+                f"{placement.capacities[device]:g}.",
                 hint="Give the tasks that free it a negative memory.",
             )
         for i in on:
             if problem.memory[i] > capacity:
                 raise FailedPreconditionError(
                     f"Task {placement.tasks[i].name} needs {placement.tasks[i].memory:g} on device {device}, which has "
-                    f"{placement.memory:g}.",
+                    f"{placement.capacities[device]:g}.",
                     hint="Give devices more memory, or split the task.",
                 )
 

@@ -32,7 +32,9 @@ def _compared(placement: Placement, num_micro_batches: int, method: str, limits:
     except HeadwayError as error:
         return ComparedSchedule(method=method, placement=on.name, why_not=error.message)
     if not fits(made):
-        why = f"It holds {max(made.peak_memory):g}, and a device has {placement.memory:g}."
+        peaks = zip(made.peak_memory, placement.capacities or (), strict=True)
+        device, (peak, capacity) = max(enumerate(peaks), key=lambda each: each[1][0] - each[1][1])
+        why = f"Device {device} holds {peak:g}, and has {capacity:g}."
         return ComparedSchedule(method=method, placement=on.name, peak_memory=max(made.peak_memory), why_not=why)
     return ComparedSchedule(
         method=method, placement=on.name, makespan=made.makespan, period=period, peak_memory=max(made.peak_memory)
@@ -41,8 +43,14 @@ def _compared(placement: Placement, num_micro_batches: int, method: str, limits:
 
 def _sibling(placement: Placement, method: str) -> Placement:
     """The placement that a method is for, where all stages of a V are alike; else the placement itself."""
-    shape = {"interleaved-1f1b": "interleaved", "zb-v": "zigzag", "dualpipe-v": "zigzag"}.get(method)
-    splits = method.startswith(("zb", "dualpipe"))
+    shape = {
+        "interleaved-1f1b": "interleaved",
+        "zb-v": "zigzag",
+        "dualpipe-v": "zigzag",
+        "v-half": "zigzag",
+        "v-min": "zigzag",
+    }.get(method)
+    splits = method.startswith(("zb", "dualpipe", "v-"))
     try:
         stages = stage_chain(placement)
     except HeadwayError:

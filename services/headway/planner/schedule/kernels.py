@@ -4,6 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from headway.core.errors import FailedPreconditionError
+from headway.core.schedule_search import Solver
 from headway.planner.schedule.bounds import least_repetend, most_repetend
 from headway.planner.schedule.problem import Problem
 from headway.planner.schedule.repetend import Answer, Effort, Kernel, find_kernel, find_shortest
@@ -18,11 +19,13 @@ class Limits:
     effort: how much longer than usual solvers may try.
     proves: whether to go on until what was found is proven.
     most_repetend: N_R is not above it.
+    solver: that searches the repetend.
     """
 
     effort: float = 1.0
     proves: bool = False
     most_repetend: int | None = None
+    solver: Solver = Solver.CP_SAT
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,18 +126,18 @@ class _Search:
         answer = find_kernel(self._problem, period=total, num_micro_batches=1, effort=self._long)
         if answer.kernel is None:
             raise FailedPreconditionError(
-                f"No schedule fits {self._problem.placement.memory:g} on {self._culprits(total)}.",
+                f"No schedule fits the memory of {self._culprits(total)}.",
                 hint="Give devices more memory: not even one micro-batch at a time fits.",
             )
         return answer.kernel
 
     def _culprits(self, total: int) -> str:
         """The devices whose memory alone admits nothing."""
-        names = []
+        names, capacities = [], self._problem.placement.capacities or ()
         for device, on in enumerate(self._problem.on):
             freed = {i: 0 for i in range(self._problem.num_tasks) if i not in on}
             memory = tuple(freed.get(i, each) for i, each in enumerate(self._problem.memory))
             alone = replace(self._problem, memory=memory)
             if find_kernel(alone, period=total, num_micro_batches=1, effort=self._long).kernel is None:
-                names.append(str(device))
-        return f"device {', '.join(names)}" if names else "all devices together"
+                names.append(f"device {device}, which is {capacities[device]:g}")
+        return ", and of ".join(names) if names else "all devices together"

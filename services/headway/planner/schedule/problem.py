@@ -23,7 +23,7 @@ class Problem:
         times: of tasks, rounded up, so that a schedule in ticks holds for the real times.
         edges: (before, after, lag) of each dependency, lags rounded up.
         memory: of tasks; the unit is `memory_unit`.
-        capacity: of each device; None for as much as wanted.
+        capacities: of each device; None for as much as wanted.
     """
 
     placement: Placement
@@ -32,7 +32,7 @@ class Problem:
     edges: tuple[tuple[int, int, int], ...]
     memory_unit: float
     memory: tuple[int, ...]
-    capacity: int | None
+    capacities: tuple[int, ...] | None
 
     @property
     def num_tasks(self) -> int:
@@ -97,7 +97,9 @@ def make_problem(placement: Placement) -> Problem:
         edges=tuple((each.before, each.after, _ticks(each.lag, tick)) for each in placement.dependencies),
         memory_unit=unit,
         memory=tuple(round(each / unit) for each in memory),
-        capacity=None if placement.memory is None else int(placement.memory / unit * (1 + 1e-9)),
+        capacities=None
+        if placement.capacities is None
+        else tuple(int(each / unit * (1 + 1e-9)) for each in placement.capacities),
     )
 
 

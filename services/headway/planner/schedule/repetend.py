@@ -67,14 +67,13 @@ class RepetendModel:
         self._index = [self._model.new_int_var(0, num_micro_batches - 1, f"n{i}") for i in tasks]
         self._start = [self._model.new_int_var(0, width + self._most, f"s{i}") for i in tasks]
         self._orders: dict[tuple[int, int], cp_model.IntVar] = {}
-        self._levels: list[cp_model.LinearExprT] = []
         for i, j, lag in problem.edges:
             self._add_dependency(i, j, problem.times[i] + lag, num_micro_batches, fixed=period)
         for on in problem.on:
             self._add_device(on, width)
-        if problem.capacity is not None:
-            for on in problem.on:
-                self._add_memory(on, problem.capacity)
+        if problem.capacities is not None:
+            for on, capacity in zip(problem.on, problem.capacities, strict=True):
+                self._add_memory(on, capacity)
         if period is None:
             self._model.minimize(self._period)
 
@@ -97,13 +96,6 @@ class RepetendModel:
             starts=tuple(s - min(starts) for s in starts),
         )
         return Answer(kernel=kernel, is_proven=status == "OPTIMAL", bound=round(solver.best_objective_bound))
-
-    def minimize_memory(self) -> None:
-        """Asks for the least memory on the device that holds most; the problem has a capacity then."""
-        peak = self._model.new_int_var(0, self._problem.capacity or 0, "peak")
-        for level in self._levels:
-            self._model.add(level <= peak)
-        self._model.minimize(peak)
 
     def _add_dependency(self, i: int, j: int, time: int, num_micro_batches: int, *, fixed: int | None) -> None:
         ahead = self._model.new_int_var(0, num_micro_batches - 1, f"d{i},{j}")
@@ -135,8 +127,7 @@ class RepetendModel:
             if memory[i] <= 0:
                 continue
             before = sum(memory[k] * self._is_before(k, i) for k in on if k != i and memory[k])
-            self._levels.append(entry + before + memory[i])
-            self._model.add(self._levels[-1] <= capacity)
+            self._model.add(entry + before + memory[i] <= capacity)
 
     def _is_before(self, i: int, j: int) -> cp_model.LinearExprT:
         """Whether i runs before j on the device that they share."""

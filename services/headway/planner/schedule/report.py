@@ -55,3 +55,14 @@ def steady_period(longer: Schedule, shorter: Schedule) -> float:
     """The time for one more micro-batch, of a schedule without a repetend."""
     more = longer.num_micro_batches - shorter.num_micro_batches
     return (longer.makespan - shorter.makespan) / more
+
+
+def middle_period(schedule: Schedule) -> float:
+    """The mean time between the ends of micro-batches in the middle half of a schedule."""
+    ends = [0.0] * schedule.num_micro_batches
+    for each in schedule.runs:
+        ends[each.micro_batch] = max(ends[each.micro_batch], schedule.end(each))
+    first, last = schedule.num_micro_batches // 4, 3 * schedule.num_micro_batches // 4
+    if last <= first:
+        return schedule.makespan / schedule.num_micro_batches
+    return max((ends[last] - ends[first]) / (last - first), schedule.placement.lower_bound)

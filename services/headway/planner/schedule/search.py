@@ -1,7 +1,7 @@
 """Searches schedules: a repetend, its completion, and the better of that and what is published."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.schedule import Placement, Repetend, Run, Schedule
@@ -10,6 +10,7 @@ from headway.planner.schedule.completion import complete, extend, truncated
 from headway.planner.schedule.kernels import Found, Limits, search_kernel
 from headway.planner.schedule.predefined.methods import one_direction_units, predefined, predefined_methods
 from headway.planner.schedule.problem import Problem, make_problem
+from headway.planner.schedule.race import solve_kernel
 from headway.planner.schedule.repetend import Effort
 from headway.planner.schedule.shop import Shopped, solve_shop
 from headway.planner.schedule.timing import compacted
@@ -56,11 +57,16 @@ def search_schedule(
             raise InvalidArgumentError(f"{method} does not fit the memory.", hint="Leave out --schedule to search.")
         return Searched(schedule=made, repetend=None, bound=bound, problem=problem)
     if method != "tessel":
-        limits = Limits(effort=limits.effort, proves=True, most_repetend=one_direction_units(method, placement))
-    found = search_kernel(problem, limits, should_stop=should_stop)
+        limits = replace(limits, most_repetend=one_direction_units(method, placement))
+    found = solve_kernel(problem, limits, should_stop=should_stop)
     candidates = list(_completed(problem, found, num_micro_batches, limits))
     if method == "tessel":
         candidates += published(placement, num_micro_batches)
+        if not (should_stop() or _is_settled(found, num_micro_batches)):
+            fewer = solve_kernel(problem, _fewer(placement, limits), should_stop=should_stop)
+            candidates += _completed(problem, fewer, num_micro_batches, limits)
+            if fewer.kernel.period < found.kernel.period:
+                found = replace(found, kernel=fewer.kernel, is_smallest=False)
     best = min(candidates, key=lambda each: each.makespan)
     if method == "tessel" and problem.num_tasks * num_micro_batches <= _MOST_JOBS and not should_stop():
         best, whole = improve_whole(problem, best, Effort(units=0.05 * limits.effort))
@@ -109,14 +115,28 @@ def published(placement: Placement, num_micro_batches: int) -> list[Schedule]:
 
 def fits(schedule: Schedule) -> bool:
     """Whether the memory is enough."""
-    memory = schedule.placement.memory
-    return memory is None or max(schedule.peak_memory) <= memory * (1 + 1e-9)
+    capacities = schedule.placement.capacities
+    return capacities is None or all(
+        peak <= capacity * (1 + 1e-9) for peak, capacity in zip(schedule.peak_memory, capacities, strict=True)
+    )
+
+
+def _is_settled(found: Found, num_micro_batches: int) -> bool:
+    """Whether a repetend of fewer micro-batches is not worth a search: the period is the shortest, and there are enough
+    micro-batches for it to count more than what comes before and after."""
+    return found.is_optimal and num_micro_batches >= 2 * found.kernel.num_micro_batches
+
+
+def _fewer(placement: Placement, limits: Limits) -> Limits:
+    """As many micro-batches as '1f1b+' has: that search is easier, and warm-up and cool-down are shorter."""
+    most = one_direction_units("1f1b+", placement)
+    return replace(limits, most_repetend=min(most, limits.most_repetend or most))
 
 
 def _completed(problem: Problem, found: Found, num_micro_batches: int, limits: Limits) -> Iterator[Schedule]:
     yield truncated(problem, found.kernel, num_micro_batches)
     if num_micro_batches >= found.kernel.num_micro_batches:
-        effort = Effort(units=0.0005 * problem.num_tasks**2 * limits.effort, seconds=5.0 * limits.effort)
+        effort = Effort(units=0.0005 * problem.num_tasks**2 * limits.effort)
         yield extend(problem, complete(problem, found.kernel, effort=effort), num_micro_batches)
 
 

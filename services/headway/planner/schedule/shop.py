@@ -170,12 +170,12 @@ def _add_devices(model: cp_model.CpModel, shop: Shop, starts: Mapping[Instance, 
     for device, on in enumerate(problem.on):
         model.add_no_overlap([run for (task, _), run in runs.items() if task in on])
         changing = [(task, n) for task, n in starts if task in on and problem.memory[task]]
-        if problem.capacity is None or not changing:
+        if problem.capacities is None or not changing:
             continue
         most = sum(abs(problem.memory[task]) for task, _ in changing) + abs(shop.held[device])
         model.add_reservoir_constraint(
             [starts[instance] for instance in changing],
             [problem.memory[task] for task, _ in changing],
             min_level=-most,
-            max_level=problem.capacity - shop.held[device],
+            max_level=problem.capacities[device] - shop.held[device],
         )

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from headway.core.plan.training import TrainingPlan, TrainingStage
+from headway.planner.certify.training.task_orders import task_order_violations
 
 _ROUNDING = 1e-6
 
@@ -11,12 +12,13 @@ _ROUNDING = 1e-6
 def schedule_violations(plan: TrainingPlan) -> Iterator[str]:
     """For plans whose stages wait for later ones only; see `graph_violations`."""
     for number, stage in enumerate(plan.stages):
-        yield from (f"Stage {number}: {fault}" for fault in _flight_faults(plan, number))
+        yield from (f"Stage {number}: {fault}" for fault in _flight_faults(plan, number) if plan.schedule is None)
         yield from (f"Stage {number}: {fault}" for fault in _time_faults(stage))
     for number, stage in enumerate(plan.stages):
         if not plan.successors[number] and stage.handover_s != 0:
             yield f"Stage {number} is the last one, and hands over in {stage.handover_s} s."
     yield from _iteration_violations(plan)
+    yield from task_order_violations(plan)
 
 
 def graph_violations(plan: TrainingPlan) -> Iterator[str]:
@@ -49,10 +51,12 @@ def _way_s(plan: TrainingPlan, number: int) -> float:
 
 
 def _time_faults(stage: TrainingStage) -> Iterator[str]:
-    for field, may_be_zero in (("forward_s", False), ("backward_s", False), ("handover_s", True), ("once_s", True)):
+    for field in ("forward_s", "backward_s", "weight_gradients_s", "handover_s", "once_s"):
         seconds = getattr(stage, field)
-        if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and not may_be_zero):
+        if not math.isfinite(seconds) or seconds < 0 or (seconds == 0 and field in ("forward_s", "backward_s")):
             yield f"{field} is {seconds}."
+    if stage.weight_gradients_s > stage.backward_s:
+        yield f"gradients of weights take {stage.weight_gradients_s} s of a backward pass of {stage.backward_s} s."
 
 
 def _iteration_violations(plan: TrainingPlan) -> Iterator[str]:

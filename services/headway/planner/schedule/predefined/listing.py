@@ -7,6 +7,9 @@ from dataclasses import dataclass
 from headway.core.schedule import Placement, Run, Schedule
 from headway.planner.schedule.timing import needs_of
 
+_ROUNDING = 1e-9
+"""What adding and subtracting may add to what a device holds, as a share of its memory."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rule:
@@ -78,9 +81,10 @@ class _State:
         for before, lag in self._needs[task]:
             if self._ends.get((before, micro_batch), float("inf")) + lag > self._now:
                 return False
-        each, bound = self.placement.tasks[task], self.placement.memory
+        each, capacities = self.placement.tasks[task], self.placement.capacities
         return all(
-            self._free[device] <= self._now and (bound is None or self._held[device] + each.memory <= bound)
+            self._free[device] <= self._now
+            and (capacities is None or self._held[device] + each.memory <= capacities[device] * (1 + _ROUNDING))
             for device in each.devices
         )
 

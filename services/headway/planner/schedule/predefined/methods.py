@@ -4,7 +4,15 @@ from collections.abc import Callable
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.schedule import Placement, Schedule
-from headway.planner.schedule.predefined.orders import dualpipe_v, gpipe, interleaved_1f1b, one_f_one_b, zb_v
+from headway.planner.schedule.predefined.orders import (
+    dualpipe_v,
+    gpipe,
+    interleaved_1f1b,
+    one_f_one_b,
+    v_half,
+    v_min,
+    zb_v,
+)
 from headway.planner.schedule.predefined.zero_bubble import zb_h1, zb_h2
 
 _METHODS: dict[str, Callable[[Placement, int], Schedule]] = {
@@ -15,6 +23,8 @@ _METHODS: dict[str, Callable[[Placement, int], Schedule]] = {
     "zb-h2": zb_h2,
     "zb-v": zb_v,
     "dualpipe-v": dualpipe_v,
+    "v-half": v_half,
+    "v-min": v_min,
 }
 
 

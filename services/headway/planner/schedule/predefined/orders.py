@@ -1,11 +1,12 @@
 """Published schedules as orders of devices: GPipe, 1F1B, interleaved 1F1B, ZB-V and DualPipeV."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.schedule import Placement, Schedule, TaskKind
 from headway.core.stage_chain import ChainStage, stage_chain
+from headway.planner.schedule.predefined.controllable import v_half_orders, v_min_orders
 from headway.planner.schedule.timing import Instance, Stuck, start_early, task_order
 
 Orders = list[list[Instance]]
@@ -30,6 +31,20 @@ def one_f_one_b(placement: Placement, num_micro_batches: int) -> Schedule:
         forwards = [[(each.forward, n)] for n in range(num_micro_batches)]
         backwards = [_backward(each, n) for n in range(num_micro_batches)]
         orders.append(_alternate(forwards, backwards, warmup))
+    return _timed(placement, orders, num_micro_batches, "1f1b")
+
+
+def graph_1f1b(placement: Placement, num_micro_batches: int, *, in_flight: Sequence[int]) -> Schedule:
+    """1F1B of stages that are no chain: each starts with so many forward tasks, as GraphPipe's stages do.
+
+    Args:
+        in_flight: of each device, which has one forward and one backward task.
+    """
+    orders: Orders = []
+    for on, warmup in zip(placement.tasks_by_device, in_flight, strict=True):
+        forward, backward = sorted(on, key=lambda i: placement.tasks[i].kind is not TaskKind.FORWARD)
+        forwards, backwards = ([[(task, n)] for n in range(num_micro_batches)] for task in (forward, backward))
+        orders.append(_alternate(forwards, backwards, min(warmup, num_micro_batches)))
     return _timed(placement, orders, num_micro_batches, "1f1b")
 
 
@@ -69,6 +84,16 @@ def dualpipe_v(placement: Placement, num_micro_batches: int) -> Schedule:
         raise InvalidArgumentError(f"DualPipeV needs {2 * p} micro-batches or more.")
     orders = [_DualPipeV((stages[d], stages[2 * p - 1 - d])).run(d, p, num_micro_batches) for d in range(p)]
     return _timed(placement, orders, num_micro_batches, "dualpipe-v")
+
+
+def v_half(placement: Placement, num_micro_batches: int) -> Schedule:
+    """Half of the memory of 1F1B, and one micro-batch's."""
+    return _timed(placement, v_half_orders(placement, num_micro_batches), num_micro_batches, "v-half")
+
+
+def v_min(placement: Placement, num_micro_batches: int) -> Schedule:
+    """A third of the memory of 1F1B."""
+    return _timed(placement, v_min_orders(placement, num_micro_batches), num_micro_batches, "v-min")
 
 
 def _zb_v_device(there: ChainStage, back: ChainStage, rank: int, p: int, most: int) -> Iterator[Instance]:
