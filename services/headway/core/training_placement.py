@@ -1,5 +1,6 @@
 """The stages of a training plan as a placement of pipeline tasks: a stage's mesh is one device of the pipeline."""
 
+from headway.core.errors import FailedPreconditionError
 from headway.core.plan.training import TrainingPlan
 from headway.core.schedule import Dependency, Placement, Task, TaskKind
 
@@ -8,7 +9,15 @@ def training_placement(plan: TrainingPlan) -> Placement:
     """Times are seconds, memory is the activations that a device keeps of one micro-batch, in bytes.
 
     Each device has for them what the fullest stage's leaves beside everything else.
+
+    Raises:
+        FailedPreconditionError: micro-batches are cut into slices of their tokens.
     """
+    if plan.slices:
+        raise FailedPreconditionError(
+            f"The plan cuts micro-batches into {len(plan.slices)} slices of tokens, and schedules are of whole ones.",
+            hint="Plan with `headway plan train --method alpa`.",
+        )
     count = len(plan.stages)
     forwards = [
         Task(name=f"F{i}", devices=(i,), time=stage.forward_s, memory=float(_kept(plan, i)))
