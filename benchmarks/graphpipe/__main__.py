@@ -1,4 +1,4 @@
-"""GraphPipe and PipeDream on the paper's models: search times beside table 1, and iterations of graphs and chains."""
+"""GraphPipe and PipeDream on the paper's models: search times beside table 1."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -17,10 +17,7 @@ from benchmarks.graphpipe.models import (
     BATCH_OF_A_DEVICE,
     MODELS,
     Work,
-    candle,
     pipeline_problem,
-    plain_transformer,
-    transformer,
 )
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.planner.graphpipe.pipeline import GraphPipeline
@@ -29,12 +26,9 @@ from headway.planner.graphpipe.search import (
     graph_partitioners,
     least_time,
     linear_partitioner,
-    search_chain,
-    search_graph,
 )
 
 DEVICES = (4, 8, 16, 32)
-GAIN_DEVICES = (8, 32)
 REPEATS = 2
 PAPER_S = {
     "MMT": ((0.12, 0.76, 3.00, 10.11), (2.57, 11.9, 44.3, 151.0)),
@@ -67,39 +61,11 @@ class SearchRow:
         return self.cpu_s <= self.target_cpu_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GainRow:
-    """A graph beside the best chain, by simulated iterations.
-
-    Attributes:
-        same_micro_batch: how much faster the graph is with the chain's micro-batch.
-    """
-
-    model: str
-    num_devices: int
-    batch: int
-    chain_samples_per_s: float
-    chain_depth: int
-    chain_micro_batch: int
-    graph_samples_per_s: float
-    graph_depth: int
-    graph_micro_batch: int
-    same_micro_batch: float
-
-    @property
-    def gain(self) -> float:
-        return self.graph_samples_per_s / self.chain_samples_per_s
-
-
 def main(*, out: Annotated[Path, Option(help="Where the result goes.")] = RESULTS_DIR / "graphpipe.json") -> None:
-    """Search every cell of table 1 and of figures 6 and 7."""
+    """Search every cell of table 1."""
     searches = list(track(_searches(), description="searching", console=console))
-    result: dict[str, object] = {"searches": [asdict(row) for row in searches]}
-    write_result(out, result)
+    write_result(out, {"searches": [asdict(row) for row in searches]})
     _show_searches(searches)
-    gains = list(track(_gains(), description="comparing", console=console))
-    write_result(out, {**result, "gains": [{**asdict(row), "gain": row.gain} for row in gains]})
-    _show_gains(gains)
 
 
 def _searches() -> Iterator[SearchRow]:
@@ -146,57 +112,6 @@ def _timed(search: Callable[[], GraphPipeline | None]) -> tuple[float, GraphPipe
     return best_s, found
 
 
-def _gains() -> Iterator[GainRow]:
-    yield _gain("case study", [plain_transformer(4)] * 2, num_devices=8, batch=64, memory_bytes=2.2e9)
-    for model, branches in MODELS.items():
-        for num_devices in GAIN_DEVICES:
-            batch = BATCH_OF_A_DEVICE[model.split(",")[0]] * num_devices
-            yield _gain(
-                model, branches(), num_devices=num_devices, batch=batch, memory_bytes=_TIGHT[model.split(",")[0]]
-            )
-    for num_branches in (2, 4, 8, 16):
-        for num_devices in GAIN_DEVICES:
-            model = f"CANDLE-Uno, {num_branches} branches (figure 7)"
-            yield _gain(
-                model, candle(num_branches), num_devices=num_devices, batch=1024 * num_devices, memory_bytes=5.5e9
-            )
-    for num_devices in GAIN_DEVICES:
-        yield _gain(
-            "chain (A.3)",
-            [transformer(32)],
-            num_devices=num_devices,
-            batch=16 * num_devices,
-            memory_bytes=_TIGHT["MMT"],
-        )
-
-
-_TIGHT = {"MMT": 8e9, "DLRM": 6e9, "CANDLE-Uno": 3e9}
-"""Bytes of a device, so that models are near what memory holds, as the paper chose its batches."""
-
-
-def _gain(model: str, branches: list[list[Work]], *, num_devices: int, batch: int, memory_bytes: float) -> GainRow:
-    problem = pipeline_problem(branches, num_devices=num_devices, batch=batch, memory_bytes=memory_bytes)
-    graphs = search_graph(problem)
-    chains = search_chain(problem)
-    assert graphs is not None, f"{model} does not fit {num_devices} devices"
-    assert chains, f"no chain of {model} fits {num_devices} devices"
-    graph, chain = graphs.fastest, min(chains, key=lambda each: each.iteration_s)
-    same = search_graph(problem, [chain.stages[0].micro_batch])
-    assert same is not None, "a graph fits where a chain does"
-    return GainRow(
-        model=model,
-        num_devices=num_devices,
-        batch=batch,
-        chain_samples_per_s=batch / chain.iteration_s,
-        chain_depth=chain.depth,
-        chain_micro_batch=chain.stages[0].micro_batch,
-        graph_samples_per_s=batch / graph.iteration_s,
-        graph_depth=graph.depth,
-        graph_micro_batch=graph.stages[0].micro_batch,
-        same_micro_batch=chain.iteration_s / same.fastest.iteration_s,
-    )
-
-
 def _show_searches(searches: list[SearchRow]) -> None:
     table = Table("search", "model", "devices", "CPU s", "target", "s a sample", "depth", "met")
     for row in searches:
@@ -209,20 +124,6 @@ def _show_searches(searches: list[SearchRow]) -> None:
             f"{row.time_per_sample_s:.4g}",
             str(row.depth),
             "yes" if row.is_met else "no",
-        )
-    console.print(table)
-
-
-def _show_gains(gains: list[GainRow]) -> None:
-    table = Table("model", "devices", "chain: depth, micro-batch", "graph", "same micro-batch", "gain")
-    for gain in gains:
-        table.add_row(
-            gain.model,
-            str(gain.num_devices),
-            f"{gain.chain_depth}, {gain.chain_micro_batch}",
-            f"{gain.graph_depth}, {gain.graph_micro_batch}",
-            f"{gain.same_micro_batch:.2f}x",
-            f"{gain.gain:.2f}x",
         )
     console.print(table)
 

@@ -88,9 +88,14 @@ BATCH_OF_A_DEVICE = {"MMT": 16, "DLRM": 64, "CANDLE-Uno": 1024}
 
 
 def pipeline_problem(
-    branches: Sequence[Sequence[Work]], *, num_devices: int, batch: int, memory_bytes: float = MEMORY_BYTES
+    branches: Sequence[Sequence[Work]],
+    *,
+    num_devices: int,
+    batch: int,
+    memory_bytes: float = MEMORY_BYTES,
+    is_joined: bool = True,
 ) -> PipelineProblem:
-    """Branches side by side, and a concatenation at their end."""
+    """Branches side by side, and unless they end apart a concatenation at their end."""
     works: list[Work] = []
     flows: list[Flow] = []
     ends = []
@@ -102,7 +107,7 @@ def pipeline_problem(
                 )
             works.append(work)
         ends.append(len(works) - 1)
-    if len(branches) > 1:
+    if is_joined and len(branches) > 1:
         made = sum(works[end].made for end in ends)
         flows += [Flow(producer=end, consumers=(len(works),), bytes_per_sample=4 * works[end].made) for end in ends]
         works.append(Work(0, 0, 1, made))

@@ -3,8 +3,8 @@ evaluated by one function."""
 
 import json
 import time
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from typer import Option
 
+from benchmarks.figure import FIGURES_DIR, panels, save
 from benchmarks.serve.report import RESULTS_DIR, write_result
 from headway.core.slice_profile import SliceProfile
 from headway.planner.terapipe.profiled import slice_times
@@ -37,6 +38,8 @@ class Row:
     whole_s: of the best scheme whose slices are whole sequences.
     uniform_s: of the best equal slices of single sequences.
     paper_speed_up: measured in the dissertation, over whole sequences.
+    paper_uniform_s: measured in the dissertation, by the number of equal slices of single sequences.
+    our_uniform_s: of the same by our function.
     """
 
     setting: str
@@ -53,10 +56,17 @@ class Row:
     whole_s: float
     uniform_s: float
     paper_speed_up: float | None
+    paper_uniform_s: dict[str, float] = field(default_factory=dict)
+    our_uniform_s: dict[str, float] = field(default_factory=dict)
 
     @property
     def speed_up(self) -> float:
         return self.whole_s / self.iteration_s
+
+    @property
+    def paper_scheme_speed_up(self) -> float | None:
+        """Of the dissertation's own slices, by our function."""
+        return None if self.paper_s is None else self.whole_s / self.paper_s
 
     @property
     def is_met(self) -> bool:
@@ -70,11 +80,24 @@ def main(
     *,
     cases: Annotated[Path, Option(help="Folder with synthetic_latency.json.gz, golden.json and paper_tables.json.")],
     out: Annotated[Path, Option(help="Where the result goes.")] = RESULTS_DIR / "terapipe.json",
+    figures: Annotated[Path, Option(help="Where the figure goes.")] = FIGURES_DIR,
 ) -> None:
     """Slice every setting and compare."""
     rows = list(_rows(cases))
     table = Table(
-        "setting", "B", "L", "K", "ours, s", "public", "paper's", "CPU s", "over whole", "paper", "over uniform", "met"
+        "setting",
+        "B",
+        "L",
+        "K",
+        "ours, s",
+        "public",
+        "paper's",
+        "CPU s",
+        "over whole",
+        "paper's slices",
+        "paper",
+        "over uniform",
+        "met",
     )
     for row in rows:
         table.add_row(
@@ -87,13 +110,49 @@ def main(
             "" if row.paper_s is None else f"{row.paper_s:.5f}",
             f"{row.cpu_s:.2f}",
             f"{row.speed_up:.2f}x",
+            "" if row.paper_scheme_speed_up is None else f"{row.paper_scheme_speed_up:.2f}x",
             "" if row.paper_speed_up is None else f"{row.paper_speed_up:.2f}x",
             f"{row.uniform_s / row.iteration_s:.4f}x",
             "yes" if row.is_met else "no",
         )
     console.print(table)
-    rows_of = [{**asdict(row), "speed_up": row.speed_up, "is_met": row.is_met} for row in rows]
+    rows_of = [
+        {
+            **asdict(row),
+            "speed_up": row.speed_up,
+            "paper_scheme_speed_up": row.paper_scheme_speed_up,
+            "is_met": row.is_met,
+        }
+        for row in rows
+    ]
     write_result(out, {"rows": rows_of})
+    _draw(rows, figures)
+
+
+def _draw(rows: Sequence[Row], directory: Path) -> None:
+    lengths = [row for row in rows if "/" in row.setting]
+    ablations = [row for row in rows if row.paper_uniform_s]
+    titles = [f"Equal slices, setting {row.setting}" for row in ablations]
+    figure, (series, *uniform) = panels("Over whole sequences, by length", *titles)
+    for label, speed_ups in {
+        "measured in the dissertation": [row.paper_speed_up for row in lengths],
+        "its slices, by our function": [row.paper_scheme_speed_up for row in lengths],
+        "our slices, by our function": [row.speed_up for row in lengths],
+    }.items():
+        series.plot([row.seq_len for row in lengths], speed_ups, marker="o", label=label)
+    series.set_xlabel("tokens")
+    series.set_ylabel("times as fast")
+    series.legend(fontsize=7)
+    for axes, row in zip(uniform, ablations, strict=True):
+        numbers = [int(number) for number in row.paper_uniform_s]
+        axes.plot(numbers, list(row.paper_uniform_s.values()), marker="o", label="measured in the dissertation")
+        axes.plot(numbers, list(row.our_uniform_s.values()), marker="o", label="by our function")
+        axes.axhline(row.iteration_s, color="gray", linewidth=1, label="best slices, by our function")
+        axes.set_xscale("log", base=2)
+        axes.set_xlabel("slices of each sequence")
+        axes.set_ylabel("s an iteration")
+        axes.legend(fontsize=7)
+    save(figure, "terapipe", directory=directory)
 
 
 def _rows(cases: Path) -> Iterator[Row]:
@@ -101,13 +160,16 @@ def _rows(cases: Path) -> Iterator[Row]:
         read_document((cases / "synthetic_latency.json.gz").read_bytes()), hardware="V100-16", created_at_s=0.0
     )
     public = json.loads((cases / "golden.json").read_text())["settings"]
-    paper = json.loads((cases / "paper_tables.json").read_text())["settings"]
+    tables = json.loads((cases / "paper_tables.json").read_text())
     slice_batch(slice_times(profiles[0]), 1)  # compiles
     for profile in profiles:
-        yield _row(profile, public.get(profile.setting), paper.get(profile.setting))
+        name = profile.setting
+        yield _row(profile, public.get(name), tables["settings"].get(name), tables["uniform"].get(name, {}))
 
 
-def _row(profile: SliceProfile, public: dict[str, Any] | None, paper: dict[str, Any] | None) -> Row:
+def _row(
+    profile: SliceProfile, public: dict[str, Any] | None, paper: dict[str, Any] | None, measured: dict[str, float]
+) -> Row:
     times = slice_times(profile)
     began_s = time.process_time()
     found = slice_batch(times, profile.batch)
@@ -132,6 +194,11 @@ def _row(profile: SliceProfile, public: dict[str, Any] | None, paper: dict[str, 
         whole_s=_whole(times, profile),
         uniform_s=min(times.iteration_s(uniform(profile.batch, profile.seq_len, num_slices=n)) for n in UNIFORM),
         paper_speed_up=None if paper is None else paper["wo"] / paper["tera"],
+        paper_uniform_s=measured,
+        our_uniform_s={
+            number: times.iteration_s(uniform(profile.batch, profile.seq_len, num_slices=int(number)))
+            for number in measured
+        },
     )
 
 

@@ -23,6 +23,7 @@ from headway.cli.running import endpoint_of
 from headway.cli.schedule.command import app as schedule
 from headway.cli.search.jobs import app as jobs
 from headway.cli.search.planner_link import planner_link
+from headway.cli.training.compare import compare
 from headway.cli.training.explain import explain_training
 from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.train import train
@@ -46,6 +47,7 @@ app = typer.Typer(
 app.command()(serve)
 app.command()(frontier)
 app.command()(train)
+app.command()(compare)
 app.add_typer(schedule, name="schedule")
 app.add_typer(jobs, name="jobs")
 

@@ -1,7 +1,7 @@
 """Where the batch of a captured graph is: the dims of tensors and the loops of operators that grow with it. Pure.
 
 It begins at dim 0 of the inputs and follows the loops of operators, forwards to what they make and backwards to what is
-made for them, such as zeros to add to.
+made for them, such as zeros to add to. Beginning at dim 1 it finds where the tokens of sequences are in the same way.
 """
 
 from collections.abc import Iterator
@@ -33,16 +33,21 @@ class Run(NamedTuple):
 class BatchDims:
     """What grows with the batch of a graph.
 
+    Args:
+        along: dim of the inputs that grows: 0 for examples, 1 for the tokens of each.
+
     Attributes:
+        size: of that dim.
         dims: of each tensor that grows, where.
         loops: of each operator in order, the loops that grow.
 
     Raises:
-        FailedPreconditionError: the graph was captured with fewer than two examples, none of its inputs has them as
-            dim 0, or they meet a parameter or one another.
+        FailedPreconditionError: the graph was captured with fewer than two examples or tokens, none of its inputs has
+            them as that dim, or they meet a parameter or one another.
     """
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, *, along: int = 0) -> None:
+        self.size = graph.batch
         self.dims: dict[str, Place] = {}
         self.loops: list[dict[str, int]] = [{} for _ in graph.operators]
         self._graph = graph
@@ -55,28 +60,36 @@ class BatchDims:
         self._waiting: list[int] = []  # a heap, so that operators come in order and mostly once
         self._is_waiting = [False] * len(graph.operators)
         self._known: dict[Any, list[Run]] = {}
-        self._begin()
+        self._begin(along)
         self._follow()
         for at, operator in enumerate(graph.operators):
             if operator.is_backward and operator.space is not None and not self.loops[at]:
                 self._summed(at, operator.space)
 
-    def _begin(self) -> None:
+    def _begin(self, along: int) -> None:
         batch = self._graph.batch
-        if batch < 2:
+        if not along and batch < 2:
             raise FailedPreconditionError(
                 f"'{self._graph.name}' was captured with {batch or 'an unknown number of'} example{'s' * (batch != 1)} "
                 "at once, which does not tell what grows with the batch.",
                 hint="Capture it with two examples or more.",
             )
-        for tensor in self._graph.tensors:
-            if tensor.role is TensorRole.INPUT and tensor.shape[:1] == (batch,):
-                self._grow(tensor.name, 0, 1)
-        if not self.dims:
+        inputs = [each for each in self._graph.tensors if each.role is TensorRole.INPUT and each.shape[:1] == (batch,)]
+        if not inputs:
             raise FailedPreconditionError(
                 f"No input of '{self._graph.name}' has its {batch} examples along the first dim.",
                 hint="Let the module take inputs whose first dim is the batch.",
             )
+        sizes = {each.shape[along] for each in inputs if len(each.shape) > along} - {1}
+        if len(sizes) != 1:
+            raise FailedPreconditionError(
+                f"The inputs of '{self._graph.name}' are no sequences of one length.",
+                hint="Let the module take inputs of shape (examples, tokens).",
+            )
+        (self.size,) = sizes
+        for each in inputs:
+            if each.shape[along : along + 1] == (self.size,):
+                self._grow(each.name, along, 1)
 
     def _follow(self) -> None:
         while self._waiting:

@@ -26,25 +26,30 @@ def at_batch(graph: Graph, batch: int) -> Graph:
         raise InvalidArgumentError(f"A batch of {batch} is empty.", hint="Give 1 or more.", field="batch")
     if batch == graph.batch:
         return graph
-    growth = _Growth(graph, batch)
+    return replace(resized(graph, BatchDims(graph), batch), batch=batch)
+
+
+def resized(graph: Graph, places: BatchDims, size: int) -> Graph:
+    """The graph with another size of what grows."""
+    growth = _Growth(graph, places, size)
     operators = tuple(
-        growth.operator(operator, loops) for operator, loops in zip(graph.operators, growth.places.loops, strict=True)
+        growth.operator(operator, loops) for operator, loops in zip(graph.operators, places.loops, strict=True)
     )
-    return replace(graph, tensors=tuple(growth.tensors.values()), operators=operators, batch=batch)
+    return replace(graph, tensors=tuple(growth.tensors.values()), operators=operators)
 
 
 class _Growth:
-    """A graph's tensors and operators at another batch.
+    """A graph's tensors and operators at another size.
 
     Attributes:
-        places: where the batch is.
-        tensors: as they are at the other batch.
+        places: where it grows.
+        tensors: as they are at the other size.
     """
 
-    def __init__(self, graph: Graph, batch: int) -> None:
-        self.places = BatchDims(graph)
+    def __init__(self, graph: Graph, places: BatchDims, size: int) -> None:
+        self.places = places
         self._old = graph.tensors_by_name()
-        self._ratio = batch, graph.batch
+        self._ratio = size, places.size
         self.tensors = {tensor.name: self._tensor(tensor) for tensor in graph.tensors}
         growing = self.places.dims
         self._bytes = {tensor.name: tensor.num_bytes for tensor in graph.tensors}

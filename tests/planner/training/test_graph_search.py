@@ -14,6 +14,8 @@ from headway.core.precision import cast_graph
 from headway.core.search_progress import SearchProgress
 from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.planner.certify.training.certificate import find_training_violations
+from headway.planner.training.alpa import AlpaSearch
+from headway.planner.training.graph_search import layer_flows
 from headway.planner.training.plan import make_training_plan
 from headway.planner.training.problem import TrainingProblem
 from headway.profiler.capture.graph import build_graph
@@ -51,12 +53,19 @@ def problem_of(nodes: NodeGroup, *, batch: int = 64) -> TrainingProblem:
     )
 
 
-def plan_of(problem: TrainingProblem, method: str) -> TrainingPlan:
+def plan_of(problem: TrainingProblem, method: str, *, explains: bool = False) -> TrainingPlan:
     def ignore(_: SearchProgress) -> None:
         return
 
     return make_training_plan(
-        problem, COSTS, method=method, nonce="0", report=ignore, should_stop=lambda: False, to_document=lambda _: {}
+        problem,
+        COSTS,
+        method=method,
+        explains=explains,
+        nonce="0",
+        report=ignore,
+        should_stop=lambda: False,
+        to_document=lambda _: {},
     )
 
 
@@ -92,7 +101,7 @@ def test_auto_is_no_slower_than_any_method() -> None:
     problem, plan = planned()
     auto = plan_of(problem, "auto")
     assert auto.iteration_s <= plan.iteration_s
-    assert {each.name for each in auto.alternatives} == {"alpa", "graphpipe"}
+    assert {each.name for each in auto.alternatives} == {"alpa", "graphpipe", "terapipe"}
     assert any("graphpipe" in reason for reason in auto.reasons)
 
 
@@ -114,3 +123,35 @@ def test_the_certifier_finds_faults_of_graphs(change: object, fault: str) -> Non
 def test_the_certifier_finds_an_iteration_below_the_longest_way() -> None:
     problem, plan = planned()
     assert any("equation 3.2" in fault for fault in faults_of(replace(plan, iteration_s=plan.iteration_s / 2), problem))
+
+
+def test_a_graph_says_what_would_change_the_choice() -> None:
+    """Each with what the same search finds on the changed cluster."""
+    problem, plan = planned()
+    explained = plan_of(problem, "graphpipe", explains=True)
+    told = {(each.what, each.factor): each for each in explained.sensitivities}
+    assert {what for what, _ in told} == {"memory", "batch", "node link", "network"}
+    nodes = problem.cluster.groups[0]
+    for what, other in (
+        ("memory", replace(nodes, memory_bytes=2 * nodes.memory_bytes)),
+        ("node link", replace(nodes, link=replace(nodes.link, bytes_per_s=2 * nodes.link.bytes_per_s))),
+    ):
+        again = plan_of(replace(problem, cluster=TrainingCluster(groups=(other,))), "graphpipe")
+        assert told[what, 2.0].iteration_s == pytest.approx(again.iteration_s)
+        assert again.iteration_s <= plan.iteration_s
+    assert "Memory " in " ".join(explained.reasons)
+    assert {"data-parallel", "megatron", "alpa", "graphpipe"} <= {each.name for each in explained.alternatives}
+
+
+def test_chains_and_graphs_are_charged_alike_for_what_they_send() -> None:
+    """A tensor that passes by a stage goes straight to its reader, whoever runs beside or between."""
+    problem, _ = planned()
+    alpa = AlpaSearch(replace(problem, num_layers=8), problem.cluster.groups[0], COSTS)
+    step = alpa.tables(8).step
+    flows = layer_flows(step)
+    for last in range(len(step.layers)):
+        for first in range(last + 1):
+            read = [
+                flow.bytes_per_sample for flow in flows if first <= flow.producer <= last and max(flow.consumers) > last
+            ]
+            assert step.sent_bytes(first, last) == sum(read)

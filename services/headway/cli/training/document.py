@@ -19,6 +19,7 @@ def training_document(plan: TrainingPlan, violations: Sequence[str]) -> dict[str
         "precision": plan.precision,
         "batch": plan.batch,
         "num_micro_batches": plan.num_micro_batches,
+        "slices": list(plan.slices),
         "iteration_s": plan.iteration_s,
         "throughput": plan.throughput,
         "bubble": plan.bubble,

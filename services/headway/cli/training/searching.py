@@ -61,8 +61,11 @@ class PlannedTraining:
     graph: bytes
 
 
-async def search_training_plan(options: TrainOptions) -> PlannedTraining | SearchJob:
+async def search_training_plan(options: TrainOptions, *, graph: bytes | None = None) -> PlannedTraining | SearchJob:
     """Searches and returns the plan; of a detached search the job.
+
+    Args:
+        graph: of the model, where it was captured before.
 
     Raises:
         HeadwayError: of the capture, the cluster or the search.
@@ -77,9 +80,10 @@ async def search_training_plan(options: TrainOptions) -> PlannedTraining | Searc
     layout = _layout(options.fixed)
     console = Console(stderr=True)
     with showing(console) as show:
-        graph = await capture_training_step(
-            options.model, seq=options.seq, state_dir=options.state_dir, deadline_s=options.deadline_s, show=show
-        )
+        if graph is None:
+            graph = await capture_training_step(
+                options.model, seq=options.seq, state_dir=options.state_dir, deadline_s=options.deadline_s, show=show
+            )
         search = TrainingSearch(
             model=options.model,
             batch=options.batch,

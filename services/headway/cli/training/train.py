@@ -58,8 +58,8 @@ def train(
     method: Annotated[
         str,
         typer.Option(
-            help="auto tries everything, alpa chains of stages, graphpipe graphs of them too; baselines have less to "
-            f"choose from: {', '.join(METHODS[3:])}."
+            help="auto tries everything, alpa chains of stages, graphpipe graphs of them too, terapipe slices of "
+            f"tokens too; baselines have less to choose from: {', '.join(METHODS[4:])}."
         ),
     ] = METHODS[0],
     schedule: Annotated[

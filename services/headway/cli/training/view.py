@@ -65,6 +65,8 @@ def _state_text(stage: TrainingStage) -> str:
 def _resting_on(plan: TrainingPlan) -> str:
     ended = "" if plan.is_complete else ", ended before it was done"
     parts = f" in {plan.num_micro_batches} micro-batches of {plan.micro_batch}" if plan.num_micro_batches > 1 else ""
+    if plan.slices:
+        parts += f", each in slices of {', '.join(map(str, plan.slices))} tokens"
     return (
         f"{plan.model} on {plan.cluster.label}; batch {plan.batch:,}{parts}, {plan.precision}; {plan.method}, "
         f"searched for {format_duration(plan.search_s)} ({format_duration(plan.search_cpu_s)} of CPU){ended}"

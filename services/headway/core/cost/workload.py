@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from math import prod
 
 from headway.core.graph import Operator, OperatorKind, TensorSpec, dtype_bytes
+from headway.core.token_slices import context_of
 
 _CLASSES: dict[str, str] = {}
 for _family, _names in {
@@ -81,7 +82,8 @@ def _convolution(operator: Operator, output: TensorSpec) -> Workload:
 
 def _attention(operator: Operator, output: TensorSpec) -> Workload:
     sizes = _sizes(operator)
-    heads, queries, keys, dim = prod(sizes.get(name, 1) for name in "bgh"), sizes["q"], sizes["k"], sizes["d"]
+    heads, queries, dim = prod(sizes.get(name, 1) for name in "bgh"), sizes["q"], sizes["d"]
+    keys = sizes["k"] + context_of(operator)
     if operator.attributes.get("is_causal") == "True" and queries == keys:
         return Workload(family="causal_attention", dtype=output.dtype, extents=(heads, queries, dim))
     return Workload(family="attention", dtype=output.dtype, extents=(heads, queries, keys, dim))

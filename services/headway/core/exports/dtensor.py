@@ -38,6 +38,7 @@ def dtensor_placements(plan: TrainingPlan, graph: Graph) -> str:
         "plan": plan.plan_id,
         "micro_batch": plan.micro_batch,
         "num_micro_batches": plan.num_micro_batches,
+        "slices": list(plan.slices),
         "stages": stages,
     }
     return json.dumps(document, indent=1) + "\n"

@@ -106,6 +106,12 @@ def _check_stages(plan: TrainingPlan, target: str) -> None:
             f"{target} knows chains of stages, and some of the plan's {len(plan.stages)} run side by side.",
             hint="Plan with --method alpa, or export it with dtensor.",
         )
+    if plan.slices:
+        raise FailedPreconditionError(
+            f"{target} passes whole micro-batches through its pipeline, and the plan's are cut into "
+            f"{len(plan.slices)} slices of their tokens.",
+            hint="Plan with --method alpa, or export it with dtensor.",
+        )
     sizes = [stage.mesh.num_devices for stage in plan.stages]
     if len(set(sizes)) > 1:
         raise FailedPreconditionError(

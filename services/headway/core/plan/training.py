@@ -78,6 +78,24 @@ class DeviceMemory:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SliceSeconds:
+    """What one slice of a micro-batch's tokens takes on a stage, after those before it.
+
+    Attributes:
+        forward_s, backward_s: with the communication inside the stage.
+        handover_s: to send its activations to the next stage and its gradients back.
+    """
+
+    forward_s: float
+    backward_s: float
+    handover_s: float = 0.0
+
+    @property
+    def latency_s(self) -> float:
+        return self.forward_s + self.backward_s + self.handover_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingStage:
     """Operators that share the devices of one mesh.
 
@@ -100,6 +118,8 @@ class TrainingStage:
         once_s: once an iteration: synchronising gradients, and the optimizer.
         successors: stages whose forward passes wait for this one's, by their numbers in the plan; None for the next
             one, as in a chain.
+        slices: where micro-batches are cut along their tokens, what each slice takes; the stage's own seconds are their
+            sums.
     """
 
     operators: tuple[str, ...]
@@ -118,6 +138,7 @@ class TrainingStage:
     handover_s: float = 0.0
     once_s: float = 0.0
     successors: tuple[int, ...] | None = None
+    slices: tuple[SliceSeconds, ...] = ()
     memory: DeviceMemory
 
     @property
@@ -222,8 +243,9 @@ class TrainingPlan:
         num_micro_batches: B of equation 3.2.
         precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
         method: that found it, such as 'auto'; 'fixed' where the user gave it.
+        slices: tokens of each slice that every micro-batch is cut into (TeraPipe); empty where they are whole.
         flops: of one iteration, forward and backward, without recomputing.
-        iteration_s: predicted, by equation 3.2 with what happens once an iteration.
+        iteration_s: predicted, by equation 3.2 with what happens once an iteration; with slices by equation 2.5.
         schedule: of the pipeline, with what it takes by simulation; None in plans that name none.
         relative_error: estimated error of the prediction.
         reasons: why this plan, in sentences.
@@ -238,6 +260,7 @@ class TrainingPlan:
     cluster: TrainingCluster
     batch: int
     num_micro_batches: int
+    slices: tuple[int, ...] = ()
     precision: str
     method: str
     flops: float

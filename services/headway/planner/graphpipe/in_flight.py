@@ -39,3 +39,27 @@ def simulated_in_flight(stage: ScheduledStage, later: Sequence[ScheduledStage], 
     ends = {passes: first_end(stage, passes, later) for passes in tried}
     best_s = min(ends.values())
     return next(passes for passes, end_s in ends.items() if end_s <= best_s * (1 + 1e-9))
+
+
+def shortest_warm_up(stage: ScheduledStage, later: Sequence[ScheduledStage], *, batch: int) -> int:
+    """Micro-batches that a stage runs forward before its first backward pass so that 1F1B ends as early as with all of
+    them, by bisection: more never make it later.
+
+    Args:
+        stage: its passes are not read; its successors are places in `later`.
+        later: scheduled stages, each before its successors.
+    """
+    number = batch // stage.micro_batch
+
+    def end_s(warm_up: int) -> float:
+        return first_end(stage, kfkb(number, warm_up=warm_up), later)
+
+    best_s = end_s(number) * (1 + 1e-9)
+    low, high = 1, number
+    while low < high:
+        middle = (low + high) // 2
+        if end_s(middle) <= best_s:
+            high = middle
+        else:
+            low = middle + 1
+    return low

@@ -84,8 +84,12 @@ def stage_ends(stages: Sequence[ScheduledStage]) -> list[float]:
 
 def first_end(stage: ScheduledStage, passes: Passes, later: Sequence[ScheduledStage]) -> float:
     """When a stage ends with these passes, before others; its successors are places in `later`."""
-    moved = [replace(each, successors=tuple(at + 1 for at in each.successors)) for each in (stage, *later)]
-    return stage_ends([replace(moved[0], passes=passes), *moved[1:]])[0]
+    return stage_ends(in_front(replace(stage, passes=passes), later))[0]
+
+
+def in_front(stage: ScheduledStage, later: Sequence[ScheduledStage]) -> list[ScheduledStage]:
+    """A stage and those behind it; its successors are places in `later`."""
+    return [replace(each, successors=tuple(at + 1 for at in each.successors)) for each in (stage, *later)]
 
 
 def _ready_s(

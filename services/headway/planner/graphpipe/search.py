@@ -1,7 +1,8 @@
 """GraphPipe's search over sizes of micro-batches, and PipeDream's in the same frame. Pure."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -9,19 +10,30 @@ from headway.planner.graphpipe.partitioner import Partitioner
 from headway.planner.graphpipe.pipeline import GraphPipeline, StageChoice, make_chain
 from headway.planner.graphpipe.problem import PipelineProblem
 from headway.planner.graphpipe.series_parallel import Decomposition, Parallel, Series, decompose
+from headway.planner.graphpipe.stage_sizes import with_stage_sizes
+
+_MOST_MIXED = 3
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class GraphSearch:
     """Attributes:
     decomposition: of the problem's operators, with what was added to make it series-parallel.
     least: the pipeline with the least time per sample: equation 1. Of equal ones that with the shorter iteration.
     fastest: that with the shortest simulated iteration, of the best for each size of micro-batches.
+    of_sizes: the best for each size of micro-batches.
     """
 
     decomposition: Decomposition
     least: GraphPipeline
     fastest: GraphPipeline
+    of_sizes: tuple[GraphPipeline, ...]
+
+    @cached_property
+    def mixed(self) -> GraphPipeline:
+        """The fastest whose stages may have micro-batches of different sizes: the best of what the fastest few become
+        with them."""
+        return fastest_mixed(self.of_sizes)
 
 
 def search_graph(problem: PipelineProblem, micro_batches: Iterable[int] | None = None) -> GraphSearch | None:
@@ -41,7 +53,14 @@ def search_graph(problem: PipelineProblem, micro_batches: Iterable[int] | None =
         decomposition=decomposition,
         least=min(found, key=lambda each: (each.time_per_sample, each.iteration_s)),
         fastest=min(found, key=lambda each: each.iteration_s),
+        of_sizes=tuple(found),
     )
+
+
+def fastest_mixed(pipelines: Sequence[GraphPipeline]) -> GraphPipeline:
+    """The fastest of what the fastest few pipelines become with micro-batches of different sizes."""
+    few = sorted(pipelines, key=lambda each: each.iteration_s)[:_MOST_MIXED]
+    return min(map(with_stage_sizes, few), key=lambda each: each.iteration_s)
 
 
 def _in_order(pipeline: GraphPipeline) -> GraphPipeline:

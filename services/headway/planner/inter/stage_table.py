@@ -45,6 +45,12 @@ class LayeredStep:
         first: dict[Hashable, int] = {}
         return [first.setdefault(key, i) for i, key in enumerate(self.keys)]
 
+    def sent_bytes(self, first: int, last: int) -> int:
+        """What the layers `first` to `last` make of a micro-batch and later ones read. It goes straight to them: what
+        only passes by is none of it."""
+        passing = set(self.layers[first].entering)
+        return sum(self.training.tensors[name].num_bytes for name in self.layers[last].leaving if name not in passing)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
@@ -156,6 +162,9 @@ def make_stage_table(
     """
     submeshes = sorted({mesh.submesh for mesh in quantities})
     recomputes = list(dict.fromkeys(again for _, again in workspace_bytes))
+    sent_bytes = {
+        (first, last): step.sent_bytes(first, last) for last in range(len(step.layers)) for first in range(last + 1)
+    }
     variants: list[list[Variant]] = []
     parts: list[Floats] = []
     for submesh in submeshes:
@@ -169,7 +178,7 @@ def make_stage_table(
             ]
         )
         part = np.concatenate([quantities[mesh] for mesh in meshes], axis=3)
-        _add_handover(part, step, nodes, submesh)
+        _add_handover(part, sent_bytes, nodes, submesh)
         reserved = np.stack([_most_of_runs(workspace_bytes[submesh, again]) for again in recomputes], axis=-1)
         part[Quantity.STATE_BYTES] += np.tile(np.repeat(reserved, num_prices, axis=2), (1, 1, len(meshes)))
         parts.append(part)
@@ -190,11 +199,12 @@ def make_stage_table(
     )
 
 
-def _add_handover(quantities: Floats, step: LayeredStep, nodes: NodeGroup, submesh: Submesh) -> None:
-    """Adds sending what a run's last layer leaves, and getting its gradients back."""
-    for last, layer in enumerate(step.layers):
-        num_bytes = sum(step.training.tensors[name].num_bytes for name in layer.leaving)
-        quantities[[Quantity.FORWARD_S, Quantity.BACKWARD_S], :, last] += handover_s(nodes, submesh, num_bytes)
+def _add_handover(
+    quantities: Floats, sent_bytes: Mapping[tuple[int, int], int], nodes: NodeGroup, submesh: Submesh
+) -> None:
+    """Adds sending what a run makes for later layers, and getting its gradients back."""
+    for (first, last), num_bytes in sent_bytes.items():
+        quantities[[Quantity.FORWARD_S, Quantity.BACKWARD_S], first, last] += handover_s(nodes, submesh, num_bytes)
 
 
 def _most_of_runs(per_layer: Floats) -> Floats:

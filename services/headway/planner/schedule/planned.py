@@ -55,15 +55,17 @@ def schedule_plan(
     limits: Limits,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainingPlan:
-    """Gives a plan its schedule, and simulates it.
+    """Gives a plan its schedule, and simulates it. Slices of tokens have one order, equation 2.5's: such a plan names none.
 
     Args:
-        name: one of `SCHEDULES`; 'auto' takes the fastest that fits.
+        name: one of `SCHEDULES`, the first one where the user chose none; 'auto' takes the fastest that fits.
         explains: whether all others are tried too, as 'auto' does.
 
     Raises:
         FailedPreconditionError: the plan cannot have this schedule; says why.
     """
+    if plan.slices and name in (SCHEDULES[0], AUTO):
+        return plan
     names = (*SCHEDULES[:-1], INTERLEAVED) if explains or name == AUTO else (name,)
     tried = [try_schedule(plan, each, limits=limits, should_stop=should_stop) for each in names]
     possible = [each for each in tried if each.is_possible and name in (AUTO, each.name)]

@@ -77,3 +77,51 @@ def least_bottleneck(by_end: Floats, batch: int) -> float:
         for size in range(1, min(num_sequences, total) + 1):
             least[total] = min(least[total], max(least[total - size], whole[size - 1]))
     return float(least[batch])
+
+
+@njit(cache=True, nogil=True)
+def one_forward_one_backward(forward_s: Floats, backward_s: Floats, sent_s: Floats, num_micro_batches: int) -> float:
+    """Simulates 1F1B whose units are slices: a stage runs forward as many as there are stages behind it, and one whole
+    micro-batch, then one backward and one forward in turn. Slices of a micro-batch come back last first.
+
+    Args:
+        forward_s, backward_s, sent_s: [stages, slices]; sending is once forward and once backward, each takes half.
+
+    Returns:
+        Seconds until the last slice is back.
+    """
+    num_stages, num_slices = forward_s.shape
+    total = num_micro_batches * num_slices
+    there = np.full((num_stages, total), np.inf)
+    back = np.full((num_stages, total), np.inf)
+    began, returned = np.zeros(num_stages, np.int64), np.zeros(num_stages, np.int64)
+    now = np.zeros(num_stages)
+    moved = True
+    while moved:
+        moved = False
+        for stage in range(num_stages):
+            ahead = num_stages - 1 - stage + num_slices
+            while returned[stage] < total:
+                forwards, backwards = began[stage], returned[stage]
+                if forwards < total and forwards - backwards < ahead:
+                    number, size = forwards, forwards % num_slices
+                    ready = 0.0 if stage == 0 else there[stage - 1, number] + sent_s[stage - 1, size] / 2
+                    if not np.isfinite(ready):
+                        break
+                    now[stage] = max(now[stage], ready) + forward_s[stage, size]
+                    there[stage, number] = now[stage]
+                    began[stage] += 1
+                else:
+                    size = num_slices - 1 - backwards % num_slices
+                    number = backwards - backwards % num_slices + size
+                    if stage == num_stages - 1:
+                        ready = there[stage, number]
+                    else:
+                        ready = back[stage + 1, number] + sent_s[stage, size] / 2
+                    if not np.isfinite(ready):
+                        break
+                    now[stage] = max(now[stage], ready) + backward_s[stage, size]
+                    back[stage, number] = now[stage]
+                    returned[stage] += 1
+                moved = True
+    return float(now.max())

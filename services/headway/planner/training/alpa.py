@@ -14,7 +14,7 @@ from headway.core.plan.training import TrainingStage
 from headway.core.training_cluster import NodeGroup
 from headway.planner.inter.equal_layers import cut_equally
 from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
-from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table, mesh_quantities
+from headway.planner.inter.stage_table import LayeredStep, StageTable, Variant, make_stage_table, mesh_quantities
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.quantities import Floats, Prices, Quantity
@@ -49,6 +49,25 @@ class Found:
         latencies = [stage.latency_s for stage in self.stages]
         once_s = max(stage.once_s for stage in self.stages)
         return sum(latencies) + (self.num_micro_batches - 1) * max(latencies) + once_s
+
+    @property
+    def layouts(self) -> tuple[StageLayout, ...]:
+        """Of which the stages were made."""
+        return tuple(
+            StageLayout(
+                first=choice.first,
+                last=choice.last,
+                mesh=stage.mesh,
+                variant=Variant(
+                    shape=(stage.mesh.shape[0], stage.mesh.shape[1]),
+                    recomputes=stage.recomputes,
+                    price=choice.variant % self.prices.size,
+                ),
+                first_device=stage.first_device,
+                in_flight=stage.in_flight,
+            )
+            for choice, stage in zip(self.cut.stages, self.stages, strict=True)
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -97,13 +116,16 @@ class AlpaSearch:
         )
 
     def with_micro_batches(self, number: int) -> Found | None:
-        """The best pipeline for so many micro-batches; None where none fits. Tables of the numbers that are next in a
-        search are made with its own."""
+        """The best pipeline for so many micro-batches; None where none fits."""
+        return self.cut(self.next_tables(number))
+
+    def next_tables(self, number: int) -> StepTables:
+        """As `tables`. Those of the numbers that are next in a search are made with its own."""
         if number not in self._ahead:
             numbers = upcoming(self._problem.numbers_of_micro_batches(), number, known=self._made)
             self._ahead = {tables.num_micro_batches: tables for tables in self._tables(numbers)}
             self._made |= self._ahead.keys()
-        return self.cut(self._ahead.pop(number))
+        return self._ahead.pop(number)
 
     def tables(self, number: int) -> StepTables:
         """What runs of layers take when an iteration has so many micro-batches."""
@@ -143,12 +165,15 @@ class AlpaSearch:
         space: SearchSpace | None = None,
         memory_bytes: int | None = None,
         num_micro_batches: int | None = None,
+        num_slices: int = 1,
     ) -> Found | None:
         """The best pipeline by these tables; None where none fits.
 
         Args:
             space: a part of the problem's, as far as it is about meshes, stages and recomputing; None for all of it.
             memory_bytes, num_micro_batches: other ones than those of the nodes and the tables.
+            num_slices: equal ones that each micro-batch passes through the pipeline in, as if they took a part of its
+                time each.
         """
         nodes = self._nodes if memory_bytes is None else replace(self._nodes, memory_bytes=memory_bytes)
         number = num_micro_batches or tables.num_micro_batches
@@ -165,10 +190,11 @@ class AlpaSearch:
                 num_micro_batches=number,
                 workspace_bytes=workspace,
             )
-            cut = _cut(table, part, nodes, num_micro_batches=number)
+            table = replace(table, costs=_sliced(table.costs, num_slices))
+            cut = _cut(table, part, nodes, num_micro_batches=number * num_slices)
             if cut is None:
                 return None
-            found = _found(tables.maker, number, cut, table)
+            found = _found(tables.maker, number, cut, table, num_slices=num_slices)
             if all(stage.memory.total_bytes <= nodes.memory_bytes for stage in found.stages):
                 return found
             workspace = _corrected(tables, workspace, found)
@@ -245,7 +271,18 @@ def only(table: StageTable, space: SearchSpace, nodes: NodeGroup) -> StageCosts:
     return replace(table.costs, latency_s=np.where(is_allowed, table.costs.latency_s, np.inf))
 
 
-def _found(maker: StageMaker, number: int, cut: StageCut, table: StageTable) -> Found:
+def _sliced(costs: StageCosts, num_slices: int) -> StageCosts:
+    """The costs of a slice of a micro-batch: so many more of them are in flight."""
+    if num_slices == 1:
+        return costs
+    most = np.iinfo(np.int32).max // num_slices
+    successors = np.where(
+        costs.max_successors > 0, np.minimum(costs.max_successors, most) * num_slices, costs.max_successors
+    )
+    return replace(costs, latency_s=costs.latency_s / num_slices, max_successors=successors.astype(np.int32))
+
+
+def _found(maker: StageMaker, number: int, cut: StageCut, table: StageTable, *, num_slices: int) -> Found:
     stages = []
     device = 0
     for i, choice in enumerate(cut.stages):
@@ -257,7 +294,7 @@ def _found(maker: StageMaker, number: int, cut: StageCut, table: StageTable) -> 
             mesh=mesh,
             variant=variant,
             first_device=device,
-            in_flight=min(number, len(cut.stages) - i),
+            in_flight=min(number, -(-(len(cut.stages) - 1 - i) // num_slices) + 1),
         )
         stages.append(maker.stage(layout))
         device += mesh.num_devices

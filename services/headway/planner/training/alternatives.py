@@ -7,8 +7,9 @@ from headway.core.cost.costs import Costs
 from headway.core.errors import HeadwayError
 from headway.core.plan.training import TrainingAlternative
 from headway.core.units import format_duration
-from headway.planner.training.alpa import AlpaSearch, Found
+from headway.planner.training.alpa import AlpaSearch
 from headway.planner.training.baselines import BASELINES, Baseline, narrowed
+from headway.planner.training.graph_search import Pipeline
 from headway.planner.training.misfit import Misfit, needed_bytes
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.shape import shape_of
@@ -17,7 +18,7 @@ from headway.planner.training.shape import shape_of
 def alternatives(
     problem: TrainingProblem,
     costs: Costs,
-    found: Found,
+    found: Pipeline,
     *,
     micro_batches: Sequence[int],
     should_stop: Callable[[], bool],
@@ -33,7 +34,7 @@ def alternatives(
         yield _alternative(replace(problem, micro_batches=tuple(micro_batches)), costs, found, baseline)
 
 
-def _alternative(problem: TrainingProblem, costs: Costs, found: Found, baseline: Baseline) -> TrainingAlternative:
+def _alternative(problem: TrainingProblem, costs: Costs, found: Pipeline, baseline: Baseline) -> TrainingAlternative:
     narrow = narrowed(problem, baseline)
     search = AlpaSearch(narrow, narrow.cluster.groups[0], costs)
     try:
@@ -54,7 +55,7 @@ def _alternative(problem: TrainingProblem, costs: Costs, found: Found, baseline:
     )
 
 
-def _why_not(other: Found, found: Found) -> Iterator[str]:
+def _why_not(other: Pipeline, found: Pipeline) -> Iterator[str]:
     ratio = other.iteration_s / found.iteration_s
     if ratio < 1 + 1e-6:
         yield "It is as fast."
@@ -69,14 +70,13 @@ def _why_not(other: Found, found: Found) -> Iterator[str]:
     yield f"Most of it is {what}: {format_duration(longer_s)} instead of {format_duration(shorter_s)}."
 
 
-def _busy_s(found: Found) -> float:
+def _busy_s(found: Pipeline) -> float:
     return found.num_micro_batches * max(stage.latency_s for stage in found.stages)
 
 
-def _filling_s(found: Found) -> float:
-    latencies = [stage.latency_s for stage in found.stages]
-    return sum(latencies) - max(latencies)
+def _filling_s(found: Pipeline) -> float:
+    return found.iteration_s - _busy_s(found) - _once_s(found)
 
 
-def _once_s(found: Found) -> float:
+def _once_s(found: Pipeline) -> float:
     return max(stage.once_s for stage in found.stages)

@@ -5,10 +5,12 @@ from dataclasses import dataclass, replace
 
 from headway.core.cost.costs import Costs
 from headway.core.plan.training import TrainingAlternative, TrainingPlan, TrainingSensitivity
-from headway.planner.training.alpa import AlpaSearch, Found
+from headway.planner.training.alpa import Found
 from headway.planner.training.alternatives import alternatives
+from headway.planner.training.best_cut import BestCut
+from headway.planner.training.graph_search import Pipeline
 from headway.planner.training.problem import TrainingProblem
-from headway.planner.training.reasons import reasons
+from headway.planner.training.reasons import binding, reasons
 from headway.planner.training.sensitivity import sensitivities
 
 
@@ -26,19 +28,25 @@ class TrainingExplanation:
 
 
 def explain(
-    problem: TrainingProblem, costs: Costs, found: Found, *, should_stop: Callable[[], bool]
+    problem: TrainingProblem, costs: Costs, found: Pipeline, *, should_stop: Callable[[], bool]
 ) -> TrainingExplanation:
     """Searches what else could be, for the plan's number of micro-batches and the next ones: some three searches' time.
+
+    Of a graph of stages and of slices it is told what binds, and by `with_methods` what they are better than.
 
     Args:
         should_stop: then what is known until then is told.
     """
-    search = AlpaSearch(problem, problem.cluster.groups[0], costs)
+    search = BestCut(problem=problem, nodes=problem.cluster.groups[0], costs=costs, found=found)
     near = _near(problem.numbers_of_micro_batches(), found.num_micro_batches)
     tables = [search.tables(number) for number in near]
-    changes = tuple(sensitivities(problem, costs, found, search=search, tables=tables, should_stop=should_stop))
+    changes = tuple(sensitivities(search, tables=tables, should_stop=should_stop))
+    if isinstance(found, Found):
+        why = reasons(problem, found, search=search.alpa, tables=tables, sensitivities=changes)
+    else:
+        why = binding(problem, found, changes)
     return TrainingExplanation(
-        reasons=tuple(reasons(problem, found, search=search, tables=tables, sensitivities=changes)),
+        reasons=tuple(why),
         alternatives=tuple(alternatives(problem, costs, found, micro_batches=near, should_stop=should_stop)),
         sensitivities=changes,
     )

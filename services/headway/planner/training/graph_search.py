@@ -8,7 +8,8 @@ import numpy as np
 
 from headway.core.cost.costs import Costs
 from headway.core.dataflow import Dataflow
-from headway.core.device_mesh import DeviceMesh, handover_s
+from headway.core.device_mesh import DeviceMesh
+from headway.core.errors import FailedPreconditionError
 from headway.core.plan.training import TrainingStage, pipeline_s, stage_successors
 from headway.core.training_cluster import NodeGroup
 from headway.planner.graphpipe.chains import ChainBuilder
@@ -25,6 +26,7 @@ from headway.planner.training.alpa import AlpaSearch, Found, StepTables
 from headway.planner.training.branches import branch_layers
 from headway.planner.training.micro_batches import search_micro_batches
 from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.slice_search import FoundSlices, SliceSearch
 from headway.planner.training.stages import StageLayout
 
 _BOUNDS = 24  # on the slowest stage, for each number of micro-batches
@@ -55,32 +57,55 @@ class FoundGraph:
         return pipeline_s(self.stages, self.num_micro_batches) + max(stage.once_s for stage in self.stages)
 
 
+Pipeline = Found | FoundGraph | FoundSlices
+
+
 @dataclass
 class GraphSearch:
     """The search for one problem on alike nodes. A chain is a graph too: where no graph is faster, it is Alpa's.
 
     Attributes:
+        slices: searches chains of whole micro-batches, and of slices of them; None where that makes no sense.
+        why_no_slices: in a sentence; empty where nobody asked for them.
         chain, graph: the best that were found of each.
     """
 
     problem: TrainingProblem
     nodes: NodeGroup
     costs: Costs
+    slices: SliceSearch | None = None
+    why_no_slices: str = ""
     chain: Found | None = None
     graph: FoundGraph | None = None
 
-    def run(
-        self, *, report: Callable[[Found | FoundGraph], None], should_stop: Callable[[], bool]
-    ) -> Found | FoundGraph | None:
+    @classmethod
+    def with_slices(cls, problem: TrainingProblem, nodes: NodeGroup, costs: Costs) -> "GraphSearch":
+        """The search that looks at slices of tokens too, of a causal language model."""
+        try:
+            return cls(problem, nodes, costs, slices=SliceSearch(problem, nodes, costs))
+        except FailedPreconditionError as error:
+            return cls(problem, nodes, costs, why_no_slices=error.message)
+
+    def run(self, *, report: Callable[[Pipeline], None], should_stop: Callable[[], bool]) -> Pipeline | None:
         """Searches the best chain, then, of a model with branches, the best graph, by layers that keep branches apart.
 
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
-        self.chain = AlpaSearch(self.problem, self.nodes, self.costs).run(report=report, should_stop=should_stop)
-        layers = branch_layers(self.problem.graph)
-        if layers is None or should_stop():
-            return self.chain
+        sliced: FoundSlices | None = None
+        if self.slices is None:
+            self.chain = AlpaSearch(self.problem, self.nodes, self.costs).run(report=report, should_stop=should_stop)
+        else:
+            self.slices.run(report=report, should_stop=should_stop)
+            self.chain, sliced = self.slices.chain, self.slices.sliced
+        if not should_stop() and (layers := branch_layers(self.problem.graph)) is not None:
+            self._search_graphs(layers, report=report, should_stop=should_stop)
+        found = [each for each in (self.chain, self.graph, sliced) if each is not None]
+        return min(found, key=lambda each: each.iteration_s, default=None)
+
+    def _search_graphs(
+        self, layers: int, *, report: Callable[[Pipeline], None], should_stop: Callable[[], bool]
+    ) -> None:
         problem = replace(self.problem, num_layers=self.problem.num_layers or layers)
         alpa = AlpaSearch(problem, self.nodes, self.costs)
 
@@ -89,7 +114,7 @@ class GraphSearch:
             chain = alpa.cut(tables)
             if _is_faster(chain, self.chain):
                 self.chain = chain
-            return self.cut(tables)
+            return cut_graph(self.nodes, tables)
 
         def tell(found: FoundGraph) -> None:
             if _is_faster(found, self.chain):
@@ -102,13 +127,17 @@ class GraphSearch:
             report=tell,
             should_stop=should_stop,
         )
-        return self.graph if _is_faster(self.graph, self.chain) else self.chain
 
-    def cut(self, tables: StepTables) -> FoundGraph | None:
-        """The best graph of stages by these tables; None where none fits."""
-        if not tables.quantities:
-            return None
-        return _GraphCut(self.nodes, tables).best()
+
+def cut_graph(nodes: NodeGroup, tables: StepTables, *, num_micro_batches: int | None = None) -> FoundGraph | None:
+    """The best graph of stages by these tables; None where none fits, or the layers are a chain.
+
+    Args:
+        num_micro_batches: another number than that of the tables.
+    """
+    if not tables.quantities:
+        return None
+    return _GraphCut(nodes, tables, num_micro_batches or tables.num_micro_batches).best()
 
 
 def _is_faster(found: Found | FoundGraph | None, known: Found | FoundGraph | None) -> bool:
@@ -118,21 +147,20 @@ def _is_faster(found: Found | FoundGraph | None, known: Found | FoundGraph | Non
 class _GraphCut:
     """The graph of stages for one number of micro-batches."""
 
-    def __init__(self, nodes: NodeGroup, tables: StepTables) -> None:
-        self._nodes, self._tables = nodes, tables
+    def __init__(self, nodes: NodeGroup, tables: StepTables, num_micro_batches: int) -> None:
+        self._nodes, self._tables, self._num_micro_batches = nodes, tables, num_micro_batches
         self._table = make_stage_table(
             tables.step,
             nodes,
             tables.quantities,
             num_prices=tables.prices.size,
-            num_micro_batches=tables.num_micro_batches,
+            num_micro_batches=num_micro_batches,
             workspace_bytes=tables.workspace_bytes,
         )
-        self._flows = layer_flows(tables.step)
-        self._latency_s = _latencies(self._table, tables.step, nodes, self._flows)
+        self._latency_s = self._table.costs.latency_s
         self._max_level: Ints = self._table.costs.max_successors + 1
         self._powers = _powers(self._table)
-        work = _layer_problem(self._latency_s, self._flows, nodes)
+        work = _layer_problem(self._latency_s, layer_flows(tables.step), nodes)
         self._edges = work.edges
         self._decomposition = decompose(work.forward_s[:, 0].tolist(), work.edges)
         self._builder = ChainBuilder(work)
@@ -148,7 +176,7 @@ class _GraphCut:
             return None
         best: FoundGraph | None = None
         for bound_s in self._bounds():
-            if best is not None and bound_s * self._tables.num_micro_batches >= best.iteration_s:
+            if best is not None and bound_s * self._num_micro_batches >= best.iteration_s:
                 break
             for choices in self._pipelines(bound_s):
                 found = self._found(choices)
@@ -207,7 +235,7 @@ class _GraphCut:
         return FoundGraph(
             step=self._tables.step,
             prices=self._tables.prices,
-            num_micro_batches=self._tables.num_micro_batches,
+            num_micro_batches=self._num_micro_batches,
             stages=tuple(stages),
             decomposition=self._decomposition,
         )
@@ -217,7 +245,7 @@ class _GraphCut:
         first, last = min(choice.operators), max(choice.operators)
         submesh = self._powers.index(choice.num_devices.bit_length() - 1)
         latencies = self._latency_s[first, last, submesh]
-        in_flight = min(self._tables.num_micro_batches, depth)
+        in_flight = min(self._num_micro_batches, depth)
         for number in np.argsort(latencies, kind="stable").tolist():
             if not np.isfinite(latencies[number]):
                 return None
@@ -234,8 +262,7 @@ class _GraphCut:
             )
             stage = self._tables.maker.stage(layout)
             if stage.memory.total_bytes <= self._nodes.memory_bytes:
-                sent = _sent_bytes(self._flows, first, last)
-                return replace(stage, handover_s=2 * handover_s(self._nodes, layout.mesh.submesh, sent))
+                return stage
         return None
 
 
@@ -253,27 +280,6 @@ def layer_flows(step: LayeredStep) -> tuple[Flow, ...]:
             num_bytes = float(step.training.tensors[name].num_bytes)
             found.append(Flow(producer=layer_of[at], consumers=tuple(sorted(readers)), bytes_per_sample=num_bytes))
     return tuple(found)
-
-
-def _sent_bytes(flows: Sequence[Flow], first: int, last: int) -> float:
-    """What a run of layers makes and others read."""
-    return sum(
-        flow.bytes_per_sample
-        for flow in flows
-        if first <= flow.producer <= last and not all(first <= reader <= last for reader in flow.consumers)
-    )
-
-
-def _latencies(table: StageTable, step: LayeredStep, nodes: NodeGroup, flows: Sequence[Flow]) -> Floats:
-    """Those of the stage cut, where a run sends what others read, instead of all that passes by it."""
-    found = table.costs.latency_s.copy()
-    for submesh_number, submesh in enumerate(table.submeshes):
-        for last, layer in enumerate(step.layers):
-            passing = handover_s(nodes, submesh, sum(step.training.tensors[name].num_bytes for name in layer.leaving))
-            for first in range(last + 1):
-                sent = handover_s(nodes, submesh, _sent_bytes(flows, first, last))
-                found[first, last, submesh_number] += 2 * (sent - passing)
-    return found
 
 
 def _powers(table: StageTable) -> list[int]:

@@ -12,18 +12,18 @@ from headway.core.search_progress import SearchProgress
 from headway.core.training_layout import TrainingLayout
 from headway.core.training_search import METHODS, check_method
 from headway.core.units import format_count, format_duration
-from headway.planner.training.alpa import AlpaSearch, Found
+from headway.planner.training.alpa import AlpaSearch
 from headway.planner.training.baselines import BASELINES, narrowed
 from headway.planner.training.explanation import explain
 from headway.planner.training.fixed import lay_out
 from headway.planner.training.graph_reasons import with_methods
-from headway.planner.training.graph_search import FoundGraph, GraphSearch
+from headway.planner.training.graph_search import GraphSearch, Pipeline
 from headway.planner.training.misfit import misfit_of
 from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.slice_search import FoundSlices, SliceSearch
 
 FIXED = "fixed"
-GRAPHPIPE, AUTO = "graphpipe", "auto"
-Pipeline = Found | FoundGraph
+GRAPHPIPE, TERAPIPE, AUTO = "graphpipe", "terapipe", "auto"
 Report = Callable[[SearchProgress], None]
 ToDocument = Callable[[TrainingPlan], dict[str, object]]
 
@@ -50,6 +50,7 @@ class _Planning:
             cluster=self.problem.cluster,
             batch=self.problem.batch,
             num_micro_batches=found.num_micro_batches,
+            slices=found.tokens if isinstance(found, FoundSlices) else (),
             precision=self.problem.precision.value,
             method=self.method,
             flops=float(graph.flops * found.num_micro_batches),
@@ -83,7 +84,7 @@ def make_training_plan(
 
     Raises:
         InvalidArgumentError: no such method.
-        FailedPreconditionError: nothing fits into the memory of the devices.
+        FailedPreconditionError: nothing fits into the memory of the devices, or the method is not for such a model.
         CancelledError: it was stopped before it found anything.
     """
     problem = _of_method(problem, method)
@@ -99,18 +100,26 @@ def make_training_plan(
         )
 
     report(SearchProgress(phase=f"searching on {problem.cluster.label}"))
-    nodes = problem.cluster.groups[0]
-    searching = GraphSearch(problem, nodes, costs) if method in (GRAPHPIPE, AUTO) else AlpaSearch(problem, nodes, costs)
+    searching = _search(problem, costs, method)
     best = searching.run(report=tell, should_stop=should_stop)
     if best is None:
         if should_stop():
             raise CancelledError("The search was stopped before it found a plan.", hint="Give it more time.")
         raise misfit_of(problem, costs).error()
     plan = planning.plan(best, is_complete=not should_stop())
-    if explains and not should_stop() and isinstance(best, Found):
+    if explains and not should_stop():
         report(SearchProgress(phase="pricing other ways to train"))
         plan = explain(problem, costs, best, should_stop=should_stop).of(plan)
-    return with_methods(plan, searching) if isinstance(searching, GraphSearch) else plan
+    return plan if isinstance(searching, AlpaSearch) else with_methods(plan, searching)
+
+
+def _search(problem: TrainingProblem, costs: Costs, method: str) -> AlpaSearch | GraphSearch | SliceSearch:
+    nodes = problem.cluster.groups[0]
+    if method == AUTO:
+        return GraphSearch.with_slices(problem, nodes, costs)
+    if method == GRAPHPIPE:
+        return GraphSearch(problem, nodes, costs)
+    return (SliceSearch if method == TERAPIPE else AlpaSearch)(problem, nodes, costs)
 
 
 def fill_training_layout(problem: TrainingProblem, costs: Costs, layout: TrainingLayout, *, nonce: str) -> TrainingPlan:

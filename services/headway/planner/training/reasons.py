@@ -8,6 +8,7 @@ from headway.core.plan.training import TrainingSensitivity, TrainingStage
 from headway.core.units import format_bytes, format_count, format_duration
 from headway.planner.intra.parameters import parameter_state
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.graph_search import Pipeline
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.shape import shape_of
 
@@ -31,7 +32,7 @@ def reasons(
     yield from _axes(found)
     yield _recomputing(problem, found, search, own)
     yield _zero(found)
-    yield from _binding(problem, found, sensitivities)
+    yield from binding(problem, found, sensitivities)
 
 
 def _takes(found: Found | None) -> str:
@@ -131,7 +132,7 @@ def _saved_bytes(found: Found, stage: TrainingStage) -> float:
     return whole - sharded
 
 
-def _binding(problem: TrainingProblem, found: Found, sensitivities: Sequence[TrainingSensitivity]) -> Iterator[str]:
+def binding(problem: TrainingProblem, found: Pipeline, sensitivities: Sequence[TrainingSensitivity]) -> Iterator[str]:
     memory = problem.cluster.groups[0].memory_bytes
     shares = [stage.memory.total_bytes / memory for stage in found.stages]
     fullest = max(range(len(shares)), key=shares.__getitem__)

@@ -4,11 +4,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headway.core.cluster import Fabric
-from headway.core.cost.costs import Costs
 from headway.core.plan.training import TrainingSensitivity
-from headway.core.training_cluster import NodeGroup, TrainingCluster
-from headway.planner.training.alpa import AlpaSearch, Found, StepTables
-from headway.planner.training.problem import TrainingProblem
+from headway.core.training_cluster import NodeGroup
+from headway.planner.training.alpa import StepTables
+from headway.planner.training.best_cut import BestCut
+from headway.planner.training.graph_search import Pipeline
 from headway.planner.training.shape import PlanShape, shape_of
 
 _FACTORS = (0.5, 2.0)
@@ -16,20 +16,14 @@ _MEMORY, _LINK, _NETWORK, _BATCH = "memory", "node link", "network", "batch"
 
 
 def sensitivities(
-    problem: TrainingProblem,
-    costs: Costs,
-    found: Found,
-    *,
-    search: AlpaSearch,
-    tables: Sequence[StepTables],
-    should_stop: Callable[[], bool],
+    search: BestCut, *, tables: Sequence[StepTables], should_stop: Callable[[], bool]
 ) -> Iterator[TrainingSensitivity]:
     """Searches again with half and twice of each, for the sizes of micro-batches of some tables.
 
     Args:
         tables: of the problem as it is.
     """
-    nodes, was = problem.cluster.groups[0], shape_of(found)
+    nodes, was = search.nodes, shape_of(search.found)
     for factor in _FACTORS:
         cuts = [search.cut(each, memory_bytes=int(factor * nodes.memory_bytes)) for each in tables]
         yield _sensitivity(_MEMORY, factor, was, cuts)
@@ -39,20 +33,19 @@ def sensitivities(
         for factor in _FACTORS:
             if should_stop():
                 return
-            other = change(nodes, factor)
-            changed = replace(problem, cluster=TrainingCluster(groups=(other,)))
-            again = AlpaSearch(changed, other, costs)
-            yield _sensitivity(what, factor, was, [again.with_micro_batches(each.num_micro_batches) for each in tables])
+            again = search.on(change(nodes, factor))
+            cuts = [again.cut(again.tables(each.num_micro_batches)) for each in tables]
+            yield _sensitivity(what, factor, was, cuts)
 
 
-def _with_batch(search: AlpaSearch, tables: Sequence[StepTables], factor: float) -> Iterator[Found | None]:
+def _with_batch(search: BestCut, tables: Sequence[StepTables], factor: float) -> Iterator[Pipeline | None]:
     for each in tables:
         number = factor * each.num_micro_batches
         if number >= 1 and number == int(number):
             yield search.cut(each, num_micro_batches=int(number))
 
 
-def _sensitivity(what: str, factor: float, was: PlanShape, cuts: Sequence[Found | None]) -> TrainingSensitivity:
+def _sensitivity(what: str, factor: float, was: PlanShape, cuts: Sequence[Pipeline | None]) -> TrainingSensitivity:
     best = min((each for each in cuts if each), key=lambda each: each.iteration_s, default=None)
     if best is None:
         return TrainingSensitivity(what=what, factor=factor)

@@ -3,11 +3,12 @@
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import Protocol
 
 from headway.core.device_mesh import DeviceMesh
-from headway.core.plan.training import TrainingStage
+from headway.core.plan.training import TrainingStage, longest_ways, stage_successors
+from headway.planner.inter.stage_table import LayeredStep
 from headway.planner.intra.training_graph import TrainingGraph
-from headway.planner.training.alpa import Found
 
 _DATA, _MODEL, _COPIES = "data", "model", "copies"
 
@@ -36,10 +37,14 @@ class StageShape:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanShape:
     """Attributes:
+    depth: stages on the longest way of a micro-batch.
+    num_slices: of each micro-batch's tokens.
     micro_batch: examples of one.
     """
 
     stages: tuple[StageShape, ...]
+    depth: int
+    num_slices: int
     num_micro_batches: int
     micro_batch: int
 
@@ -55,7 +60,12 @@ class PlanShape:
         )
         count, number = len(self.stages), self.num_micro_batches
         stages, micro_batches = f"stage{'s' * (count > 1)}", f"micro-batch{'es' * (number > 1)}"
-        return f"{count} {stages} ({meshes}), {number} {micro_batches} of {self.micro_batch}"
+        slices = f" in {self.num_slices} slices" if self.num_slices > 1 else ""
+        return f"{count} {stages}{self._deep} ({meshes}), {number} {micro_batches} of {self.micro_batch}{slices}"
+
+    @property
+    def _deep(self) -> str:
+        return f", {self.depth} on the longest way" if self.depth < len(self.stages) else ""
 
     def changes_to(self, other: "PlanShape") -> list[str]:
         """What is different in the other one, from what to what."""
@@ -66,7 +76,8 @@ class PlanShape:
     def facts(self) -> dict[str, str]:
         """What the shape consists of, by its name."""
         return {
-            "stages": str(len(self.stages)),
+            "stages": f"{len(self.stages)}{self._deep}",
+            "slices of tokens": str(self.num_slices),
             "devices of stages": _listed(stage.mesh.num_devices for stage in self.stages),
             "layers of stages": _listed(stage.num_layers for stage in self.stages),
             "parallelism": _listed(stage.parallelism for stage in self.stages),
@@ -82,19 +93,39 @@ def _listed(facts: Iterable[object]) -> str:
     return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
 
 
-def shape_of(found: Found) -> PlanShape:
+class Pipeline(Protocol):
+    """Stages of a step, found by any method."""
+
+    @property
+    def step(self) -> LayeredStep: ...
+
+    @property
+    def stages(self) -> tuple[TrainingStage, ...]: ...
+
+    @property
+    def num_micro_batches(self) -> int: ...
+
+
+def shape_of(found: Pipeline) -> PlanShape:
     training = found.step.training
     stages = (
         StageShape(
-            num_layers=choice.last - choice.first + 1,
+            num_layers=len(stage.layers),
             mesh=stage.mesh,
             axes=_axes(training, stage),
             recomputes=stage.recomputes,
             zero_stage=_zero_stage(training, stage),
         )
-        for choice, stage in zip(found.cut.stages, found.stages, strict=True)
+        for stage in found.stages
     )
-    return PlanShape(stages=tuple(stages), num_micro_batches=found.num_micro_batches, micro_batch=training.graph.batch)
+    depth = max(longest_ways(stage_successors(found.stages), [1] * len(found.stages)))
+    return PlanShape(
+        stages=tuple(stages),
+        depth=round(depth),
+        num_slices=len(found.stages[0].slices) or 1,
+        num_micro_batches=found.num_micro_batches,
+        micro_batch=training.graph.batch,
+    )
 
 
 def _axes(training: TrainingGraph, stage: TrainingStage) -> tuple[str, ...]:

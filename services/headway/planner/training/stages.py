@@ -132,9 +132,9 @@ class StageMaker:
 
     def stage(self, layout: StageLayout) -> TrainingStage:
         """The stage with all its shardings, and what it takes."""
-        return _stage(self.step, self.pricing.nodes, layout, self._layers(layout))
+        return _stage(self.step, self.pricing.nodes, layout, self.layers(layout))
 
-    def _layers(self, layout: StageLayout) -> list[ChosenLayer]:
+    def layers(self, layout: StageLayout) -> list[ChosenLayer]:
         """The cheapest shardings of a stage's layers."""
         kinds = self.step.kinds[layout.first : layout.last + 1]
         self._learn(kinds, layout)
@@ -183,7 +183,7 @@ def _stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, layers: Seq
         mesh_shape=layout.mesh.shape,
         recomputes=layout.variant.recomputes,
     )
-    sent = sum(step.training.tensors[name].num_bytes for name in layers[-1].layer.leaving)
+    sent = step.sent_bytes(layout.first, layout.last)
     return TrainingStage(
         operators=tuple(in_order),
         mesh=layout.mesh,

@@ -9,6 +9,7 @@ from headway.planner.certify.training.memory import memory_violations
 from headway.planner.certify.training.operators import coverage_violations, order_violations, successor_violations
 from headway.planner.certify.training.schedule import graph_violations, schedule_violations
 from headway.planner.certify.training.shardings import sharding_violations
+from headway.planner.certify.training.slices import slice_violations
 from headway.planner.certify.training.state import state_violations
 from headway.planner.certify.training.step import PlannedStep
 
@@ -30,7 +31,8 @@ def find_training_violations(
     if not plan.stages:
         return [*figures, "The plan has no stages."]
     devices, circles = list(device_violations(plan, cluster)), list(graph_violations(plan))
-    found = [*figures, *devices, *(circles or schedule_violations(plan))]
+    slices = list(slice_violations(step))
+    found = [*figures, *devices, *slices, *(circles or (() if slices else schedule_violations(plan)))]
     if uncovered := list(coverage_violations(step)):
         return [*found, *uncovered]
     found += order_violations(step)

@@ -4,6 +4,7 @@ import math
 from collections.abc import Iterator
 
 from headway.core.plan.training import TrainingPlan, TrainingStage
+from headway.planner.certify.training.slices import held_micro_batches, least_pipeline_s
 from headway.planner.certify.training.task_orders import task_order_violations
 
 _ROUNDING = 1e-6
@@ -33,7 +34,7 @@ def _flight_faults(plan: TrainingPlan, number: int) -> Iterator[str]:
     """1F1B: a stage has begun as many micro-batches as there are stages on the longest way from it on, or all, when
     the first returns."""
     in_flight, after = plan.stages[number].in_flight, _num_after(plan, number)
-    needed = min(after, plan.num_micro_batches)
+    needed = held_micro_batches(plan, after - 1) if plan.slices else min(after, plan.num_micro_batches)
     if in_flight < needed:
         yield f"{in_flight} micro-batches are in flight, and 1F1B needs {needed}."
     elif in_flight > max(plan.num_micro_batches, 1):
@@ -60,17 +61,21 @@ def _time_faults(stage: TrainingStage) -> Iterator[str]:
 
 
 def _iteration_violations(plan: TrainingPlan) -> Iterator[str]:
-    """Equation 3.2: one micro-batch's longest way through the stages, and the slowest stage for every other one."""
+    """Equation 3.2: one micro-batch's longest way through the stages, and the slowest stage for every other one; of
+    slices equation 2.5."""
     if not (math.isfinite(plan.iteration_s) and plan.iteration_s > 0):
         yield f"The iteration takes {plan.iteration_s} s."
         return
     latencies = [stage.forward_s + stage.backward_s + stage.handover_s for stage in plan.stages]
-    least_s = max(_way_s(plan, number) for number in range(len(plan.stages)))
-    least_s += (plan.num_micro_batches - 1) * max(latencies)
+    if plan.slices:
+        least_s = least_pipeline_s(plan)
+    else:
+        least_s = max(_way_s(plan, number) for number in range(len(plan.stages)))
+        least_s += (plan.num_micro_batches - 1) * max(latencies)
     least_s += max(stage.once_s for stage in plan.stages)
     if plan.iteration_s < least_s * (1 - _ROUNDING):
-        slowest = latencies.index(max(latencies))
+        slowest, rule = latencies.index(max(latencies)), "2.5" if plan.slices else "3.2"
         yield (
-            f"The iteration takes {plan.iteration_s:.6g} s, and by equation 3.2 it takes {least_s:.6g} s at least: "
+            f"The iteration takes {plan.iteration_s:.6g} s, and by equation {rule} it takes {least_s:.6g} s at least: "
             f"stage {slowest} is the slowest with {latencies[slowest]:.6g} s for each micro-batch."
         )

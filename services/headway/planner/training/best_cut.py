@@ -1,0 +1,64 @@
+"""The best pipeline of any method by given tables: for what another cluster or batch would change. Pure."""
+
+from dataclasses import dataclass, field, replace
+
+from headway.core.cost.costs import Costs
+from headway.core.token_slices import TokenSlices
+from headway.core.training_cluster import NodeGroup, TrainingCluster
+from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.graph_search import FoundGraph, Pipeline, cut_graph
+from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.slice_search import FoundSlices, cut_slices
+
+
+@dataclass(kw_only=True)
+class BestCut:
+    """Cuts the layers that a pipeline has been found for, as a chain and as that pipeline is.
+
+    Attributes:
+        problem: of a graph with its number of layers.
+    """
+
+    problem: TrainingProblem
+    nodes: NodeGroup
+    costs: Costs
+    found: Pipeline
+    alpa: AlpaSearch = field(init=False)
+
+    def __post_init__(self) -> None:
+        if isinstance(self.found, FoundGraph):
+            self.problem = replace(self.problem, num_layers=len(self.found.step.layers))
+        self.alpa = AlpaSearch(self.problem, self.nodes, self.costs)
+
+    def on(self, nodes: NodeGroup) -> "BestCut":
+        """The same on other nodes."""
+        problem = replace(self.problem, cluster=TrainingCluster(groups=(nodes,)))
+        return BestCut(problem=problem, nodes=nodes, costs=self.costs, found=self.found)
+
+    def tables(self, number: int) -> StepTables:
+        """As `AlpaSearch.tables`."""
+        return self.alpa.tables(number)
+
+    def cut(
+        self, tables: StepTables, *, memory_bytes: int | None = None, num_micro_batches: int | None = None
+    ) -> Pipeline | None:
+        """The fastest pipeline; None where none fits.
+
+        Args:
+            memory_bytes, num_micro_batches: other ones than those of the nodes and the tables.
+        """
+        chain = self.alpa.cut(tables, memory_bytes=memory_bytes, num_micro_batches=num_micro_batches)
+        found = [chain, self._other(tables, memory_bytes, num_micro_batches)]
+        return min((each for each in found if each is not None), key=lambda each: each.iteration_s, default=None)
+
+    def _other(
+        self, tables: StepTables, memory_bytes: int | None, num_micro_batches: int | None
+    ) -> FoundGraph | FoundSlices | None:
+        if isinstance(self.found, Found):
+            return None
+        nodes = self.nodes if memory_bytes is None else replace(self.nodes, memory_bytes=memory_bytes)
+        number = num_micro_batches or tables.num_micro_batches
+        if isinstance(self.found, FoundGraph):
+            return cut_graph(nodes, tables, num_micro_batches=number)
+        slices = TokenSlices(self.problem.graph)
+        return cut_slices(slices, self.alpa, nodes, tables, num_micro_batches=number)

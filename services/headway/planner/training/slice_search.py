@@ -1,0 +1,203 @@
+"""TeraPipe's search for a training plan: micro-batches that pass through the pipeline in slices of their tokens
+(dissertation chapter 2), with depth, data and operator parallelism as Alpa's passes find best. Pure.
+
+With S slices the pipeline fills S times as fast, so that stages are cut as for S times as many micro-batches; then the
+slicing that is best for these stages is found, with what slices really take.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field, replace
+
+from headway.core.cost.costs import Costs
+from headway.core.plan.training import SliceSeconds, TrainingStage
+from headway.core.token_slices import TokenSlices
+from headway.core.training_cluster import NodeGroup
+from headway.planner.inter.stage_table import LayeredStep
+from headway.planner.intra.quantities import Prices
+from headway.planner.terapipe.sliced_pipeline import in_flight, pipeline_s
+from headway.planner.terapipe.slicing import slice_batch
+from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.micro_batches import search_micro_batches
+from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.slice_pricing import SlicePricing, StageTimes, joint_times
+from headway.planner.training.stages import StageLayout
+
+_NUMBERS = (2, 4, 8, 16, 32)  # of slices that stages are cut for
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FoundSlices:
+    """A pipeline whose micro-batches are sliced.
+
+    Attributes:
+        tokens: of each slice.
+    """
+
+    step: LayeredStep
+    prices: Prices
+    num_micro_batches: int
+    stages: tuple[TrainingStage, ...]
+    tokens: tuple[int, ...]
+
+    @property
+    def iteration_s(self) -> float:
+        """By equation 2.5, with what happens once an iteration."""
+        slices = [stage.slices for stage in self.stages]
+        return pipeline_s(slices, self.num_micro_batches) + max(stage.once_s for stage in self.stages)
+
+
+@dataclass
+class SliceSearch:
+    """The search for one problem on alike nodes. A pipeline of whole micro-batches is one too: where no slices are
+    faster, it is Alpa's.
+
+    Attributes:
+        chain, sliced: the best that were found of each.
+
+    Raises:
+        FailedPreconditionError: the model is no causal language model.
+    """
+
+    problem: TrainingProblem
+    nodes: NodeGroup
+    costs: Costs
+    chain: Found | None = None
+    sliced: FoundSlices | None = None
+    _tried: set[int] = field(default_factory=set)
+
+    def __post_init__(self) -> None:
+        self._slices = TokenSlices(self.problem.graph)
+        self._alpa = AlpaSearch(self.problem, self.nodes, self.costs)
+
+    def run(
+        self, *, report: Callable[[Found | FoundSlices], None], should_stop: Callable[[], bool]
+    ) -> Found | FoundSlices | None:
+        """Searches over the numbers of micro-batches that Alpa tries, then over fewer ones as long as slices of them
+        are faster.
+
+        Returns:
+            The pipeline with the shortest iteration; None where none fits.
+        """
+
+        def chain_of(number: int) -> Found | None:
+            tables = self._alpa.next_tables(number)
+            self._slice(tables, report)
+            return self._alpa.cut(tables)
+
+        numbers = self.problem.numbers_of_micro_batches()
+        self.chain = search_micro_batches(
+            numbers, chain_of, num_devices=self.nodes.num_devices, report=report, should_stop=should_stop
+        )
+        for number in reversed(numbers):
+            best = self.sliced
+            if should_stop() or best is None or number > best.num_micro_batches or number in self._tried:
+                continue
+            self._slice(self._alpa.tables(number), report)
+            if self.sliced is best:
+                break
+        found = [each for each in (self.chain, self.sliced) if each is not None]
+        return min(found, key=lambda each: each.iteration_s, default=None)
+
+    def _slice(self, tables: StepTables, report: Callable[[FoundSlices], None]) -> None:
+        self._tried.add(tables.num_micro_batches)
+        found = cut_slices(self._slices, self._alpa, self.nodes, tables)
+        if found is not None and (self.sliced is None or found.iteration_s < self.sliced.iteration_s):
+            self.sliced = found
+            if self.chain is None or found.iteration_s < self.chain.iteration_s:
+                report(found)
+
+
+def cut_slices(
+    slices: TokenSlices,
+    alpa: AlpaSearch,
+    nodes: NodeGroup,
+    tables: StepTables,
+    *,
+    num_micro_batches: int | None = None,
+) -> FoundSlices | None:
+    """The best sliced pipeline for one number of micro-batches; None where none fits.
+
+    Args:
+        alpa: the search that the tables are of.
+        num_micro_batches: another number than that of the tables.
+    """
+    cutting = _SliceCut(
+        slices=slices,
+        nodes=nodes,
+        tables=tables,
+        num_micro_batches=num_micro_batches or tables.num_micro_batches,
+        pricing=SlicePricing(slices=slices, maker=tables.maker),
+    )
+    return cutting.best(alpa)
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SliceCut:
+    """The sliced pipeline for one number of micro-batches."""
+
+    slices: TokenSlices
+    nodes: NodeGroup
+    tables: StepTables
+    num_micro_batches: int
+    pricing: SlicePricing
+
+    def best(self, alpa: AlpaSearch) -> FoundSlices | None:
+        best: FoundSlices | None = None
+        known: set[tuple[StageLayout, ...]] = set()
+        for number in _NUMBERS:
+            cut = alpa.cut(
+                self.tables,
+                memory_bytes=self.nodes.memory_bytes,
+                num_micro_batches=self.num_micro_batches,
+                num_slices=number,
+            )
+            if cut is None or len(cut.stages) == 1 or cut.layouts in known:
+                continue
+            known.add(cut.layouts)
+            times = [self.pricing.times(layout) for layout in cut.layouts]
+            for tokens in self._schemes(times):
+                found = self._found(cut.layouts, times, tokens)
+                if found is not None and (best is None or found.iteration_s < best.iteration_s):
+                    best = found
+        return best
+
+    def _schemes(self, times: Sequence[StageTimes]) -> Collection[tuple[int, ...]]:
+        """The best slices, and equal ones, of which less is kept."""
+        found = slice_batch(joint_times(times), self.num_micro_batches)
+        if found is None:
+            return ()
+        best, seq_len = found.scheme[0].tokens, self.slices.seq_len
+        equal = [(seq_len // number,) * number for number in _NUMBERS if seq_len % (number * times[0].step) == 0]
+        return dict.fromkeys(each for each in (best, *equal) if len(each) > 1)
+
+    def _found(
+        self, layouts: Sequence[StageLayout], times: Sequence[StageTimes], tokens: tuple[int, ...]
+    ) -> FoundSlices | None:
+        """None where it does not fit, or slices cannot be split as stages are."""
+        number = self.num_micro_batches
+        stages = []
+        for place, (layout, of_slices) in enumerate(zip(layouts, times, strict=True)):
+            held = in_flight(len(layouts) - 1 - place, tokens, num_micro_batches=number)
+            stage = self.tables.maker.stage(replace(layout, in_flight=held))
+            seconds = of_slices.of(tokens)
+            is_priced = all(each.latency_s < float("inf") for each in seconds)
+            if not is_priced or stage.memory.total_bytes > self.nodes.memory_bytes:
+                return None
+            stages.append(_with_slices(stage, seconds))
+        return FoundSlices(
+            step=self.tables.step,
+            prices=self.tables.prices,
+            num_micro_batches=number,
+            stages=tuple(stages),
+            tokens=tokens,
+        )
+
+
+def _with_slices(stage: TrainingStage, seconds: Sequence[SliceSeconds]) -> TrainingStage:
+    return replace(
+        stage,
+        slices=tuple(seconds),
+        forward_s=sum(each.forward_s for each in seconds),
+        backward_s=sum(each.backward_s for each in seconds),
+        handover_s=sum(each.handover_s for each in seconds),
+    )
