@@ -12,6 +12,7 @@ from headway.cli.training.document import training_document
 from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.view import training_view
 from headway.core.plan.training import TrainingPlan
+from headway.core.training_cluster import TrainingCluster
 from tests.cli.conftest import Run
 from tests.core.plans import SERVING, TRAINING
 
@@ -60,6 +61,18 @@ def test_the_table_is_whole_in_a_narrow_terminal(width: int) -> None:
         assert part in text
     assert "data parallel: 1.6 s, 1.50x; 1 stage on 8x1" in text
     assert "ZeRO-2: does not fit" in text
+
+
+def test_kinds_of_devices_are_named_where_there_are_several_and_idle_ones_told() -> None:
+    [nodes] = TRAINING.cluster.groups
+    other = replace(nodes, device="A100-80", num_nodes=1)
+    plan = replace(TRAINING, cluster=TrainingCluster(groups=(nodes, other)))
+    console = Console(width=160, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(training_view(plan), highlight=False)
+    text = console.export_text()
+    assert "4-7 V100-16" in text
+    assert "no stage has devices of 1x4xA100-80" in text
+    assert training_document(plan, ())["stages"][1]["device"] == "V100-16"
 
 
 @pytest.mark.parametrize(

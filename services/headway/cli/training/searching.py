@@ -44,6 +44,9 @@ class TrainOptions:
     explains: bool
     fixed: Path | None
     hardware: HardwareProfile | None
+    solver: str
+    processes: int | None
+    ray: str
     time_limit_s: float | None
     anew: bool
     detach: bool
@@ -91,6 +94,9 @@ async def search_training_plan(options: TrainOptions) -> PlannedTraining | Searc
             explains=options.explains,
             hardware=options.hardware,
             layout=layout,
+            solver=options.solver,
+            processes=options.processes,
+            ray=options.ray,
         )
         order = SearchOrder(
             kind="training",

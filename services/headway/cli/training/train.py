@@ -10,7 +10,7 @@ from rich.console import Console
 
 from headway.cli.hardware_costs import find_measured
 from headway.cli.options import AsJson, CatalogueFile, StateDir
-from headway.cli.placement.options import Anew, Detach, TimeLimit
+from headway.cli.placement.options import Anew, Detach, Processes, RayAddress, TimeLimit
 from headway.cli.plan_file import check_plan_path, write_plan
 from headway.cli.search.started import tell_started
 from headway.cli.training.document import training_document
@@ -23,7 +23,7 @@ from headway.core.exports.formats import FORMATS
 from headway.core.hardware.profile import HardwareProfile
 from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
-from headway.core.training_search import METHODS, check_method
+from headway.core.training_search import METHODS, SOLVERS, check_method, check_solver
 
 
 def train(
@@ -75,6 +75,12 @@ def train(
             "catalogue's figures of the cluster's devices."
         ),
     ] = None,
+    solver: Annotated[
+        str,
+        typer.Option(help=f"Solves the stages of the plan once more, exactly: {' or '.join(SOLVERS)}."),
+    ] = SOLVERS[0],
+    processes: Processes = None,
+    ray: RayAddress = "",
     anew: Anew = False,
     detach: Detach = False,
     deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
@@ -90,6 +96,7 @@ def train(
     if out is not None:
         check_plan_path(out)
     check_method(method)
+    check_solver(solver)
     formats = [find_format(name) for name in export or ()]
     options = TrainOptions(
         model=model,
@@ -103,6 +110,9 @@ def train(
         explains=explain,
         fixed=fixed,
         hardware=None if hardware is None else _measured(hardware, state_dir=state_dir),
+        solver=solver,
+        processes=processes,
+        ray=ray,
         time_limit_s=time_limit,
         anew=anew,
         detach=detach,

@@ -15,8 +15,10 @@ from headway.core.plan.document import to_plan_document
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision, cast_graph
 from headway.core.search_progress import SearchProgress
-from headway.core.training_search import GRAPH, TrainingSearch
+from headway.core.training_search import GRAPH, TrainingSearch, check_solver
 from headway.planner.certify.training.certificate import find_training_violations
+from headway.planner.executors import search_executor
+from headway.planner.intra.ilp import Solver
 from headway.planner.training.plan import fill_training_layout, make_training_plan
 from headway.planner.training.problem import TrainingProblem
 
@@ -30,9 +32,10 @@ def run(
 ) -> dict[str, Any]:
     """Searches a training plan, or prices the user's own, and certifies it; see `kinds.RunSearch`.
 
-    Errors are those of `make_training_plan` and `fill_training_layout`.
+    Errors are those of `make_training_plan` and `fill_training_layout`, and of `search_executor`.
     """
     search = from_document(TrainingSearch, request)
+    check_solver(search.solver)
     graph = graph_of(base64.b64decode(search.files[GRAPH]))
     problem = TrainingProblem(
         model=search.model,
@@ -44,20 +47,26 @@ def run(
         micro_batches=search.micro_batches,
     )
     nonce = uuid.uuid4().hex[:6]
-    costs = CatalogueCosts(search.devices[0]) if search.hardware is None else MeasuredCosts(search.hardware)
+    costs = [
+        CatalogueCosts(device) if search.hardware is None else MeasuredCosts(search.hardware)
+        for device in search.devices
+    ]
     if search.layout is not None:
         plan = fill_training_layout(problem, costs, search.layout, nonce=nonce)
     else:
-        plan = make_training_plan(
-            problem,
-            costs,
-            method=search.method,
-            explains=search.explains,
-            nonce=nonce,
-            report=report,
-            should_stop=should_stop,
-            to_document=to_plan_document,
-        )
+        with search_executor(search.processes, search.ray) as executor:
+            plan = make_training_plan(
+                problem,
+                costs,
+                method=search.method,
+                explains=search.explains,
+                nonce=nonce,
+                report=report,
+                should_stop=should_stop,
+                to_document=to_plan_document,
+                executor=executor,
+                solver=Solver(search.solver),
+            )
     check(plan, problem)
     return to_plan_document(plan)
 

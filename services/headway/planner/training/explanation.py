@@ -1,6 +1,6 @@
 """Why a training plan was chosen, what it is better than, and what would change the choice. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.cost.costs import Costs
@@ -26,14 +26,14 @@ class TrainingExplanation:
 
 
 def explain(
-    problem: TrainingProblem, costs: Costs, found: Found, *, should_stop: Callable[[], bool]
+    problem: TrainingProblem, costs: Sequence[Costs], found: Found, *, should_stop: Callable[[], bool]
 ) -> TrainingExplanation:
     """Searches what else could be, for the plan's number of micro-batches and the next ones: some three searches' time.
 
     Args:
         should_stop: then what is known until then is told.
     """
-    search = AlpaSearch(problem, problem.cluster.groups[0], costs)
+    search = AlpaSearch(problem, costs)
     near = _near(problem.numbers_of_micro_batches(), found.num_micro_batches)
     tables = [search.tables(number) for number in near]
     changes = tuple(sensitivities(problem, costs, found, search=search, tables=tables, should_stop=should_stop))

@@ -3,6 +3,7 @@ not, as Alpa's passes find best. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -19,10 +20,11 @@ from headway.planner.graphpipe.problem import Flow, PipelineProblem
 from headway.planner.graphpipe.series_parallel import Decomposition, Series, decompose
 from headway.planner.graphpipe.tables import Tables
 from headway.planner.graphpipe.traceback import Traceback
-from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table
+from headway.planner.inter.stage_table import LayeredStep, Site, StageTable, left_bytes, make_stage_table
 from headway.planner.intra.quantities import Prices
-from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.alpa import AlpaSearch, Found, StepTables, first_devices
 from headway.planner.training.branches import branch_layers
+from headway.planner.training.candidates import Ahead, CandidateExecutor, Candidates, Tried, timed
 from headway.planner.training.micro_batches import search_micro_batches
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.stages import StageLayout
@@ -35,6 +37,7 @@ class FoundGraph:
     """A graph of stages for one number of micro-batches.
 
     Attributes:
+        layouts: of its stages.
         decomposition: of the layers, with what was ordered to make them series-parallel.
     """
 
@@ -42,6 +45,7 @@ class FoundGraph:
     prices: Prices
     num_micro_batches: int
     stages: tuple[TrainingStage, ...]
+    layouts: tuple[StageLayout, ...]
     decomposition: Decomposition
 
     @property
@@ -55,60 +59,89 @@ class FoundGraph:
         return pipeline_s(self.stages, self.num_micro_batches) + max(stage.once_s for stage in self.stages)
 
 
+_Both = tuple[Found | None, FoundGraph | None]
+
+
 @dataclass
 class GraphSearch:
-    """The search for one problem on alike nodes. A chain is a graph too: where no graph is faster, it is Alpa's.
+    """The search for one problem. A chain is a graph too: where no graph is faster, it is Alpa's. On several groups of
+    nodes there are chains only.
 
     Attributes:
+        costs: of each group of nodes.
         chain, graph: the best that were found of each.
+        elsewhere_cpu_s: processor time of candidates that other processes tried.
     """
 
     problem: TrainingProblem
-    nodes: NodeGroup
-    costs: Costs
+    costs: Sequence[Costs]
     chain: Found | None = None
     graph: FoundGraph | None = None
+    elsewhere_cpu_s: float = 0.0
 
     def run(
-        self, *, report: Callable[[Found | FoundGraph], None], should_stop: Callable[[], bool]
+        self,
+        *,
+        report: Callable[[Found | FoundGraph], None],
+        should_stop: Callable[[], bool],
+        executor: CandidateExecutor | None = None,
     ) -> Found | FoundGraph | None:
         """Searches the best chain, then, of a model with branches, the best graph, by layers that keep branches apart.
+
+        Args:
+            executor: tries several numbers of micro-batches at once; None to try one after the other.
 
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
-        self.chain = AlpaSearch(self.problem, self.nodes, self.costs).run(report=report, should_stop=should_stop)
+        search = AlpaSearch(self.problem, self.costs)
+        self.chain = search.run(report=report, should_stop=should_stop, executor=executor)
+        self.elsewhere_cpu_s = search.elsewhere_cpu_s
         layers = branch_layers(self.problem.graph)
-        if layers is None or should_stop():
+        if layers is None or len(self.problem.cluster.groups) > 1 or should_stop():
             return self.chain
-        problem = replace(self.problem, num_layers=self.problem.num_layers or layers)
-        alpa = AlpaSearch(problem, self.nodes, self.costs)
+        shared = Candidates(
+            problem=replace(self.problem, num_layers=self.problem.num_layers or layers), costs=self.costs
+        )
+        numbers = shared.problem.numbers_of_micro_batches()
+        ask: Callable[[int], _Both | None] = _Tries(shared)
+        if executor is not None:
+            ask = ahead = Ahead(
+                task=_candidate, shared=shared, numbers=numbers, executor=executor, should_stop=should_stop
+            )
 
         def cut(number: int) -> FoundGraph | None:
-            tables = alpa.tables(number)
-            chain = alpa.cut(tables)
+            chain, graph = ask(number) or (None, None)
             if _is_faster(chain, self.chain):
                 self.chain = chain
-            return self.cut(tables)
+            return graph
 
         def tell(found: FoundGraph) -> None:
             if _is_faster(found, self.chain):
                 report(found)
 
         self.graph = search_micro_batches(
-            problem.numbers_of_micro_batches(),
-            cut,
-            num_devices=self.nodes.num_devices,
-            report=tell,
-            should_stop=should_stop,
+            numbers, cut, num_devices=self.problem.cluster.num_devices, report=tell, should_stop=should_stop
         )
+        self.elsewhere_cpu_s += 0.0 if executor is None else ahead.cpu_s
         return self.graph if _is_faster(self.graph, self.chain) else self.chain
 
-    def cut(self, tables: StepTables) -> FoundGraph | None:
-        """The best graph of stages by these tables; None where none fits."""
-        if not tables.quantities:
-            return None
-        return _GraphCut(self.nodes, tables).best()
+
+class _Tries:
+    """Finds the best chain and the best graph of stages for one number of micro-batches."""
+
+    def __init__(self, shared: Candidates) -> None:
+        self._nodes = shared.problem.cluster.groups[0]
+        self._alpa = AlpaSearch(shared.problem, shared.costs)
+
+    def __call__(self, number: int) -> _Both:
+        tables = self._alpa.tables(number)
+        return self._alpa.cut(tables), _GraphCut(self._nodes, tables).best() if tables.quantities else None
+
+
+def _candidate(shared: Candidates, number: int) -> Tried[_Both]:
+    """The same in a process of its own."""
+    return timed(partial(_Tries(shared), number))
 
 
 def _is_faster(found: Found | FoundGraph | None, known: Found | FoundGraph | None) -> bool:
@@ -122,7 +155,7 @@ class _GraphCut:
         self._nodes, self._tables = nodes, tables
         self._table = make_stage_table(
             tables.step,
-            nodes,
+            [nodes],
             tables.quantities,
             num_prices=tables.prices.size,
             num_micro_batches=tables.num_micro_batches,
@@ -197,25 +230,27 @@ class _GraphCut:
 
     def _found(self, choices: Sequence[StageChoice]) -> FoundGraph | None:
         order, successors = stage_graph(self._edges, [choice.operators for choice in choices])
-        first_device = _placed([choices[number].num_devices for number in order])
-        stages = []
+        first_device = first_devices([self._nodes], [self._site(choices[number]) for number in order])
+        layouts, stages = [], []
         for number, place, depth, later in zip(order, first_device, depths(successors), successors, strict=True):
-            stage = self._stage(choices[number], place, depth=depth)
-            if stage is None:
+            made = self._stage(choices[number], place, depth=depth)
+            if made is None:
                 return None
-            stages.append(replace(stage, successors=later))
+            layouts.append(made[0])
+            stages.append(replace(made[1], successors=later))
         return FoundGraph(
             step=self._tables.step,
             prices=self._tables.prices,
             num_micro_batches=self._tables.num_micro_batches,
             stages=tuple(stages),
+            layouts=tuple(layouts),
             decomposition=self._decomposition,
         )
 
-    def _stage(self, choice: StageChoice, first_device: int, *, depth: int) -> TrainingStage | None:
+    def _stage(self, choice: StageChoice, first_device: int, *, depth: int) -> tuple[StageLayout, TrainingStage] | None:
         """The fastest variant that really fits with so many stages on the way."""
         first, last = min(choice.operators), max(choice.operators)
-        submesh = self._powers.index(choice.num_devices.bit_length() - 1)
+        submesh = self._number(choice)
         latencies = self._latency_s[first, last, submesh]
         in_flight = min(self._tables.num_micro_batches, depth)
         for number in np.argsort(latencies, kind="stable").tolist():
@@ -227,7 +262,7 @@ class _GraphCut:
             layout = StageLayout(
                 first=first,
                 last=last,
-                mesh=DeviceMesh(self._table.submeshes[submesh], variant.shape),
+                mesh=DeviceMesh(self._site(choice).submesh, variant.shape),
                 variant=variant,
                 first_device=first_device,
                 in_flight=in_flight,
@@ -235,8 +270,16 @@ class _GraphCut:
             stage = self._tables.maker.stage(layout)
             if stage.memory.total_bytes <= self._nodes.memory_bytes:
                 sent = _sent_bytes(self._flows, first, last)
-                return replace(stage, handover_s=2 * handover_s(self._nodes, layout.mesh.submesh, sent))
+                handed_s = 2 * handover_s(self._nodes, layout.mesh.submesh, sent)
+                return layout, replace(stage, handover_s=handed_s)
         return None
+
+    def _number(self, choice: StageChoice) -> int:
+        """Of its submesh, in the table."""
+        return self._powers.index(choice.num_devices.bit_length() - 1)
+
+    def _site(self, choice: StageChoice) -> Site:
+        return self._table.sites[self._number(choice)]
 
 
 def layer_flows(step: LayeredStep) -> tuple[Flow, ...]:
@@ -267,18 +310,18 @@ def _sent_bytes(flows: Sequence[Flow], first: int, last: int) -> float:
 def _latencies(table: StageTable, step: LayeredStep, nodes: NodeGroup, flows: Sequence[Flow]) -> Floats:
     """Those of the stage cut, where a run sends what others read, instead of all that passes by it."""
     found = table.costs.latency_s.copy()
-    for submesh_number, submesh in enumerate(table.submeshes):
-        for last, layer in enumerate(step.layers):
-            passing = handover_s(nodes, submesh, sum(step.training.tensors[name].num_bytes for name in layer.leaving))
+    for number, site in enumerate(table.sites):
+        for last in range(len(step.layers)):
+            passing = handover_s(nodes, site.submesh, left_bytes(step, last))
             for first in range(last + 1):
-                sent = handover_s(nodes, submesh, _sent_bytes(flows, first, last))
-                found[first, last, submesh_number] += 2 * (sent - passing)
+                sent = handover_s(nodes, site.submesh, _sent_bytes(flows, first, last))
+                found[first, last, number] += 2 * (sent - passing)
     return found
 
 
 def _powers(table: StageTable) -> list[int]:
     """Of each submesh the power of two that its devices are, -1 for other numbers."""
-    sizes = [submesh.num_devices for submesh in table.submeshes]
+    sizes = [site.submesh.num_devices for site in table.sites]
     return [size.bit_length() - 1 if size & (size - 1) == 0 else -1 for size in sizes]
 
 
@@ -300,13 +343,3 @@ def _layer_problem(latency_s: Floats, flows: tuple[Flow, ...], nodes: NodeGroup)
         handover_bytes_per_s=nodes.network.bytes_per_s,
         sync_bytes_per_s=nodes.network.bytes_per_s,
     )
-
-
-def _placed(sizes: Sequence[int]) -> list[int]:
-    """The first device of each stage: the largest first, so that each fills parts of nodes or whole ones."""
-    first = [0] * len(sizes)
-    device = 0
-    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
-        first[number] = device
-        device += sizes[number]
-    return first

@@ -17,7 +17,7 @@ _MEMORY, _LINK, _NETWORK, _BATCH = "memory", "node link", "network", "batch"
 
 def sensitivities(
     problem: TrainingProblem,
-    costs: Costs,
+    costs: Sequence[Costs],
     found: Found,
     *,
     search: AlpaSearch,
@@ -29,9 +29,10 @@ def sensitivities(
     Args:
         tables: of the problem as it is.
     """
-    nodes, was = problem.cluster.groups[0], shape_of(found)
+    was = shape_of(found)
     for factor in _FACTORS:
-        cuts = [search.cut(each, memory_bytes=int(factor * nodes.memory_bytes)) for each in tables]
+        other = _changed(problem.cluster, _with_memory, factor)
+        cuts = [search.cut(each, cluster=other) for each in tables]
         yield _sensitivity(_MEMORY, factor, was, cuts)
     for factor in _FACTORS:
         yield _sensitivity(_BATCH, factor, was, list(_with_batch(search, tables, factor)))
@@ -39,9 +40,8 @@ def sensitivities(
         for factor in _FACTORS:
             if should_stop():
                 return
-            other = change(nodes, factor)
-            changed = replace(problem, cluster=TrainingCluster(groups=(other,)))
-            again = AlpaSearch(changed, other, costs)
+            other = _changed(problem.cluster, change, factor)
+            again = AlpaSearch(replace(problem, cluster=other), costs)
             yield _sensitivity(what, factor, was, [again.with_micro_batches(each.num_micro_batches) for each in tables])
 
 
@@ -66,11 +66,27 @@ def _sensitivity(what: str, factor: float, was: PlanShape, cuts: Sequence[Found 
     )
 
 
+def _changed(
+    cluster: TrainingCluster, change: Callable[[NodeGroup, float], NodeGroup], factor: float
+) -> TrainingCluster:
+    """The cluster with another figure of all its groups."""
+    return TrainingCluster(groups=tuple(change(nodes, factor) for nodes in cluster.groups))
+
+
+def _with_memory(nodes: NodeGroup, factor: float) -> NodeGroup:
+    return replace(nodes, memory_bytes=int(factor * nodes.memory_bytes))
+
+
+def _with_link(nodes: NodeGroup, factor: float) -> NodeGroup:
+    return replace(nodes, link=_faster(nodes.link, factor))
+
+
+def _with_network(nodes: NodeGroup, factor: float) -> NodeGroup:
+    return replace(nodes, network=_faster(nodes.network, factor))
+
+
 def _faster(fabric: Fabric, factor: float) -> Fabric:
     return replace(fabric, bytes_per_s=factor * fabric.bytes_per_s)
 
 
-_LINKS: Mapping[str, Callable[[NodeGroup, float], NodeGroup]] = {
-    _LINK: lambda nodes, factor: replace(nodes, link=_faster(nodes.link, factor)),
-    _NETWORK: lambda nodes, factor: replace(nodes, network=_faster(nodes.network, factor)),
-}
+_LINKS: Mapping[str, Callable[[NodeGroup, float], NodeGroup]] = {_LINK: _with_link, _NETWORK: _with_network}
