@@ -89,7 +89,7 @@ def foretold(
         )
         for number, (first, behind) in enumerate(pairwise(bounds))
     )
-    costs = CatalogueCosts(built_in_catalogue().device(nodes.device))
+    costs = [CatalogueCosts(built_in_catalogue().device(nodes.device))]
     return lay_out(problem, costs, TrainingLayout(num_micro_batches=num_micro_batches, stages=stages, place="layout"))
 
 

@@ -130,7 +130,7 @@ def _row(case: Case) -> Row:
     graph = _captured(case)
     plan = make_training_plan(
         TrainingProblem(model=case.name, graph=graph, cluster=cluster, batch=case.batch, precision=case.precision),
-        CatalogueCosts(find_device(catalogue, cluster.groups[0].device)),
+        [CatalogueCosts(find_device(catalogue, group.device)) for group in cluster.groups],
         nonce="benchmark",
         report=lambda progress: console.print(f"{case.name}: {progress.phase} {progress.best_figure}"),
         should_stop=lambda: False,

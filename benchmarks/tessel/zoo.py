@@ -85,9 +85,9 @@ class Pricing:
         self.names = unit_names([op.module for op in graph.operators if not op.is_backward])
         layers = make_layers(training, num_layers=len(self.names))
         step = layered_step(training, layers, Precision.FLOAT16, ShardingOptions())
-        self.prices = memory_prices(step, _BATCH // micro_batch or 1, costs())
+        self.prices = memory_prices(step, _BATCH // micro_batch or 1, [costs()])
         self._count = _BATCH // micro_batch or 1
-        self._maker = StageMaker(step=step, pricing=MeshPricing(self.nodes, costs()), prices=self.prices)
+        self._maker = StageMaker(step=step, pricing=[MeshPricing(self.nodes, costs())], prices=self.prices)
 
     def variants(self, part: Part) -> list[TrainingStage]:
         """The ways to split a part over its GPUs, the fastest first, without those that also hold more."""
@@ -138,11 +138,13 @@ class Pricing:
 def node_group(num_devices: int) -> NodeGroup:
     """The paper's cluster, or a part of it."""
     catalogue, per_node = built_in_catalogue(), min(_PER_NODE, num_devices)
+    memory = catalogue.devices[_DEVICE].memory
+    assert memory is not None, "the catalogue knows the memory of each kind of V100"
     return NodeGroup(
         device=_DEVICE,
         num_nodes=num_devices // per_node,
         devices_per_node=per_node,
-        memory_bytes=catalogue.devices[_DEVICE].memory_bytes - _RUNTIME_BYTES,
+        memory_bytes=int(memory.value) - _RUNTIME_BYTES,
         link=catalogue.links[_LINK].fabric,
         network=catalogue.links[_NETWORK].fabric,
     )
@@ -329,7 +331,7 @@ def _chain(model: str, graph: Graph, num_devices: int) -> dict[str, float]:
     try:
         plan = make_training_plan(
             problem,
-            costs(),
+            [costs()],
             method="alpa",
             nonce="",
             report=lambda _: None,

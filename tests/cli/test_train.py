@@ -100,6 +100,7 @@ def test_a_plan_of_the_users_own_is_priced(headway: Run, directory: Path) -> Non
         pytest.param({"--model": "mine:frozen"}, ("requires a gradient",), id="frozen"),
         pytest.param({"--model": "zoo:gtp-3"}, ("gtp-3", "gpt3"), id="no such model"),
         pytest.param({"--cluster": "1x4xV9000"}, ("V9000", "V100"), id="no such device"),
+        pytest.param({"--solver": "simplex"}, ("simplex", "highs, cbc"), id="no such solver"),
         pytest.param({"--cluster": "four"}, ("four", "8x8xV100"), id="no cluster"),
         pytest.param({"--micro-batches": "5"}, ("32 does not divide into 5", "4 would"), id="micro-batches"),
         pytest.param({"--precision": "bfloat16"}, ("V100", "bfloat16", "--precision float16"), id="precision"),

@@ -12,6 +12,7 @@ from headway.cli.training.document import training_document
 from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.view import training_view
 from headway.core.plan.training import OtherSchedule, PlannedSchedule, TrainingPlan
+from headway.core.training_cluster import TrainingCluster
 from tests.cli.conftest import Run
 from tests.core.plans import SERVING, TRAINING
 
@@ -93,6 +94,18 @@ def test_the_schedule_is_named_with_what_others_would_take(headway: Run, tmp_pat
     assert (document["schedule"]["name"], document["schedule"]["iteration_s"]) == ("zb-h1", 1.03)
     refused = headway("plan", "train", "--model", "m", "--cluster", "c", "--batch", "1", "--schedule", "zb-v")
     assert "zb-v has several runs of layers on each device" in " ".join(refused.stderr.split())
+
+
+def test_kinds_of_devices_are_named_where_there_are_several_and_idle_ones_told() -> None:
+    [nodes] = TRAINING.cluster.groups
+    other = replace(nodes, device="A100-80", num_nodes=1)
+    plan = replace(TRAINING, cluster=TrainingCluster(groups=(nodes, other)))
+    console = Console(width=160, record=True, file=Path("/dev/null").open("w"))  # noqa: SIM115
+    console.print(training_view(plan), highlight=False)
+    text = console.export_text()
+    assert "4-7 V100-16" in text
+    assert "no stage has devices of 1x4xA100-80" in text
+    assert training_document(plan, ())["stages"][1]["device"] == "V100-16"
 
 
 @pytest.mark.parametrize(

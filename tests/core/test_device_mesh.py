@@ -1,11 +1,20 @@
 """Links of device meshes beside a count of what crosses which port, device by device."""
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
 from headway.core.cluster import Fabric
-from headway.core.device_mesh import DeviceMesh, DeviceMeshLinks, Submesh, handover_s, logical_shapes, submeshes
+from headway.core.device_mesh import (
+    DeviceMesh,
+    DeviceMeshLinks,
+    Submesh,
+    crossing_s,
+    handover_s,
+    logical_shapes,
+    submeshes,
+)
 from headway.core.training_cluster import NodeGroup
 
 NODES = NodeGroup(
@@ -67,6 +76,19 @@ def test_latency_is_the_networks_where_an_axis_leaves_a_node() -> None:
 def test_submeshes_are_parts_of_a_node_or_whole_nodes() -> None:
     assert [str(each) for each in submeshes(NODES)] == ["1x1", "1x2", "1x4", "2x4", "3x4", "4x4"]
     assert list(logical_shapes(Submesh(3, 4))) == [(12, 1), (6, 2), (3, 4), (1, 12)]
+
+
+def test_parts_of_a_node_divide_it_so_that_stages_fill_nodes() -> None:
+    six = replace(NODES, devices_per_node=6)
+    assert [str(each) for each in submeshes(six)][:3] == ["1x1", "1x2", "1x6"]
+
+
+def test_between_groups_the_slower_network_counts_and_the_later_answer() -> None:
+    other = replace(NODES, network=Fabric(latency_s=5e-5, bytes_per_s=0.5e9))
+    assert crossing_s(NODES, other, Submesh(1, 2), 0) == 0.0
+    ports = 2 * other.num_ports
+    expected_s = 5e-5 + 4e9 / (ports * 0.5e9)
+    assert crossing_s(NODES, other, Submesh(2, 4), 4e9) == crossing_s(other, NODES, Submesh(2, 4), 4e9) == expected_s
 
 
 def test_a_handover_shares_links_inside_a_node_and_ports_between_nodes() -> None:

@@ -121,14 +121,31 @@ def handover_s(nodes: NodeGroup, submesh: Submesh, num_bytes: float) -> float:
     return nodes.network.latency_s + num_bytes / (ports * nodes.network.bytes_per_s)
 
 
+def crossing_s(nodes: NodeGroup, other: NodeGroup, submesh: Submesh, num_bytes: float) -> float:
+    """Seconds to send a tensor to a stage in another group of nodes, each element once.
+
+    All goes through the ports of whole nodes, and as fast as the slower of the two networks; the other stage is taken
+    to have as many nodes.
+
+    Args:
+        nodes: that the submesh is in.
+        num_bytes: of the whole tensor.
+    """
+    if not num_bytes:
+        return 0.0
+    of_node = min(each.num_ports * each.network.bytes_per_s for each in (nodes, other))
+    latency_s = max(nodes.network.latency_s, other.network.latency_s)
+    return latency_s + num_bytes / (submesh.num_nodes * of_node)
+
+
 def submeshes(nodes: NodeGroup) -> Iterator[Submesh]:
     """Yields the shapes of stages: 1, 2, 4, ... devices of one node, a whole node, and 2, 4, 8, ... nodes, and all.
 
     The dissertation takes every number of whole nodes (section 3.5.2). Up to 16 nodes so does this; of more nodes only
-    powers of two, and all.
+    powers of two, and all. Parts of a node are such that divide it, as all others need not fill a cluster.
     """
     devices = 1
-    while devices < nodes.devices_per_node:
+    while devices < nodes.devices_per_node and nodes.devices_per_node % devices == 0:
         yield Submesh(1, devices)
         devices *= 2
     for num_nodes in range(1, nodes.num_nodes + 1):

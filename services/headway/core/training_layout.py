@@ -27,6 +27,7 @@ class LayoutStage:
         axes: what each axis may split: 'any', 'data' or 'model'.
         zero_stages: that its parameters may have.
         recomputes: None for either.
+        group: of nodes that its devices are in, by its place in the cluster.
         place: file, line and field, for faults that are found later.
     """
 
@@ -36,6 +37,7 @@ class LayoutStage:
     axes: tuple[str, str]
     zero_stages: tuple[int, ...]
     recomputes: bool | None = None
+    group: int = 0
     splits: tuple[OperatorSplit, ...]
     place: str
 

@@ -7,7 +7,7 @@ from headway.core.catalogue.located import Located, read_located
 from headway.core.training_layout import LayoutStage, OperatorSplit, TrainingLayout
 
 _FIELDS = ("micro_batches", "stages")
-_STAGE_FIELDS = ("layers", "modules", "mesh", "axes", "zero", "recompute", "splits")
+_STAGE_FIELDS = ("layers", "modules", "mesh", "axes", "zero", "recompute", "group", "splits")
 _ROLES = ("any", "data", "model")
 _BOOLS = {"true": True, "false": False}
 _ZERO_STAGES = (0, 1, 2, 3)
@@ -49,6 +49,7 @@ def _stage(item: Located) -> LayoutStage:
         axes=_axes(fields["axes"]) if "axes" in fields else ("any", "any"),
         zero_stages=_ZERO_STAGES if zero is None else (_whole(zero, least=0, most=_ZERO_STAGES[-1]),),
         recomputes=None if recompute is None else _bool(recompute),
+        group=_whole(fields["group"], least=0) if "group" in fields else 0,
         splits=_splits(fields["splits"]) if "splits" in fields else (),
         place=_place(item),
     )

@@ -32,6 +32,10 @@ TWO_RUNS = ("interleaved-1f1b", "zb-v", "dualpipe-v", "v-half", "v-min")
 """Schedules that plans cannot have: they have two runs of layers on each device."""
 
 
+SOLVERS = ("highs", "cbc")
+"""Of the integer programs with which the stages of a plan are solved once more."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrainingSearch:
     """Attributes:
@@ -44,6 +48,9 @@ class TrainingSearch:
     explains: whether other ways to train the model are priced too, and what would change the choice.
     hardware: measured times of operators; None where those of the catalogue's devices count.
     layout: the user's own plan, to be priced instead of searching one.
+    solver: of integer programs, one of `SOLVERS`.
+    processes: that try numbers of micro-batches at once; None for one, or for as many as a Ray cluster has cores.
+    ray: address of a Ray cluster; empty for none.
     files: the captured graph under `GRAPH`, in base64.
     """
 
@@ -59,6 +66,9 @@ class TrainingSearch:
     explains: bool = False
     hardware: HardwareProfile | None = None
     layout: TrainingLayout | None = None
+    solver: str = SOLVERS[0]
+    processes: int | None = None
+    ray: str = ""
     files: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -85,6 +95,14 @@ def check_schedule(name: str) -> None:
     if name not in SCHEDULES:
         raise InvalidArgumentError(
             f"There is no schedule '{name}'.", hint=f"There are {', '.join(SCHEDULES)}.", field="schedule"
+        )
+
+
+def check_solver(name: str) -> None:
+    """Raises InvalidArgumentError where there is no such solver."""
+    if name not in SOLVERS:
+        raise InvalidArgumentError(
+            f"There is no solver '{name}'.", hint=f"There are {', '.join(SOLVERS)}.", field="solver"
         )
 
 

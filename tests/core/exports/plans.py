@@ -79,7 +79,7 @@ def searched(name: str, *, num_stages: int | None = None) -> tuple[Graph, Traini
         space=SearchSpace(num_stages=num_stages),
         micro_batches=(4,),
     )
-    search = AlpaSearch(problem, group, CatalogueCosts(built_in_catalogue().device(group.device)))
+    search = AlpaSearch(problem, [CatalogueCosts(built_in_catalogue().device(group.device))])
     found = search.run(report=lambda _: None, should_stop=lambda: False)
     assert found is not None
     return graph, plan_of(graph, found.stages, iteration_s=found.iteration_s, precision="float16")

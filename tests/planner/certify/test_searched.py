@@ -47,7 +47,7 @@ def test_what_is_found_passes(model: str, precision: Precision, memory_bytes: in
 def _search(problem: TrainingProblem) -> TrainingPlan:
     return make_training_plan(
         problem,
-        CatalogueCosts(find_device(built_in_catalogue(), "V100-16")),
+        [CatalogueCosts(find_device(built_in_catalogue(), "V100-16"))],
         nonce="test",
         report=lambda _: None,
         should_stop=lambda: False,

@@ -8,7 +8,7 @@ from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.training.alpa import allowed_meshes, memory_prices
 from headway.planner.training.space import SearchSpace
 from headway.planner.training.step import cut_layers, layered_step, training_graph
-from tests.planner.training.steps import COSTS, mlp, nodes_of
+from tests.planner.training.steps import COSTS, V100, mlp, nodes_of
 
 _MICRO_BATCHES = {1: 64, 3: 32, 4: 16, 8: 8}  # with the number of them; 3 divides by none of the meshes
 
@@ -19,9 +19,9 @@ def test_sizes_of_micro_batches_that_are_placed_together_cost_what_each_does_alo
     layers = cut_layers(trainings[0], 2)
     steps = [layered_step(training, layers, Precision.FLOAT16, space.shardings) for training in trainings]
     prices = [memory_prices(step, number, COSTS) for step, number in zip(steps, _MICRO_BATCHES.values(), strict=True)]
-    meshes = list(allowed_meshes(nodes, space))
-    together = mesh_quantities(steps, meshes, MeshPricing(nodes, COSTS), prices=prices, recomputes=(False,))
+    meshes = list(allowed_meshes(nodes, space, num_devices=nodes.num_devices))
+    together = mesh_quantities(steps, meshes, MeshPricing(nodes, V100), prices=prices, recomputes=(False,))
     for step, own, found in zip(steps, prices, together, strict=True):
-        [alone] = mesh_quantities([step], meshes, MeshPricing(nodes, COSTS), prices=[own], recomputes=(False,))
+        [alone] = mesh_quantities([step], meshes, MeshPricing(nodes, V100), prices=[own], recomputes=(False,))
         for expected, quantities in zip(alone, found, strict=True):
             np.testing.assert_allclose(quantities, expected, rtol=1e-12)

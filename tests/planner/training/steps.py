@@ -16,7 +16,8 @@ from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.trace import trace
 
 HIDDEN, BATCH, NUM_BLOCKS = 512, 8, 4
-COSTS = CatalogueCosts(built_in_catalogue().devices["V100-16"])
+V100 = CatalogueCosts(built_in_catalogue().devices["V100-16"])
+COSTS = (V100,)
 
 
 class Block(nn.Module):

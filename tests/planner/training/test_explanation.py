@@ -26,7 +26,7 @@ def explained() -> TrainingPlan:
 
 
 def iteration_s(problem: TrainingProblem) -> float | None:
-    search = AlpaSearch(problem, problem.cluster.groups[0], COSTS)
+    search = AlpaSearch(problem, COSTS)
     found = [search.with_micro_batches(number) for number in problem.numbers_of_micro_batches()]
     return min((each.iteration_s for each in found if each is not None), default=None)
 

@@ -48,7 +48,7 @@ def test_a_plan_is_as_it_was_given_and_certified() -> None:
 
 
 def test_what_a_search_found_costs_the_same_when_it_is_given() -> None:
-    found = AlpaSearch(PROBLEM, NODES, COSTS).with_micro_batches(4)
+    found = AlpaSearch(PROBLEM, COSTS).with_micro_batches(4)
     assert found is not None
     lines = ["micro_batches: 4", "stages:"]
     for choice, stage in zip(found.cut.stages, found.stages, strict=True):

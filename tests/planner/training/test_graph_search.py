@@ -146,7 +146,7 @@ def test_a_graph_says_what_would_change_the_choice() -> None:
 def test_chains_and_graphs_are_charged_alike_for_what_they_send() -> None:
     """A tensor that passes by a stage goes straight to its reader, whoever runs beside or between."""
     problem, _ = planned()
-    alpa = AlpaSearch(replace(problem, num_layers=8), problem.cluster.groups[0], COSTS)
+    alpa = AlpaSearch(replace(problem, num_layers=8), COSTS)
     step = alpa.tables(8).step
     flows = layer_flows(step)
     for last in range(len(step.layers)):

@@ -18,7 +18,7 @@ TIGHT = problem_of(nodes_of(memory_bytes=40 * 10**6))
 
 
 def fits(problem: TrainingProblem) -> bool:
-    search = AlpaSearch(problem, problem.cluster.groups[0], COSTS)
+    search = AlpaSearch(problem, COSTS)
     return search.run(report=lambda _: None, should_stop=lambda: False) is not None
 
 
@@ -28,17 +28,17 @@ def with_memory(num_bytes: int) -> TrainingProblem:
 
 def test_what_is_missing_is_what_would_be_enough() -> None:
     misfit = misfit_of(TIGHT, COSTS)
-    assert misfit.needed_bytes is not None
-    assert misfit.shortfall_bytes == misfit.needed_bytes - 40 * 10**6
-    assert fits(with_memory(misfit.needed_bytes))
-    assert not fits(with_memory(int(0.98 * misfit.needed_bytes)))
+    assert misfit.missing_bytes is not None
+    needed = 40 * 10**6 + misfit.missing_bytes
+    assert fits(with_memory(needed))
+    assert not fits(with_memory(int(0.98 * needed)))
 
 
 def test_the_nearest_fits_fit() -> None:
     misfit = misfit_of(TIGHT, COSTS)
-    assert misfit.num_nodes is not None
+    assert misfit.times_nodes is not None
     assert misfit.batch is not None
-    more = nodes_of(misfit.num_nodes, memory_bytes=40 * 10**6)
+    more = nodes_of(misfit.times_nodes, memory_bytes=40 * 10**6)
     assert not fits(TIGHT)
     assert fits(replace(TIGHT, cluster=TrainingCluster(groups=(more,))))
     assert fits(replace(TIGHT, batch=misfit.batch))
@@ -56,21 +56,20 @@ def test_the_error_says_bytes_on_each_device_and_the_nearest_fit() -> None:
             to_document=to_document,
         )
     misfit = misfit_of(TIGHT, COSTS)
-    assert f"lacks {misfit.shortfall_bytes} bytes" in caught.value.message
-    assert f"{misfit.num_nodes} nodes" in caught.value.hint
+    assert f"lacks {misfit.missing_bytes} bytes" in caught.value.message
+    assert f"{misfit.times_nodes} nodes" in caught.value.hint
     assert f"a batch of {misfit.batch}" in caught.value.hint
     assert caught.value.field == "cluster"
 
 
 def test_nothing_near_is_told_too() -> None:
     misfit = misfit_of(with_memory(10**6), COSTS)
-    assert (misfit.num_nodes, misfit.batch) == (None, None)
+    assert (misfit.times_nodes, misfit.batch) == (None, None)
     assert "devices with more memory" in misfit.error().hint
 
 
 def test_a_pipeline_that_no_memory_makes_possible_is_no_matter_of_bytes() -> None:
     space = SearchSpace(stage_size=StageSize.ONE)
     misfit = misfit_of(problem_of(nodes_of(2, 4), space=space), COSTS)  # four layers for eight devices
-    assert misfit.needed_bytes is None
-    assert misfit.shortfall_bytes == 0
+    assert misfit.missing_bytes is None
     assert "No pipeline" in misfit.error().message

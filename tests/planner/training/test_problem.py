@@ -12,7 +12,7 @@ from headway.core.cost.sharded import WHOLE, Splits
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph, Operator, TensorSpec
 from headway.planner.training.alpa import AlpaSearch
-from tests.planner.training.steps import COSTS, mlp, problem_of
+from tests.planner.training.steps import V100, mlp, problem_of
 
 
 class BrokenCosts:
@@ -28,7 +28,7 @@ class BrokenCosts:
         return [self.time(operator, tensors) for operator in graph.operators]
 
     def time(self, operator: Operator, tensors: Mapping[str, TensorSpec], splits: Splits = WHOLE) -> OperatorTime:
-        found = COSTS.time(operator, tensors, splits)
+        found = V100.time(operator, tensors, splits)
         is_broken = "mm" in operator.name and (splits or not self._only_split)
         return replace(found, seconds=self._seconds) if is_broken else found
 
@@ -36,10 +36,10 @@ class BrokenCosts:
 @pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0])
 @pytest.mark.parametrize("only_split", [False, True])
 def test_a_cost_that_is_no_duration_is_told_with_its_operator(seconds: float, *, only_split: bool) -> None:
-    costs: Costs = BrokenCosts(seconds, only_split=only_split)
+    costs: list[Costs] = [BrokenCosts(seconds, only_split=only_split)]
     problem = problem_of()
     with pytest.raises(InvalidArgumentError, match=r"mm\S* \(aten\.\S+\) takes \S+ s on broken"):
-        AlpaSearch(problem, problem.cluster.groups[0], costs).with_micro_batches(4)
+        AlpaSearch(problem, costs).with_micro_batches(4)
 
 
 def test_a_cycle_is_told_with_the_operators_that_it_goes_through() -> None:

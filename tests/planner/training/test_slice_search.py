@@ -102,12 +102,12 @@ def test_auto_says_why_other_models_are_not_sliced() -> None:
 
 def test_terapipe_refuses_models_that_are_no_causal_language_models() -> None:
     with pytest.raises(FailedPreconditionError, match="cannot be cut along its tokens"):
-        SliceSearch(mlp_problem(), nodes_of(), COSTS)
+        SliceSearch(mlp_problem(), COSTS)
 
 
 def test_a_slice_of_the_whole_sequence_takes_what_the_stage_takes() -> None:
     problem = problem_of()
-    alpa = AlpaSearch(problem, problem.cluster.groups[0], COSTS)
+    alpa = AlpaSearch(problem, COSTS)
     tables = alpa.tables(4)
     found = alpa.cut(tables)
     assert found is not None
@@ -125,7 +125,7 @@ def test_a_slice_of_the_whole_sequence_takes_what_the_stage_takes() -> None:
 def test_slices_are_the_best_of_all() -> None:
     """Brute force over all ways to cut a sequence into steps of 64 tokens."""
     problem = problem_of()
-    alpa = AlpaSearch(problem, problem.cluster.groups[0], COSTS)
+    alpa = AlpaSearch(problem, COSTS)
     tables = alpa.tables(2)
     found = alpa.cut(tables, num_slices=4)
     assert found is not None

@@ -16,7 +16,7 @@ ANY, DATA, MODEL = AxisRole.ANY, AxisRole.DATA, AxisRole.MODEL
 
 def found_in(space: SearchSpace, **changes: object) -> Found | None:
     problem = problem_of(space=space, **changes)
-    return AlpaSearch(problem, problem.cluster.groups[0], COSTS).with_micro_batches(4)
+    return AlpaSearch(problem, COSTS).with_micro_batches(4)
 
 
 def split_loops(found: Found, axis: int) -> set[tuple[bool, bool]]:
@@ -109,14 +109,14 @@ def test_parameters_are_sharded_along_their_largest_dim_where_a_rule_says_so() -
 
 def test_a_smaller_space_is_never_better_and_asked_of_the_same_tables() -> None:
     problem = problem_of(nodes_of(2, 2))
-    search = AlpaSearch(problem, problem.cluster.groups[0], COSTS)
+    search = AlpaSearch(problem, COSTS)
     tables = search.tables(4)
     best = search.cut(tables)
     assert best is not None
     for number in range(1, 5):
         part = search.cut(tables, space=SearchSpace(num_stages=number))
         narrow = replace(problem, space=SearchSpace(num_stages=number))
-        alone = AlpaSearch(narrow, problem.cluster.groups[0], COSTS).with_micro_batches(4)
+        alone = AlpaSearch(narrow, COSTS).with_micro_batches(4)
         assert part is not None
         assert alone is not None
         assert part.iteration_s == pytest.approx(alone.iteration_s)

@@ -38,6 +38,7 @@ def training_document(plan: TrainingPlan, violations: Sequence[str]) -> dict[str
 def _stage(plan: TrainingPlan, stage: TrainingStage) -> dict[str, Any]:
     return {
         "operators": list(stage.operators),
+        "device": plan.cluster.groups[stage.group].device,
         "devices": list(stage.devices),
         "mesh": list(stage.mesh.shape),
         "micro_batch": plan.micro_batch,

@@ -45,6 +45,9 @@ class TrainOptions:
     explains: bool
     fixed: Path | None
     hardware: HardwareProfile | None
+    solver: str
+    processes: int | None
+    ray: str
     time_limit_s: float | None
     anew: bool
     detach: bool
@@ -97,6 +100,9 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
             explains=options.explains,
             hardware=options.hardware,
             layout=layout,
+            solver=options.solver,
+            processes=options.processes,
+            ray=options.ray,
         )
         order = SearchOrder(
             kind="training",

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from headway.cli.hardware_costs import find_measured
 from headway.cli.options import AsJson, CatalogueFile, StateDir
-from headway.cli.placement.options import Anew, Detach, TimeLimit
+from headway.cli.placement.options import Anew, Detach, Processes, RayAddress, TimeLimit
 from headway.cli.plan_file import check_plan_path, write_plan
 from headway.cli.search.started import tell_started
 from headway.cli.training.document import training_document
@@ -23,7 +23,14 @@ from headway.core.exports.formats import FORMATS
 from headway.core.hardware.profile import HardwareProfile
 from headway.core.precision import Precision
 from headway.core.search_job import SearchJob
-from headway.core.training_search import METHODS, SCHEDULES, check_method, check_schedule
+from headway.core.training_search import (
+    METHODS,
+    SCHEDULES,
+    SOLVERS,
+    check_method,
+    check_schedule,
+    check_solver,
+)
 
 
 def train(
@@ -85,6 +92,12 @@ def train(
             "catalogue's figures of the cluster's devices."
         ),
     ] = None,
+    solver: Annotated[
+        str,
+        typer.Option(help=f"Solves the stages of the plan once more, exactly: {' or '.join(SOLVERS)}."),
+    ] = SOLVERS[0],
+    processes: Processes = None,
+    ray: RayAddress = "",
     anew: Anew = False,
     detach: Detach = False,
     deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
@@ -101,6 +114,7 @@ def train(
         check_plan_path(out)
     check_method(method)
     check_schedule(schedule)
+    check_solver(solver)
     formats = [find_format(name) for name in export or ()]
     options = TrainOptions(
         model=model,
@@ -115,6 +129,9 @@ def train(
         explains=explain,
         fixed=fixed,
         hardware=None if hardware is None else _measured(hardware, state_dir=state_dir),
+        solver=solver,
+        processes=processes,
+        ray=ray,
         time_limit_s=time_limit,
         anew=anew,
         detach=detach,

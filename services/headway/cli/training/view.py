@@ -1,6 +1,6 @@
 """Shows a training plan."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -25,6 +25,7 @@ def training_view(plan: TrainingPlan, violations: Sequence[str] = ()) -> Rendera
         Text.assemble(("iteration ", "bold"), _expected(plan)),
         *([] if plan.schedule is None else [Text.assemble(("schedule ", "bold"), _scheduled(plan.schedule))]),
         _stages(plan),
+        *_idle(plan),
         Text("memory of each device", style="bold"),
         _memory(plan),
         *(_alternative(plan, each) for each in plan.alternatives),
@@ -94,7 +95,7 @@ def _stages(plan: TrainingPlan) -> WideTable:
     rows = [
         (
             str(number),
-            _devices_text(stage),
+            _devices_text(plan, stage),
             str(stage.mesh),
             str(len(stage.operators)),
             *(format_duration(s) for s in (stage.forward_s, stage.backward_s, stage.handover_s, stage.once_s)),
@@ -106,10 +107,20 @@ def _stages(plan: TrainingPlan) -> WideTable:
     return WideTable([(name, "left" if name in _LEFT else "right") for name in names], rows, num_names=1)
 
 
-def _devices_text(stage: TrainingStage) -> str:
-    """Names a stage's devices, e.g. '8-15'."""
+def _devices_text(plan: TrainingPlan, stage: TrainingStage) -> str:
+    """Names a stage's devices, e.g. '8-15'; with their kind where there are several."""
     first, last = stage.devices[0], stage.devices[-1]
-    return str(first) if first == last else f"{first}-{last}"
+    numbers = str(first) if first == last else f"{first}-{last}"
+    groups = plan.cluster.groups
+    return numbers if len(groups) == 1 else f"{numbers} {groups[stage.group].device}"
+
+
+def _idle(plan: TrainingPlan) -> Iterator[Text]:
+    """The groups of nodes that no stage has."""
+    used = {stage.group for stage in plan.stages}
+    for number, nodes in enumerate(plan.cluster.groups):
+        if number not in used:
+            yield Text(f"no stage has devices of {nodes.label}: the pipeline would take longer with them")
 
 
 def _memory(plan: TrainingPlan) -> WideTable:

@@ -1,42 +1,54 @@
-"""Runs local searches in processes of this machine."""
+"""Does parts of a search in processes of this machine."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing import TimeoutError as StillRunningError
 from multiprocessing import get_context
-from multiprocessing.pool import Pool
-
-from headway.planner.placement.search.parallel import LocalSearch, search_once
-from headway.planner.placement.search.problem import Groups, Problem
+from multiprocessing.pool import AsyncResult, Pool
+from typing import TypeVar
 
 _LOOK_EVERY_S = 0.2
 
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
 
-class ProcessSearchExecutor:
-    """Runs local searches in a pool of processes; implements
-    `headway.planner.placement.search.parallel.SearchExecutor`."""
+
+class ProcessExecutor:
+    """Runs tasks in a pool of processes.
+
+    Attributes:
+        size: number of tasks at once.
+    """
 
     def __init__(self, pool: Pool, *, size: int) -> None:
         self.size = size
         self._pool = pool
 
-    def run(
-        self, problem: Problem, searches: Sequence[LocalSearch], should_stop: Callable[[], bool]
-    ) -> list[Groups] | None:
-        running = self._pool.starmap_async(
-            search_once, [(problem, local_search) for local_search in searches], chunksize=1
-        )
-        while not should_stop():
+    def map(
+        self, task: Callable[[S, I], R], shared: S, items: Sequence[I], should_stop: Callable[[], bool]
+    ) -> Iterator[R]:
+        """Begins all tasks, and yields what each gives, in order; ends early where it is stopped."""
+        running = [self._pool.apply_async(task, (shared, item)) for item in items]
+        return _results(running, should_stop)
+
+
+def _results(running: Sequence[AsyncResult[R]], should_stop: Callable[[], bool]) -> Iterator[R]:
+    for each in running:
+        while True:
+            if should_stop():
+                return
             try:
-                return running.get(_LOOK_EVERY_S)
+                found = each.get(_LOOK_EVERY_S)
             except StillRunningError:
                 continue
-        return None
+            yield found
+            break
 
 
 @contextmanager
-def process_executor(size: int) -> Iterator[ProcessSearchExecutor]:
+def process_executor(size: int) -> Iterator[ProcessExecutor]:
     """Starts `size` processes, which end with the block. They are spawned, as a service that forks isn't safe; each
     takes seconds to start."""
     with get_context("spawn").Pool(size) as pool:
-        yield ProcessSearchExecutor(pool, size=size)
+        yield ProcessExecutor(pool, size=size)

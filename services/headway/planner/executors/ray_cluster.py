@@ -1,50 +1,60 @@
-"""Runs local searches on the machines of a Ray cluster; Ray is imported only where it is asked for."""
+"""Does parts of a search on the machines of a Ray cluster; Ray is imported only where it is asked for."""
 
 import socket
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
-from typing import Any
+from typing import Any, TypeVar
 
 from headway.core.errors import FailedPreconditionError, UnavailableError
-from headway.planner.placement.search.parallel import LocalSearch, search_once
-from headway.planner.placement.search.problem import Groups, Problem
 
 _LOOK_EVERY_S = 0.2
 _CONNECT_TIMEOUT_S = 5.0
 
+S = TypeVar("S")
+I = TypeVar("I")  # noqa: E741 - an item
+R = TypeVar("R")
 
-class RaySearchExecutor:
-    """Runs local searches as Ray tasks; implements `headway.planner.placement.search.parallel.SearchExecutor`."""
+
+class RayExecutor:
+    """Runs tasks on a Ray cluster.
+
+    Attributes:
+        size: number of tasks at once.
+    """
 
     def __init__(self, ray: Any, *, size: int) -> None:
         self.size = size
         self._ray = ray
-        self._local_search = ray.remote(num_cpus=1)(search_once)
 
-    def run(
-        self, problem: Problem, searches: Sequence[LocalSearch], should_stop: Callable[[], bool]
-    ) -> list[Groups] | None:
-        shared = self._ray.put(problem)
-        running = [self._local_search.remote(shared, local_search) for local_search in searches]
-        while not should_stop():
-            _, left = self._ray.wait(running, num_returns=len(running), timeout=_LOOK_EVERY_S)
-            if not left:
-                found: list[Groups] = self._ray.get(running)
-                return found
-        for each in running:
-            self._ray.cancel(each, force=True)
-        return None
+    def map(
+        self, task: Callable[[S, I], R], shared: S, items: Sequence[I], should_stop: Callable[[], bool]
+    ) -> Iterator[R]:
+        """Begins all tasks, and yields what each gives, in order; ends early where it is stopped."""
+        remote, given = self._ray.remote(num_cpus=1)(task), self._ray.put(shared)
+        return self._results([remote.remote(given, item) for item in items], should_stop)
+
+    def _results(self, running: Sequence[Any], should_stop: Callable[[], bool]) -> Iterator[Any]:
+        for number, each in enumerate(running):
+            while True:
+                if should_stop():
+                    for left in running[number:]:
+                        self._ray.cancel(left, force=True)
+                    return
+                done, _ = self._ray.wait([each], timeout=_LOOK_EVERY_S)
+                if done:
+                    yield self._ray.get(each)
+                    break
 
 
 @contextmanager
-def ray_executor(address: str, *, size: int | None = None) -> Iterator[RaySearchExecutor]:
+def ray_executor(address: str, *, size: int | None = None) -> Iterator[RayExecutor]:
     """Connects to a cluster until the block ends.
 
     Args:
         address: HOST:PORT of its head, ray://HOST:PORT of its clients' server, 'auto' for the one that this machine is
             part of, or 'local' for one that is started here and ends with the block.
-        size: number of local searches at once; None for as many as the cluster has cores.
+        size: number of tasks at once; None for as many as the cluster has cores.
 
     Raises:
         FailedPreconditionError: Ray is not installed.
@@ -62,7 +72,7 @@ def ray_executor(address: str, *, size: int | None = None) -> Iterator[RaySearch
     except (ConnectionError, ValueError, RuntimeError) as error:
         raise _no_cluster(address, error) from error
     try:
-        yield RaySearchExecutor(ray, size=size or max(1, int(ray.cluster_resources().get("CPU", 1))))
+        yield RayExecutor(ray, size=size or max(1, int(ray.cluster_resources().get("CPU", 1))))
     finally:
         ray.shutdown()
 

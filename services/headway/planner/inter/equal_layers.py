@@ -1,5 +1,6 @@
 """Cuts pipelines whose stages have equally many layers, as rules of thumb do (dissertation section 3.8.3). Pure."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,7 @@ from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
 def cut_equally(
     costs: StageCosts,
     *,
-    num_devices: int,
+    num_devices: int | Sequence[int],
     num_micro_batches: int,
     min_stages: int = 1,
     max_stages: int | None = None,
@@ -18,10 +19,11 @@ def cut_equally(
     """The best pipeline of stages with the same number of layers, give or take one; None where none fits.
 
     Args:
-        min_stages, max_stages: see `cut_stages`.
+        num_devices, min_stages, max_stages: see `cut_stages`.
     """
     num_layers = costs.latency_s.shape[0]
-    most = min(num_layers, num_devices if max_stages is None else max_stages)
+    total = num_devices if isinstance(num_devices, int) else sum(num_devices)
+    most = min(num_layers, total if max_stages is None else max_stages)
     best: StageCut | None = None
     for num_stages in range(min_stages, most + 1):
         found = cut_stages(

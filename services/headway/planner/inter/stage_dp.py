@@ -5,9 +5,15 @@ Equation 3.2 adds the stages' latencies and, for every micro-batch but the first
 under a bound on the slowest stage is a dynamic program. Instead of all bounds, only those are tried that can lead to
 something better: with S the least sum under the last bound, a better pipeline's slowest stage takes less than
 (T - S) / (B - 1), and less than the slowest one of what was found under the last bound. The result is exact.
+
+Of a cluster with several groups of alike nodes a stage has devices of one group; groups follow each other in any order,
+and one that would make a pipeline slower is left out.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import product
+from math import prod
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,12 +33,17 @@ class StageCosts:
             where not even the last stage fits.
         once_s: the same shape; what happens once an iteration (gradient synchronisation, optimizer). None: nothing.
         num_devices: [submeshes]; of each submesh.
+        groups: [submeshes]; the group of alike nodes that each is in. None: all are in one.
+        crossing_s: [layers, groups, submeshes]; what a stage that ends with a layer takes longer when the next one is
+            in a group. None: nothing.
     """
 
     latency_s: NDArray[np.float64]
     max_successors: NDArray[np.int32]
     num_devices: NDArray[np.int32]
     once_s: NDArray[np.float64] | None = None
+    groups: NDArray[np.int32] | None = None
+    crossing_s: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
         num_layers, _, num_submeshes, _ = shape = self.latency_s.shape
@@ -40,6 +51,8 @@ class StageCosts:
         expected["latency_s"] = shape[1] == num_layers and num_layers > 0
         expected["num_devices"] = self.num_devices.shape == (num_submeshes,) and bool((self.num_devices > 0).all())
         expected["once_s"] = self.once_s is None or self.once_s.shape == shape
+        expected["groups"] = self.groups is None or self.groups.shape == (num_submeshes,)
+        expected["crossing_s"] = self.crossing_s is None or self.crossing_s.shape[::2] == (num_layers, num_submeshes)
         for field, is_right in expected.items():
             if not is_right:
                 raise InvalidArgumentError(
@@ -87,7 +100,7 @@ class StageCut:
 def cut_stages(
     costs: StageCosts,
     *,
-    num_devices: int,
+    num_devices: int | Sequence[int],
     num_micro_batches: int,
     min_stages: int = 1,
     max_stages: int | None = None,
@@ -95,18 +108,20 @@ def cut_stages(
     """Finds the pipeline that uses all the devices and has the shortest iteration; None where none fits.
 
     Args:
-        num_devices: of the cluster; all of them are used.
+        num_devices: of the cluster; all of them are used. Of each group, where there are several: all of those of a
+            group are used, or none.
         num_micro_batches: B of equation 3.2.
         min_stages, max_stages: at least and at most so many; None: as many as layers.
 
     Raises:
         InvalidArgumentError: no devices or no micro-batches.
     """
-    for field, value in (("num_devices", num_devices), ("num_micro_batches", num_micro_batches)):
+    available = (num_devices,) if isinstance(num_devices, int) else tuple(num_devices)
+    for field, value in (("num_devices", min(available)), ("num_micro_batches", num_micro_batches)):
         if value < 1:
             raise InvalidArgumentError(f"{field} is {value}.", hint="It must be 1 or more.", field=field)
     num_stages = min_stages, costs.latency_s.shape[0] if max_stages is None else max_stages
-    search = _Search(costs, num_devices=num_devices, num_micro_batches=num_micro_batches, num_stages=num_stages)
+    search = _Search(costs, available=available, num_micro_batches=num_micro_batches, num_stages=num_stages)
     best = found = search.under(np.inf)
     while best is not None and costs.once_s is not None:
         found = search.under(found.once_s) if found else None
@@ -120,15 +135,33 @@ class _Search:
     """The search for the pipelines of one cluster, among the variants that are not dominated."""
 
     def __init__(
-        self, costs: StageCosts, *, num_devices: int, num_micro_batches: int, num_stages: tuple[int, int]
+        self, costs: StageCosts, *, available: Sequence[int], num_micro_batches: int, num_stages: tuple[int, int]
     ) -> None:
         num_layers = costs.latency_s.shape[0]
-        self._costs = costs
-        self._unit = int(np.gcd.reduce([num_devices, *costs.num_devices.tolist()]))
-        self._num_units = num_devices // self._unit
-        self._sizes = np.ascontiguousarray(costs.num_devices // self._unit, dtype=np.int32)
+        groups = np.zeros_like(costs.num_devices) if costs.groups is None else costs.groups
+        self._groups = [int(group) for group in groups]
+        units = [int(np.gcd.reduce([of, *costs.num_devices[groups == g].tolist()])) for g, of in enumerate(available)]
+        num_units = [of // unit for of, unit in zip(available, units, strict=True)]
+        strides = [prod(each + 1 for each in num_units[:group]) for group in range(len(num_units))]
+        self._spans = np.array(
+            [
+                (group, size // units[group] * strides[group], (num_units[group] + 1) * strides[group])
+                for group, size in zip(self._groups, costs.num_devices.tolist(), strict=True)
+            ],
+            np.int32,
+        )
+        self._ends = np.array(
+            [
+                sum(used * each * stride for used, each, stride in zip(all_of, num_units, strides, strict=True))
+                for all_of in sorted(product((0, 1), repeat=len(available)), key=lambda each: each[::-1])
+            ][1:],
+            np.int32,
+        )
+        self._crossing_s = np.zeros((num_layers, len(available), len(self._groups)))
+        if costs.crossing_s is not None:
+            self._crossing_s[:-1] = costs.crossing_s[:-1]
         self._later = num_micro_batches - 1
-        self._num_stages = num_stages[0], min(num_stages[1], num_layers, self._num_units)
+        self._num_stages = num_stages[0], min(num_stages[1], num_layers, sum(num_units))
         self.num_bounds = 0
         is_possible = np.isfinite(costs.latency_s) & (costs.max_successors >= 0)
         latency_s = np.where(is_possible, costs.latency_s, np.inf)
@@ -144,7 +177,9 @@ class _Search:
     def under(self, once_bound_s: float) -> StageCut | None:
         """Finds the pipeline with the least `pipeline_s` whose stages take less than that for what happens once."""
         latency_s = np.where(self._once_s < once_bound_s, self._latency_s, np.inf)
-        floor_s = least_bottleneck(latency_s, self._successors, self._sizes, self._num_units, *self._num_stages)
+        floor_s = least_bottleneck(
+            latency_s, self._crossing_s, self._successors, self._spans, self._ends, *self._num_stages
+        )
         if not np.isfinite(floor_s):
             return None
         best = self._least_sum(latency_s, floor_s)
@@ -172,7 +207,7 @@ class _Search:
     def _least_sum(self, latency_s: NDArray[np.float64], bound_s: float) -> StageCut | None:
         self.num_bounds += 1
         num_stages, choices = least_sum(
-            latency_s, self._successors, self._sizes, self._num_units, *self._num_stages, bound_s
+            latency_s, self._crossing_s, self._successors, self._spans, self._ends, *self._num_stages, bound_s
         )
         if num_stages == 0:
             return None
@@ -181,7 +216,11 @@ class _Search:
             StageChoice(first=int(k), last=int(i), submesh=int(m), variant=int(self._variants[k, i, m, v]))
             for k, i, m, v in indices
         )
-        latencies = [float(latency_s[tuple(index)]) for index in indices]
+        following = [*(self._groups[stage.submesh] for stage in stages[1:]), 0]
+        latencies = [
+            float(latency_s[tuple(index)] + self._crossing_s[index[1], group, index[2]])
+            for index, group in zip(indices, following, strict=True)
+        ]
         once_s = max(float(self._once_s[tuple(index)]) for index in indices)
         return StageCut(
             stages=stages,

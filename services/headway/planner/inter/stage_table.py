@@ -6,7 +6,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.core.device_mesh import DeviceMesh, Submesh, handover_s
+from headway.core.device_mesh import DeviceMesh, Submesh, crossing_s, handover_s
 from headway.core.precision import Precision
 from headway.core.training_cluster import NodeGroup
 from headway.planner.inter.ranges import range_quantities
@@ -64,6 +64,26 @@ class Variant:
     shape: tuple[int, int]
     recomputes: bool
     price: int
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Site:
+    """Where a stage can be: a submesh of one of the cluster's groups, by its index."""
+
+    group: int
+    submesh: Submesh
+
+
+@dataclass(frozen=True, slots=True)
+class SiteMesh:
+    """A device mesh in a group."""
+
+    group: int
+    mesh: DeviceMesh
+
+    @property
+    def site(self) -> Site:
+        return Site(self.group, self.mesh.submesh)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -136,67 +156,90 @@ def mesh_quantities(
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StageTable:
     """Attributes:
+    sites: of which each has its place in the costs.
     costs: for the stage cut.
-    variants: of each submesh.
+    variants: of each site.
     """
 
-    submeshes: Sequence[Submesh]
+    sites: Sequence[Site]
     variants: Sequence[Sequence[Variant]]
     costs: StageCosts
 
 
 def make_stage_table(
     step: LayeredStep,
-    nodes: NodeGroup,
-    quantities: Mapping[DeviceMesh, Floats],
+    groups: Sequence[NodeGroup],
+    quantities: Mapping[SiteMesh, Floats],
     *,
     num_prices: int,
     num_micro_batches: int,
-    workspace_bytes: Mapping[tuple[Submesh, bool], Floats],
+    workspace_bytes: Mapping[tuple[Site, bool], Floats],
 ) -> StageTable:
     """Puts together what was found for each mesh.
 
     Args:
         quantities: of each mesh, as `mesh_quantities` returns them.
-        workspace_bytes: [layers]; of each layer, by the submesh and whether stages recompute.
+        workspace_bytes: [layers]; of each layer, by the site and whether stages recompute.
     """
-    submeshes = sorted({mesh.submesh for mesh in quantities})
+    sites = sorted({mesh.site for mesh in quantities})
     recomputes = list(dict.fromkeys(again for _, again in workspace_bytes))
     sent_bytes = {
         (first, last): step.sent_bytes(first, last) for last in range(len(step.layers)) for first in range(last + 1)
     }
     variants: list[list[Variant]] = []
     parts: list[Floats] = []
-    for submesh in submeshes:
-        meshes = [mesh for mesh in quantities if mesh.submesh == submesh]
+    for site in sites:
+        meshes = [mesh for mesh in quantities if mesh.site == site]
         variants.append(
             [
-                Variant(shape=(mesh.shape[0], mesh.shape[1]), recomputes=again, price=price)
-                for mesh in meshes
+                Variant(shape=(each.mesh.shape[0], each.mesh.shape[1]), recomputes=again, price=price)
+                for each in meshes
                 for again in recomputes
                 for price in range(num_prices)
             ]
         )
         part = np.concatenate([quantities[mesh] for mesh in meshes], axis=3)
-        _add_handover(part, sent_bytes, nodes, submesh)
-        reserved = np.stack([_most_of_runs(workspace_bytes[submesh, again]) for again in recomputes], axis=-1)
+        _add_handover(part, sent_bytes, groups[site.group], site.submesh)
+        reserved = np.stack([_most_of_runs(workspace_bytes[site, again]) for again in recomputes], axis=-1)
         part[Quantity.STATE_BYTES] += np.tile(np.repeat(reserved, num_prices, axis=2), (1, 1, len(meshes)))
         parts.append(part)
     most = max(part.shape[3] for part in parts)
     num_layers = len(step.layers)
-    joint = np.full((len(Quantity), num_layers, num_layers, len(submeshes), most), np.inf)
+    joint = np.full((len(Quantity), num_layers, num_layers, len(sites), most), np.inf)
     for i, part in enumerate(parts):
         joint[:, :, :, i, : part.shape[3]] = part
+    memory_bytes = np.array([groups[site.group].memory_bytes for site in sites], np.float64)
     return StageTable(
-        submeshes=submeshes,
+        sites=sites,
         variants=variants,
         costs=StageCosts(
             latency_s=joint[Quantity.FORWARD_S] + joint[Quantity.BACKWARD_S],
-            max_successors=_successors(joint, nodes.memory_bytes, num_micro_batches),
-            num_devices=np.array([submesh.num_devices for submesh in submeshes], np.int32),
+            max_successors=_successors(joint, memory_bytes[:, None], num_micro_batches),
+            num_devices=np.array([site.submesh.num_devices for site in sites], np.int32),
             once_s=joint[Quantity.ONCE_S],
+            groups=np.array([site.group for site in sites], np.int32),
+            crossing_s=_crossings_s(step, groups, sites),
         ),
     )
+
+
+def left_bytes(step: LayeredStep, last: int) -> int:
+    """What goes on to later stages where one ends with a layer."""
+    return sum(step.training.tensors[name].num_bytes for name in step.layers[last].leaving)
+
+
+def _crossings_s(step: LayeredStep, groups: Sequence[NodeGroup], sites: Sequence[Site]) -> Floats:
+    """[layers, groups, sites]: what sending to another group takes longer than to the own one, there and back."""
+    found = np.zeros((len(step.layers), len(groups), len(sites)))
+    for at, site in enumerate(sites):
+        nodes = groups[site.group]
+        for number, other in enumerate(groups):
+            if number != site.group:
+                for last in range(len(step.layers)):
+                    num_bytes = left_bytes(step, last)
+                    inside_s = handover_s(nodes, site.submesh, num_bytes)
+                    found[last, number, at] = 2 * (crossing_s(nodes, other, site.submesh, num_bytes) - inside_s)
+    return found
 
 
 def _add_handover(
@@ -216,8 +259,12 @@ def _most_of_runs(per_layer: Floats) -> Floats:
     return most
 
 
-def _successors(joint: Floats, memory_bytes: float, num_micro_batches: int) -> NDArray[np.int32]:
-    """How many stages may follow each run: micro-batches in flight are one more (equation 3.5)."""
+def _successors(joint: Floats, memory_bytes: Floats, num_micro_batches: int) -> NDArray[np.int32]:
+    """How many stages may follow each run: micro-batches in flight are one more (equation 3.5).
+
+    Args:
+        memory_bytes: [sites, 1]; of a device.
+    """
     states, activations = joint[Quantity.STATE_BYTES], joint[Quantity.ACTIVATION_BYTES]
     left = memory_bytes - states
     is_held = (activations > 0) & np.isfinite(activations)

@@ -1,6 +1,6 @@
 """The cheapest shardings of one layer, for all that can enter and leave it (dissertation section 3.4.2). Pure."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,6 +58,34 @@ def make_table(problem: LayerProblem, prices: Prices, *, recomputes: bool) -> La
         quantities=_total(nodes, edges, options),
         options=options,
         zero_stages=zero_stages,
+    )
+
+
+def table_of(
+    problem: LayerProblem, options: Sequence[int], zero_stages: Mapping[str, int], *, recomputes: bool
+) -> LayerTable:
+    """The table of one choice: an option of each node and a ZeRO stage of each parameter."""
+    total = np.zeros(len(Quantity))
+    for node, option in zip(problem.nodes, options, strict=True):
+        own = node.quantities[:, option].copy()
+        if recomputes:
+            own = _recomputed(own)
+            own[Quantity.ACTIVATION_BYTES] = 0 if node.kept_bytes is None else node.kept_bytes[option]
+        total += own
+        for name, stages in node.parameters.items():
+            total += stages[zero_stages[name], :, option]
+    for (a, b), seconds in problem.edges.items():
+        own = seconds[:, options[a], options[b]]
+        total[: len(own)] += _recomputed(own) if recomputes else own
+    return LayerTable(
+        objective=np.zeros((1, 1, 1)),
+        quantities=total[:, None, None, None],
+        options=[np.full((1, 1, 1), option) for option in options],
+        zero_stages={
+            name: np.full((node.num_options, 1), zero_stages[name])
+            for node in problem.nodes
+            for name in node.parameters
+        },
     )
 
 

@@ -30,6 +30,11 @@ class TrainingGraph:
         return {operator.name: operator for operator in self.graph.operators}
 
     @cached_property
+    def gradient_of(self) -> Mapping[str, str]:
+        """Of each trained parameter its gradient."""
+        return dict(zip(self.graph.trained, self.graph.gradients, strict=True))
+
+    @cached_property
     def differentiated(self) -> frozenset[str]:
         """Tensors that have a gradient."""
         return frozenset(self.primals.values())

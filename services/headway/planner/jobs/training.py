@@ -16,9 +16,11 @@ from headway.core.plan.document import to_plan_document
 from headway.core.plan.training import TrainingPlan
 from headway.core.precision import Precision, cast_graph
 from headway.core.search_progress import SearchProgress
-from headway.core.training_search import GRAPH, TrainingSearch, check_schedule
+from headway.core.training_search import GRAPH, TrainingSearch, check_schedule, check_solver
 from headway.core.units import format_count
 from headway.planner.certify.training.certificate import find_training_violations
+from headway.planner.executors import search_executor
+from headway.planner.intra.ilp import Solver
 from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.planned import schedule_plan
 from headway.planner.schedule.weight_gradients import with_weight_gradients
@@ -35,10 +37,11 @@ def run(
 ) -> dict[str, Any]:
     """Searches a training plan, or prices the user's own, and certifies it; see `kinds.RunSearch`.
 
-    Errors are those of `make_training_plan`, `fill_training_layout` and `schedule_plan`.
+    Errors are those of `make_training_plan`, `fill_training_layout` and `schedule_plan`, and of `search_executor`.
     """
     search = from_document(TrainingSearch, request)
     check_schedule(search.schedule)
+    check_solver(search.solver)
     graph = graph_of(base64.b64decode(search.files[GRAPH]))
     problem = TrainingProblem(
         model=search.model,
@@ -50,20 +53,26 @@ def run(
         micro_batches=search.micro_batches,
     )
     nonce = uuid.uuid4().hex[:6]
-    costs = CatalogueCosts(search.devices[0]) if search.hardware is None else MeasuredCosts(search.hardware)
+    costs = [
+        CatalogueCosts(device) if search.hardware is None else MeasuredCosts(search.hardware)
+        for device in search.devices
+    ]
     if search.layout is not None:
         plan = fill_training_layout(problem, costs, search.layout, nonce=nonce)
     else:
-        plan = make_training_plan(
-            problem,
-            costs,
-            method=search.method,
-            explains=search.explains,
-            nonce=nonce,
-            report=report,
-            should_stop=should_stop,
-            to_document=to_plan_document,
-        )
+        with search_executor(search.processes, search.ray) as executor:
+            plan = make_training_plan(
+                problem,
+                costs,
+                method=search.method,
+                explains=search.explains,
+                nonce=nonce,
+                report=report,
+                should_stop=should_stop,
+                to_document=to_plan_document,
+                executor=executor,
+                solver=Solver(search.solver),
+            )
     step = cast_graph(at_batch(problem.graph, plan.micro_batch), problem.precision)
     plan = with_weight_gradients(plan, step, costs)
     report(SearchProgress(phase=f"scheduling {format_count(len(plan.stages), 'stage')}"))

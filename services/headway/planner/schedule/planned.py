@@ -55,7 +55,7 @@ def schedule_plan(
     limits: Limits,
     should_stop: Callable[[], bool] = lambda: False,
 ) -> TrainingPlan:
-    """Gives a plan its schedule, and simulates it. Slices of tokens have one order, equation 2.5's: such a plan names none.
+    """Gives a plan its schedule, and simulates it. Slices of tokens have one order, equation 2.5's, and no schedule.
 
     Args:
         name: one of `SCHEDULES`, the first one where the user chose none; 'auto' takes the fastest that fits.

@@ -10,19 +10,20 @@ from headway.core.graph import Graph
 from headway.core.plan.training import OperatorSharding, TrainingPlan, TrainingStage
 
 
-def with_weight_gradients(plan: TrainingPlan, graph: Graph, costs: Costs) -> TrainingPlan:
+def with_weight_gradients(plan: TrainingPlan, graph: Graph, costs: Sequence[Costs]) -> TrainingPlan:
     """The plan with the seconds of each stage's gradients of weights, as operators are split in it. Their communication
     counts as part of the other gradients.
 
     Args:
         graph: of one micro-batch, in the plan's precision.
+        costs: of each group of nodes.
     """
     names, tensors = weight_operators(graph), graph.tensors_by_name()
     operators = {operator.name: operator for operator in graph.operators if operator.name in names}
 
     def timed(stage: TrainingStage) -> TrainingStage:
         seconds = sum(
-            costs.time(operators[each.operator], tensors, _splits(each, stage.mesh.shape)).seconds
+            costs[stage.group].time(operators[each.operator], tensors, _splits(each, stage.mesh.shape)).seconds
             for each in stage.shardings
             if each.operator in names
         )

@@ -1,23 +1,32 @@
 """Alpa's search: shardings inside stages and the cut into stages together, for every number of micro-batches
 (dissertation chapter 3). Pure."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 
 import numpy as np
 
 from headway.core.cost.checked import CheckedCosts
 from headway.core.cost.costs import Costs, graph_time
 from headway.core.dataflow import Dataflow
-from headway.core.device_mesh import DeviceMesh, Submesh, logical_shapes, submeshes
+from headway.core.device_mesh import DeviceMesh, logical_shapes, submeshes
 from headway.core.plan.training import TrainingStage
-from headway.core.training_cluster import NodeGroup
+from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.planner.inter.equal_layers import cut_equally
 from headway.planner.inter.stage_dp import StageCosts, StageCut, cut_stages
-from headway.planner.inter.stage_table import LayeredStep, StageTable, Variant, make_stage_table, mesh_quantities
+from headway.planner.inter.stage_table import (
+    LayeredStep,
+    Site,
+    SiteMesh,
+    StageTable,
+    make_stage_table,
+    mesh_quantities,
+)
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.quantities import Floats, Prices, Quantity
+from headway.planner.training.candidates import Ahead, CandidateExecutor, Candidates, Tried, timed
 from headway.planner.training.micro_batches import search_micro_batches, upcoming
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace
@@ -35,13 +44,18 @@ Report = Callable[["Found"], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Found:
-    """A pipeline for one number of micro-batches."""
+    """A pipeline for one number of micro-batches.
+
+    Attributes:
+        layouts: of its stages.
+    """
 
     step: LayeredStep
     prices: Prices
     num_micro_batches: int
     cut: StageCut
     stages: tuple[TrainingStage, ...]
+    layouts: tuple[StageLayout, ...]
 
     @property
     def iteration_s(self) -> float:
@@ -50,25 +64,6 @@ class Found:
         once_s = max(stage.once_s for stage in self.stages)
         return sum(latencies) + (self.num_micro_batches - 1) * max(latencies) + once_s
 
-    @property
-    def layouts(self) -> tuple[StageLayout, ...]:
-        """Of which the stages were made."""
-        return tuple(
-            StageLayout(
-                first=choice.first,
-                last=choice.last,
-                mesh=stage.mesh,
-                variant=Variant(
-                    shape=(stage.mesh.shape[0], stage.mesh.shape[1]),
-                    recomputes=stage.recomputes,
-                    price=choice.variant % self.prices.size,
-                ),
-                first_device=stage.first_device,
-                in_flight=stage.in_flight,
-            )
-            for choice, stage in zip(self.cut.stages, self.stages, strict=True)
-        )
-
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class StepTables:
@@ -76,13 +71,13 @@ class StepTables:
 
     Attributes:
         quantities: of each mesh, as `mesh_quantities` returns them.
-        workspace_bytes: [layers]; by the submesh and whether stages recompute.
+        workspace_bytes: [layers]; by the site and whether stages recompute.
     """
 
     maker: StageMaker
     num_micro_batches: int
-    quantities: Mapping[DeviceMesh, Floats]
-    workspace_bytes: Mapping[tuple[Submesh, bool], Floats]
+    quantities: Mapping[SiteMesh, Floats]
+    workspace_bytes: Mapping[tuple[Site, bool], Floats]
 
     @property
     def step(self) -> LayeredStep:
@@ -94,26 +89,51 @@ class StepTables:
 
 
 class AlpaSearch:
-    """The search for one problem on alike nodes."""
+    """The search for one problem.
 
-    def __init__(self, problem: TrainingProblem, nodes: NodeGroup, costs: Costs) -> None:
+    Args:
+        costs: of each group of nodes.
+    """
+
+    def __init__(self, problem: TrainingProblem, costs: Sequence[Costs]) -> None:
         self._problem = problem
-        self._nodes = nodes
-        self._costs = CheckedCosts(costs)
-        self._pricing = MeshPricing(nodes, self._costs)
+        self._cluster = problem.cluster
+        self._given = costs
+        self._costs = [CheckedCosts(each) for each in costs]
+        self._pricing = mesh_pricing(problem.cluster, self._costs)
         self._layers: list[Layer] | None = None
         self._ahead: dict[int, StepTables] = {}
         self._made: set[int] = set()
+        self._elsewhere: Ahead[Found | None] | None = None
 
-    def run(self, *, report: Report, should_stop: Callable[[], bool]) -> Found | None:
-        """The pipeline with the shortest iteration over numbers of micro-batches; None where none fits."""
+    def run(
+        self, *, report: Report, should_stop: Callable[[], bool], executor: CandidateExecutor | None = None
+    ) -> Found | None:
+        """The pipeline with the shortest iteration over numbers of micro-batches; None where none fits.
+
+        Args:
+            executor: tries several numbers at once; None to try one after the other.
+        """
+        numbers = self._problem.numbers_of_micro_batches()
+        cut: Callable[[int], Found | None] = self.with_micro_batches
+        if executor is not None:
+            shared = Candidates(problem=self._problem, costs=self._given)
+            cut = self._elsewhere = Ahead(
+                task=_candidate, shared=shared, numbers=numbers, executor=executor, should_stop=should_stop
+            )
         return search_micro_batches(
-            self._problem.numbers_of_micro_batches(),
-            self.with_micro_batches,
-            num_devices=self._nodes.num_devices,
-            report=report,
-            should_stop=should_stop,
+            numbers, cut, num_devices=self._cluster.num_devices, report=report, should_stop=should_stop
         )
+
+    @property
+    def cluster(self) -> TrainingCluster:
+        """That is searched for."""
+        return self._cluster
+
+    @property
+    def elsewhere_cpu_s(self) -> float:
+        """Processor time of candidates that other processes tried."""
+        return 0.0 if self._elsewhere is None else self._elsewhere.cpu_s
 
     def with_micro_batches(self, number: int) -> Found | None:
         """The best pipeline for so many micro-batches; None where none fits."""
@@ -137,16 +157,20 @@ class AlpaSearch:
         problem = self._problem
         steps = [self._step(number) for number in numbers]
         prices = [memory_prices(step, number, self._costs) for step, number in zip(steps, numbers, strict=True)]
-        meshes = list(allowed_meshes(self._nodes, problem.space))
-        quantities = mesh_quantities(steps, meshes, self._pricing, prices=prices, recomputes=problem.space.recomputes)
+        found: list[dict[SiteMesh, Floats]] = [{} for _ in steps]
+        for group, pricing in enumerate(self._pricing):
+            meshes = list(allowed_meshes(pricing.nodes, problem.space, num_devices=self._cluster.num_devices))
+            taken = mesh_quantities(steps, meshes, pricing, prices=prices, recomputes=problem.space.recomputes)
+            for own, of_size in zip(found, taken, strict=True):
+                own |= {SiteMesh(group, mesh): each for mesh, each in zip(meshes, of_size, strict=True)}
         return [
             StepTables(
                 maker=StageMaker(step=step, pricing=self._pricing, prices=own),
                 num_micro_batches=number,
-                quantities=dict(zip(meshes, taken, strict=True)),
-                workspace_bytes=self._workspace(step, meshes),
+                quantities=quantities,
+                workspace_bytes=self._workspace(step, quantities),
             )
-            for step, own, number, taken in zip(steps, prices, numbers, quantities, strict=True)
+            for step, own, number, quantities in zip(steps, prices, numbers, found, strict=True)
         ]
 
     def _step(self, number: int) -> LayeredStep:
@@ -163,7 +187,7 @@ class AlpaSearch:
         tables: StepTables,
         *,
         space: SearchSpace | None = None,
-        memory_bytes: int | None = None,
+        cluster: TrainingCluster | None = None,
         num_micro_batches: int | None = None,
         num_slices: int = 1,
     ) -> Found | None:
@@ -171,11 +195,12 @@ class AlpaSearch:
 
         Args:
             space: a part of the problem's, as far as it is about meshes, stages and recomputing; None for all of it.
-            memory_bytes, num_micro_batches: other ones than those of the nodes and the tables.
+            cluster: the problem's with other memory; None for as it is.
+            num_micro_batches: another one than that of the tables.
             num_slices: equal ones that each micro-batch passes through the pipeline in, as if they took a part of its
                 time each.
         """
-        nodes = self._nodes if memory_bytes is None else replace(self._nodes, memory_bytes=memory_bytes)
+        groups = (cluster or self._cluster).groups
         number = num_micro_batches or tables.num_micro_batches
         part = space or self._problem.space
         if not tables.quantities:
@@ -184,23 +209,23 @@ class AlpaSearch:
         for _ in range(_MOST_TRIES):
             table = make_stage_table(
                 tables.step,
-                nodes,
+                groups,
                 tables.quantities,
                 num_prices=tables.prices.size,
                 num_micro_batches=number,
                 workspace_bytes=workspace,
             )
             table = replace(table, costs=_sliced(table.costs, num_slices))
-            cut = _cut(table, part, nodes, num_micro_batches=number * num_slices)
+            cut = _cut(table, part, groups, num_micro_batches=number * num_slices)
             if cut is None:
                 return None
             found = _found(tables.maker, number, cut, table, num_slices=num_slices)
-            if all(stage.memory.total_bytes <= nodes.memory_bytes for stage in found.stages):
+            if all(stage.memory.total_bytes <= groups[stage.group].memory_bytes for stage in found.stages):
                 return found
             workspace = _corrected(tables, workspace, found)
         return None
 
-    def _workspace(self, step: LayeredStep, meshes: Sequence[DeviceMesh]) -> dict[tuple[Submesh, bool], Floats]:
+    def _workspace(self, step: LayeredStep, meshes: Collection[SiteMesh]) -> dict[tuple[Site, bool], Floats]:
         """What layers need beside parameters and activations, as if all of it were sharded over all devices: what is
         not is found when shardings are chosen."""
         flow, tensors = Dataflow(step.training.graph), step.training.tensors
@@ -213,16 +238,28 @@ class AlpaSearch:
                 for kind in set(step.kinds)
             }
             whole = np.array([by_kind[kind] for kind in step.kinds])
-            for submesh in {mesh.submesh for mesh in meshes}:
-                found[submesh, again] = whole / submesh.num_devices
+            for site in {mesh.site for mesh in meshes}:
+                found[site, again] = whole / site.submesh.num_devices
         return found
 
 
-def memory_prices(step: LayeredStep, number: int, costs: Costs) -> Prices:
+def _candidate(shared: Candidates, number: int) -> Tried[Found | None]:
+    """The best pipeline for one number of micro-batches, in a process of its own."""
+    search = AlpaSearch(shared.problem, shared.costs)
+    return timed(lambda: search.cut(search.tables(number)))
+
+
+def mesh_pricing(cluster: TrainingCluster, costs: Sequence[Costs]) -> list[MeshPricing]:
+    """The prices of meshes in each group."""
+    return [MeshPricing(nodes, each) for nodes, each in zip(cluster.groups, costs, strict=True)]
+
+
+def memory_prices(step: LayeredStep, number: int, costs: Sequence[Costs]) -> Prices:
     """Multipliers for the memory of devices, from none to so high that memory is all that counts."""
     graph, precision = step.training.graph, step.precision
     state = precision.weight_bytes + precision.gradient_bytes + precision.optimizer_bytes
-    scale = graph_time(graph, costs).seconds / max(1, graph.parameters * state)
+    seconds = fmean(graph_time(graph, each).seconds for each in costs)
+    scale = seconds / max(1, graph.parameters * state)
     pairs = [(share, held) for share in _SHARES for held in (_IN_FLIGHT if share else (1.0,))]
     return Prices.of(
         num_micro_batches=number,
@@ -231,22 +268,25 @@ def memory_prices(step: LayeredStep, number: int, costs: Costs) -> Prices:
     )
 
 
-def allowed_meshes(nodes: NodeGroup, space: SearchSpace) -> Iterator[DeviceMesh]:
-    """The meshes that stages may have."""
+def allowed_meshes(nodes: NodeGroup, space: SearchSpace, *, num_devices: int) -> Iterator[DeviceMesh]:
+    """The meshes that stages may have on some nodes of a cluster with so many devices."""
     for submesh in submeshes(nodes):
-        if space.allows(submesh, nodes):
+        if space.allows(submesh, num_devices):
             for shape in logical_shapes(submesh):
                 if space.allows_shape(shape):
                     yield DeviceMesh(submesh, shape)
 
 
-def _cut(table: StageTable, space: SearchSpace, nodes: NodeGroup, *, num_micro_batches: int) -> StageCut | None:
+def _cut(
+    table: StageTable, space: SearchSpace, groups: Sequence[NodeGroup], *, num_micro_batches: int
+) -> StageCut | None:
     cut = cut_equally if space.equal_layers else cut_stages
     parts = [replace(space, mesh_shapes=(shape,)) for shape in _shapes(table)] if space.equal_meshes else [space]
+    num_devices = [nodes.num_devices for nodes in groups]
     found = [
         cut(
-            only(table, part, nodes),
-            num_devices=nodes.num_devices,
+            only(table, part, sum(num_devices)),
+            num_devices=num_devices,
             num_micro_batches=num_micro_batches,
             min_stages=space.num_stages or 1,
             max_stages=space.num_stages,
@@ -260,12 +300,14 @@ def _shapes(table: StageTable) -> list[tuple[int, int]]:
     return list(dict.fromkeys(variant.shape for variants in table.variants for variant in variants))
 
 
-def only(table: StageTable, space: SearchSpace, nodes: NodeGroup) -> StageCosts:
+def only(table: StageTable, space: SearchSpace, num_devices: int) -> StageCosts:
     """The costs of a table, where only what a space allows is possible."""
     is_allowed = np.zeros(table.costs.latency_s.shape[2:], bool)
-    for i, (submesh, variants) in enumerate(zip(table.submeshes, table.variants, strict=True)):
+    for i, (site, variants) in enumerate(zip(table.sites, table.variants, strict=True)):
         is_allowed[i, : len(variants)] = [
-            space.allows(submesh, nodes) and space.allows_shape(each.shape) and each.recomputes in space.recomputes
+            space.allows(site.submesh, num_devices)
+            and space.allows_shape(each.shape)
+            and each.recomputes in space.recomputes
             for each in variants
         ]
     return replace(table.costs, latency_s=np.where(is_allowed, table.costs.latency_s, np.inf))
@@ -283,39 +325,57 @@ def _sliced(costs: StageCosts, num_slices: int) -> StageCosts:
 
 
 def _found(maker: StageMaker, number: int, cut: StageCut, table: StageTable, *, num_slices: int) -> Found:
-    stages = []
-    device = 0
-    for i, choice in enumerate(cut.stages):
+    sites = [table.sites[choice.submesh] for choice in cut.stages]
+    groups = [site.group for site in sites]
+    first_device = first_devices([maker.pricing[group].nodes for group in range(len(maker.pricing))], sites)
+    layouts = []
+    for i, (choice, site, device) in enumerate(zip(cut.stages, sites, first_device, strict=True)):
         variant = table.variants[choice.submesh][choice.variant]
-        mesh = DeviceMesh(table.submeshes[choice.submesh], variant.shape)
         layout = StageLayout(
             first=choice.first,
             last=choice.last,
-            mesh=mesh,
+            mesh=DeviceMesh(site.submesh, variant.shape),
+            group=site.group,
+            next_group=(*groups, site.group)[i + 1],
             variant=variant,
             first_device=device,
             in_flight=min(number, -(-(len(cut.stages) - 1 - i) // num_slices) + 1),
         )
-        stages.append(maker.stage(layout))
-        device += mesh.num_devices
-    return Found(step=maker.step, prices=maker.prices, num_micro_batches=number, cut=cut, stages=tuple(stages))
+        layouts.append(layout)
+    return Found(
+        step=maker.step,
+        prices=maker.prices,
+        num_micro_batches=number,
+        cut=cut,
+        stages=tuple(map(maker.stage, layouts)),
+        layouts=tuple(layouts),
+    )
+
+
+def first_devices(groups: Sequence[NodeGroup], sites: Sequence[Site]) -> list[int]:
+    """The first device of each stage, in the cluster's numbering: the largest first, so that each fills parts of nodes
+    or whole ones (dissertation section 3.5.2)."""
+    sizes = [nodes.num_devices for nodes in groups]
+    free = [sum(sizes[:group]) for group in range(len(sizes))]
+    first = [0] * len(sites)
+    for number in sorted(range(len(sites)), key=lambda number: -sites[number].submesh.num_devices):
+        site = sites[number]
+        first[number] = free[site.group]
+        free[site.group] += site.submesh.num_devices
+    return first
 
 
 def _corrected(
-    tables: StepTables, workspace: Mapping[tuple[Submesh, bool], Floats], found: Found
-) -> dict[tuple[Submesh, bool], Floats]:
+    tables: StepTables, workspace: Mapping[tuple[Site, bool], Floats], found: Found
+) -> dict[tuple[Site, bool], Floats]:
     """The workspace that layers really need with the shardings that were chosen for them, and with what they keep
     beyond what tables say: those count what is sent on where it is made, and devices hold it where it is read again."""
     corrected = {key: layers.copy() for key, layers in workspace.items()}
     for choice, stage in zip(found.cut.stages, found.stages, strict=True):
-        quantities = tables.quantities[stage.mesh][Quantity.ACTIVATION_BYTES, choice.first, choice.last]
-        kept = float(quantities[_column(tables, stage, choice.variant)])
+        mesh = SiteMesh(stage.group, stage.mesh)
+        quantities = tables.quantities[mesh][Quantity.ACTIVATION_BYTES, choice.first, choice.last]
+        kept = float(quantities[choice.variant % len(quantities)])  # the variants of a site are those of its meshes
         beyond = max(0.0, stage.memory.activations_bytes - stage.in_flight * kept)
-        layers = corrected[stage.mesh.submesh, stage.recomputes][choice.first : choice.last + 1]
+        layers = corrected[mesh.site, stage.recomputes][choice.first : choice.last + 1]
         np.maximum(layers, stage.memory.workspace_bytes + beyond, out=layers)
     return corrected
-
-
-def _column(tables: StepTables, stage: TrainingStage, variant: int) -> int:
-    """Where a variant of a submesh is in the quantities of its mesh."""
-    return variant % int(tables.quantities[stage.mesh].shape[3])

@@ -10,14 +10,14 @@ from headway.core.units import format_duration
 from headway.planner.training.alpa import AlpaSearch
 from headway.planner.training.baselines import BASELINES, Baseline, narrowed
 from headway.planner.training.graph_search import Pipeline
-from headway.planner.training.misfit import Misfit, needed_bytes
+from headway.planner.training.misfit import Misfit, missing_bytes
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.shape import shape_of
 
 
 def alternatives(
     problem: TrainingProblem,
-    costs: Costs,
+    costs: Sequence[Costs],
     found: Pipeline,
     *,
     micro_batches: Sequence[int],
@@ -34,9 +34,11 @@ def alternatives(
         yield _alternative(replace(problem, micro_batches=tuple(micro_batches)), costs, found, baseline)
 
 
-def _alternative(problem: TrainingProblem, costs: Costs, found: Pipeline, baseline: Baseline) -> TrainingAlternative:
+def _alternative(
+    problem: TrainingProblem, costs: Sequence[Costs], found: Pipeline, baseline: Baseline
+) -> TrainingAlternative:
     narrow = narrowed(problem, baseline)
-    search = AlpaSearch(narrow, narrow.cluster.groups[0], costs)
+    search = AlpaSearch(narrow, costs)
     try:
         tables = [search.tables(number) for number in narrow.numbers_of_micro_batches()]
     except HeadwayError as error:
@@ -44,8 +46,8 @@ def _alternative(problem: TrainingProblem, costs: Costs, found: Pipeline, baseli
     pipelines = [search.cut(each) for each in tables]
     best = min((each for each in pipelines if each), key=lambda each: each.iteration_s, default=None)
     if best is None:
-        needed = [bytes_ for each in tables if (bytes_ := needed_bytes(search, each)) is not None]
-        misfit = Misfit(problem=narrow, needed_bytes=min(needed, default=None))
+        missing = [more for each in tables if (more := missing_bytes(search, each, narrow.cluster)) is not None]
+        misfit = Misfit(problem=narrow, missing_bytes=min(missing, default=None))
         return TrainingAlternative(name=baseline.name, layout=baseline.what, why_not=(f"{misfit.sentence()}.",))
     return TrainingAlternative(
         name=baseline.name,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from headway.core.device_mesh import logical_shapes, submeshes
-from headway.core.training_cluster import NodeGroup
+from headway.core.training_cluster import TrainingCluster
 from headway.planner.intra.options import AxisRole
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace, StageSize
@@ -22,32 +22,33 @@ class Baseline:
     """Attributes:
     name: as `--method` takes it.
     what: in words.
-    space: on some nodes.
+    space: on a cluster.
     """
 
     name: str
     what: str
-    space: Callable[[NodeGroup], SearchSpace]
+    space: Callable[[TrainingCluster], SearchSpace]
 
 
 def narrowed(problem: TrainingProblem, baseline: Baseline) -> TrainingProblem:
     """The problem of finding the best plan of a baseline."""
-    space = baseline.space(problem.cluster.groups[0])
+    space = baseline.space(problem.cluster)
     return replace(problem, space=replace(space, recomputes=problem.space.recomputes))
 
 
-def _data_parallel(zero_stage: int) -> Callable[[NodeGroup], SearchSpace]:
-    def space(nodes: NodeGroup) -> SearchSpace:
-        shapes = ((1, nodes.num_devices),)
+def _data_parallel(zero_stage: int) -> Callable[[TrainingCluster], SearchSpace]:
+    def space(cluster: TrainingCluster) -> SearchSpace:
+        shapes = ((1, cluster.num_devices),)
         return SearchSpace(axis_roles=_DATA, mesh_shapes=shapes, zero_stages=(zero_stage,), stage_size=StageSize.ALL)
 
     return space
 
 
-def _megatron(nodes: NodeGroup) -> SearchSpace:
+def _megatron(cluster: TrainingCluster) -> SearchSpace:
     """Tensor parallelism inside nodes, data parallelism over the rest of a stage."""
     shapes = tuple(
         shape
+        for nodes in cluster.groups
         for submesh in submeshes(nodes)
         if nodes.num_devices % submesh.num_devices == 0
         for shape in logical_shapes(submesh)
@@ -56,18 +57,19 @@ def _megatron(nodes: NodeGroup) -> SearchSpace:
     return SearchSpace(axis_roles=_MEGATRON, mesh_shapes=shapes, zero_stages=(0,), equal_layers=True, equal_meshes=True)
 
 
-def _pipeline_and_data(nodes: NodeGroup) -> SearchSpace:
-    return SearchSpace(axis_roles=_DATA, mesh_shapes=tuple(_flat_shapes(nodes)), zero_stages=(0,))
+def _pipeline_and_data(cluster: TrainingCluster) -> SearchSpace:
+    return SearchSpace(axis_roles=_DATA, mesh_shapes=tuple(_flat_shapes(cluster)), zero_stages=(0,))
 
 
-def _heuristic(nodes: NodeGroup) -> SearchSpace:
-    shapes = ((1, nodes.num_devices),)
+def _heuristic(cluster: TrainingCluster) -> SearchSpace:
+    shapes = ((1, cluster.num_devices),)
     return SearchSpace(by_largest_dim=True, mesh_shapes=shapes, zero_stages=(0,), stage_size=StageSize.ALL)
 
 
-def _flat_shapes(nodes: NodeGroup) -> Iterator[tuple[int, int]]:
-    for submesh in submeshes(nodes):
-        yield (1, submesh.num_devices)
+def _flat_shapes(cluster: TrainingCluster) -> Iterator[tuple[int, int]]:
+    for nodes in cluster.groups:
+        for submesh in submeshes(nodes):
+            yield (1, submesh.num_devices)
 
 
 _ALL = (

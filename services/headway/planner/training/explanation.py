@@ -1,6 +1,6 @@
 """Why a training plan was chosen, what it is better than, and what would change the choice. Pure."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.cost.costs import Costs
@@ -28,7 +28,7 @@ class TrainingExplanation:
 
 
 def explain(
-    problem: TrainingProblem, costs: Costs, found: Pipeline, *, should_stop: Callable[[], bool]
+    problem: TrainingProblem, costs: Sequence[Costs], found: Pipeline, *, should_stop: Callable[[], bool]
 ) -> TrainingExplanation:
     """Searches what else could be, for the plan's number of micro-batches and the next ones: some three searches' time.
 
@@ -37,7 +37,7 @@ def explain(
     Args:
         should_stop: then what is known until then is told.
     """
-    search = BestCut(problem=problem, nodes=problem.cluster.groups[0], costs=costs, found=found)
+    search = BestCut(problem=problem, costs=costs, found=found)
     near = _near(problem.numbers_of_micro_batches(), found.num_micro_batches)
     tables = [search.tables(number) for number in near]
     changes = tuple(sensitivities(search, tables=tables, should_stop=should_stop))

@@ -10,22 +10,22 @@ from headway.core.cost.costs import Costs
 from headway.core.device_mesh import DeviceMesh, Submesh
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.plan.training import TrainingStage
-from headway.core.training_cluster import NodeGroup
+from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.core.training_layout import LayoutStage, TrainingLayout
 from headway.core.units import format_bytes
 from headway.planner.inter.stage_dp import StageChoice, StageCut
-from headway.planner.inter.stage_table import LayeredStep, Variant, mesh_quantities
+from headway.planner.inter.stage_table import LayeredStep, Site, Variant, mesh_quantities
 from headway.planner.intra.mesh_costs import MeshPricing
 from headway.planner.intra.options import AxisRole, ShardingOptions
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.intra.strategies import splittable_loops
-from headway.planner.training.alpa import Found, memory_prices
+from headway.planner.training.alpa import Found, first_devices, memory_prices, mesh_pricing
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.stages import StageLayout, StageMaker
 from headway.planner.training.step import cut_layers, layered_step, training_graph
 
 
-def lay_out(problem: TrainingProblem, costs: Costs, layout: TrainingLayout) -> Found:
+def lay_out(problem: TrainingProblem, costs: Sequence[Costs], layout: TrainingLayout) -> Found:
     """The plan as the user gave it, with its predictions.
 
     Raises:
@@ -39,34 +39,41 @@ def lay_out(problem: TrainingProblem, costs: Costs, layout: TrainingLayout) -> F
             hint="Correct the layout's micro_batches.",
             field="micro_batches",
         )
-    costs = CheckedCosts(costs)
+    checked = [CheckedCosts(each) for each in costs]
     training = training_graph(problem.graph, problem.batch // number, problem.precision)
     step = layered_step(training, cut_layers(training, problem.num_layers), problem.precision, ShardingOptions())
     runs = _runs(step, layout)
-    _check_devices(problem.cluster.groups[0], layout)
-    pricing = MeshPricing(problem.cluster.groups[0], costs)
-    return _Filling(problem, pricing, layout, step, memory_prices(step, number, costs)).found(runs)
+    _check_devices(problem.cluster, layout)
+    pricing = mesh_pricing(problem.cluster, checked)
+    return _Filling(problem, pricing, layout, step, memory_prices(step, number, checked)).found(runs)
 
 
 @dataclass(slots=True)
 class _Filling:
     problem: TrainingProblem
-    pricing: MeshPricing
+    pricing: Sequence[MeshPricing]
     layout: TrainingLayout
     step: LayeredStep
     prices: Prices
     known: dict[tuple[object, ...], Floats] = field(default_factory=dict)
 
-    @property
-    def _nodes(self) -> NodeGroup:
-        return self.problem.cluster.groups[0]
-
     def found(self, runs: Sequence[tuple[int, int]]) -> Found:
-        stages: list[TrainingStage] = []
-        for number, (stage, run) in enumerate(zip(self.layout.stages, runs, strict=True)):
+        made: list[tuple[StageLayout, TrainingStage]] = []
+        groups = [stage.group for stage in self.layout.stages]
+        nodes = self.problem.cluster.groups
+        sites = [Site(stage.group, _mesh(nodes[stage.group], stage).submesh) for stage in self.layout.stages]
+        for number, first_device in enumerate(first_devices(nodes, sites)):
             in_flight = min(self.layout.num_micro_batches, len(runs) - number)
-            first_device = sum(each.mesh.num_devices for each in stages)
-            stages.append(self._stage(stage, run, in_flight=in_flight, first_device=first_device))
+            next_group = (*groups, groups[number])[number + 1]
+            stage = self._stage(
+                self.layout.stages[number],
+                runs[number],
+                next_group=next_group,
+                in_flight=in_flight,
+                first_device=first_device,
+            )
+            made.append(stage)
+        stages = [stage for _, stage in made]
         latencies = [stage.latency_s for stage in stages]
         sum_s, slowest_s = sum(latencies), max(latencies)
         cut = StageCut(
@@ -83,13 +90,17 @@ class _Filling:
             num_micro_batches=self.layout.num_micro_batches,
             cut=cut,
             stages=tuple(stages),
+            layouts=tuple(layout for layout, _ in made),
         )
 
-    def _stage(self, stage: LayoutStage, run: tuple[int, int], *, in_flight: int, first_device: int) -> TrainingStage:
+    def _stage(
+        self, stage: LayoutStage, run: tuple[int, int], *, next_group: int, in_flight: int, first_device: int
+    ) -> tuple[StageLayout, TrainingStage]:
         """The fastest variant that fits."""
         options = _options(self.step, stage, run)
         step = layered_step(self.step.training, list(self.step.layers), self.step.precision, options)
-        mesh = _mesh(self._nodes, stage)
+        nodes = self.pricing[stage.group].nodes
+        mesh = _mesh(nodes, stage)
         maker = StageMaker(step=step, pricing=self.pricing, prices=self.prices)
         least: TrainingStage | None = None
         for variant in self._variants(step, mesh, stage, run):
@@ -98,16 +109,18 @@ class _Filling:
                 last=run[1],
                 mesh=mesh,
                 variant=variant,
+                group=stage.group,
+                next_group=next_group,
                 first_device=first_device,
                 in_flight=in_flight,
             )
             made = maker.stage(layout)
-            if made.memory.total_bytes <= self._nodes.memory_bytes:
-                return made
+            if made.memory.total_bytes <= nodes.memory_bytes:
+                return layout, made
             if least is None or made.memory.total_bytes < least.memory.total_bytes:
                 least = made
         assert least is not None
-        missing = least.memory.total_bytes - self._nodes.memory_bytes
+        missing = least.memory.total_bytes - nodes.memory_bytes
         raise FailedPreconditionError(
             f"{stage.place} does not fit: each device lacks {missing} bytes ({format_bytes(missing)}).",
             hint="Give it more devices or fewer layers, more micro-batches, recompute: true, or a higher zero.",
@@ -119,10 +132,10 @@ class _Filling:
     ) -> Iterator[Variant]:
         """The fastest first."""
         recomputes = (False, True) if stage.recomputes is None else (stage.recomputes,)
-        key = mesh, stage.axes, stage.zero_stages, stage.splits, recomputes
+        key = stage.group, mesh, stage.axes, stage.zero_stages, stage.splits, recomputes
         if key not in self.known:
             [[self.known[key]]] = mesh_quantities(
-                [step], [mesh], self.pricing, prices=[self.prices], recomputes=recomputes
+                [step], [mesh], self.pricing[stage.group], prices=[self.prices], recomputes=recomputes
             )
         taken = self.known[key][:, run[0], run[1]]
         number = self.layout.num_micro_batches
@@ -139,22 +152,30 @@ def _mesh(nodes: NodeGroup, stage: LayoutStage) -> DeviceMesh:
     return DeviceMesh(Submesh(devices // per_node, per_node), stage.mesh)
 
 
-def _check_devices(nodes: NodeGroup, layout: TrainingLayout) -> None:
+def _check_devices(cluster: TrainingCluster, layout: TrainingLayout) -> None:
     for stage in layout.stages:
-        inner, per_node = stage.mesh[1], nodes.devices_per_node
+        if stage.group >= len(cluster.groups):
+            raise InvalidArgumentError(
+                f"{stage.place}.group: there is no group {stage.group}.",
+                hint=f"The cluster has the groups 0 to {len(cluster.groups) - 1}: {cluster.label}.",
+                field="group",
+            )
+        inner, per_node = stage.mesh[1], cluster.groups[stage.group].devices_per_node
         if stage.num_devices % min(stage.num_devices, per_node) or (inner % per_node and per_node % inner):
             raise InvalidArgumentError(
                 f"{stage.place}.mesh: {stage.mesh[0]}x{stage.mesh[1]} does not lie on nodes of {per_node} devices.",
                 hint="A stage has a part of one node, or whole nodes; its second axis divides a node or fills some.",
                 field="mesh",
             )
-    total = sum(stage.num_devices for stage in layout.stages)
-    if total != nodes.num_devices:
-        raise InvalidArgumentError(
-            f"{layout.place}: the stages have {total} devices, and the cluster {nodes.num_devices}.",
-            hint="Give every device to a stage.",
-            field="stages",
-        )
+    for number, nodes in enumerate(cluster.groups):
+        total = sum(stage.num_devices for stage in layout.stages if stage.group == number)
+        has = nodes.label if len(cluster.groups) > 1 else "the cluster"
+        if total != nodes.num_devices and (total or len(cluster.groups) == 1):
+            raise InvalidArgumentError(
+                f"{layout.place}: the stages have {total} devices, and {has} {nodes.num_devices}.",
+                hint="Give every device to a stage.",
+                field="stages",
+            )
 
 
 def _runs(step: LayeredStep, layout: TrainingLayout) -> list[tuple[int, int]]:

@@ -3,6 +3,7 @@ not, as Alpa's passes find best. Pure."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 
@@ -20,10 +21,11 @@ from headway.planner.graphpipe.problem import Flow, PipelineProblem
 from headway.planner.graphpipe.series_parallel import Decomposition, Series, decompose
 from headway.planner.graphpipe.tables import Tables
 from headway.planner.graphpipe.traceback import Traceback
-from headway.planner.inter.stage_table import LayeredStep, StageTable, make_stage_table
+from headway.planner.inter.stage_table import LayeredStep, Site, StageTable, make_stage_table
 from headway.planner.intra.quantities import Prices
-from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.alpa import AlpaSearch, Found, StepTables, first_devices
 from headway.planner.training.branches import branch_layers
+from headway.planner.training.candidates import Ahead, CandidateExecutor, Candidates, Tried, timed
 from headway.planner.training.micro_batches import search_micro_batches
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.slice_search import FoundSlices, SliceSearch
@@ -37,6 +39,7 @@ class FoundGraph:
     """A graph of stages for one number of micro-batches.
 
     Attributes:
+        layouts: of its stages.
         decomposition: of the layers, with what was ordered to make them series-parallel.
     """
 
@@ -44,6 +47,7 @@ class FoundGraph:
     prices: Prices
     num_micro_batches: int
     stages: tuple[TrainingStage, ...]
+    layouts: tuple[StageLayout, ...]
     decomposition: Decomposition
 
     @property
@@ -58,75 +62,117 @@ class FoundGraph:
 
 
 Pipeline = Found | FoundGraph | FoundSlices
+_Both = tuple[Found | None, FoundGraph | None]
 
 
 @dataclass
 class GraphSearch:
-    """The search for one problem on alike nodes. A chain is a graph too: where no graph is faster, it is Alpa's.
+    """The search for one problem. A chain is a graph too: where no graph is faster, it is Alpa's. On several groups of
+    nodes there are chains only.
 
     Attributes:
+        costs: of each group of nodes.
         slices: searches chains of whole micro-batches, and of slices of them; None where that makes no sense.
         why_no_slices: in a sentence; empty where nobody asked for them.
         chain, graph: the best that were found of each.
+        elsewhere_cpu_s: processor time of candidates that other processes tried.
     """
 
     problem: TrainingProblem
-    nodes: NodeGroup
-    costs: Costs
+    costs: Sequence[Costs]
     slices: SliceSearch | None = None
     why_no_slices: str = ""
     chain: Found | None = None
     graph: FoundGraph | None = None
+    elsewhere_cpu_s: float = 0.0
 
     @classmethod
-    def with_slices(cls, problem: TrainingProblem, nodes: NodeGroup, costs: Costs) -> "GraphSearch":
+    def with_slices(cls, problem: TrainingProblem, costs: Sequence[Costs]) -> "GraphSearch":
         """The search that looks at slices of tokens too, of a causal language model."""
         try:
-            return cls(problem, nodes, costs, slices=SliceSearch(problem, nodes, costs))
+            return cls(problem, costs, slices=SliceSearch(problem, costs))
         except FailedPreconditionError as error:
-            return cls(problem, nodes, costs, why_no_slices=error.message)
+            return cls(problem, costs, why_no_slices=error.message)
 
-    def run(self, *, report: Callable[[Pipeline], None], should_stop: Callable[[], bool]) -> Pipeline | None:
+    def run(
+        self,
+        *,
+        report: Callable[[Pipeline], None],
+        should_stop: Callable[[], bool],
+        executor: CandidateExecutor | None = None,
+    ) -> Pipeline | None:
         """Searches the best chain, then, of a model with branches, the best graph, by layers that keep branches apart.
+
+        Args:
+            executor: tries several numbers of micro-batches at once; None to try one after the other.
 
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
         sliced: FoundSlices | None = None
         if self.slices is None:
-            self.chain = AlpaSearch(self.problem, self.nodes, self.costs).run(report=report, should_stop=should_stop)
+            search = AlpaSearch(self.problem, self.costs)
+            self.chain = search.run(report=report, should_stop=should_stop, executor=executor)
+            self.elsewhere_cpu_s = search.elsewhere_cpu_s
         else:
-            self.slices.run(report=report, should_stop=should_stop)
+            self.slices.run(report=report, should_stop=should_stop, executor=executor)
             self.chain, sliced = self.slices.chain, self.slices.sliced
-        if not should_stop() and (layers := branch_layers(self.problem.graph)) is not None:
-            self._search_graphs(layers, report=report, should_stop=should_stop)
+            self.elsewhere_cpu_s = self.slices.elsewhere_cpu_s
+        layers = branch_layers(self.problem.graph)
+        if layers is not None and len(self.problem.cluster.groups) == 1 and not should_stop():
+            self._search_graphs(layers, report=report, should_stop=should_stop, executor=executor)
         found = [each for each in (self.chain, self.graph, sliced) if each is not None]
         return min(found, key=lambda each: each.iteration_s, default=None)
 
     def _search_graphs(
-        self, layers: int, *, report: Callable[[Pipeline], None], should_stop: Callable[[], bool]
+        self,
+        layers: int,
+        *,
+        report: Callable[[Pipeline], None],
+        should_stop: Callable[[], bool],
+        executor: CandidateExecutor | None,
     ) -> None:
-        problem = replace(self.problem, num_layers=self.problem.num_layers or layers)
-        alpa = AlpaSearch(problem, self.nodes, self.costs)
+        shared = Candidates(
+            problem=replace(self.problem, num_layers=self.problem.num_layers or layers), costs=self.costs
+        )
+        numbers = shared.problem.numbers_of_micro_batches()
+        ask: Callable[[int], _Both | None] = _Tries(shared)
+        if executor is not None:
+            ask = ahead = Ahead(
+                task=_candidate, shared=shared, numbers=numbers, executor=executor, should_stop=should_stop
+            )
 
         def cut(number: int) -> FoundGraph | None:
-            tables = alpa.tables(number)
-            chain = alpa.cut(tables)
+            chain, graph = ask(number) or (None, None)
             if _is_faster(chain, self.chain):
                 self.chain = chain
-            return cut_graph(self.nodes, tables)
+            return graph
 
         def tell(found: FoundGraph) -> None:
             if _is_faster(found, self.chain):
                 report(found)
 
         self.graph = search_micro_batches(
-            problem.numbers_of_micro_batches(),
-            cut,
-            num_devices=self.nodes.num_devices,
-            report=tell,
-            should_stop=should_stop,
+            numbers, cut, num_devices=self.problem.cluster.num_devices, report=tell, should_stop=should_stop
         )
+        self.elsewhere_cpu_s += 0.0 if executor is None else ahead.cpu_s
+
+
+class _Tries:
+    """Finds the best chain and the best graph of stages for one number of micro-batches."""
+
+    def __init__(self, shared: Candidates) -> None:
+        self._nodes = shared.problem.cluster.groups[0]
+        self._alpa = AlpaSearch(shared.problem, shared.costs)
+
+    def __call__(self, number: int) -> _Both:
+        tables = self._alpa.tables(number)
+        return self._alpa.cut(tables), cut_graph(self._nodes, tables)
+
+
+def _candidate(shared: Candidates, number: int) -> Tried[_Both]:
+    """The same in a process of its own."""
+    return timed(partial(_Tries(shared), number))
 
 
 def cut_graph(nodes: NodeGroup, tables: StepTables, *, num_micro_batches: int | None = None) -> FoundGraph | None:
@@ -151,7 +197,7 @@ class _GraphCut:
         self._nodes, self._tables, self._num_micro_batches = nodes, tables, num_micro_batches
         self._table = make_stage_table(
             tables.step,
-            nodes,
+            [nodes],
             tables.quantities,
             num_prices=tables.prices.size,
             num_micro_batches=num_micro_batches,
@@ -225,25 +271,27 @@ class _GraphCut:
 
     def _found(self, choices: Sequence[StageChoice]) -> FoundGraph | None:
         order, successors = stage_graph(self._edges, [choice.operators for choice in choices])
-        first_device = _placed([choices[number].num_devices for number in order])
-        stages = []
+        first_device = first_devices([self._nodes], [self._site(choices[number]) for number in order])
+        layouts, stages = [], []
         for number, place, depth, later in zip(order, first_device, depths(successors), successors, strict=True):
-            stage = self._stage(choices[number], place, depth=depth)
-            if stage is None:
+            made = self._stage(choices[number], place, depth=depth)
+            if made is None:
                 return None
-            stages.append(replace(stage, successors=later))
+            layouts.append(made[0])
+            stages.append(replace(made[1], successors=later))
         return FoundGraph(
             step=self._tables.step,
             prices=self._tables.prices,
             num_micro_batches=self._num_micro_batches,
             stages=tuple(stages),
+            layouts=tuple(layouts),
             decomposition=self._decomposition,
         )
 
-    def _stage(self, choice: StageChoice, first_device: int, *, depth: int) -> TrainingStage | None:
+    def _stage(self, choice: StageChoice, first_device: int, *, depth: int) -> tuple[StageLayout, TrainingStage] | None:
         """The fastest variant that really fits with so many stages on the way."""
         first, last = min(choice.operators), max(choice.operators)
-        submesh = self._powers.index(choice.num_devices.bit_length() - 1)
+        submesh = self._number(choice)
         latencies = self._latency_s[first, last, submesh]
         in_flight = min(self._num_micro_batches, depth)
         for number in np.argsort(latencies, kind="stable").tolist():
@@ -255,15 +303,22 @@ class _GraphCut:
             layout = StageLayout(
                 first=first,
                 last=last,
-                mesh=DeviceMesh(self._table.submeshes[submesh], variant.shape),
+                mesh=DeviceMesh(self._site(choice).submesh, variant.shape),
                 variant=variant,
                 first_device=first_device,
                 in_flight=in_flight,
             )
             stage = self._tables.maker.stage(layout)
             if stage.memory.total_bytes <= self._nodes.memory_bytes:
-                return stage
+                return layout, stage
         return None
+
+    def _number(self, choice: StageChoice) -> int:
+        """Of its submesh, in the table."""
+        return self._powers.index(choice.num_devices.bit_length() - 1)
+
+    def _site(self, choice: StageChoice) -> Site:
+        return self._table.sites[self._number(choice)]
 
 
 def layer_flows(step: LayeredStep) -> tuple[Flow, ...]:
@@ -284,7 +339,7 @@ def layer_flows(step: LayeredStep) -> tuple[Flow, ...]:
 
 def _powers(table: StageTable) -> list[int]:
     """Of each submesh the power of two that its devices are, -1 for other numbers."""
-    sizes = [submesh.num_devices for submesh in table.submeshes]
+    sizes = [site.submesh.num_devices for site in table.sites]
     return [size.bit_length() - 1 if size & (size - 1) == 0 else -1 for size in sizes]
 
 
@@ -306,13 +361,3 @@ def _layer_problem(latency_s: Floats, flows: tuple[Flow, ...], nodes: NodeGroup)
         handover_bytes_per_s=nodes.network.bytes_per_s,
         sync_bytes_per_s=nodes.network.bytes_per_s,
     )
-
-
-def _placed(sizes: Sequence[int]) -> list[int]:
-    """The first device of each stage: the largest first, so that each fills parts of nodes or whole ones."""
-    first = [0] * len(sizes)
-    device = 0
-    for number in sorted(range(len(sizes)), key=lambda number: -sizes[number]):
-        first[number] = device
-        device += sizes[number]
-    return first

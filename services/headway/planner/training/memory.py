@@ -36,10 +36,10 @@ class StageMemory:
         """
         states = [self._state(each, each.zero_stage) for each in self.parameters.values()]
         return DeviceMemory(
-            weights_bytes=int(sum(state.weights_bytes for state in states)) + self._buffer_bytes,
+            weights_bytes=int(sum(state.weights_bytes for state in states)) + self.buffer_bytes,
             gradients_bytes=int(sum(state.gradients_bytes for state in states)),
             optimizer_bytes=int(sum(state.optimizer_bytes for state in states)),
-            activations_bytes=int(in_flight * sum(map(self._num_bytes, self._kept))),
+            activations_bytes=int(in_flight * sum(map(self._num_bytes, self.kept))),
             workspace_bytes=int(self._workspace_bytes()),
         )
 
@@ -47,14 +47,14 @@ class StageMemory:
         """How far the peak of one micro-batch, over all operators, is above what it keeps between its two passes."""
         changes = [0.0] * (len(self._order) + 1)
         for name in self.specs:
-            for first, last in self._intervals(name):
+            for first, last in self.intervals(name):
                 changes[first] += self._num_bytes(name)
                 changes[last + 1] -= self._num_bytes(name)
         live = accumulate(changes[:-1])
         peak = max((a + b for a, b in zip(live, self._gathered_bytes(), strict=True)), default=0.0)
-        return max(0.0, peak - sum(map(self._num_bytes, self._kept)))
+        return max(0.0, peak - sum(map(self._num_bytes, self.kept)))
 
-    def _intervals(self, name: str) -> Iterator[tuple[int, int]]:
+    def intervals(self, name: str) -> Iterator[tuple[int, int]]:
         """The times, as positions in the stage, at which a tensor is there: from its maker to its last reader.
 
         What is computed again is there twice. A parameter's gradient is added up at once, or where ZeRO shards it
@@ -63,8 +63,8 @@ class StageMemory:
         read = self._read_at.get(name, [])
         first = self._made_at[name] if name in self._made_at else read[0]
         if name in self._scattered:
-            yield first, self._last_of[self._layer_at[first]]
-        elif self.recomputes and name in self._saved and name not in self._kept:
+            yield first, self._last_of[self.layer_at[first]]
+        elif self.recomputes and name in self._saved and name not in self.kept:
             yield first, max([first, *(at for at in read if not self._is_backward(self._order[at]))])
             yield self._needed_from[self._layer_of[name]], max(read)
         else:
@@ -83,10 +83,10 @@ class StageMemory:
             *(sum(self._state(sharded[name], 0).weights_bytes for name in sharded.keys() & read) for read in names),
             0.0,
         ]
-        return [whole[layer + 1] + max(whole[layer], whole[layer + 2]) for layer in self._layer_at]
+        return [whole[layer + 1] + max(whole[layer], whole[layer + 2]) for layer in self.layer_at]
 
     @cached_property
-    def _kept(self) -> set[str]:
+    def kept(self) -> set[str]:
         """What is kept from the forward pass: what the backward pass reads of it; where the layers are computed again,
         what they receive."""
         if not self.recomputes:
@@ -126,7 +126,7 @@ class StageMemory:
         }
 
     @cached_property
-    def _layer_at(self) -> list[int]:
+    def layer_at(self) -> list[int]:
         """The layer of each operator, in order."""
         layer_of = {at: i for i, layer in enumerate(self.layers) for at in (*layer.forward, *layer.backward)}
         return [layer_of[at] for at in self._order]
@@ -134,7 +134,7 @@ class StageMemory:
     @cached_property
     def _last_of(self) -> dict[int, int]:
         """The position of the last operator of each layer."""
-        return {layer: at for at, layer in enumerate(self._layer_at)}
+        return {layer: at for at, layer in enumerate(self.layer_at)}
 
     @cached_property
     def _made_at(self) -> dict[str, int]:
@@ -163,7 +163,7 @@ class StageMemory:
         return {name for op in self.training.graph.operators if not op.is_backward for name in op.outputs}
 
     @property
-    def _buffer_bytes(self) -> int:
+    def buffer_bytes(self) -> int:
         return sum(self.training.tensors[name].num_bytes for name in self._buffers())
 
     def _buffers(self) -> Iterator[str]:

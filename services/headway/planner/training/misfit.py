@@ -1,11 +1,11 @@
 """What is missing where no plan fits into the memory of the devices. Pure."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.cost.costs import Costs
 from headway.core.errors import FailedPreconditionError
-from headway.core.training_cluster import TrainingCluster
+from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.core.units import format_bytes
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
 from headway.planner.training.problem import TrainingProblem
@@ -20,41 +20,37 @@ _MOST_HALVINGS = 4
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Misfit:
     """Attributes:
-    needed_bytes: the least that the fullest device of any plan needs; None where no plan is possible at all.
-    num_nodes: the next number of nodes that is enough; None for none that was tried.
+    missing_bytes: the least that each device would need more for some plan to fit; None where no plan is possible at
+        all.
+    times_nodes: how many times as many nodes are enough; None for none that was tried.
     batch: the largest that fits of a half, a quarter and so on; None for none that was tried.
     """
 
     problem: TrainingProblem
-    needed_bytes: int | None
-    num_nodes: int | None = None
+    missing_bytes: int | None
+    times_nodes: int | None = None
     batch: int | None = None
 
-    @property
-    def shortfall_bytes(self) -> int:
-        """On each device; 0 where no plan is possible whatever memory there is."""
-        if self.needed_bytes is None:
-            return 0
-        return max(0, self.needed_bytes - self.problem.cluster.groups[0].memory_bytes)
-
     def sentence(self) -> str:
-        if self.needed_bytes is None:
+        if self.missing_bytes is None:
             return f"No pipeline of {self.problem.model} uses all devices of {self.problem.cluster.label}"
         return (
             f"{self.problem.model} does not fit on {self.problem.cluster.label}: the best plan for memory lacks "
-            f"{self.shortfall_bytes} bytes ({format_bytes(self.shortfall_bytes)}) on its fullest device"
+            f"{self.missing_bytes} bytes ({format_bytes(self.missing_bytes)}) on its fullest device"
         )
 
     def error(self) -> FailedPreconditionError:
         return FailedPreconditionError(f"{self.sentence()}.", hint=f"{self._hint()}.", field="cluster")
 
     def _hint(self) -> str:
-        nodes = self.problem.cluster.groups[0]
         fits = []
-        if self.num_nodes is not None:
-            fits.append(
-                f"{self.num_nodes} nodes of {nodes.devices_per_node} {nodes.device} instead of {nodes.num_nodes}"
-            )
+        if self.times_nodes is not None:
+            more = [
+                f"{self.times_nodes * nodes.num_nodes} nodes of {nodes.devices_per_node} {nodes.device} instead of "
+                f"{nodes.num_nodes}"
+                for nodes in self.problem.cluster.groups
+            ]
+            fits.append(" and ".join(more))
         if self.batch is not None:
             fits.append(f"a batch of {self.batch} instead of {self.problem.batch}")
         if fits:
@@ -62,58 +58,67 @@ class Misfit:
         return f"Take devices with more memory: {_MORE_NODES[-1]} times as many are too few, and no smaller batch fits"
 
 
-def misfit_of(problem: TrainingProblem, costs: Costs) -> Misfit:
+def misfit_of(problem: TrainingProblem, costs: Sequence[Costs]) -> Misfit:
     """What a problem lacks for which a search has found nothing."""
-    needed = [needed_bytes(search, each) for search, each in _smallest(problem, costs)]
-    known = [each for each in needed if each is not None]
+    missing = [missing_bytes(search, each, problem.cluster) for search, each in _smallest(problem, costs)]
+    known = [each for each in missing if each is not None]
     if not known:
-        return Misfit(problem=problem, needed_bytes=None)
+        return Misfit(problem=problem, missing_bytes=None)
     return Misfit(
         problem=problem,
-        needed_bytes=min(known),
-        num_nodes=_enough_nodes(problem, costs),
+        missing_bytes=min(known),
+        times_nodes=_enough_nodes(problem, costs),
         batch=_smaller_batch(problem, costs),
     )
 
 
-def needed_bytes(search: AlpaSearch, tables: StepTables) -> int | None:
-    """The least that the fullest device needs, within a hundredth; None where no pipeline is possible at all."""
-    found = search.cut(tables, memory_bytes=_UNBOUNDED)
+def missing_bytes(search: AlpaSearch, tables: StepTables, cluster: TrainingCluster) -> int | None:
+    """The least that each device would need more, within a hundredth of what it needs then; None where no pipeline is
+    possible at all."""
+    found = search.cut(tables, cluster=_with_more(cluster, _UNBOUNDED))
     if found is None:
         return None
-    least, enough = 1.0, _fullest(found)
-    while enough > least * _CLOSE:
-        middle = int((least + enough) / 2)
-        found = search.cut(tables, memory_bytes=middle)
+    has = max(nodes.memory_bytes for nodes in cluster.groups)
+    least, enough = -min(nodes.memory_bytes for nodes in cluster.groups), _beyond(found, cluster)
+    while has + enough > (has + least) * _CLOSE + 1:
+        middle = (least + enough) // 2
+        found = search.cut(tables, cluster=_with_more(cluster, middle))
         if found is None:
             least = middle
         else:
-            enough = min(middle, _fullest(found))
-    return enough
+            enough = min(middle, _beyond(found, cluster))
+    return max(0, enough)
 
 
-def _fullest(found: Found) -> int:
-    return max(stage.memory.total_bytes for stage in found.stages)
+def _with_more(cluster: TrainingCluster, num_bytes: int) -> TrainingCluster:
+    def more(nodes: NodeGroup) -> NodeGroup:
+        return replace(nodes, memory_bytes=nodes.memory_bytes + num_bytes)
+
+    return TrainingCluster(groups=tuple(map(more, cluster.groups)))
 
 
-def _smallest(problem: TrainingProblem, costs: Costs) -> Iterator[tuple[AlpaSearch, StepTables]]:
+def _beyond(found: Found, cluster: TrainingCluster) -> int:
+    """What a plan needs more than there is, on the device that lacks most."""
+    return max(stage.memory.total_bytes - cluster.groups[stage.group].memory_bytes for stage in found.stages)
+
+
+def _smallest(problem: TrainingProblem, costs: Sequence[Costs]) -> Iterator[tuple[AlpaSearch, StepTables]]:
     """The tables for the smallest micro-batches: they need least."""
-    search = AlpaSearch(problem, problem.cluster.groups[0], costs)
+    search = AlpaSearch(problem, costs)
     for number in problem.numbers_of_micro_batches()[-_SIZES:]:
         yield search, search.tables(number)
 
 
-def _enough_nodes(problem: TrainingProblem, costs: Costs) -> int | None:
-    nodes = problem.cluster.groups[0]
+def _enough_nodes(problem: TrainingProblem, costs: Sequence[Costs]) -> int | None:
     for factor in _MORE_NODES:
-        more = replace(nodes, num_nodes=factor * nodes.num_nodes)
-        larger = replace(problem, cluster=TrainingCluster(groups=(more,)))
+        more = tuple(replace(nodes, num_nodes=factor * nodes.num_nodes) for nodes in problem.cluster.groups)
+        larger = replace(problem, cluster=TrainingCluster(groups=more))
         if any(search.cut(tables) is not None for search, tables in _smallest(larger, costs)):
-            return more.num_nodes
+            return factor
     return None
 
 
-def _smaller_batch(problem: TrainingProblem, costs: Costs) -> int | None:
+def _smaller_batch(problem: TrainingProblem, costs: Sequence[Costs]) -> int | None:
     """The largest that fits of a half, a quarter and so on, in the wanted numbers of micro-batches."""
     known: dict[int, StepTables] = {}
     for halvings in range(1, _MOST_HALVINGS + 1):
@@ -122,7 +127,7 @@ def _smaller_batch(problem: TrainingProblem, costs: Costs) -> int | None:
         if rest or (problem.micro_batches and not numbers):
             return None
         smaller = replace(problem, batch=batch, micro_batches=numbers)
-        search = AlpaSearch(smaller, smaller.cluster.groups[0], costs)
+        search = AlpaSearch(smaller, costs)
         for number in smaller.numbers_of_micro_batches()[-_SIZES:]:
             size = batch // number
             if size not in known:

@@ -30,12 +30,6 @@ class TrainingProblem:
     micro_batches: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        if len(self.cluster.groups) != 1:
-            raise InvalidArgumentError(
-                f"{self.cluster.label} has several kinds of nodes.",
-                hint="Plans are made for nodes of one kind so far: name one group.",
-                field="cluster",
-            )
         if self.batch < 1:
             raise InvalidArgumentError(f"batch is {self.batch}.", hint="Give 1 or more examples.", field="batch")
         if not self.graph.is_training or not self.graph.gradients:

@@ -133,8 +133,8 @@ def _saved_bytes(found: Found, stage: TrainingStage) -> float:
 
 
 def binding(problem: TrainingProblem, found: Pipeline, sensitivities: Sequence[TrainingSensitivity]) -> Iterator[str]:
-    memory = problem.cluster.groups[0].memory_bytes
-    shares = [stage.memory.total_bytes / memory for stage in found.stages]
+    memory = [problem.cluster.groups[stage.group].memory_bytes for stage in found.stages]
+    shares = [stage.memory.total_bytes / room for stage, room in zip(found.stages, memory, strict=True)]
     fullest = max(range(len(shares)), key=shares.__getitem__)
     gains = {
         each.what: 1 - each.iteration_s / found.iteration_s
@@ -142,7 +142,8 @@ def binding(problem: TrainingProblem, found: Pipeline, sensitivities: Sequence[T
         if each.factor > 1 and each.what != "batch" and each.iteration_s is not None
     }
     binds = "binds" if gains.get("memory", 0.0) > _GAIN else "does not bind"
-    yield f"Memory {binds}: the devices of stage {fullest} hold {shares[fullest]:.0%} of {format_bytes(memory)}."
+    held = f"{shares[fullest]:.0%} of {format_bytes(memory[fullest])}"
+    yield f"Memory {binds}: the devices of stage {fullest} hold {held}."
     if gains:
         said = ", ".join(f"{what} {gain:.1%}" for what, gain in sorted(gains.items(), key=lambda each: -each[1]))
         yield f"Twice of each would save of an iteration: {said}."

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from headway.core.cluster import Fabric
 from headway.core.plan.training import TrainingSensitivity
-from headway.core.training_cluster import NodeGroup
+from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.planner.training.alpa import StepTables
 from headway.planner.training.best_cut import BestCut
 from headway.planner.training.graph_search import Pipeline
@@ -23,9 +23,10 @@ def sensitivities(
     Args:
         tables: of the problem as it is.
     """
-    nodes, was = search.nodes, shape_of(search.found)
+    cluster, was = search.problem.cluster, shape_of(search.found)
     for factor in _FACTORS:
-        cuts = [search.cut(each, memory_bytes=int(factor * nodes.memory_bytes)) for each in tables]
+        other = _changed(cluster, _with_memory, factor)
+        cuts = [search.cut(each, cluster=other) for each in tables]
         yield _sensitivity(_MEMORY, factor, was, cuts)
     for factor in _FACTORS:
         yield _sensitivity(_BATCH, factor, was, list(_with_batch(search, tables, factor)))
@@ -33,7 +34,7 @@ def sensitivities(
         for factor in _FACTORS:
             if should_stop():
                 return
-            again = search.on(change(nodes, factor))
+            again = search.on(_changed(cluster, change, factor))
             cuts = [again.cut(again.tables(each.num_micro_batches)) for each in tables]
             yield _sensitivity(what, factor, was, cuts)
 
@@ -59,11 +60,27 @@ def _sensitivity(what: str, factor: float, was: PlanShape, cuts: Sequence[Pipeli
     )
 
 
+def _changed(
+    cluster: TrainingCluster, change: Callable[[NodeGroup, float], NodeGroup], factor: float
+) -> TrainingCluster:
+    """The cluster with another figure of all its groups."""
+    return TrainingCluster(groups=tuple(change(nodes, factor) for nodes in cluster.groups))
+
+
+def _with_memory(nodes: NodeGroup, factor: float) -> NodeGroup:
+    return replace(nodes, memory_bytes=int(factor * nodes.memory_bytes))
+
+
+def _with_link(nodes: NodeGroup, factor: float) -> NodeGroup:
+    return replace(nodes, link=_faster(nodes.link, factor))
+
+
+def _with_network(nodes: NodeGroup, factor: float) -> NodeGroup:
+    return replace(nodes, network=_faster(nodes.network, factor))
+
+
 def _faster(fabric: Fabric, factor: float) -> Fabric:
     return replace(fabric, bytes_per_s=factor * fabric.bytes_per_s)
 
 
-_LINKS: Mapping[str, Callable[[NodeGroup, float], NodeGroup]] = {
-    _LINK: lambda nodes, factor: replace(nodes, link=_faster(nodes.link, factor)),
-    _NETWORK: lambda nodes, factor: replace(nodes, network=_faster(nodes.network, factor)),
-}
+_LINKS: Mapping[str, Callable[[NodeGroup, float], NodeGroup]] = {_LINK: _with_link, _NETWORK: _with_network}

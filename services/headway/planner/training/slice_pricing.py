@@ -89,7 +89,7 @@ class SlicePricing:
         whole = self.maker.step.sent_bytes(layout.first, layout.last)
         shares = np.arange(1, self._seq_len // self.step + 1) * self.step / self._seq_len
         submesh = layout.mesh.submesh
-        sent = np.array([2 * handover_s(self.maker.pricing.nodes, submesh, whole * share) for share in shares])
+        sent = np.array([2 * handover_s(self.maker.pricing[0].nodes, submesh, whole * share) for share in shares])
         forward_s, backward_s = (self._spread(seconds[:, way]) for way in range(len(_WAYS)))
         return StageTimes(
             forward_s=forward_s,
@@ -142,7 +142,7 @@ class SlicePricing:
         """The sharding problem of a kind of layers for each slice; None where it cannot be split as whole micro-batches
         can."""
         if (kind, mesh) not in self._known:
-            placed = list(layer_problems(self._steps, [mesh], self.maker.pricing, kinds={kind}))
+            placed = list(layer_problems(self._steps, [mesh], self.maker.pricing[0], kinds={kind}))
             by_size = {each.size: each.problem for each in placed}
             whole = by_size[0]
             self._known[kind, mesh] = [

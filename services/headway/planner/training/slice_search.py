@@ -6,17 +6,20 @@ slicing that is best for these stages is found, with what slices really take.
 """
 
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
+from functools import partial
 
 from headway.core.cost.costs import Costs
+from headway.core.errors import FailedPreconditionError
 from headway.core.plan.training import SliceSeconds, TrainingStage
 from headway.core.token_slices import TokenSlices
-from headway.core.training_cluster import NodeGroup
+from headway.core.training_cluster import TrainingCluster
 from headway.planner.inter.stage_table import LayeredStep
 from headway.planner.intra.quantities import Prices
 from headway.planner.terapipe.sliced_pipeline import in_flight, pipeline_s
 from headway.planner.terapipe.slicing import slice_batch
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
+from headway.planner.training.candidates import Ahead, CandidateExecutor, Candidates, Tried, timed
 from headway.planner.training.micro_batches import search_micro_batches
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.slice_pricing import SlicePricing, StageTimes, joint_times
@@ -46,84 +49,131 @@ class FoundSlices:
         return pipeline_s(slices, self.num_micro_batches) + max(stage.once_s for stage in self.stages)
 
 
+_Both = tuple[Found | None, FoundSlices | None]
+
+
 @dataclass
 class SliceSearch:
     """The search for one problem on alike nodes. A pipeline of whole micro-batches is one too: where no slices are
     faster, it is Alpa's.
 
     Attributes:
+        costs: of each group of nodes.
         chain, sliced: the best that were found of each.
+        elsewhere_cpu_s: processor time of candidates that other processes tried.
 
     Raises:
-        FailedPreconditionError: the model is no causal language model.
+        FailedPreconditionError: the model is no causal language model, or the nodes are not alike.
     """
 
     problem: TrainingProblem
-    nodes: NodeGroup
-    costs: Costs
+    costs: Sequence[Costs]
     chain: Found | None = None
     sliced: FoundSlices | None = None
-    _tried: set[int] = field(default_factory=set)
+    elsewhere_cpu_s: float = 0.0
 
     def __post_init__(self) -> None:
-        self._slices = TokenSlices(self.problem.graph)
-        self._alpa = AlpaSearch(self.problem, self.nodes, self.costs)
+        TokenSlices(self.problem.graph)
+        if len(self.problem.cluster.groups) > 1:
+            raise FailedPreconditionError(
+                "Slices of tokens pass through alike nodes, and the cluster has several groups.",
+                hint="Plan with `headway plan train --method alpa`.",
+            )
 
     def run(
-        self, *, report: Callable[[Found | FoundSlices], None], should_stop: Callable[[], bool]
+        self,
+        *,
+        report: Callable[[Found | FoundSlices], None],
+        should_stop: Callable[[], bool],
+        executor: CandidateExecutor | None = None,
     ) -> Found | FoundSlices | None:
         """Searches over the numbers of micro-batches that Alpa tries, then over fewer ones as long as slices of them
         are faster.
 
+        Args:
+            executor: tries several numbers at once; None to try one after the other.
+
         Returns:
             The pipeline with the shortest iteration; None where none fits.
         """
+        shared, numbers = Candidates(problem=self.problem, costs=self.costs), self.problem.numbers_of_micro_batches()
+        ask: Callable[[int], _Both | None] = _Tries(shared)
+        if executor is not None:
+            ask = ahead = Ahead(
+                task=_candidate, shared=shared, numbers=numbers, executor=executor, should_stop=should_stop
+            )
+        tried: set[int] = set()
 
-        def chain_of(number: int) -> Found | None:
-            tables = self._alpa.next_tables(number)
-            self._slice(tables, report)
-            return self._alpa.cut(tables)
+        def cut(number: int) -> Found | None:
+            tried.add(number)
+            chain, sliced = ask(number) or (None, None)
+            if sliced is not None and _is_faster(sliced, self.sliced):
+                self.sliced = sliced
+                if _is_faster(sliced, self.chain):
+                    report(sliced)
+            return chain
 
-        numbers = self.problem.numbers_of_micro_batches()
         self.chain = search_micro_batches(
-            numbers, chain_of, num_devices=self.nodes.num_devices, report=report, should_stop=should_stop
+            numbers, cut, num_devices=self.problem.cluster.num_devices, report=report, should_stop=should_stop
         )
         for number in reversed(numbers):
             best = self.sliced
-            if should_stop() or best is None or number > best.num_micro_batches or number in self._tried:
+            if should_stop() or best is None or number > best.num_micro_batches or number in tried:
                 continue
-            self._slice(self._alpa.tables(number), report)
+            cut(number)
             if self.sliced is best:
                 break
+        self.elsewhere_cpu_s = 0.0 if executor is None else ahead.cpu_s
         found = [each for each in (self.chain, self.sliced) if each is not None]
         return min(found, key=lambda each: each.iteration_s, default=None)
 
-    def _slice(self, tables: StepTables, report: Callable[[FoundSlices], None]) -> None:
-        self._tried.add(tables.num_micro_batches)
-        found = cut_slices(self._slices, self._alpa, self.nodes, tables)
-        if found is not None and (self.sliced is None or found.iteration_s < self.sliced.iteration_s):
-            self.sliced = found
-            if self.chain is None or found.iteration_s < self.chain.iteration_s:
-                report(found)
+
+class _Tries:
+    """Finds the best chain, and the best of slices, for one number of micro-batches."""
+
+    def __init__(self, shared: Candidates) -> None:
+        self._slices = TokenSlices(shared.problem.graph)
+        self._alpa = AlpaSearch(shared.problem, shared.costs)
+
+    def __call__(self, number: int) -> _Both:
+        return self.by(self._alpa.next_tables(number))
+
+    def alone(self, number: int) -> _Both:
+        """The same without tables of the numbers that are next."""
+        return self.by(self._alpa.tables(number))
+
+    def by(self, tables: StepTables) -> _Both:
+        """By tables that are made."""
+        return self._alpa.cut(tables), cut_slices(self._slices, self._alpa, tables)
+
+
+def _candidate(shared: Candidates, number: int) -> Tried[_Both]:
+    """The same in a process of its own."""
+    return timed(partial(_Tries(shared).alone, number))
+
+
+def _is_faster(found: FoundSlices, known: Found | FoundSlices | None) -> bool:
+    return known is None or found.iteration_s < known.iteration_s
 
 
 def cut_slices(
     slices: TokenSlices,
     alpa: AlpaSearch,
-    nodes: NodeGroup,
     tables: StepTables,
     *,
+    cluster: TrainingCluster | None = None,
     num_micro_batches: int | None = None,
 ) -> FoundSlices | None:
     """The best sliced pipeline for one number of micro-batches; None where none fits.
 
     Args:
         alpa: the search that the tables are of.
+        cluster: the search's with other memory; None for as it is.
         num_micro_batches: another number than that of the tables.
     """
     cutting = _SliceCut(
         slices=slices,
-        nodes=nodes,
+        cluster=cluster or alpa.cluster,
         tables=tables,
         num_micro_batches=num_micro_batches or tables.num_micro_batches,
         pricing=SlicePricing(slices=slices, maker=tables.maker),
@@ -136,7 +186,7 @@ class _SliceCut:
     """The sliced pipeline for one number of micro-batches."""
 
     slices: TokenSlices
-    nodes: NodeGroup
+    cluster: TrainingCluster
     tables: StepTables
     num_micro_batches: int
     pricing: SlicePricing
@@ -147,7 +197,7 @@ class _SliceCut:
         for number in _NUMBERS:
             cut = alpa.cut(
                 self.tables,
-                memory_bytes=self.nodes.memory_bytes,
+                cluster=self.cluster,
                 num_micro_batches=self.num_micro_batches,
                 num_slices=number,
             )
@@ -181,7 +231,7 @@ class _SliceCut:
             stage = self.tables.maker.stage(replace(layout, in_flight=held))
             seconds = of_slices.of(tokens)
             is_priced = all(each.latency_s < float("inf") for each in seconds)
-            if not is_priced or stage.memory.total_bytes > self.nodes.memory_bytes:
+            if not is_priced or stage.memory.total_bytes > self.cluster.groups[0].memory_bytes:
                 return None
             stages.append(_with_slices(stage, seconds))
         return FoundSlices(

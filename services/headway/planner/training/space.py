@@ -5,7 +5,6 @@ from enum import StrEnum
 
 from headway.core.device_mesh import Submesh
 from headway.core.errors import InvalidArgumentError
-from headway.core.training_cluster import NodeGroup
 from headway.planner.intra.options import AxisRole, ShardingOptions
 from headway.planner.intra.parameters import NUM_ZERO_STAGES
 
@@ -64,14 +63,14 @@ class SearchSpace:
             by_largest_dim=self.by_largest_dim,
         )
 
-    def allows(self, submesh: Submesh, nodes: NodeGroup) -> bool:
-        """Whether a stage may have a submesh."""
+    def allows(self, submesh: Submesh, num_devices: int) -> bool:
+        """Whether a stage may have a submesh of a cluster with so many devices."""
         if self.stage_size is StageSize.ALL:
-            return submesh.num_devices == nodes.num_devices
+            return submesh.num_devices == num_devices
         if self.stage_size is StageSize.ONE:
             return submesh.num_devices == 1
         others = 0 if self.num_stages is None else self.num_stages - 1
-        return submesh.num_devices + others <= nodes.num_devices
+        return submesh.num_devices + others <= num_devices
 
     def allows_shape(self, shape: tuple[int, int]) -> bool:
         """Whether the devices of a stage may be arranged so."""

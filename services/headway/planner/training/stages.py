@@ -6,7 +6,7 @@ from functools import cached_property
 
 import numpy as np
 
-from headway.core.device_mesh import DeviceMesh, handover_s
+from headway.core.device_mesh import DeviceMesh, crossing_s, handover_s
 from headway.core.plan.training import (
     OperatorSharding,
     ParameterSharding,
@@ -16,7 +16,7 @@ from headway.core.plan.training import (
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import NodeGroup
 from headway.planner.inter.ranges import choose_range
-from headway.planner.inter.stage_table import LayeredStep, Variant, layer_problems
+from headway.planner.inter.stage_table import LayeredStep, SiteMesh, Variant, layer_problems, left_bytes
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
@@ -32,6 +32,8 @@ class StageLayout:
 
     Attributes:
         first, last: layers, both included.
+        group: of nodes that they are in.
+        next_group: that the next stage is in.
         first_device: of its devices.
         in_flight: micro-batches whose activations are held.
     """
@@ -40,6 +42,8 @@ class StageLayout:
     last: int
     mesh: DeviceMesh
     variant: Variant
+    group: int = 0
+    next_group: int = 0
     first_device: int
     in_flight: int
 
@@ -85,19 +89,26 @@ class ChosenLayer:
 
     def received(self, made: Collection[str]) -> Iterator[TensorSharding]:
         """Activations and gradients that it reads and that are not among those that were `made`."""
-        for name, alike in self._names.items():
-            if name not in made and self.step.training.tensors[name].role in MADE:
+        for name, alike in self.names_received:
+            if name not in made:
                 yield TensorSharding(tensor=name, spec=self.spec(alike))
 
     def made(self) -> dict[str, ShardingSpec]:
         """How all that its operators make lies."""
+        return {name: self.spec(alike) for name, alike in self.names_made}
+
+    @property
+    def names_received(self) -> Iterator[tuple[str, str]]:
+        """Activations and gradients that it reads, with their counterparts in the equal layer."""
+        tensors = self.step.training.tensors
+        return ((name, alike) for name, alike in self._names.items() if tensors[name].role in MADE)
+
+    @property
+    def names_made(self) -> Iterator[tuple[str, str]]:
+        """What its operators make, with its counterparts in the equal layer."""
         operators = self.step.training.graph.operators
-        pairs = zip(self._positions(self.layer), self._positions(self.kind), strict=True)
-        return {
-            name: self.spec(alike)
-            for own, kind in pairs
-            for name, alike in zip(operators[own].outputs, operators[kind].outputs, strict=True)
-        }
+        for own, kind in zip(self._positions(self.layer), self._positions(self.kind), strict=True):
+            yield from zip(operators[own].outputs, operators[kind].outputs, strict=True)
 
     def spec(self, name: str) -> ShardingSpec:
         """How a tensor of the layer lies, by its name in the equal layer whose problem it is."""
@@ -123,22 +134,68 @@ class ChosenLayer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageMaker:
-    """Makes the stages of a step; what is possible in equal layers on one mesh is found once."""
+    """Makes the stages of a step; what is possible in equal layers on one mesh is found once.
+
+    Attributes:
+        pricing: of each group of nodes.
+    """
 
     step: LayeredStep
-    pricing: MeshPricing
+    pricing: Sequence[MeshPricing]
     prices: Prices
-    known: dict[tuple[int, DeviceMesh, bool], tuple[LayerProblem, LayerTable]] = field(default_factory=dict)
+    known: dict[tuple[int, SiteMesh, bool], tuple[LayerProblem, LayerTable]] = field(default_factory=dict)
 
     def stage(self, layout: StageLayout) -> TrainingStage:
-        """The stage with all its shardings, and what it takes."""
-        return _stage(self.step, self.pricing.nodes, layout, self.layers(layout))
+        """The stage with its cheapest shardings, and what it takes."""
+        return self.made(layout, self.layers(layout))
+
+    def made(self, layout: StageLayout, layers: Sequence[ChosenLayer]) -> TrainingStage:
+        """The stage with shardings that are chosen."""
+        total: Floats = np.sum([layer.quantities for layer in layers], axis=0)
+        shardings = {sharding.operator: sharding for layer in layers for sharding in layer.operators()}
+        memory = self.memory(layout, layers)
+        in_order = [operator.name for operator in self.step.training.graph.operators if operator.name in shardings]
+        groups = [each.nodes for each in self.pricing]
+        return TrainingStage(
+            operators=tuple(in_order),
+            mesh=layout.mesh,
+            group=layout.group,
+            first_device=layout.first_device,
+            shardings=tuple(shardings[name] for name in in_order),
+            parameters=tuple(memory.parameters.values()),
+            received=tuple(_received(self.step, layers).values()),
+            layers=tuple(len(layer.layer.forward) for layer in layers),
+            in_flight=layout.in_flight,
+            recomputes=layout.variant.recomputes,
+            forward_s=float(total[Quantity.FORWARD_S]),
+            backward_s=float(total[Quantity.BACKWARD_S]),
+            handover_s=2 * _handover_s(self.step, groups, layout),
+            once_s=float(total[Quantity.ONCE_S]),
+            memory=memory.of_device(in_flight=layout.in_flight),
+        )
+
+    def memory(self, layout: StageLayout, layers: Sequence[ChosenLayer]) -> StageMemory:
+        """Counts what the devices of a stage hold."""
+        received = _received(self.step, layers)
+        specs = {name: each.spec for name, each in received.items()}
+        for layer in layers:
+            specs |= layer.made()
+        return StageMemory(
+            training=self.step.training,
+            precision=self.step.precision,
+            layers=[layer.layer for layer in layers],
+            specs=specs,
+            parameters={each.parameter: each for layer in layers for each in layer.parameters()},
+            mesh_shape=layout.mesh.shape,
+            recomputes=layout.variant.recomputes,
+        )
 
     def layers(self, layout: StageLayout) -> list[ChosenLayer]:
         """The cheapest shardings of a stage's layers."""
         kinds = self.step.kinds[layout.first : layout.last + 1]
-        self._learn(kinds, layout)
-        made = [self.known[kind, layout.mesh, layout.variant.recomputes] for kind in kinds]
+        mesh, again = SiteMesh(layout.group, layout.mesh), layout.variant.recomputes
+        self._learn(kinds, mesh, recomputes=again)
+        made = [self.known[kind, mesh, again] for kind in kinds]
         choices = choose_range([table for _, table in made], layout.variant.price)
         return [
             ChosenLayer(
@@ -154,49 +211,31 @@ class StageMaker:
             for i, (kind, (problem, table), choice) in enumerate(zip(kinds, made, choices, strict=True))
         ]
 
-    def _learn(self, kinds: Collection[int], layout: StageLayout) -> None:
-        mesh, again = layout.mesh, layout.variant.recomputes
-        new = {kind for kind in kinds if (kind, mesh, again) not in self.known}
-        for placed in layer_problems([self.step], [mesh], self.pricing, kinds=new):
-            table = make_table(placed.problem, self.prices, recomputes=again)
-            self.known[placed.kind, mesh, again] = placed.problem, table
+    def _learn(self, kinds: Collection[int], mesh: SiteMesh, *, recomputes: bool) -> None:
+        new = {kind for kind in kinds if (kind, mesh, recomputes) not in self.known}
+        for placed in layer_problems([self.step], [mesh.mesh], self.pricing[mesh.group], kinds=new):
+            table = make_table(placed.problem, self.prices, recomputes=recomputes)
+            self.known[placed.kind, mesh, recomputes] = placed.problem, table
 
 
-def _stage(step: LayeredStep, nodes: NodeGroup, layout: StageLayout, layers: Sequence[ChosenLayer]) -> TrainingStage:
-    total: Floats = np.sum([layer.quantities for layer in layers], axis=0)
-    shardings = {sharding.operator: sharding for layer in layers for sharding in layer.operators()}
-    parameters = {each.parameter: each for layer in layers for each in layer.parameters()}
-    in_order = [operator.name for operator in step.training.graph.operators if operator.name in shardings]
+def _handover_s(step: LayeredStep, groups: Sequence[NodeGroup], layout: StageLayout) -> float:
+    """Seconds to send what a stage makes for later ones. To another group all that goes on passes slower links."""
+    nodes, submesh = groups[layout.group], layout.mesh.submesh
+    seconds = handover_s(nodes, submesh, step.sent_bytes(layout.first, layout.last))
+    if layout.next_group == layout.group:
+        return seconds
+    num_bytes = left_bytes(step, layout.last)
+    crossing = crossing_s(nodes, groups[layout.next_group], submesh, num_bytes)
+    return seconds + crossing - handover_s(nodes, submesh, num_bytes)
+
+
+def _received(step: LayeredStep, layers: Sequence[ChosenLayer]) -> dict[str, TensorSharding]:
+    """What a stage's operators read and other stages make."""
+    graph = step.training.graph
     made = {
-        name for operator in step.training.graph.operators if operator.name in shardings for name in operator.outputs
+        name
+        for layer in layers
+        for at in (*layer.layer.forward, *layer.layer.backward)
+        for name in graph.operators[at].outputs
     }
-    received = {each.tensor: each for layer in layers for each in layer.received(made)}
-    specs = {name: each.spec for name, each in received.items()}
-    for layer in layers:
-        specs |= layer.made()
-    memory = StageMemory(
-        training=step.training,
-        precision=step.precision,
-        layers=[layer.layer for layer in layers],
-        specs=specs,
-        parameters=parameters,
-        mesh_shape=layout.mesh.shape,
-        recomputes=layout.variant.recomputes,
-    )
-    sent = step.sent_bytes(layout.first, layout.last)
-    return TrainingStage(
-        operators=tuple(in_order),
-        mesh=layout.mesh,
-        first_device=layout.first_device,
-        shardings=tuple(shardings[name] for name in in_order),
-        parameters=tuple(parameters.values()),
-        received=tuple(received.values()),
-        layers=tuple(len(layer.layer.forward) for layer in layers),
-        in_flight=layout.in_flight,
-        recomputes=layout.variant.recomputes,
-        forward_s=float(total[Quantity.FORWARD_S]),
-        backward_s=float(total[Quantity.BACKWARD_S]),
-        handover_s=2 * handover_s(nodes, layout.mesh.submesh, sent),
-        once_s=float(total[Quantity.ONCE_S]),
-        memory=memory.of_device(in_flight=layout.in_flight),
-    )
+    return {each.tensor: each for layer in layers for each in layer.received(made)}

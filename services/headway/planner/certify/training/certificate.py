@@ -3,6 +3,7 @@
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan
 from headway.core.training_cluster import TrainingCluster
+from headway.planner.certify.training.crossings import crossing_violations
 from headway.planner.certify.training.devices import device_violations
 from headway.planner.certify.training.figures import figure_violations
 from headway.planner.certify.training.memory import memory_violations
@@ -38,5 +39,6 @@ def find_training_violations(
     found += order_violations(step)
     found += [] if circles else successor_violations(step)
     shardings = [] if devices else [*sharding_violations(step), *state_violations(step)]
+    found += [] if devices or circles or figures else crossing_violations(step, cluster)
     memory = [] if devices or shardings or figures else memory_violations(step, cluster)
     return [*found, *shardings, *memory]

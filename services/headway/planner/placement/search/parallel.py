@@ -1,6 +1,6 @@
 """Runs local searches in several processes: each from the best so far, and again from the best of them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Protocol
@@ -32,10 +32,14 @@ class SearchExecutor(Protocol):
 
     size: int
 
-    def run(
-        self, problem: Problem, searches: Sequence[LocalSearch], should_stop: Callable[[], bool]
-    ) -> list[Groups] | None:
-        """Returns the groups that each found, in order; None where it was stopped before."""
+    def map(
+        self,
+        task: Callable[[Problem, LocalSearch], Groups],
+        shared: Problem,
+        items: Sequence[LocalSearch],
+        should_stop: Callable[[], bool],
+    ) -> Iterator[Groups]:
+        """Begins all searches, and yields the groups that each finds, in order; ends early where it is stopped."""
 
 
 def search_in_parallel(
@@ -65,8 +69,8 @@ def search_in_parallel(
             )
             for each in range(executor.size)
         ]
-        found = None if should_stop() else executor.run(evaluator.problem, searches, should_stop)
-        if found is None:
+        found = list(executor.map(search_once, evaluator.problem, searches, should_stop))
+        if len(found) < len(searches):
             return
         best = min((evaluate(evaluator, groups) for groups in found), key=lambda state: state.cost)
         better(best)
