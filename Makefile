@@ -23,7 +23,7 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
-  bench-kernels bench-planner bench-planner-memory bench-planner-llama bench-tessel bench-graphpipe bench-terapipe bench-planner-whole
+  bench-kernels bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-tessel bench-graphpipe bench-terapipe bench-planner-whole
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -187,6 +187,14 @@ bench-planner: CASES ?= ../shared/data/alpa
 bench-planner: OUT ?= benchmarks/results/planner.json
 bench-planner: install ## Alpa's two searches on the instances of CASES=DIR, beside the recorded optima
 	@$(PY) -m benchmarks.planner --cases $(CASES) --out $(OUT)
+
+bench-planner-ablation: OUT ?= benchmarks/results/planner-ablation.json
+bench-planner-ablation: install ## What each of Alpa's passes gains, and shapes of plans (ONLY="WRN-4B on 16" for one case)
+	@$(PY) -m benchmarks.planner.ablation --only "$(ONLY)" --out $(OUT)
+
+bench-planner-growth: OUT ?= benchmarks/results/planner-growth.json
+bench-planner-growth: install ## Search times of GPT-175B on 64 to 16,384 GPUs, drawn (DEVICES="--devices 64" for one)
+	@$(PY) -m benchmarks.planner.growth $(DEVICES) --out $(OUT)
 
 bench-planner-memory: install ## Memory of training plans foretold, beside PyTorch's MemTracker
 	@$(PY) -m benchmarks.planner.memory

@@ -127,7 +127,7 @@ def main(
 def _row(case: Case) -> Row:
     catalogue = built_in_catalogue()
     cluster = parse_training_cluster(case.cluster, catalogue)
-    graph = _captured(case)
+    graph = captured(case.name, case.source)
     plan = make_training_plan(
         TrainingProblem(model=case.name, graph=graph, cluster=cluster, batch=case.batch, precision=case.precision),
         [CatalogueCosts(find_device(catalogue, group.device)) for group in cluster.groups],
@@ -151,10 +151,11 @@ def _row(case: Case) -> Row:
     )
 
 
-def _captured(case: Case) -> Graph:
-    source = load(CaptureRequest(source=case.source, batch=2, train=True))
+def captured(name: str, source_name: str) -> Graph:
+    """The training step of a model, with two examples."""
+    source = load(CaptureRequest(source=source_name, batch=2, train=True))
     traced = trace(source.module, source.inputs, train=True, targets=source.targets, report=lambda _: None)
-    return build_graph(traced, name=case.name, is_training=True, batch=2)
+    return build_graph(traced, name=name, is_training=True, batch=2)
 
 
 def _table(rows: list[Row]) -> Table:

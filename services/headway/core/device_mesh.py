@@ -138,6 +138,19 @@ def crossing_s(nodes: NodeGroup, other: NodeGroup, submesh: Submesh, num_bytes: 
     return latency_s + num_bytes / (submesh.num_nodes * of_node)
 
 
+def join_s(nodes: NodeGroup, submesh: Submesh, num_bytes: float, *, num_stages: int) -> float:
+    """Seconds of an all-reduce of a tensor among stages that all hold it, each on its own devices: once an iteration,
+    the gradient of a parameter that they share.
+
+    Args:
+        num_bytes: of the whole tensor.
+    """
+    sent = 2 * num_bytes * (num_stages - 1) / num_stages
+    if nodes.num_nodes == 1:
+        return nodes.link.latency_s + sent / (submesh.num_devices * nodes.link.bytes_per_s)
+    return crossing_s(nodes, nodes, submesh, sent)
+
+
 def submeshes(nodes: NodeGroup) -> Iterator[Submesh]:
     """Yields the shapes of stages: 1, 2, 4, ... devices of one node, a whole node, and 2, 4, 8, ... nodes, and all.
 

@@ -26,3 +26,15 @@ def primals(graph: Graph) -> dict[str, str]:
 def is_accumulation(operator: Operator) -> bool:
     """Whether it adds up gradients of one tensor."""
     return operator.is_backward and operator.target.startswith("aten.add.")
+
+
+def contributions(graph: Graph) -> dict[str, str]:
+    """Returns for each contribution to a parameter's gradient the parameter: what several operators that read it give,
+    which other operators add up. Stages that share a parameter add up their own, and join the sums once an iteration.
+    """
+    tensors, whole = graph.tensors_by_name(), set(graph.gradients)
+    return {
+        name: primal
+        for name, primal in primals(graph).items()
+        if tensors[primal].role is TensorRole.PARAMETER and name not in whole
+    }

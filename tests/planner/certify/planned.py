@@ -6,6 +6,7 @@ from functools import cache
 
 from headway.core.cluster import Fabric
 from headway.core.device_mesh import DeviceMesh, Submesh
+from headway.core.gradients import contributions
 from headway.core.graph import Graph, TensorRole
 from headway.core.iteration import IterationSpace
 from headway.core.plan.training import (
@@ -167,6 +168,7 @@ def _stage(
     replicated = ShardingSpec.replicated(len(mesh.shape))
     tensors = graph.tensors_by_name()
     home_of = {name: homes[operator.name] for operator in graph.operators for name in operator.outputs}
+    joined = contributions(graph)  # once an iteration
     shardings, parameters, received = [], dict[str, ShardingSpec](), dict[str, ShardingSpec]()
     for operator in graph.operators:
         if homes[operator.name] != number:
@@ -178,7 +180,7 @@ def _stage(
         for name in operator.inputs:
             if tensors[name].role is TensorRole.PARAMETER:
                 parameters.setdefault(name, read.get(name, replicated))
-            elif home_of.get(name, number) != number:
+            elif home_of.get(name, number) != number and name not in joined:
                 received.setdefault(name, read.get(name, replicated))
     return TrainingStage(
         operators=tuple(operator.name for operator in graph.operators if homes[operator.name] == number),

@@ -1,12 +1,15 @@
 """Captured models as pipelines on a device of the catalogue."""
 
 from headway.core.catalogue import Provenance, built_in_catalogue
+from headway.core.cost.catalogued import CatalogueCosts
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec
 from headway.core.iteration import Access, Dim, IterationSpace
+from headway.core.links import UsualLinks
 from headway.core.node_span import NodeLink, over_nodes
 from headway.core.placement import GroupShape
 from headway.core.stage_profile import StageProfile
 from headway.planner.inter.estimate import estimate_stage_profiles
+from headway.planner.inter.operator_cost import operator_costs
 
 WIDTH, ROWS = 4096, 2048
 
@@ -93,3 +96,29 @@ def test_half_precision_halves_the_weights_and_is_faster() -> None:
     shape = GroupShape(pp=1, op=1)
     assert half[shape].weight_bytes[0] * 2 == single[shape].weight_bytes[0]
     assert half[shape].latency_s < single[shape].latency_s / 4
+
+
+def test_each_devices_part_of_a_product_costs_what_training_plans_say_of_it() -> None:
+    """The first product splits its columns, and the second its rows, whose parts are summed."""
+    catalogue, graph = built_in_catalogue(), chain(2)
+    costs, links = CatalogueCosts(catalogue.devices["V100-16"]), UsualLinks(fabric=catalogue.links["NVLink 2"].fabric)
+    tensors = graph.tensors_by_name()
+    first, second = operator_costs(graph, costs, links, op=4)
+    columns, rows = (
+        costs.time(operator, tensors, {loop: 4}) for operator, loop in zip(graph.operators, "nk", strict=True)
+    )
+    sum_s = links.seconds("all_reduce", 2 * 3 / 4 * 4 * ROWS * WIDTH, num_ranks=4)
+    assert (first.seconds, second.seconds) == (columns.seconds, rows.seconds + sum_s)
+    assert first.weight_bytes == {"w0": WIDTH * WIDTH}
+
+
+def test_what_does_not_divide_every_device_does_as_a_whole() -> None:
+    catalogue, graph = built_in_catalogue(), chain(2)
+    costs, links = CatalogueCosts(catalogue.devices["V100-16"]), UsualLinks(fabric=catalogue.links["NVLink 2"].fabric)
+    alone, shared = (operator_costs(graph, costs, links, op=op) for op in (1, 3))
+    assert shared == alone
+
+
+def test_a_dtype_that_a_device_lacks_is_priced_as_another_of_as_many_bytes() -> None:
+    lacking, having = estimate(chain(4), dtype="bfloat16"), estimate(chain(4), dtype="float16")
+    assert lacking[GroupShape(pp=1, op=2)].latency_s == having[GroupShape(pp=1, op=2)].latency_s

@@ -44,6 +44,30 @@ class Mlp(nn.Module):
         return x.square().mean()
 
 
+class Tied(nn.Module):
+    """A table that is the head too, and blocks between them; the loss is that of a language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tokens = nn.Embedding(4096, 256)
+        self.blocks = nn.ModuleList(nn.Linear(256, 256) for _ in range(NUM_BLOCKS))
+        self.head = nn.Linear(256, 4096, bias=False)
+        self.head.weight = self.tokens.weight
+
+    def forward(self, tokens: Tensor, targets: Tensor) -> Tensor:
+        x = self.tokens(tokens)
+        for block in self.blocks:
+            x = torch.relu(block(x))
+        return nn.functional.cross_entropy(self.head(x).flatten(0, 1), targets.flatten())
+
+
+@cache
+def tied() -> Graph:
+    tokens = torch.zeros(BATCH, 16, dtype=torch.long)
+    traced = trace(Tied(), (tokens, tokens), train=True, report=lambda _: None)
+    return build_graph(traced, name="tied", is_training=True, batch=BATCH)
+
+
 @cache
 def mlp() -> Graph:
     traced = trace(Mlp(), (torch.zeros(BATCH, HIDDEN),), train=True, report=lambda _: None)

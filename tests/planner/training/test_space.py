@@ -6,6 +6,7 @@ import pytest
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import OperatorKind
+from headway.core.training_cluster import TrainingCluster
 from headway.planner.intra.options import AxisRole
 from headway.planner.training.alpa import AlpaSearch, Found
 from headway.planner.training.space import SearchSpace, StageSize
@@ -135,3 +136,18 @@ def test_a_smaller_space_is_never_better_and_asked_of_the_same_tables() -> None:
 def test_says_what_is_wrong_with_a_space(changes: dict[str, object], message: str) -> None:
     with pytest.raises(InvalidArgumentError, match=message):
         SearchSpace(**changes)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("memory_bytes", range(40 * 10**6, 140 * 10**6, 10 * 10**6))
+def test_what_fits_with_zero_for_all_parameters_is_found_without_it_too(memory_bytes: int) -> None:
+    """Where memory binds, prices of it have gaps; a baseline is never the better one for that."""
+    nodes = nodes_of(memory_bytes=memory_bytes)
+    free = found_in(SearchSpace(stage_size=StageSize.ALL), cluster=TrainingCluster(groups=(nodes,)))
+    for level in (2, 3):
+        space = SearchSpace(
+            axis_roles=(DATA, DATA), mesh_shapes=((1, 4),), zero_stages=(level,), stage_size=StageSize.ALL
+        )
+        sharded = found_in(space, cluster=TrainingCluster(groups=(nodes,)))
+        if sharded is not None:
+            assert free is not None
+            assert free.iteration_s <= sharded.iteration_s * (1 + 1e-9)

@@ -29,6 +29,7 @@ def training_document(plan: TrainingPlan, violations: Sequence[str]) -> dict[str
         "search_cpu_s": plan.search_cpu_s,
         "is_complete": plan.is_complete,
         "stages": [_stage(plan, stage) for stage in plan.stages],
+        "shared_parameters": {name: list(stages) for name, stages in plan.shared_parameters.items()},
         "reasons": list(plan.reasons),
         "alternatives": to_document(plan.alternatives),
         "violations": list(violations),

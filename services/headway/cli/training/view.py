@@ -26,6 +26,7 @@ def training_view(plan: TrainingPlan, violations: Sequence[str] = ()) -> Rendera
         *([] if plan.schedule is None else [Text.assemble(("schedule ", "bold"), _scheduled(plan.schedule))]),
         _stages(plan),
         *_idle(plan),
+        *_shared(plan),
         Text("memory of each device", style="bold"),
         _memory(plan),
         *(_alternative(plan, each) for each in plan.alternatives),
@@ -121,6 +122,13 @@ def _idle(plan: TrainingPlan) -> Iterator[Text]:
     for number, nodes in enumerate(plan.cluster.groups):
         if number not in used:
             yield Text(f"no stage has devices of {nodes.label}: the pipeline would take longer with them")
+
+
+def _shared(plan: TrainingPlan) -> Iterator[Text]:
+    """The parameters that several stages hold."""
+    for name, stages in plan.shared_parameters.items():
+        numbers = f"{', '.join(map(str, stages[:-1]))} and {stages[-1]}"
+        yield Text(f"stages {numbers} share {name}: they join its gradients once an iteration")
 
 
 def _memory(plan: TrainingPlan) -> WideTable:

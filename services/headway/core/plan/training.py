@@ -297,6 +297,15 @@ class TrainingPlan:
         return round(max(longest_ways(self.successors, [1] * len(self.stages)), default=0))
 
     @property
+    def shared_parameters(self) -> dict[str, tuple[int, ...]]:
+        """Parameters that several stages hold, with the stages: their gradients are joined once an iteration."""
+        holders: dict[str, list[int]] = {}
+        for number, stage in enumerate(self.stages):
+            for each in stage.parameters:
+                holders.setdefault(each.parameter, []).append(number)
+        return {name: tuple(stages) for name, stages in holders.items() if len(stages) > 1}
+
+    @property
     def throughput(self) -> float:
         """Examples per second."""
         return self.batch / self.iteration_s

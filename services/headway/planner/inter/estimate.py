@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headway.core.catalogue import Catalogue, Provenance
+from headway.core.cost.catalogued import CatalogueCosts
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import Graph, TensorRole
 from headway.core.links import Links, UsualLinks
 from headway.core.precision import Precision, cast_graph
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
-from headway.planner.inter.operator_cost import OperatorCost, operator_costs
+from headway.planner.inter.operator_cost import OperatorCost, computable, operator_costs
 from headway.planner.inter.stage_slicing import StageSlicer, StageSlices
 
 T = TypeVar("T")
@@ -49,14 +50,14 @@ def estimate_stage_profiles(
         raise InvalidArgumentError(
             f"'{model}' is no forward pass with operators.", hint="Capture it without --train.", field="graph"
         )
-    graph = cast_graph(graph, _precision(dtype))
     known = catalogue.device(device)
+    graph = computable(cast_graph(graph, _precision(dtype)), known)
     links = links or UsualLinks(fabric=catalogue.links[known.link].fabric)
     live_bytes = _live_bytes(graph)
     handover_s = [links.seconds("send", num_bytes, num_ranks=2) for num_bytes in live_bytes[1:]]
     profiles = []
     for op in _powers_of_two(max_devices):
-        costs = operator_costs(graph, known, links, op=op)
+        costs = operator_costs(graph, CatalogueCosts(known), links, op=op)
         most = min(max_devices // op, len(costs))
         slicer = StageSlicer([cost.seconds for cost in costs], max_stages=most, handover_s=handover_s)
         for pp in _powers_of_two(most):

@@ -5,16 +5,18 @@ product of split activations splits its rows, and what it makes is summed over t
 its part; all else every device does whole. A sharding solver would do no worse; it plugs in at `operator_costs`.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from math import prod
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 
-from headway.core.catalogue import Device, OperatorWork, operator_time
+from headway.core.catalogue import Device
+from headway.core.cost.costs import Costs
 from headway.core.graph import Graph, Operator, OperatorKind, TensorRole, TensorSpec, dtype_bytes
 from headway.core.links import Links
+from headway.core.sharding_spec import Shard
+from headway.planner.intra.strategies import Splitter
 
 _WEIGHTED = (OperatorKind.MATMUL, OperatorKind.BATCHED_MATMUL, OperatorKind.CONVOLUTION, OperatorKind.EMBEDDING)
-_FALLBACK_DTYPE = "float32"
+_HELD = (TensorRole.PARAMETER, TensorRole.BUFFER)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -32,89 +34,83 @@ class OperatorCost:
     weight_bytes: dict[str, int]
 
 
-def operator_costs(graph: Graph, device: Device, links: Links, *, op: int) -> list[OperatorCost]:
-    """Costs of a forward pass on `op` devices, in the graph's order. InvalidArgumentError where the device has no rate.
+def operator_costs(graph: Graph, costs: Costs, links: Links, *, op: int) -> list[OperatorCost]:
+    """Costs of a forward pass on `op` devices, in the graph's order.
 
     Args:
         links: between the devices of a stage.
     """
-    tensors = graph.tensors_by_name()
-    split: set[str] = set()
-    costs = []
-    for operator in graph.operators:
-        weights = _weights(operator, tensors)
-        is_split = op > 1 and any(name in split for name in operator.inputs)
-        is_shared = op > 1 and (bool(weights) or is_split)
-        has_sum = is_shared and bool(weights) and (is_split or operator.kind is OperatorKind.EMBEDDING)
-        if is_shared and not has_sum:
-            split.update(operator.outputs)
-        time = operator_time(_work(operator, tensors, device, num_parts=op if is_shared else 1), device)
-        exchange_s = 0.0
-        if has_sum:
-            num_bytes = sum(tensors[name].num_bytes for name in operator.outputs if name in tensors)
-            exchange_s = links.seconds("all_reduce", 2 * (op - 1) / op * num_bytes, num_ranks=op)
-        costs.append(
-            OperatorCost(
-                seconds=time.seconds + exchange_s,
-                error_s=time.seconds * time.relative_error + exchange_s / 2,
-                weight_bytes=_parameter_bytes(operator, tensors, weights, op),
-            )
-        )
-    return costs
+    pass_ = _Pass(graph.tensors_by_name(), costs, links, op)
+    return [pass_.cost(operator) for operator in graph.operators]
 
 
-def _weights(operator: Operator, tensors: dict[str, TensorSpec]) -> list[str]:
-    """The parameters that a product may split: those of two dims at least."""
-    if operator.kind not in _WEIGHTED:
-        return []
-    return [
-        name
-        for name in operator.inputs
-        if name in tensors and tensors[name].role is TensorRole.PARAMETER and len(tensors[name].shape) > 1
-    ]
+def computable(graph: Graph, device: Device) -> Graph:
+    """The graph in dtypes that the device has rates for: for one that it lacks, another of as many bytes."""
+    return replace(graph, tensors=tuple(replace(each, dtype=_alike(each.dtype, device)) for each in graph.tensors))
 
 
-def _parameter_bytes(
-    operator: Operator, tensors: dict[str, TensorSpec], weights: Sequence[str], op: int
-) -> dict[str, int]:
-    held = (TensorRole.PARAMETER, TensorRole.BUFFER)
-    return {
-        name: -(-tensors[name].num_bytes // (op if name in weights else 1))
-        for name in operator.inputs
-        if name in tensors and tensors[name].role in held
-    }
-
-
-def _work(operator: Operator, tensors: dict[str, TensorSpec], device: Device, *, num_parts: int) -> OperatorWork:
-    extents = _extents(operator) if operator.flops else ()
-    dtype = _dtype(operator, tensors, device)
-    return OperatorWork(
-        flops=operator.flops / num_parts,
-        bytes_moved=(operator.bytes_read + operator.bytes_written) / num_parts,
-        dtype=dtype,
-        extents=extents,
-    )
-
-
-def _extents(operator: Operator) -> tuple[int, ...]:
-    """Sums up the sizes of loops by the operands that they run along; those that run along all are a batch."""
-    if operator.space is None:
-        return ()
-    accesses = [*operator.space.reads[:2], *operator.space.writes[:1]]
-    along = [access.loops for access in accesses]
-    extents: dict[tuple[bool, ...], list[int]] = {}
-    for dim in operator.space.dims:
-        pattern = tuple(dim.name in loops for loops in along)
-        if any(pattern) and not all(pattern):
-            extents.setdefault(pattern, []).append(dim.size)
-    return tuple(prod(sizes) for sizes in extents.values())
-
-
-def _dtype(operator: Operator, tensors: dict[str, TensorSpec], device: Device) -> str:
-    """The dtype of the products; where the device has no rate for it, another of as many bytes."""
-    dtypes = [tensors[name].dtype for name in operator.inputs if name in tensors and "float" in tensors[name].dtype]
-    dtype = dtypes[0] if dtypes else _FALLBACK_DTYPE
-    if dtype in device.peak:
+def _alike(dtype: str, device: Device) -> str:
+    if dtype in device.peak or "float" not in dtype:
         return dtype
-    alike = [known for known in device.peak if dtype_bytes(known) == dtype_bytes(dtype)]
-    return alike[0] if alike else dtype
+    return next((known for known in device.peak if dtype_bytes(known) == dtype_bytes(dtype)), dtype)
+
+
+class _Pass:
+    """A forward pass on several devices: it knows how the activations lie of which each has a part."""
+
+    def __init__(self, tensors: Mapping[str, TensorSpec], costs: Costs, links: Links, op: int) -> None:
+        self._tensors, self._costs, self._links, self._op = tensors, costs, links, op
+        self._lies: dict[str, Shard] = {}
+
+    def cost(self, operator: Operator) -> OperatorCost:
+        weights = self._weights(operator)
+        splitter = Splitter(operator, self._tensors, (self._op,))
+        loop = self._loop(operator, weights, splitter) if self._op > 1 else None
+        time = self._costs.time(operator, self._tensors, {} if loop is None else {loop: self._op})
+        exchange_s = 0.0
+        if loop is not None and operator.space is not None:
+            is_summed = operator.kind is OperatorKind.EMBEDDING or loop in operator.space.reduced
+            if is_summed and weights:
+                num_bytes = sum(self._tensors[name].num_bytes for name in operator.outputs)
+                sent = 2 * (self._op - 1) / self._op * num_bytes
+                exchange_s = self._links.seconds("all_reduce", sent, num_ranks=self._op)
+            else:
+                shards = zip(operator.space.writes, splitter.writes, strict=True)
+                self._lies |= {access.tensor: made[loop] for access, made in shards if loop in made}
+        return OperatorCost(
+            seconds=time.seconds + exchange_s,
+            error_s=time.seconds * time.relative_error + exchange_s / 2,
+            weight_bytes=self._parameter_bytes(operator, weights if loop is not None else ()),
+        )
+
+    def _loop(self, operator: Operator, weights: tuple[str, ...], splitter: Splitter) -> str | None:
+        """The loop that devices split; None where each does the whole."""
+        reads = operator.space.reads if operator.space is not None else ()
+        of = {access.tensor: shards for access, shards in zip(reads, splitter.reads, strict=True)}
+        split = [name for name in of if name in self._lies]
+        if split:
+            lies = self._lies[split[0]]
+            loops = [loop for loop, shard in of[split[0]].items() if shard.dim == lies.dim]
+            loops.sort(key=lambda loop: of[split[0]][loop] != lies)
+        else:
+            made = {loop for shards in splitter.writes for loop in shards}
+            held = {name for name in of if self._tensors[name].role in _HELD}
+            activations = {loop for name in of.keys() - held for loop in of[name]}
+            loops = [loop for name in weights for loop in of.get(name, ()) if loop in made and loop not in activations]
+        possible = (loop for loop in loops if loop in splitter.loops and splitter.strategy((loop,)) is not None)
+        return next(possible, None)
+
+    def _weights(self, operator: Operator) -> tuple[str, ...]:
+        """The parameters that a product may split: those of two dims at least."""
+        if operator.kind not in _WEIGHTED:
+            return ()
+        tensors = (self._tensors[name] for name in operator.inputs if name in self._tensors)
+        return tuple(each.name for each in tensors if each.role is TensorRole.PARAMETER and len(each.shape) > 1)
+
+    def _parameter_bytes(self, operator: Operator, split: tuple[str, ...]) -> dict[str, int]:
+        tensors = (self._tensors[name] for name in operator.inputs if name in self._tensors)
+        return {
+            each.name: -(-each.num_bytes // (self._op if each.name in split else 1))
+            for each in tensors
+            if each.role in _HELD
+        }

@@ -5,7 +5,7 @@ each layer adds a product of matrices in which sums are minima. Equal layers hav
 are found once.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -26,21 +26,27 @@ class LayerChoice:
     leaving: int
 
 
-def range_quantities(tables: Sequence[LayerTable]) -> Floats:
+def range_quantities(
+    tables: Sequence[LayerTable], behind: Mapping[tuple[int, int], LayerTable] | None = None
+) -> Floats:
     """The quantities of all runs at their cheapest: [quantities, layers, layers, prices]; [:, i, k] is of the layers i
     to k, both included. Infinite where k < i.
 
     Args:
         tables: of each layer, in order; one may be there several times.
+        behind: the table of a layer in runs that begin with another one, by both, where it is not its own: of
+            parameters that both read the state is counted once.
     """
     num_layers, num_prices = len(tables), tables[0].objective.shape[2]
     found = np.full((len(Quantity), num_layers, num_layers, num_prices), np.inf)
-    kinds = [id(table) for table in tables]
+    others = behind or {}
     runs: dict[tuple[int, ...], _Run] = {}
     cheapest: dict[tuple[int, ...], Floats] = {}
-    for last, table in enumerate(tables):
-        for first in range(last + 1):
-            key = tuple(kinds[first : last + 1])
+    for first in range(num_layers):
+        key: tuple[int, ...] = ()
+        for last in range(first, num_layers):
+            table = others.get((first, last), tables[last])
+            key = (*key, id(table))
             if key not in runs:
                 runs[key] = runs[key[:-1]].followed_by(table) if first < last else _Run.of(table)
                 cheapest[key] = runs[key].cheapest()

@@ -2,11 +2,12 @@
 
 from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import numpy as np
 from numpy.typing import NDArray
 
-from headway.core.device_mesh import DeviceMesh, Submesh, crossing_s, handover_s
+from headway.core.device_mesh import DeviceMesh, Submesh, crossing_s, handover_s, join_s
 from headway.core.precision import Precision
 from headway.core.training_cluster import NodeGroup
 from headway.planner.inter.ranges import range_quantities
@@ -21,10 +22,11 @@ from headway.planner.intra.placing import place_layer
 from headway.planner.intra.quantities import Floats, Prices, Quantity
 from headway.planner.intra.training_graph import TrainingGraph
 
+_Kind = tuple[int, frozenset[str]]  # of layers, with the parameters whose state an earlier layer has
 _MOST_SUCCESSORS = np.iinfo(np.int32).max // 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+@dataclass(frozen=True, kw_only=True, eq=False)
 class LayeredStep:
     """A training step of one micro-batch, cut into layers.
 
@@ -50,6 +52,38 @@ class LayeredStep:
         only passes by is none of it."""
         passing = set(self.layers[first].entering)
         return sum(self.training.tensors[name].num_bytes for name in self.layers[last].leaving if name not in passing)
+
+    @cached_property
+    def shared(self) -> dict[str, list[int]]:
+        """The layers that read each trained parameter that several read, such as an embedding that is the head too."""
+        readers: dict[str, list[int]] = {}
+        operators, trained = self.training.graph.operators, set(self.training.graph.trained)
+        for number, layer in enumerate(self.layers):
+            for name in dict.fromkeys(name for at in layer.forward for name in operators[at].inputs):
+                if name in trained:
+                    readers.setdefault(name, []).append(number)
+        return {name: layers for name, layers in readers.items() if len(layers) > 1}
+
+    def kinds_of(self, first: int, last: int) -> list[tuple[int, frozenset[str]]]:
+        """Of each layer of a run its kind, and the parameters whose state an earlier one has."""
+        return [(self.kinds[number], self.borrowed(first, number)) for number in range(first, last + 1)]
+
+    def borrowed(self, first: int, layer: int) -> frozenset[str]:
+        """The parameters of a layer whose state, in a run that begins with `first`, an earlier layer has."""
+        return frozenset(
+            name
+            for name, readers in self.shared.items()
+            if layer in readers and any(first <= reader < layer for reader in readers)
+        )
+
+    def joined_bytes(self, first: int, last: int) -> Iterator[tuple[int, int]]:
+        """Of each parameter that a run shares with other layers the bytes of its gradient, and how many stages can
+        hold it at most."""
+        for name, readers in self.shared.items():
+            inside = sum(first <= reader <= last for reader in readers)
+            if 0 < inside < len(readers):
+                elements = self.training.tensors[name].num_elements
+                yield elements * self.precision.gradient_bytes, len(readers) - inside + 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -98,26 +132,34 @@ class PlacedLayer:
     size: int
     mesh: int
     problem: LayerProblem
+    borrowed: frozenset[str] = frozenset()
 
 
 def layer_problems(
-    steps: Sequence[LayeredStep], meshes: Sequence[DeviceMesh], pricing: MeshPricing, *, kinds: Collection[int]
+    steps: Sequence[LayeredStep],
+    meshes: Sequence[DeviceMesh],
+    pricing: MeshPricing,
+    *,
+    kinds: Collection[tuple[int, frozenset[str]]],
 ) -> Iterator[PlacedLayer]:
     """The sharding problems of kinds of layers on several meshes.
 
     Args:
         steps: one training step, with the same layers, for several sizes of micro-batches.
+        kinds: with the parameters whose state an earlier layer has.
     """
     shapes = [mesh.shape for mesh in meshes]
     first = steps[0]
-    for kind in sorted(kinds):
+    for kind, borrowed in sorted(kinds, key=lambda each: (each[0], sorted(each[1]))):
         for alike in alike_meshes([step.training for step in steps], first.layers[kind], shapes, first.options):
             sizes = list(dict.fromkeys(size for size, _ in alike))
             priced = pricing.of([meshes[at] for _, at in alike], [sizes.index(size) for size, _ in alike])
             trainings = [steps[size].training for size in sizes]
-            problems = place_layer(trainings, first.layers[kind], priced, first.precision, first.options)
+            problems = place_layer(
+                trainings, first.layers[kind], priced, first.precision, first.options, borrowed=borrowed
+            )
             for (size, at), problem in zip(alike, problems, strict=True):
-                yield PlacedLayer(kind=kind, size=size, mesh=at, problem=problem)
+                yield PlacedLayer(kind=kind, size=size, mesh=at, problem=problem, borrowed=borrowed)
 
 
 def mesh_quantities(
@@ -135,22 +177,38 @@ def mesh_quantities(
         steps: one training step, with the same layers, for several sizes of micro-batches.
         prices: of memory, for each size.
     """
-    ends: dict[tuple[int, int, int, bool], LayerTable] = {}
-    kinds = [step.kinds for step in steps]
-    for placed in layer_problems(steps, meshes, pricing, kinds={kind for each in kinds for kind in each}):
+    ends: dict[tuple[int, int, _Kind, bool], LayerTable] = {}
+    kinds = [_kinds(step) for step in steps]
+    for placed in layer_problems(steps, meshes, pricing, kinds={kind for each in kinds for kind in each.values()}):
         for again in recomputes:
             table = make_table(placed.problem, prices[placed.size], recomputes=again)
-            ends[placed.size, placed.mesh, placed.kind, again] = replace(table, options=(), zero_stages={})
+            key = placed.size, placed.mesh, (placed.kind, placed.borrowed), again
+            ends[key] = replace(table, options=(), zero_stages={})
+
+    def quantities(size: int, at: int, *, recomputes: bool) -> Floats:
+        tables = {pair: ends[size, at, kind, recomputes] for pair, kind in kinds[size].items()}
+        own = [tables[layer, layer] for layer in range(len(steps[size].layers))]
+        return range_quantities(own, {pair: table for pair, table in tables.items() if pair[0] < pair[1]})
+
     return [
         [
-            np.concatenate(
-                [range_quantities([ends[size, at, kind, again] for kind in own]) for again in recomputes],
-                axis=3,
-            )
+            np.concatenate([quantities(size, at, recomputes=again) for again in recomputes], axis=3)
             for at in range(len(meshes))
         ]
-        for size, own in enumerate(kinds)
+        for size in range(len(steps))
     ]
+
+
+def _kinds(step: LayeredStep) -> dict[tuple[int, int], _Kind]:
+    """The kind of each layer, and in runs that begin with another one where an earlier layer has parameters of it."""
+    kinds, nothing = step.kinds, frozenset[str]()
+    found: dict[tuple[int, int], _Kind] = {(at, at): (kind, nothing) for at, kind in enumerate(kinds)}
+    for layer, kind in enumerate(kinds):
+        for first in range(layer):
+            borrowed = step.borrowed(first, layer)
+            if borrowed:
+                found[first, layer] = kind, borrowed
+    return found
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -200,6 +258,7 @@ def make_stage_table(
         )
         part = np.concatenate([quantities[mesh] for mesh in meshes], axis=3)
         _add_handover(part, sent_bytes, groups[site.group], site.submesh)
+        _add_joining(part, step, groups[site.group], site.submesh)
         reserved = np.stack([_most_of_runs(workspace_bytes[site, again]) for again in recomputes], axis=-1)
         part[Quantity.STATE_BYTES] += np.tile(np.repeat(reserved, num_prices, axis=2), (1, 1, len(meshes)))
         parts.append(part)
@@ -248,6 +307,23 @@ def _add_handover(
     """Adds sending what a run makes for later layers, and getting its gradients back."""
     for (first, last), num_bytes in sent_bytes.items():
         quantities[[Quantity.FORWARD_S, Quantity.BACKWARD_S], first, last] += handover_s(nodes, submesh, num_bytes)
+
+
+def _add_joining(quantities: Floats, step: LayeredStep, nodes: NodeGroup, submesh: Submesh) -> None:
+    """Adds joining the gradients of parameters that other stages hold too."""
+    if not step.shared:
+        return
+    for first in range(len(step.layers)):
+        for last in range(first, len(step.layers)):
+            quantities[Quantity.ONCE_S, first, last] += joined_s(step, nodes, submesh, first, last)
+
+
+def joined_s(step: LayeredStep, nodes: NodeGroup, submesh: Submesh, first: int, last: int) -> float:
+    """Seconds once an iteration in which a stage of some layers joins gradients with others that share parameters."""
+    return sum(
+        join_s(nodes, submesh, num_bytes, num_stages=num_stages)
+        for num_bytes, num_stages in step.joined_bytes(first, last)
+    )
 
 
 def _most_of_runs(per_layer: Floats) -> Floats:

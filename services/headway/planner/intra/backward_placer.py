@@ -32,6 +32,9 @@ class BackwardPlacer:
         if len(of) == 1 and (primal := next(iter(of))) in self.state.homes:
             self._accumulate(operator, self.state.homes[primal])
             return
+        if len(of) == 1 and primal in self.state.owned:
+            self._add_up(operator, self.state.owned[primal])
+            return
         node = self.state.node_of.get(operator.forward)
         if node is None:
             return  # every device does it as a whole, or another layer's
@@ -55,6 +58,21 @@ class BackwardPlacer:
         )
         self.state.placed[operator.name] = home.node, chosen
         self.state.nodes[home.node].quantities[_BACKWARD] += chosen.pick(self.state.compute_s(operator, chosen.values))
+
+    def _add_up(self, operator: Operator, home: Home) -> None:
+        """Adds up gradients of a parameter, which are joined once an iteration: no work of its own, as all gradients
+        are added to those of earlier micro-batches."""
+        if home.node is None:
+            return
+        splitter = self.state.splitter(operator)
+        loop_of = {shard: loop for loop, shard in splitter.writes[0].items()} if splitter.writes else {}
+        self.state.placed[operator.name] = (
+            home.node,
+            home.specs.map(
+                lambda spec: possible(splitter, [None if shard is None else loop_of.get(shard) for shard in spec.axes])
+            ),
+        )
+        self.state.inner |= dict.fromkeys(operator.outputs, (home.node, home.specs))
 
     # The choice of loops
 

@@ -117,7 +117,8 @@ def _priced(node: Node, prices: Prices, zero_stages: dict[str, Indices], *, reco
         base[Quantity.ACTIVATION_BYTES] = 0 if node.kept_bytes is None else node.kept_bytes
     total = np.repeat(base[:, :, None], prices.size, axis=2)
     for name, stages in node.parameters.items():
-        objective = np.stack([prices.objective(stage) for stage in stages])
+        is_allowed = np.arange(len(stages))[:, None, None] >= prices.least_zero_stages
+        objective = np.where(is_allowed, np.stack([prices.objective(stage) for stage in stages]), np.inf)
         best = objective.argmin(axis=0)  # [options, prices]
         zero_stages[name] = best
         total += np.take_along_axis(stages[..., None], best[None, None], axis=0)[0]

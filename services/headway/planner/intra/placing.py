@@ -1,6 +1,6 @@
 """Places the operators of one layer: which lead, which follow, and what each option costs. Pure."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -30,14 +30,21 @@ _Option = tuple[Strategy, ShardingSpec | None]  # with how the first result is s
 
 
 def place_layer(
-    steps: Sequence[TrainingGraph], layer: Layer, mesh: MeshCosts, precision: Precision, options: ShardingOptions
+    steps: Sequence[TrainingGraph],
+    layer: Layer,
+    mesh: MeshCosts,
+    precision: Precision,
+    options: ShardingOptions,
+    *,
+    borrowed: Collection[str] = (),
 ) -> list[LayerProblem]:
     """Makes the problem of one layer on each of the meshes that `mesh` prices.
 
     Args:
         steps: the training step for each of the sizes of micro-batches that meshes are priced for.
+        borrowed: parameters whose state an earlier layer of the same stage has.
     """
-    placer = _Placer(LayerState(steps, mesh, precision, options))
+    placer = _Placer(LayerState(steps, mesh, precision, options), borrowed)
     training = placer.state.training
     placer.enter(layer.entering)
     for at in layer.forward:
@@ -52,6 +59,7 @@ def place_layer(
 @dataclass(slots=True)
 class _Placer:
     state: LayerState
+    borrowed: Collection[str]
 
     # What enters and leaves
 
@@ -245,6 +253,8 @@ class _Placer:
     def _own_parameters(self) -> None:
         state = self.state
         for name, home in state.owned.items():
+            if name in self.borrowed:
+                continue
             node = state.add(name, 1) if home.node is None else home.node
             giver, gradient = state.gradients.get(name, (None, None))
             pairs = together(home.specs, gradient) if gradient and giver == node else home.specs.map(_whole)

@@ -1,6 +1,7 @@
 """What a choice of strategies costs, as arrays: seconds and bytes of each device. Pure."""
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 
 import numpy as np
@@ -27,22 +28,32 @@ class Prices:
 
     Attributes:
         weights: [prices, quantities].
+        least_zero_stages: [prices], or one for all of them; that parameters have, where they may.
     """
 
     weights: Floats
+    least_zero_stages: NDArray[np.intp] = field(default_factory=lambda: np.zeros(1, np.intp))
 
     @classmethod
-    def of(cls, *, num_micro_batches: int, second_per_byte: Floats, in_flight: Floats) -> "Prices":
+    def of(
+        cls,
+        *,
+        num_micro_batches: int,
+        second_per_byte: Floats,
+        in_flight: Floats,
+        least_zero_stages: Sequence[int] = (0,),
+    ) -> "Prices":
         """Args:
         second_per_byte: [prices]; the multipliers.
         in_flight: [prices]; micro-batches whose activations are held.
+        least_zero_stages: [prices], or one for all of them.
         """
         weights = np.zeros((second_per_byte.size, len(Quantity)))
         weights[:, Quantity.FORWARD_S] = weights[:, Quantity.BACKWARD_S] = 1
         weights[:, Quantity.ONCE_S] = 1 / num_micro_batches
         weights[:, Quantity.STATE_BYTES] = second_per_byte
         weights[:, Quantity.ACTIVATION_BYTES] = second_per_byte * in_flight
-        return cls(weights=weights)
+        return cls(weights=weights, least_zero_stages=np.array(least_zero_stages, np.intp))
 
     @property
     def size(self) -> int:

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from headway.core.gradients import contributions
 from headway.core.graph import Graph, Operator, TensorSpec
 from headway.core.iteration import loops_of
 
@@ -33,6 +34,11 @@ class TrainingGraph:
     def gradient_of(self) -> Mapping[str, str]:
         """Of each trained parameter its gradient."""
         return dict(zip(self.graph.trained, self.graph.gradients, strict=True))
+
+    @cached_property
+    def contributions(self) -> Mapping[str, str]:
+        """Parts of parameters' gradients that are added up; see `headway.core.gradients.contributions`."""
+        return contributions(self.graph)
 
     @cached_property
     def differentiated(self) -> frozenset[str]:

@@ -37,6 +37,8 @@ from headway.planner.training.workspace import workspace_bytes
 # Prices of memory: shares of what would make all states of the model cost as much as computing a micro-batch.
 _SHARES = (0.0, 0.001, 0.03, 0.3, 3.0)
 _IN_FLIGHT = (1.0, 8.0)
+# Between two prices all states of a model change at once; these sharded, whatever memory costs, are often what fits.
+_LEAST_ZERO_STAGES = (2, 3)
 _MOST_TRIES = 4
 
 Report = Callable[["Found"], None]
@@ -261,10 +263,12 @@ def memory_prices(step: LayeredStep, number: int, costs: Sequence[Costs]) -> Pri
     seconds = fmean(graph_time(graph, each).seconds for each in costs)
     scale = seconds / max(1, graph.parameters * state)
     pairs = [(share, held) for share in _SHARES for held in (_IN_FLIGHT if share else (1.0,))]
+    pairs += [(0.0, 1.0)] * len(_LEAST_ZERO_STAGES)
     return Prices.of(
         num_micro_batches=number,
         second_per_byte=np.array([share * scale for share, _ in pairs]),
         in_flight=np.array([held for _, held in pairs]),
+        least_zero_stages=[*[0] * (len(pairs) - len(_LEAST_ZERO_STAGES)), *_LEAST_ZERO_STAGES],
     )
 
 

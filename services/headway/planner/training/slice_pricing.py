@@ -74,15 +74,15 @@ class SlicePricing:
 
     slices: TokenSlices
     maker: StageMaker
-    _known: dict[tuple[int, DeviceMesh], list[LayerProblem | None]] = field(default_factory=dict)
+    _known: dict[tuple[int, frozenset[str], DeviceMesh], list[LayerProblem | None]] = field(default_factory=dict)
 
     def times(self, layout: StageLayout) -> StageTimes:
         """The times of all slices on a stage."""
         layers = self.maker.layers(layout)
-        kinds = self.maker.step.kinds[layout.first : layout.last + 1]
+        kinds = self.maker.step.kinds_of(layout.first, layout.last)
         seconds = np.zeros((len(self._lengths), len(_WAYS)))
-        for kind, layer in zip(kinds, layers, strict=True):
-            for number, problem in enumerate(self._problems(kind, layout.mesh)):
+        for (kind, borrowed), layer in zip(kinds, layers, strict=True):
+            for number, problem in enumerate(self._problems(kind, borrowed, layout.mesh)):
                 seconds[number] += (
                     np.inf if problem is None else _seconds(problem, layer, recomputes=layout.variant.recomputes)
                 )
@@ -138,18 +138,18 @@ class SlicePricing:
     def _seq_len(self) -> int:
         return self.slices.seq_len
 
-    def _problems(self, kind: int, mesh: DeviceMesh) -> list[LayerProblem | None]:
+    def _problems(self, kind: int, borrowed: frozenset[str], mesh: DeviceMesh) -> list[LayerProblem | None]:
         """The sharding problem of a kind of layers for each slice; None where it cannot be split as whole micro-batches
         can."""
-        if (kind, mesh) not in self._known:
-            placed = list(layer_problems(self._steps, [mesh], self.maker.pricing[0], kinds={kind}))
+        if (kind, borrowed, mesh) not in self._known:
+            placed = list(layer_problems(self._steps, [mesh], self.maker.pricing[0], kinds={(kind, borrowed)}))
             by_size = {each.size: each.problem for each in placed}
             whole = by_size[0]
-            self._known[kind, mesh] = [
+            self._known[kind, borrowed, mesh] = [
                 problem if _is_alike(problem, whole) else None
                 for problem in (by_size[number] for number in range(1, len(self._steps)))
             ]
-        return self._known[kind, mesh]
+        return self._known[kind, borrowed, mesh]
 
     def _spread(self, priced_s: Floats) -> Floats:
         """[slice, context] out of the seconds of those that are priced. Where short ones cannot be split as the whole

@@ -28,7 +28,7 @@ class Strategy:
 
     Attributes:
         option: of the node.
-        zero_stages: of its parameters, in order.
+        zero_stages: of its parameters, by name.
         seconds: of a micro-batch, with its share of what happens once an iteration; without edges.
         state_bytes: of its parameters.
         gathered_bytes: whole parameters of which ZeRO 3 keeps a part.
@@ -36,7 +36,7 @@ class Strategy:
     """
 
     option: int
-    zero_stages: tuple[int, ...] = ()
+    zero_stages: tuple[tuple[str, int], ...] = ()
     seconds: float
     state_bytes: float = 0.0
     gathered_bytes: float = 0.0
@@ -91,7 +91,7 @@ class StageProblem:
             for node, number in enumerate(numbers):
                 own = list(self._strategies(layer, node))
                 before = found.get(number)  # what left the last layer enters this one
-                found[number] = [_joined(*both) for both in zip(before, own, strict=True)] if before else own
+                found[number] = own if before is None else list(_both(before, own))
         return [found[number] for number in range(len(found))]
 
     @cached_property
@@ -143,7 +143,8 @@ class StageProblem:
             zero_stages = {
                 name: stage
                 for node, strategy in zip(layer.problem.nodes, own, strict=True)
-                for name, stage in zip(node.parameters, strategy.zero_stages, strict=True)
+                for name, stage in strategy.zero_stages
+                if name in node.parameters
             }
             options = [strategy.option for strategy in own]
             table = table_of(layer.problem, options, zero_stages, recomputes=self.memory.recomputes)
@@ -265,7 +266,7 @@ class StageProblem:
             if np.isfinite(seconds):
                 yield Strategy(
                     option=option,
-                    zero_stages=(stage,),
+                    zero_stages=((name, stage),),
                     seconds=float(seconds),
                     state_bytes=float(own[Quantity.STATE_BYTES]),
                     gathered_bytes=whole if stage >= 3 else 0.0,
@@ -292,6 +293,18 @@ def _joined(first: Strategy, second: Strategy) -> Strategy:
         gathered_bytes=first.gathered_bytes + second.gathered_bytes,
         scattered_bytes=first.scattered_bytes + second.scattered_bytes,
     )
+
+
+def _both(first: Sequence[Strategy], second: Sequence[Strategy]) -> Iterator[Strategy]:
+    """Strategies of two nodes that always have the same option."""
+    of_option: dict[int, list[Strategy]] = {}
+    for each in second:
+        of_option.setdefault(each.option, []).append(each)
+    pairs: dict[int, list[Strategy]] = {}
+    for each in first:
+        pairs.setdefault(each.option, []).extend(_joined(each, other) for other in of_option[each.option])
+    for joined in pairs.values():
+        yield from _undominated(joined)
 
 
 def _undominated(strategies: Sequence[Strategy]) -> Iterator[Strategy]:

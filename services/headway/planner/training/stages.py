@@ -16,7 +16,7 @@ from headway.core.plan.training import (
 from headway.core.sharding_spec import ShardingSpec
 from headway.core.training_cluster import NodeGroup
 from headway.planner.inter.ranges import choose_range
-from headway.planner.inter.stage_table import LayeredStep, SiteMesh, Variant, layer_problems, left_bytes
+from headway.planner.inter.stage_table import LayeredStep, SiteMesh, Variant, joined_s, layer_problems, left_bytes
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_table import LayerTable, make_table
@@ -99,9 +99,14 @@ class ChosenLayer:
 
     @property
     def names_received(self) -> Iterator[tuple[str, str]]:
-        """Activations and gradients that it reads, with their counterparts in the equal layer."""
-        tensors = self.step.training.tensors
-        return ((name, alike) for name, alike in self._names.items() if tensors[name].role in MADE)
+        """Activations and gradients that it reads, with their counterparts in the equal layer; of parameters that
+        stages share gradients are joined once an iteration, and are not received."""
+        training = self.step.training
+        return (
+            (name, alike)
+            for name, alike in self._names.items()
+            if training.tensors[name].role in MADE and name not in training.contributions
+        )
 
     @property
     def names_made(self) -> Iterator[tuple[str, str]]:
@@ -143,7 +148,9 @@ class StageMaker:
     step: LayeredStep
     pricing: Sequence[MeshPricing]
     prices: Prices
-    known: dict[tuple[int, SiteMesh, bool], tuple[LayerProblem, LayerTable]] = field(default_factory=dict)
+    known: dict[tuple[int, frozenset[str], SiteMesh, bool], tuple[LayerProblem, LayerTable]] = field(
+        default_factory=dict
+    )
 
     def stage(self, layout: StageLayout) -> TrainingStage:
         """The stage with its cheapest shardings, and what it takes."""
@@ -170,7 +177,8 @@ class StageMaker:
             forward_s=float(total[Quantity.FORWARD_S]),
             backward_s=float(total[Quantity.BACKWARD_S]),
             handover_s=2 * _handover_s(self.step, groups, layout),
-            once_s=float(total[Quantity.ONCE_S]),
+            once_s=float(total[Quantity.ONCE_S])
+            + joined_s(self.step, groups[layout.group], layout.mesh.submesh, layout.first, layout.last),
             memory=memory.of_device(in_flight=layout.in_flight),
         )
 
@@ -192,10 +200,10 @@ class StageMaker:
 
     def layers(self, layout: StageLayout) -> list[ChosenLayer]:
         """The cheapest shardings of a stage's layers."""
-        kinds = self.step.kinds[layout.first : layout.last + 1]
+        kinds = self.step.kinds_of(layout.first, layout.last)
         mesh, again = SiteMesh(layout.group, layout.mesh), layout.variant.recomputes
         self._learn(kinds, mesh, recomputes=again)
-        made = [self.known[kind, mesh, again] for kind in kinds]
+        made = [self.known[*kind, mesh, again] for kind in kinds]
         choices = choose_range([table for _, table in made], layout.variant.price)
         return [
             ChosenLayer(
@@ -208,14 +216,14 @@ class StageMaker:
                 leaving=choice.leaving,
                 price=layout.variant.price,
             )
-            for i, (kind, (problem, table), choice) in enumerate(zip(kinds, made, choices, strict=True))
+            for i, ((kind, _), (problem, table), choice) in enumerate(zip(kinds, made, choices, strict=True))
         ]
 
-    def _learn(self, kinds: Collection[int], mesh: SiteMesh, *, recomputes: bool) -> None:
-        new = {kind for kind in kinds if (kind, mesh, recomputes) not in self.known}
+    def _learn(self, kinds: Collection[tuple[int, frozenset[str]]], mesh: SiteMesh, *, recomputes: bool) -> None:
+        new = {kind for kind in kinds if (*kind, mesh, recomputes) not in self.known}
         for placed in layer_problems([self.step], [mesh.mesh], self.pricing[mesh.group], kinds=new):
             table = make_table(placed.problem, self.prices, recomputes=recomputes)
-            self.known[placed.kind, mesh, recomputes] = placed.problem, table
+            self.known[placed.kind, placed.borrowed, mesh, recomputes] = placed.problem, table
 
 
 def _handover_s(step: LayeredStep, groups: Sequence[NodeGroup], layout: StageLayout) -> float:

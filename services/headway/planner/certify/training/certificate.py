@@ -10,6 +10,7 @@ from headway.planner.certify.training.memory import memory_violations
 from headway.planner.certify.training.operators import coverage_violations, order_violations, successor_violations
 from headway.planner.certify.training.schedule import graph_violations, schedule_violations
 from headway.planner.certify.training.shardings import sharding_violations
+from headway.planner.certify.training.shared import sharing_violations
 from headway.planner.certify.training.slices import slice_violations
 from headway.planner.certify.training.state import state_violations
 from headway.planner.certify.training.step import PlannedStep
@@ -40,5 +41,6 @@ def find_training_violations(
     found += [] if circles else successor_violations(step)
     shardings = [] if devices else [*sharding_violations(step), *state_violations(step)]
     found += [] if devices or circles or figures else crossing_violations(step, cluster)
+    found += [] if devices or figures else sharing_violations(step, cluster)
     memory = [] if devices or shardings or figures else memory_violations(step, cluster)
     return [*found, *shardings, *memory]

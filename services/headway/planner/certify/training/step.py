@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from headway.core.dataflow import Dataflow
-from headway.core.gradients import primals
+from headway.core.gradients import contributions, primals
 from headway.core.graph import Graph, Operator, TensorRole, TensorSpec
 from headway.core.plan.training import TrainingPlan, TrainingStage
 from headway.core.precision import Precision, cast_graph
@@ -44,6 +44,11 @@ class PlannedStep:
         return primals(self.graph)
 
     @cached_property
+    def contributions(self) -> dict[str, str]:
+        """Parts of parameters' gradients that are added up, with the parameters."""
+        return contributions(self.graph)
+
+    @cached_property
     def stage_of(self) -> dict[str, int]:
         """The stage of each operator, by the operator's name."""
         return {name: number for number, stage in enumerate(self.plan.stages) for name in stage.operators}
@@ -57,11 +62,12 @@ class PlannedStep:
         return (self.operators[name] for name in stage.operators)
 
     def received(self, number: int) -> list[str]:
-        """Tensors that a stage's operators read and other stages make, in the order in which they are read."""
+        """Tensors that a stage's operators read and other stages make, in the order in which they are read; without
+        gradients of parameters that stages share, which are joined once an iteration."""
         found: dict[str, None] = {}
         for operator in self.operators_of(self.plan.stages[number]):
             for name in operator.inputs:
                 maker = self.maker(name)
-                if maker is not None and self.stage_of[maker.name] != number:
+                if maker is not None and self.stage_of[maker.name] != number and name not in self.contributions:
                     found[name] = None
         return list(found)
