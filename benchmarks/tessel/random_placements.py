@@ -14,6 +14,8 @@ from headway.planner.schedule.search import published, search_schedule
 _ROUNDING = 1e-9
 _COUNT = 100
 _TOGETHER = 10
+_EFFORT = 0.1
+"""Of both searches, so that all end in some minutes."""
 
 
 def random_rows() -> Iterator[Row]:
@@ -47,10 +49,10 @@ def _ratios(seeds: Iterable[int]) -> list[float | None]:
     for seed in seeds:
         placement = random_placement(seed)
         count = 2 * placement.num_devices
-        ours = certified(placement, count, Limits()).schedule.makespan
+        ours = certified(placement, count, Limits(effort=_EFFORT)).schedule.makespan
         others = [each.makespan for each in published(placement, count)]
         try:
-            plus = search_schedule(placement, count, Limits(), method="1f1b+")
+            plus = search_schedule(placement, count, Limits(effort=_EFFORT), method="1f1b+")
             others.append(plus.schedule.makespan)
         except FailedPreconditionError:
             pass

@@ -8,13 +8,17 @@ import pytest
 from rich.console import Console
 
 from headway.cli.plan_file import write_plan
+from headway.cli.schedule.beside import read_beside
 from headway.cli.schedule.figure import draw_schedule
 from headway.cli.schedule.trace import chrome_trace
 from headway.cli.schedule.view import schedule_view
 from headway.core.codec import from_document, to_document
+from headway.core.errors import InvalidArgumentError
+from headway.core.exports.torch_pipelining import torch_csv
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
 from headway.core.schedule_search import ScheduleAction, ScheduleReport, search_of
 from headway.planner.jobs.schedule import answer
+from headway.planner.schedule.predefined.methods import predefined
 from tests.cli.conftest import Run
 from tests.core.plans import TRAINING
 
@@ -129,3 +133,34 @@ def test_a_training_plan_is_scheduled(headway: Run, tmp_path: Path) -> None:
     document = json.loads(found.stdout)
     assert document["num_micro_batches"] == TRAINING.num_micro_batches
     assert document["lower_bound"] == pytest.approx(max(each.forward_s + each.backward_s for each in TRAINING.stages))
+
+
+def test_a_csv_of_ones_own_stands_beside_it(tmp_path: Path) -> None:
+    """ZB-V as torch has it, on the devices of a V: each has two half stages."""
+    zigzag = named_placement("zigzag", 2, ShapeOptions(forward=0.5, backward=1, splits_backward=True, chunks=2))
+    (tmp_path / "mine.csv").write_text(torch_csv(predefined("zb-v", zigzag, 6)))
+    placement = named_placement("V", 2, ShapeOptions(backward=2))
+    given = read_beside(tmp_path / "mine.csv", placement)
+    search = search_of(placement, 6, action=ScheduleAction.COMPARE, beside=(given,))
+    mine, *published = answer(search, placement, bool).compared
+    by_name = {each.method: each for each in published}
+    assert (mine.method, mine.makespan) == ("mine.csv", by_name["zb-v"].makespan)
+    assert mine.peak_memory == by_name["zb-v"].peak_memory
+    with pytest.raises(InvalidArgumentError, match="is for 2 ranks, and V for 4 devices"):
+        read_beside(tmp_path / "mine.csv", named_placement("V", 4, ShapeOptions()))
+    other = search_of(placement, 8, action=ScheduleAction.COMPARE, beside=(given,))
+    assert "6 micro-batches" in answer(other, placement, bool).compared[0].why_not
+
+
+def test_the_report_has_phases_and_programs() -> None:
+    placement = named_placement("V", 2, ShapeOptions(backward=2))
+    report = answer(search_of(placement, 6), placement, bool)
+    assert report.repetend is not None
+    tasks = len(placement.tasks)
+    inside = tasks * (6 - report.repetend_micro_batches + 1)
+    assert len(report.warmup) + len(report.cooldown) == tasks * 6 - inside
+    assert len(report.warmup) == sum(report.repetend.indices)
+    first, last = report.programs
+    assert first[:2] == ("F0 0", "send F0 0 to 1")
+    assert last[0] == "receive F0 0 from 0"
+    assert sum(line.startswith("send") for line in first) == sum(line.startswith("receive") for line in last) == 6

@@ -29,6 +29,20 @@ class Solver(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GivenSchedule:
+    """A schedule of the user's to compare with.
+
+    Attributes:
+        placement: a document that `placement_of` reads; its name is the file's.
+        orders: of devices, pairs of task and micro-batch.
+    """
+
+    placement: dict[str, Any]
+    num_micro_batches: int
+    orders: tuple[tuple[tuple[int, ...], ...], ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleSearch:
     """Attributes:
     placement: a document that `placement_of` reads.
@@ -39,6 +53,7 @@ class ScheduleSearch:
     solver: that searches the repetend.
     orders: of devices, pairs of task and micro-batch: the user's own schedule.
     places: of the same, where each is in the user's file; empty for its place in `orders`.
+    beside: schedules of the user's that published ones are compared with too.
     """
 
     placement: dict[str, Any]
@@ -51,6 +66,7 @@ class ScheduleSearch:
     solver: Solver = Solver.CP_SAT
     orders: tuple[tuple[tuple[int, ...], ...], ...] = ()
     places: tuple[tuple[str, ...], ...] = ()
+    beside: tuple[GivenSchedule, ...] = ()
 
     @property
     def title(self) -> str:
@@ -98,6 +114,9 @@ class ScheduleReport:
         is_smallest: whether no repetend with this period spans fewer micro-batches.
         rounding_error: relative, of the lower bound, by making times whole numbers.
         violations: what the certifier found; empty for a valid schedule.
+        warmup, cooldown: runs before the first repetition and after the last, as places in `starts`; empty where the
+            micro-batches are fewer than those of a repetend.
+        programs: of each device, the order of its tasks and of its sends and receives, which do not block.
         critical_path: runs that the makespan rests on, as places in `starts`.
         advice: what would make it shorter, in sentences.
     """
@@ -126,6 +145,9 @@ class ScheduleReport:
     is_smallest: bool = False
     rounding_error: float = 0.0
     violations: tuple[str, ...] = ()
+    warmup: tuple[int, ...] = ()
+    cooldown: tuple[int, ...] = ()
+    programs: tuple[tuple[str, ...], ...] = ()
     critical_path: tuple[int, ...] = ()
     advice: tuple[str, ...] = ()
     compared: tuple[ComparedSchedule, ...] = field(default=())

@@ -9,6 +9,7 @@ from headway.planner.certify.schedule import find_repetend_violations, find_sche
 from headway.planner.certify.schedule_programs import find_program_violations
 from headway.planner.schedule.communication import device_programs
 from headway.planner.schedule.completion import complete, extend, truncated
+from headway.planner.schedule.greedy import greedy_schedules
 from headway.planner.schedule.kernels import Limits, search_kernel
 from headway.planner.schedule.problem import make_problem
 from headway.planner.schedule.repetend import Effort
@@ -157,3 +158,14 @@ def test_controllable_memory_is_as_its_authors_generator_has_it(
     assert find_schedule_violations(found) == []
     few = search_schedule(shape, 2, Limits(), method=method).schedule
     assert find_schedule_violations(few) == []
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_greedy_schedules_are_valid_and_get_shorter(seed: int) -> None:
+    placement = random_placement(seed)
+    made = list(greedy_schedules(placement, 8))
+    assert all(find_schedule_violations(each) == [] for each in made)
+    assert [each.makespan for each in made] == sorted((each.makespan for each in made), reverse=True)
+    alone = sum(task.time for task in placement.tasks) + sum(each.lag for each in placement.dependencies)
+    assert made[0].makespan == 8 * alone
+    assert list(greedy_schedules(placement, 10_000)) == []

@@ -12,6 +12,7 @@ from rich.console import Console
 from headway.cli.figure_file import check_figure_path
 from headway.cli.options import AsJson, StateDir
 from headway.cli.placement.options import Anew, TimeLimit
+from headway.cli.schedule.beside import read_beside
 from headway.cli.schedule.figure import draw_schedule
 from headway.cli.schedule.given import given_search
 from headway.cli.schedule.searching import search_schedule
@@ -105,6 +106,10 @@ def schedule(
         typer.Option("--schedule", help=f"tessel and optimal search; published are {', '.join(PUBLISHED)}."),
     ] = "tessel",
     compare: Annotated[bool, typer.Option("--compare", help="Show published schedules beside it.")] = False,
+    beside: Annotated[
+        list[Path] | None,
+        typer.Option(help="A torch CSV of yours to compare with too; several times for several.", dir_okay=False),
+    ] = None,
     prove: Annotated[
         bool, typer.Option("--prove", help="Go on until period and repetend are proven, as far as --effort goes.")
     ] = False,
@@ -150,7 +155,8 @@ def schedule(
     search = search_of(
         found,
         micro_batches or count or _MICRO_BATCHES,
-        action=ScheduleAction.COMPARE if compare else ScheduleAction.SEARCH,
+        action=ScheduleAction.COMPARE if compare or beside else ScheduleAction.SEARCH,
+        beside=tuple(read_beside(each, found) for each in beside or ()),
         method=method,
         effort=effort,
         proves=prove,

@@ -20,7 +20,7 @@ from headway.planner.certify.schedule import find_repetend_violations, find_sche
 from headway.planner.certify.schedule_programs import find_program_violations
 from headway.planner.schedule.bounds import makespan_bound
 from headway.planner.schedule.communication import device_programs
-from headway.planner.schedule.compare import compare_published
+from headway.planner.schedule.compare import compare_given, compare_published
 from headway.planner.schedule.improve import improve_schedule
 from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.predefined.methods import predefined
@@ -63,7 +63,8 @@ def answer(search: ScheduleSearch, placement: Placement, should_stop: Callable[[
     made = make_report(searched, period=_period(searched, search), violations=_violations(searched))
     took_s, took_cpu_s = time.perf_counter() - began_s, time.process_time() - began_cpu_s
     if search.action is ScheduleAction.COMPARE:
-        made = replace(made, compared=compare_published(placement, search.num_micro_batches, limits))
+        beside = tuple(compare_given(each, search.num_micro_batches) for each in search.beside)
+        made = replace(made, compared=(*beside, *compare_published(placement, search.num_micro_batches, limits)))
     return replace(made, search_s=took_s, search_cpu_s=took_cpu_s)
 
 

@@ -24,6 +24,20 @@ def device_programs(schedule: Schedule) -> tuple[DeviceProgram, ...]:
     return tuple(DeviceProgram(device=device, steps=tuple(each)) for device, each in enumerate(steps))
 
 
+def program_lines(placement: Placement, program: DeviceProgram) -> tuple[str, ...]:
+    """A line for each step: 'F0 3' runs the task for micro-batch 3, 'send F0 3 to 1' and 'receive F0 3 from 0' carry
+    its result."""
+    lines = []
+    for step in program.steps:
+        if step.run is not None:
+            lines.append(f"{placement.tasks[step.run.task].name} {step.run.micro_batch}")
+        elif (transfer := step.transfer) is not None:
+            what = f"{placement.tasks[transfer.before].name} {transfer.micro_batch}"
+            is_sent = transfer.source == program.device
+            lines.append(f"send {what} to {transfer.target}" if is_sent else f"receive {what} from {transfer.source}")
+    return tuple(lines)
+
+
 def _transfers(placement: Placement, dependency: Dependency, micro_batch: int) -> list[Transfer]:
     """One for each device that has no part in making the input; several sources share them."""
     sources = placement.tasks[dependency.before].devices

@@ -4,19 +4,47 @@ from dataclasses import replace
 
 from headway.core.errors import HeadwayError
 from headway.core.pipeline_shapes import ShapeOptions, named_placement, with_lag
-from headway.core.schedule import Placement, TaskKind
-from headway.core.schedule_search import PUBLISHED, ComparedSchedule
+from headway.core.schedule import Placement, Schedule, TaskKind
+from headway.core.schedule_search import PUBLISHED, ComparedSchedule, GivenSchedule, read_placement_document
 from headway.core.stage_chain import stage_chain
 from headway.planner.schedule.kernels import Limits
 from headway.planner.schedule.predefined.methods import predefined
-from headway.planner.schedule.report import steady_period
+from headway.planner.schedule.report import middle_period, steady_period
 from headway.planner.schedule.search import fits, search_schedule
+from headway.planner.schedule.timing import Stuck, start_early
 
 
 def compare_published(placement: Placement, num_micro_batches: int, limits: Limits) -> tuple[ComparedSchedule, ...]:
     """Prices all published schedules: on the placement itself, or where that is a V on another with as much work on
     each device. What fits nowhere says why."""
     return tuple(_compared(placement, num_micro_batches, method, limits) for method in PUBLISHED)
+
+
+def compare_given(given: GivenSchedule, num_micro_batches: int) -> ComparedSchedule:
+    """Prices a schedule of the user's."""
+    placement = read_placement_document(given.placement)
+    if given.num_micro_batches != num_micro_batches:
+        why = f"It is for {given.num_micro_batches} micro-batches."
+        return ComparedSchedule(method=placement.name, placement="given", why_not=why)
+    orders = [[(each[0], each[1]) for each in order] for order in given.orders]
+    made = start_early(placement, orders, num_micro_batches=num_micro_batches, method="given")
+    if isinstance(made, Stuck):
+        task, micro_batch = made.instance
+        why = f"Rank {made.device} waits for ever at {placement.tasks[task].name} of micro-batch {micro_batch}."
+        return ComparedSchedule(method=placement.name, placement="given", why_not=why)
+    peak = max(made.peak_memory)
+    if not fits(made):
+        return ComparedSchedule(method=placement.name, placement="given", peak_memory=peak, why_not=_too_much(made))
+    period = middle_period(made)
+    return ComparedSchedule(
+        method=placement.name, placement="given", makespan=made.makespan, period=period, peak_memory=peak
+    )
+
+
+def _too_much(made: Schedule) -> str:
+    peaks = zip(made.peak_memory, made.placement.capacities or (), strict=True)
+    device, (peak, capacity) = max(enumerate(peaks), key=lambda each: each[1][0] - each[1][1])
+    return f"Device {device} holds {peak:g}, and has {capacity:g}."
 
 
 def _compared(placement: Placement, num_micro_batches: int, method: str, limits: Limits) -> ComparedSchedule:
@@ -32,10 +60,8 @@ def _compared(placement: Placement, num_micro_batches: int, method: str, limits:
     except HeadwayError as error:
         return ComparedSchedule(method=method, placement=on.name, why_not=error.message)
     if not fits(made):
-        peaks = zip(made.peak_memory, placement.capacities or (), strict=True)
-        device, (peak, capacity) = max(enumerate(peaks), key=lambda each: each[1][0] - each[1][1])
-        why = f"Device {device} holds {peak:g}, and has {capacity:g}."
-        return ComparedSchedule(method=method, placement=on.name, peak_memory=max(made.peak_memory), why_not=why)
+        peak = max(made.peak_memory)
+        return ComparedSchedule(method=method, placement=on.name, peak_memory=peak, why_not=_too_much(made))
     return ComparedSchedule(
         method=method, placement=on.name, makespan=made.makespan, period=period, peak_memory=max(made.peak_memory)
     )

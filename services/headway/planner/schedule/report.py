@@ -1,9 +1,10 @@
 """Reports: what was found, priced."""
 
-from headway.core.schedule import Schedule
+from headway.core.schedule import Repetend, Run, Schedule
 from headway.core.schedule_file import placement_document
 from headway.core.schedule_search import ComparedSchedule, ScheduleReport
 from headway.planner.schedule.advice import advice_for
+from headway.planner.schedule.communication import device_programs, program_lines
 from headway.planner.schedule.search import Searched
 from headway.planner.schedule.timing import critical_path
 
@@ -45,10 +46,21 @@ def make_report(
         is_smallest=repetend is not None and repetend.is_smallest,
         rounding_error=searched.problem.rounding_error,
         violations=violations,
+        warmup=tuple(place[run] for run in schedule.runs if _phase(run, repetend, schedule) < 0),
+        cooldown=tuple(place[run] for run in schedule.runs if _phase(run, repetend, schedule) > 0),
+        programs=tuple(program_lines(placement, program) for program in device_programs(schedule)),
         critical_path=tuple(place[run] for run in path),
         advice=advice_for(schedule, path, bound),
         compared=compared,
     )
+
+
+def _phase(run: Run, repetend: Repetend | None, schedule: Schedule) -> int:
+    """-1 before the first repetition, by equation (5), 1 after the last, by equation (6), else 0."""
+    if repetend is None or schedule.num_micro_batches < repetend.num_micro_batches:
+        return 0
+    index, last = repetend.indices[run.task], schedule.num_micro_batches - repetend.num_micro_batches
+    return -1 if run.micro_batch < index else int(run.micro_batch > index + last)
 
 
 def steady_period(longer: Schedule, shorter: Schedule) -> float:

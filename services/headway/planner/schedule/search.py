@@ -7,6 +7,7 @@ from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.schedule import Placement, Repetend, Run, Schedule
 from headway.planner.schedule.bounds import check_memory, makespan_bound, whole_shop
 from headway.planner.schedule.completion import complete, extend, truncated
+from headway.planner.schedule.greedy import greedy_schedules
 from headway.planner.schedule.kernels import Found, Limits, search_kernel
 from headway.planner.schedule.predefined.methods import one_direction_units, predefined, predefined_methods
 from headway.planner.schedule.problem import Problem, make_problem
@@ -61,7 +62,7 @@ def search_schedule(
     found = solve_kernel(problem, limits, should_stop=should_stop)
     candidates = list(_completed(problem, found, num_micro_batches, limits))
     if method == "tessel":
-        candidates += published(placement, num_micro_batches)
+        candidates += [*published(placement, num_micro_batches), *greedy_schedules(placement, num_micro_batches)]
         if not (should_stop() or _is_settled(found, num_micro_batches)):
             fewer = solve_kernel(problem, _fewer(placement, limits), should_stop=should_stop)
             candidates += _completed(problem, fewer, num_micro_batches, limits)
