@@ -21,7 +21,7 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
 
 .PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint audit format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
-  bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
+  bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
   bench-kernels bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-tessel bench-graphpipe bench-terapipe bench-planner-whole
 
@@ -179,6 +179,9 @@ bench-prefix: install ## A shared prefix with the prefix cache on and off
 
 bench-migration: install ## The pause of a stream that moves to another worker
 	@$(PY) -m benchmarks.migration
+
+bench-reliability: install ## What a flood of one tenant costs another
+	@$(PY) -m benchmarks.reliability
 
 bench-disaggregation: install ## Prompts beside decodes, and on a worker of their own
 	@$(PY) -m benchmarks.disaggregation

@@ -36,6 +36,11 @@ OWN_MEMBER = Member(
 )
 
 
+async def always() -> bool:
+    """There is one controller."""
+    return True
+
+
 class Stack:
     """One controller in this process. Leaving `controlling` ends it as a crash would; `shutdown` ends everything."""
 
@@ -48,9 +53,10 @@ class Stack:
             records=Documents(database, PROCESS, ProcessRecord),
             membership=self.membership,
             peers=peers,
+            may_act=always,
         )
         stored, planner = Documents(database, PLACEMENT, PlacementPlan), PlannerClient(peers)
-        pool = WorkerPool(WorkerControlClient(peers), plans=self.plans, end_process=self.supervisor.end_run)
+        pool = WorkerPool(WorkerControlClient(peers, epoch=1), plans=self.plans, end_process=self.supervisor.end_run)
         desired = DesiredPlan(self.plans, planner=planner, limits=deployment.limits, placements=stored)
         self.service = ControllerService(
             deployment,

@@ -3,6 +3,7 @@ and scripted workers serve from this process, which is quicker."""
 
 import asyncio
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import grpc
 import psutil
 import pytest
 
+from headway.controller.api_keys import ApiKeys
 from headway.controller.servicer import ControllerServicer
 from headway.core.catalogue import built_in_catalogue
 from headway.core.deployment import Deployment, WorkerOptions
@@ -27,6 +29,7 @@ from headway.profiler.profile_store import ProfileStore
 from headway.profiler.service import ProfilerService
 from headway.profiler.servicer import ProfilerServicer
 from headway.rpc.peers import Peers
+from headway.store.api_keys import ApiKeyStore
 from headway.store.documents import Documents
 from headway.store.hardware import HardwareTimings
 from headway.store.membership import Membership
@@ -152,15 +155,26 @@ async def test_another_plan_is_shown_checked_and_applied(
 
 
 async def test_plans_and_status_travel_over_grpc(
-    controlling: Control, deployment: Deployment, planner: None, worker: ScriptedWorker, serve: Serve, until: Any
+    controlling: Control,
+    deployment: Deployment,
+    database: Database,
+    planner: None,
+    worker: ScriptedWorker,
+    serve: Serve,
+    until: Any,
 ) -> None:
     ended: list[bool] = []
+
+    async def end() -> None:
+        ended.append(True)
+
     async with controlling(deployment, []) as stack:
         servicer = ControllerServicer(
             stack.service,
             placements=stack.placements,
             replanning=stack.replanning_loop,
-            on_shutdown=lambda: ended.append(True),
+            api_keys=ApiKeys(ApiKeyStore(database), clock=time.time),
+            on_shutdown=end,
         )
         add = controller_pb2_grpc.add_ControllerServiceServicer_to_server
         await serve("controller", "controller", lambda server: add(servicer, server))

@@ -20,6 +20,7 @@ from headway.store.documents import Documents
 from headway.store.membership import Member, Membership
 from headway.store.redis import Database
 from headway.store.schema import PROCESS
+from tests.controller.stack import always
 
 HANGS_AFTER_S = 1.0
 
@@ -47,6 +48,7 @@ async def supervise(
                 records=records,
                 membership=membership,
                 peers=peers,
+                may_act=always,
                 hangs_after_s=HANGS_AFTER_S,
             )
 

@@ -129,6 +129,8 @@ def make_request() -> Callable[..., GenerationRequest]:
         output: tuple[int, ...] = (),
         priority: int = 0,
         slack_s: float = math.inf,
+        tenant: str = "",
+        tenant_weight: float = 1.0,
         **sampling: Any,
     ) -> GenerationRequest:
         if isinstance(prompt, int):
@@ -141,6 +143,8 @@ def make_request() -> Callable[..., GenerationRequest]:
             sampling=SamplingParams(**{"max_tokens": 12, **sampling}),
             priority=priority,
             slack_s=slack_s,
+            tenant=tenant,
+            tenant_weight=tenant_weight,
         )
 
     return make

@@ -3,10 +3,11 @@
 Token k of the output is token (k + shift) of the prompt, from the front again at its end; shift is 0 when sampling is
 greedy and the seed otherwise. A token's log probability is -0.5, and of a sample less by a tenth of its seed. The
 hypothesis of rank r is the output of shift r, as long as it may be. Run as a program it prints its port, and may be
-killed.
+killed; it dies when it comes to say `DEADLY_ID`.
 """
 
 import asyncio
+import os
 import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 
 EOS_ID = 1
 VOCAB_SIZE = 400
+DEADLY_ID = 399
 
 
 @dataclass
@@ -39,6 +41,8 @@ class _Sequence:
             return self._next_of_search()
         shift = sampling.seed if sampling.temperature > 0 else 0
         token_id = self._token(shift)
+        if token_id == DEADLY_ID and __name__ == "__main__":
+            os._exit(1)
         self.num_tokens += 1
         output = worker_pb2.SequenceOutput(request_id=self.submit.request_id, token_ids=[token_id])
         if sampling.HasField("num_logprobs"):

@@ -1,10 +1,13 @@
 """Keys as they are and hashed: a hash opens nothing."""
 
+import time
+
 import pytest
 
 from headway.core.api_key import hash_of, hashed_key
 from headway.core.errors import UnauthenticatedError
 from headway.core.slo import Slo
+from headway.gateway.key_ring import KeyRing
 from headway.gateway.keys import ApiKeys, OperatorKeys
 from headway.gateway.tenants import ANYONE, Tenant, Tenants
 
@@ -18,9 +21,11 @@ def test_a_key_is_hashed_once() -> None:
 
 @pytest.mark.parametrize("kept", ["secret", HASH])
 def test_a_key_opens_however_it_is_kept_and_its_hash_does_not(kept: str) -> None:
-    operators = OperatorKeys([kept], guards_paths=True, guards_status=True)
+    ring = KeyRing(None, wall_clock=time.time, clock=time.monotonic)
+    clients = ApiKeys(["other", kept], ring=ring)
+    operators = OperatorKeys([kept], guards_paths=True, clients=clients, ring=ring)
     tenants = Tenants([Tenant(name="gold", slo=Slo(), api_keys=(kept,))])
-    for check in (ApiKeys(["other", kept]).check, operators.check_path, operators.check_status):
+    for check in (clients.check, operators.check_path, operators.check_status):
         check("Bearer secret")
         for wrong in (f"Bearer {HASH}", "Bearer ", "", "secret"):
             with pytest.raises(UnauthenticatedError):

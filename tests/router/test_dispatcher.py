@@ -50,6 +50,21 @@ def test_a_burst_goes_round_a_worker_that_is_busy() -> None:
     assert counts == {"worker-0": 5, "worker-2": 5}
 
 
+def test_a_tenant_has_its_share_of_a_full_group_and_takes_no_more() -> None:
+    """Issue 30, row 10: 32 requests of 32 samples of one tenant held every place of the group."""
+    stage = Stage(1, max_group_sequences=512)
+    held = [stage.lease(tenant="a", num_sequences=32) for _ in range(16)]
+    assert stage.place(tenant="a") is Shortage.NO_ROOM
+    others = []
+    while isinstance(lease := stage.place(tenant="b", num_sequences=32), Lease):
+        others.append(lease)
+    assert len(others) == 8
+    for each in held[:9]:
+        stage.dispatcher.release(Release(lease_id=each.lease_id, outcome=LeaseOutcome.COMPLETE))
+    assert isinstance(stage.place(tenant="b", num_sequences=32), Lease), "what nobody else wants is for all"
+    stage.dispatcher.lease_table.check_integrity()
+
+
 def test_leases_that_a_report_counts_are_not_counted_twice() -> None:
     stage = Stage(2)
     for _ in range(8):

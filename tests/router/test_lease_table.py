@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from headway.core.fair_share import FairShare
 from headway.core.slo import Slo
 from headway.router.lease import Lease
 from headway.router.lease_table import LeaseTable
@@ -48,7 +49,7 @@ class LeaseTableMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.lease_table = LeaseTable()
+        self.lease_table = LeaseTable(FairShare())
         self.open: list[Lease] = []
         self.ended: list[str] = []
         self.now_s = 0.0
@@ -124,7 +125,7 @@ TestLeaseTable.settings = settings(max_examples=60, stateful_step_count=40, dead
 
 
 def test_a_request_that_is_leased_again_holds_only_the_new_lease() -> None:
-    lease_table = LeaseTable()
+    lease_table = LeaseTable(FairShare())
     lease_table.open(make_lease("old", group_id="group-0"))
     lease_table.open(make_lease("new", group_id="group-1"))
     assert lease_table.close("old") is None
@@ -132,7 +133,7 @@ def test_a_request_that_is_leased_again_holds_only_the_new_lease() -> None:
 
 
 def test_a_lease_can_be_ended_by_the_name_of_its_request() -> None:
-    lease_table, lease = LeaseTable(), make_lease("one")
+    lease_table, lease = LeaseTable(FairShare()), make_lease("one")
     lease_table.open(lease)
     assert lease_table.close_request("gateway-1", "a") is None
     assert lease_table.close_request("gateway-0", "a") is lease
@@ -140,7 +141,7 @@ def test_a_lease_can_be_ended_by_the_name_of_its_request() -> None:
 
 
 def test_integrity_fails_when_a_group_counts_a_lease_that_has_ended() -> None:
-    lease_table = LeaseTable()
+    lease_table = LeaseTable(FairShare())
     lease_table.open(make_lease("one"))
     del lease_table._leases["one"]
     with pytest.raises(AssertionError, match="places' leases"):

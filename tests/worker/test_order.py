@@ -92,7 +92,7 @@ async def order_for(layout: ParallelConfig, *, rank: int, directory: Path) -> Lo
     recorder = Recorder()
     servicer = WorkerServicer(cast("WorkerService", recorder))
     request = load_order_to_pb(replace(work, plan_id="plan", rank=rank))
-    async for _ in servicer.LoadModel(request, cast("Any", None)):
+    async for _ in servicer.LoadModel(request, cast("Any", SimpleNamespace(invocation_metadata=tuple))):
         pass
     return recorder.orders[0]
 

@@ -1,9 +1,11 @@
 """`python -m headway.controller`: the controller process."""
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
+from headway.controller.api_keys import ApiKeys
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.clients.worker import WorkerControlClient
@@ -25,8 +27,11 @@ from headway.core.catalogue import read_catalogue
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
 from headway.core.plan.placement import PlacementPlan
+from headway.observe.process_start import has_ended, own_run
 from headway.rpc.config import parse_config
 from headway.rpc.host import Host, hosting, run
+from headway.store.api_keys import ApiKeyStore
+from headway.store.controller_lease import ControllerLease
 from headway.store.documents import Documents
 from headway.store.plan_documents import plan_documents
 from headway.store.plans import PlanStore
@@ -38,9 +43,12 @@ from headway.v1 import controller_pb2_grpc
 
 async def main(config: ControllerConfig) -> None:
     async with hosting("controller", config) as host:
+        lease = ControllerLease(host.database, run=own_run(), has_ended=has_ended)
+        if not await lease.acquire(until=host.stopping):
+            return
         deployments = Documents(host.database, DEPLOYMENT, Deployment)
         deployment = await read_deployment(deployments)
-        supervisor = build_supervisor(config, host, deployment)
+        supervisor = build_supervisor(config, host, deployment, lease=lease)
         plans, profiler = PlanStore(host.database), ProfilerClient(host.peers)
         planner, stored = PlannerClient(host.peers), plan_documents(host.database, PLACEMENT, PlacementPlan)
         desired = DesiredPlan(
@@ -50,7 +58,9 @@ async def main(config: ControllerConfig) -> None:
             placements=stored,
             profile_import=build_profile_import(deployment, profiler),
         )
-        pool = WorkerPool(WorkerControlClient(host.peers), plans=plans, end_process=supervisor.end_run)
+        pool = WorkerPool(
+            WorkerControlClient(host.peers, epoch=lease.epoch), plans=plans, end_process=supervisor.end_run
+        )
         placements = Placements(stored, planner=planner, desired=desired, pool=pool, limits=deployment.limits)
         service = ControllerService(
             deployment,
@@ -77,10 +87,20 @@ async def main(config: ControllerConfig) -> None:
         replanning_loop = ReplanningLoop(
             ReplanningStore(host.database), replanning=replanning, is_ready=lambda: service.status().ready
         )
+
+        async def end() -> None:
+            await lease.end()
+            host.stopping.set()
+
         servicer = ControllerServicer(
-            service, placements=placements, replanning=replanning_loop, on_shutdown=host.stopping.set
+            service,
+            placements=placements,
+            replanning=replanning_loop,
+            api_keys=ApiKeys(ApiKeyStore(host.database), clock=time.time),
+            on_shutdown=end,
         )
         controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, host.server)
+        host.spawn(lease.keep(on_loss=host.stopping.set), name="keep-controller-lease")
         await service.start()
         host.spawn(service.supervise_forever(), name="supervise")
         host.spawn(service.reconcile_forever(), name="reconcile")
@@ -112,7 +132,9 @@ def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> Pr
     return ProfileImport(Path(deployment.stage_profiles), hardware=device, profiler=profiler)
 
 
-def build_supervisor(config: ControllerConfig, host: Host, deployment: Deployment) -> Supervisor:
+def build_supervisor(
+    config: ControllerConfig, host: Host, deployment: Deployment, *, lease: ControllerLease
+) -> Supervisor:
     settings = ChildSettings(
         redis_url=config.redis_url,
         auth_token=config.auth_token,
@@ -126,6 +148,7 @@ def build_supervisor(config: ControllerConfig, host: Host, deployment: Deploymen
         records=Documents(host.database, PROCESS, ProcessRecord),
         membership=host.membership,
         peers=host.peers,
+        may_act=lease.may_act,
     )
 
 

@@ -1,11 +1,13 @@
 """ControllerService over gRPC: it converts messages, calls the controller's service, and converts the results."""
 
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 
+from headway.controller.api_keys import ApiKeys
 from headway.controller.placements import Placements
 from headway.controller.replanning_loop import ReplanningLoop
 from headway.controller.service import ControllerService
+from headway.core.api_key import ApiKeyRecord
 from headway.core.plan.placement import PlacementPlan
 from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.replanning import ReplanningDecision, ReplanningPolicy
@@ -25,11 +27,13 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
         *,
         placements: Placements,
         replanning: ReplanningLoop,
-        on_shutdown: Callable[[], None],
+        api_keys: ApiKeys,
+        on_shutdown: Callable[[], Awaitable[None]],
     ) -> None:
         self._service = service
         self._placements = placements
         self._replanning = replanning
+        self._api_keys = api_keys
         self._on_shutdown = on_shutdown
 
     async def ApplyPlan(
@@ -97,9 +101,44 @@ class ControllerServicer(controller_pb2_grpc.ControllerServiceServicer):
             response.fault.CopyFrom(error_to_pb(fault))
         return response
 
+    async def CreateApiKey(
+        self, request: controller_pb2.CreateApiKeyRequest, context: Context
+    ) -> controller_pb2.CreateApiKeyResponse:
+        secret, record = await self._api_keys.create(
+            tenant=request.tenant,
+            models=request.models,
+            requests_per_minute=request.requests_per_minute if request.HasField("requests_per_minute") else None,
+            lifetime_s=request.lifetime_s if request.HasField("lifetime_s") else None,
+            is_admin=request.is_admin,
+        )
+        return controller_pb2.CreateApiKeyResponse(secret=secret, api_key=_api_key_to_pb(record))
+
+    async def ListApiKeys(
+        self, request: controller_pb2.ListApiKeysRequest, context: Context
+    ) -> controller_pb2.ListApiKeysResponse:
+        return controller_pb2.ListApiKeysResponse(api_keys=map(_api_key_to_pb, await self._api_keys.list()))
+
+    async def RevokeApiKey(
+        self, request: controller_pb2.RevokeApiKeyRequest, context: Context
+    ) -> controller_pb2.RevokeApiKeyResponse:
+        return controller_pb2.RevokeApiKeyResponse(api_key=_api_key_to_pb(await self._api_keys.revoke(request.key_id)))
+
     async def Shutdown(
         self, request: controller_pb2.ShutdownRequest, context: Context
     ) -> controller_pb2.ShutdownResponse:
         await self._service.shutdown(grace_s=request.grace_s)
-        self._on_shutdown()
+        await self._on_shutdown()
         return controller_pb2.ShutdownResponse()
+
+
+def _api_key_to_pb(record: ApiKeyRecord) -> controller_pb2.ApiKey:
+    return controller_pb2.ApiKey(
+        key_id=record.key_id,
+        tenant=record.tenant,
+        models=record.models,
+        requests_per_minute=record.requests_per_minute,
+        is_admin=record.is_admin,
+        created_at_s=record.created_at_s,
+        expires_at_s=record.expires_at_s,
+        revoked_at_s=record.revoked_at_s,
+    )

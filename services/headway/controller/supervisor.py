@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Awaitable, Callable, Container, Iterable
 
 from headway.controller.launchers.launcher import Launcher
 from headway.controller.process import Handle, ProcessRecord, ProcessSpec
@@ -31,6 +31,7 @@ class Supervisor:
         records: what runs, so that the next controller finds it.
         membership: the lease of a process that died is withdrawn from it at once.
         peers: who is ready.
+        may_act: whether this controller may launch and end processes now; what it may not do is tried again.
         hangs_after_s: without its lease a process that lives is ended, too.
     """
 
@@ -42,6 +43,7 @@ class Supervisor:
         records: Documents[ProcessRecord],
         membership: Membership,
         peers: Peers,
+        may_act: Callable[[], Awaitable[bool]],
         hangs_after_s: float = _HANGS_AFTER_S,
     ) -> None:
         self.processes = {spec.name: Supervised(spec) for spec in specs}
@@ -49,6 +51,7 @@ class Supervisor:
         self._records = records
         self._membership = membership
         self._peers = peers
+        self._may_act = may_act
         self._hangs_after_s = hangs_after_s
         self._stopped = False
         self._looking = asyncio.Lock()
@@ -78,7 +81,8 @@ class Supervisor:
             async with self._looking:
                 leases = {(member.member_id, member.pid) for member in self._peers.everyone}
                 troubled = [each for each in self.processes.values() if not await self._is_well(each, leases)]
-                await asyncio.gather(*(self._check(process, on_death) for process in troubled))
+                if troubled and await self._may_act():
+                    await asyncio.gather(*(self._check(process, on_death) for process in troubled))
             self._count_ready(leases)
             await asyncio.sleep(_LOOK_EVERY_S)
 

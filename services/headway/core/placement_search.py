@@ -14,7 +14,7 @@ class PlacementSearch:
     Attributes:
         files: content of the traces that the problem's workload names, in base64.
         processes: that search at once; None for one, or for as many as a Ray cluster has cores.
-        ray: address of a Ray cluster; empty for none.
+        ray: address of a Ray cluster, which the planner sets; empty for none.
     """
 
     problem: PlacementProblem

@@ -148,6 +148,8 @@ class GenerationRequest:
         cache_salt: parts the prefix cache: only requests of one salt share blocks; empty for the common part.
         priority: the lowest is first, where the queue goes by priorities.
         slack_s: from its submission on, for how long it may wait before it misses an objective; infinite for none.
+        tenant: who asks; empty for nobody in particular.
+        tenant_weight: the tenant's part beside other tenants.
     """
 
     request_id: str
@@ -158,6 +160,8 @@ class GenerationRequest:
     cache_salt: str = ""
     priority: int = 0
     slack_s: float = math.inf
+    tenant: str = ""
+    tenant_weight: float = 1.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,7 @@
 """Starts the process `headway-gateway`."""
 
 import asyncio
+import time
 
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.gateway.app import make_app
@@ -9,6 +10,7 @@ from headway.gateway.config import GatewayConfig
 from headway.gateway.generation import Generator
 from headway.gateway.http_server import HttpServer
 from headway.gateway.infer.run import Inferrer
+from headway.gateway.key_ring import KeyRing
 from headway.gateway.link import Links
 from headway.gateway.router_link import RouterLinks
 from headway.gateway.served_models import ServedModels
@@ -16,6 +18,7 @@ from headway.gateway.service import GatewayService
 from headway.gateway.servicer import InferenceServicer
 from headway.rpc.config import parse_config
 from headway.rpc.host import hosting, run
+from headway.store.api_keys import ApiKeyStore
 from headway.store.plans import PlanStore
 from headway.v1 import inference_pb2_grpc
 
@@ -37,18 +40,22 @@ async def main(config: GatewayConfig) -> None:
             resume_timeout_s=config.resume_timeout_s,
             answer_overhead_s=config.answer_overhead_s,
         )
+        key_ring = KeyRing(ApiKeyStore(host.database), wall_clock=time.time, clock=time.monotonic)
+        await key_ring.catch_up()
         service = GatewayService(
             config,
             peers=host.peers,
             served_models=served_models,
             generator=generator,
             inferrer=inferrer,
+            key_ring=key_ring,
             tracing=host.tracing,
         )
         http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=_GRACE_S)
         servicer = InferenceServicer(service, peers=host.peers)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, host.server)
         host.spawn(served_models.follower.watch(), name="watch-plan")
+        host.spawn(key_ring.watch(), name="watch-keys")
         host.spawn(http.run_forever(), name="http")
 
         async def stop() -> None:

@@ -13,6 +13,7 @@ from starlette.routing import Route
 from starlette.types import ASGIApp
 
 from headway.core.errors import HeadwayError
+from headway.gateway.caller import Caller
 from headway.gateway.middleware import RequestMiddleware
 from headway.gateway.model import ServedModel
 from headway.gateway.openai.endpoint import GenerationHandler, prepare_chat, prepare_completion
@@ -81,16 +82,22 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
 
 def _add_models(app: FastAPI, service: GatewayService) -> None:
     @app.get("/v1/models", response_model=None)
-    async def models() -> Response:
+    async def models(request: Request) -> Response:
         """Every model that can be asked for."""
         await service.served_models.follower.catch_up()
-        data = [_model_document(model) for model in service.served_models.models.values()]
+        caller = _caller(service, request)
+        data = [_model_document(model) for model in service.served_models.models.values() if caller.may_use(model.name)]
         return _json({"object": "list", "data": data})
 
     @app.get("/v1/models/{name:path}", response_model=None)
-    async def model(name: str) -> Response:
+    async def model(name: str, request: Request) -> Response:
         """Returns one model of the OpenAI API's list."""
+        _caller(service, request).check_model(name)
         return _json(_model_document(await service.served_models.get(name)))
+
+
+def _caller(service: GatewayService, request: Request) -> Caller:
+    return service.callers.find(authorization=request.headers.get("authorization", ""), name="")
 
 
 def _add_operations(app: FastAPI, service: GatewayService) -> None:

@@ -11,6 +11,7 @@ from headway.gateway.lease import Router
 from headway.gateway.link import Links
 from headway.gateway.measure import ModelMetrics
 from headway.gateway.output_queue import OutputQueue
+from headway.gateway.quarantine import Quarantine
 from headway.gateway.run import Run, TextSink
 
 
@@ -27,6 +28,7 @@ class Generator:
         self._resume_timeout_s = resume_timeout_s
         self._metrics: dict[str, ModelMetrics] = {}
         self._sole_replicas: dict[str, str] = {}
+        self._quarantine = Quarantine(time.monotonic)
 
     def generate(self, job: Job, *, text_sink: TextSink | None = None) -> AsyncGenerator[list[Delta], None]:
         """Yields the deltas of the job's sequences as they come; closing the iterator cancels what still runs.
@@ -68,6 +70,7 @@ class Generator:
             links=self._links,
             sole_replicas=self._sole_replicas,
             metrics=self._metrics[name],
+            quarantine=self._quarantine,
             resume_timeout_s=self._resume_timeout_s,
             clock=time.monotonic,
             text_sink=text_sink,

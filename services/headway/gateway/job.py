@@ -32,6 +32,7 @@ class Arrival:
         slo: the client's own, or its tenant's; what they leave open is the model's.
         priority: the lowest goes first where requests wait by priority.
         tenant: who asks; empty for nobody in particular.
+        tenant_weight: the tenant's part beside other tenants.
         cache_salt: the tenant's, in front of the request's own.
         traceparent: W3C context of the request's span; empty when tracing is off.
     """
@@ -40,6 +41,7 @@ class Arrival:
     slo: Slo
     priority: int = 0
     tenant: str = ""
+    tenant_weight: float = 1.0
     cache_salt: str = ""
     traceparent: str = ""
 
@@ -65,6 +67,7 @@ class Job:
     arrived_s: float
     priority: int = 0
     tenant: str = ""
+    tenant_weight: float = 1.0
     cache_salt: str = ""
     traceparent: str = ""
 
@@ -100,6 +103,8 @@ class Job:
                 sampling=replace(sampling, seed=(sampling.seed + index) % _SEED_RANGE) if index else sampling,
                 cache_salt=self.cache_salt,
                 priority=self.priority,
+                tenant=self.tenant,
+                tenant_weight=self.tenant_weight,
             )
             for index in indices
         ]
@@ -195,6 +200,7 @@ def make_job(
         slo=arrival.slo.over(model.slo),
         priority=arrival.priority,
         tenant=arrival.tenant,
+        tenant_weight=arrival.tenant_weight,
         cache_salt=arrival.cache_salt + options.cache_salt,
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,

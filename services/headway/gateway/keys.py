@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from headway.core.api_key import hash_of, hashed_key
 from headway.core.errors import UnauthenticatedError
+from headway.gateway.key_ring import KeyRing
 
 T = TypeVar("T", str, bytes)
 
@@ -14,33 +15,49 @@ _SCHEME = "bearer "
 
 
 class ApiKeys:
-    """The keys that clients may use, as they are or hashed; none lets every client in."""
+    """The keys that clients may use, as they are or hashed, besides those of the ring; none lets every client in."""
 
-    def __init__(self, keys: Sequence[str]) -> None:
+    def __init__(self, keys: Sequence[str], *, ring: KeyRing) -> None:
         self._keys = list(map(hashed_key, keys))
+        self._ring = ring
+
+    @property
+    def asks(self) -> bool:
+        """Whether clients need a key."""
+        return bool(self._keys) or self._ring.asks
 
     def check(self, authorization: str) -> None:
-        """`authorization` is the header's value; UnauthenticatedError unless it holds a known key."""
-        if not self._keys:
+        """Lets a request in, and counts it.
+
+        Args:
+            authorization: the header's value.
+
+        Raises:
+            UnauthenticatedError: it holds no known key.
+            ResourceExhaustedError, UnavailableError: see `KeyRing.admit`.
+        """
+        if not self.asks:
             return
         if not authorization:
             raise UnauthenticatedError("The request carries no API key.", hint="Send 'Authorization: Bearer KEY'.")
         if not _is_among(self._keys, authorization):
-            raise UnauthenticatedError("The API key is not valid.", hint="Ask the operator of this server for one.")
+            self._ring.admit(hash_of(token_of(authorization)))
 
 
 class OperatorKeys:
     """The keys of those who run the stack: its token, and those that they have chosen.
 
     Args:
-        guards_paths: whether metrics and documentation ask for one.
-        guards_status: whether the state of the cluster does.
+        guards_paths: whether metrics, documentation and the state of the cluster ask for one.
+        clients: where these need keys, the state of the cluster asks for one, too.
+        ring: of which those that were made for operators open it all.
     """
 
-    def __init__(self, keys: Sequence[str], *, guards_paths: bool, guards_status: bool) -> None:
+    def __init__(self, keys: Sequence[str], *, guards_paths: bool, clients: ApiKeys, ring: KeyRing) -> None:
         self._keys = list(map(hashed_key, keys))
         self._guards_paths = guards_paths
-        self._guards_status = guards_status
+        self._clients = clients
+        self._ring = ring
 
     def check_path(self, authorization: str) -> None:
         """UnauthenticatedError unless metrics and documentation are for whoever asks so."""
@@ -49,15 +66,16 @@ class OperatorKeys:
 
     def check_status(self, authorization: str) -> None:
         """UnauthenticatedError unless the state of the cluster is for whoever asks so."""
-        if self._guards_status:
+        if self._guards_paths or self._clients.asks:
             self._check(authorization)
 
     def _check(self, authorization: str) -> None:
-        if not _is_among(self._keys, authorization):
+        made = self._ring.find(hash_of(token_of(authorization)))
+        if not _is_among(self._keys, authorization) and not (made is not None and made.is_admin):
             raise UnauthenticatedError(
                 "This is for the operators of the server.",
                 hint="Send the stack's token, from the file auth-token of its state directory, or an operator's key "
-                "(HEADWAY_ADMIN_KEYS), as 'Authorization: Bearer KEY'.",
+                "(HEADWAY_ADMIN_KEYS, or `headway key create --admin`), as 'Authorization: Bearer KEY'.",
             )
 
 

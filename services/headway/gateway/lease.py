@@ -23,6 +23,8 @@ class PlaceRequest:
         stays: it cannot move.
         priority: the lowest goes first where requests wait by priority.
         arrived_s: at the gateway, by the monotonic clock; its objectives count from then.
+        tenant: who asks; empty for nobody in particular.
+        tenant_weight: the tenant's part beside other tenants.
         traceparent: W3C context; empty when tracing is off.
     """
 
@@ -39,6 +41,8 @@ class PlaceRequest:
     preferred_worker_id: str = ""
     stays: bool = False
     priority: int = 0
+    tenant: str = ""
+    tenant_weight: float = 1.0
     traceparent: str = ""
 
 

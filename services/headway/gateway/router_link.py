@@ -279,6 +279,8 @@ def _route_to_pb(request: PlaceRequest, *, gateway_id: str) -> router_pb2.Route:
         num_sequences=request.num_sequences,
         traceparent=request.traceparent,
         elapsed_s=max(0.0, time.monotonic() - request.arrived_s),
+        tenant=request.tenant,
+        tenant_weight=request.tenant_weight,
     )
 
 

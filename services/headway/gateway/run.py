@@ -11,18 +11,18 @@ from typing import TypeAlias
 
 from headway.core.block_hash import block_hashes
 from headway.core.errors import ErrorCode, HeadwayError, ResourceExhaustedError, UnavailableError
-from headway.core.request import GenerationRequest, SequenceOutput
-from headway.gateway.beam import BeamDecoding
+from headway.core.request import SequenceOutput
 from headway.gateway.client import Failure, Submit
 from headway.gateway.decoding import Decoding
+from headway.gateway.decodings import decodings_of
 from headway.gateway.job import Delta, Job
 from headway.gateway.lease import Lease, LeaseOutcome, PlaceRequest, Release, Router
 from headway.gateway.link import Delivery, LinkLost, Links, WorkerLink
 from headway.gateway.measure import ModelMetrics, Stopwatch
 from headway.gateway.output_queue import OutputQueue
+from headway.gateway.quarantine import Quarantine, Trial
 from headway.gateway.retry_deadline import RetryDeadline
 from headway.gateway.route import Route
-from headway.gateway.text.detokenizer import make_detokenizer
 
 log = logging.getLogger(__name__)
 
@@ -40,10 +40,11 @@ _ELSEWHERE = {ErrorCode.UNAVAILABLE, ErrorCode.NOT_FOUND, ErrorCode.ALREADY_EXIS
 class _WorkerLostError(Exception):
     """The worker takes nothing any more; what it had of ours can go on elsewhere."""
 
-    def __init__(self, cause: HeadwayError, *, was_running: bool) -> None:
+    def __init__(self, cause: HeadwayError, *, was_running: bool, has_died: bool) -> None:
         super().__init__(str(cause))
         self.cause = cause
         self.was_running = was_running
+        self.has_died = has_died
 
 
 class _WorkerLeftError(Exception):
@@ -70,6 +71,7 @@ class Run:
         clock: monotonic seconds.
         sole_replicas: by model, the worker that all its requests go to at present; shared by all runs.
         resume_timeout_s: how long the run looks for another worker after its own died.
+        quarantine: of requests that take workers down; shared by all runs.
         text_sink: gives for a sequence, by its index in the job, what takes the texts of its tokens that come with
             nothing else, behind the first one, as soon as they are here, without waking anybody. None: they are among
             `deltas`.
@@ -84,6 +86,7 @@ class Run:
         links: Links,
         sole_replicas: MutableMapping[str, str],
         metrics: ModelMetrics,
+        quarantine: Quarantine,
         resume_timeout_s: float,
         clock: Callable[[], float],
         text_sink: TextSink | None = None,
@@ -93,12 +96,15 @@ class Run:
         self._links = links
         self._sole_replicas = sole_replicas
         self._metrics = metrics
+        self._quarantine = quarantine
+        self._trial = Trial(quarantine, model=job.model.name)
         self._clock = clock
         self._timeout_s = _FRESH_TIMEOUT_S
         self._resume_timeout_s = resume_timeout_s
         self._retry = RetryDeadline(clock)
         self._watch = Stopwatch(job.arrived_s, num_sequences=job.options.num_parallel)
-        self._running = _decodings(job, prompt_index)
+        self._running = decodings_of(job, prompt_index)
+        self._request = next(iter(self._running.values())).request
         self._wanted = _place_request(job, prompt_index)
         self._latest_start_s = math.inf  # by the clock, for its objectives; known with the first lease
         self._loss: HeadwayError | None = None
@@ -121,7 +127,9 @@ class Run:
         lease: Lease | None = None
         outcome = LeaseOutcome.ERROR
         try:
+            self._quarantine.check(self._request)
             while self._running:
+                await self._trial.begin()
                 lease, submission = await self._settle(previous=lease)
                 shortcut: Callable[[Delivery], bool] | None = None  # what a new submission begins with is for us to see
                 try:
@@ -130,6 +138,7 @@ class Run:
                             await submission.output_queue.take(shortcut), submission.link, submission.output_queue
                         ):
                             self._tell_first_token(lease)
+                            self._trial.note_output()
                             yield deltas
                             shortcut = self._shortcut
                 except _WorkerLostError as lost:
@@ -158,6 +167,7 @@ class Run:
             self._metrics.observe_departure()
             raise
         finally:
+            self._trial.end()
             self._release(lease, outcome)
 
     async def _settle(self, *, previous: Lease | None) -> tuple[Lease, _Submission]:
@@ -288,6 +298,8 @@ class Run:
         return deltas
 
     def _note_loss(self, lease: Lease, lost: _WorkerLostError) -> None:
+        if lost.has_died:
+            self._trial.note_death(self._request)
         is_resumed = self._wanted.resumed or lost.was_running
         failed = (*self._wanted.excluded_worker_ids, lease.worker_id)
         self._wanted = replace(
@@ -343,35 +355,12 @@ class Run:
 
 def _raise_fault(fault: Failure | LinkLost) -> None:
     if isinstance(fault, LinkLost):
-        raise _WorkerLostError(fault.error, was_running=fault.was_open)
+        raise _WorkerLostError(fault.error, was_running=fault.was_open, has_died=fault.was_open)
     if fault.moved_to:
         raise _WorkerLeftError(fault.moved_to)
     if fault.error.code in _ELSEWHERE:
-        raise _WorkerLostError(fault.error, was_running=True)
+        raise _WorkerLostError(fault.error, was_running=True, has_died=False)
     raise fault.error
-
-
-def _decodings(job: Job, prompt_index: int) -> dict[str, Decoding | BeamDecoding]:
-    """Returns the decodings of one prompt, by the id of the request that workers get."""
-    requests = job.requests(prompt_index)
-    if job.options.beam_width is not None:
-        (request,) = requests
-        first_index = prompt_index * job.options.n
-        beams = [_decoding(job, first_index + rank, request) for rank in range(job.options.n)]
-        return {request.request_id: BeamDecoding(beams)}
-    first_index = prompt_index * job.options.num_samples
-    return {request.request_id: _decoding(job, first_index + i, request) for i, request in enumerate(requests)}
-
-
-def _decoding(job: Job, index: int, request: GenerationRequest) -> Decoding:
-    return Decoding(
-        index,
-        request=request,
-        detokenizer=make_detokenizer(job.model.tokenizer, skip_special_tokens=job.options.skip_special_tokens),
-        stops=job.options.stop,
-        includes_stop=job.options.include_stop_str_in_output,
-        is_silent=job.options.prompt_only,
-    )
 
 
 def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
@@ -391,5 +380,7 @@ def _place_request(job: Job, prompt_index: int) -> PlaceRequest:
         priority=job.priority,
         stays=job.options.beam_width is not None,
         block_hashes=tuple(hashes),
+        tenant=job.tenant,
+        tenant_weight=job.tenant_weight,
         traceparent=job.traceparent,
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from headway.core.infer import InferInput
+from headway.gateway.caller import Callers
 from headway.gateway.config import GatewayConfig
 from headway.gateway.constraint import check_guide
 from headway.gateway.generation import Generator
@@ -12,6 +13,7 @@ from headway.gateway.infer.job import InferAnswer, make_infer_job
 from headway.gateway.infer.run import Inferrer
 from headway.gateway.infer.sequences import tokenize
 from headway.gateway.job import Arrival, Job, Prompt, check_num_sequences, make_job
+from headway.gateway.key_ring import KeyRing
 from headway.gateway.keys import ApiKeys, OperatorKeys, is_loopback
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
@@ -35,6 +37,7 @@ class GatewayService:
 
     Attributes:
         generator: runs the jobs that `make_job` makes.
+        callers: finds out whose requests are.
         threads: for long work on requests.
         max_body_bytes: of an HTTP request.
         max_sequences: that one request may generate.
@@ -49,6 +52,7 @@ class GatewayService:
         served_models: ServedModels,
         generator: Generator,
         inferrer: Inferrer,
+        key_ring: KeyRing,
         tracing: Tracing,
     ) -> None:
         self.served_models = served_models
@@ -56,14 +60,15 @@ class GatewayService:
         self.prompt_tokenizer = PromptTokenizer(self.threads)
         self.generator = generator
         self.tracing = tracing
-        self.tenants = read_tenants(config.tenants) if config.tenants else Tenants()
-        self.tenant_places = TenantPlaces(self.tenants.max_sequences)
-        self.keys = ApiKeys([*config.api_keys, *self.tenants.api_keys])
-        guards_paths = bool(config.admin_keys) or not is_loopback(config.http_host)
+        tenants = read_tenants(config.tenants) if config.tenants else Tenants()
+        self.tenant_places = TenantPlaces(tenants.max_sequences)
+        self.callers = Callers(tenants, ring=key_ring)
+        self.keys = ApiKeys([*config.api_keys, *tenants.api_keys], ring=key_ring)
         self.operator_keys = OperatorKeys(
             [*config.admin_keys, *([config.auth_token] if config.auth_token else [])],
-            guards_paths=guards_paths,
-            guards_status=guards_paths or bool(config.api_keys or self.tenants.api_keys),
+            guards_paths=bool(config.admin_keys) or not is_loopback(config.http_host),
+            clients=self.keys,
+            ring=key_ring,
         )
         self.slots = Slots(config.max_concurrency)
         self.body_memory = BodyMemory(_NUM_LARGE_BODIES * config.max_body_bytes)

@@ -1,7 +1,7 @@
 """InferenceService over gRPC: the same requests as over HTTP."""
 
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import asdict, replace
 from typing import Any, TypeVar
@@ -10,6 +10,7 @@ from headway.core.errors import DeadlineExceededError, InvalidArgumentError, Una
 from headway.core.sampling_defaults import SamplingDefaults
 from headway.core.slo import Slo
 from headway.gateway.bounds import MAX_MESSAGES, check_num_entries
+from headway.gateway.caller import Caller
 from headway.gateway.constraint import Constraints
 from headway.gateway.infer.sequences import check_num_inputs
 from headway.gateway.infer.shorten import check_dimensions, shorten
@@ -90,9 +91,11 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def Tokenize(
         self, request: inference_pb2.TokenizeRequest, context: Context
     ) -> inference_pb2.TokenizeResponse:
-        self._admit(context)
-        prompt_tokenizer = self._service.prompt_tokenizer
-        with self._service.slots.take(), self._service.body_memory.hold() as grow:
+        caller = self._caller(self._admit(context))
+        caller.check_model(request.model)
+        tenant = caller.tenant
+        prompt_tokenizer, slots = self._service.prompt_tokenizer, self._service.slots
+        with slots.take(tenant.name, weight=tenant.weight), self._service.body_memory.hold() as grow:
             grow(request.ByteSize())
             model = await self._service.served_models.get(request.model)
             if request.WhichOneof("prompt") == "chat":
@@ -105,10 +108,10 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
     async def ListModels(
         self, request: inference_pb2.ListModelsRequest, context: Context
     ) -> inference_pb2.ListModelsResponse:
-        self._admit(context)
+        caller = self._caller(self._admit(context))
         await self._service.served_models.follower.catch_up()
-        models = self._service.served_models.models.values()
-        return inference_pb2.ListModelsResponse(models=[_model_to_pb(model) for model in models])
+        models = [model for model in self._service.served_models.models.values() if caller.may_use(model.name)]
+        return inference_pb2.ListModelsResponse(models=map(_model_to_pb, models))
 
     async def GetClusterStatus(
         self, request: inference_pb2.GetClusterStatusRequest, context: Context
@@ -140,24 +143,29 @@ class InferenceServicer(inference_pb2_grpc.InferenceServiceServicer):
         metadata = self._admit(context)
         given_id = request.request_id or metadata.get(REQUEST_ID_METADATA_KEY)
         request_id_var.set(check_request_id(given_id) if given_id else new_request_id())
-        caller = metadata.get("traceparent", "")
+        caller = self._caller(metadata)
+        caller.check_model(request.model)
+        tenant, traceparent = caller.tenant, metadata.get("traceparent", "")
         with (
-            self._service.slots.take(),
+            self._service.slots.take(tenant.name, weight=tenant.weight),
             self._service.body_memory.hold() as grow,
-            self._service.tracing.span(f"gateway {name}", traceparent=caller, model=request.model) as traceparent,
+            self._service.tracing.span(f"gateway {name}", traceparent=traceparent, model=request.model) as own,
         ):
             grow(request.ByteSize())
-            tenant = self._service.tenants.find(
-                authorization=metadata.get("authorization", ""), name=metadata.get("x-headway-tenant", "")
-            )
             yield Arrival(
                 at_s=arrived_s,
                 slo=_slo_from_pb(request.slo).over(tenant.slo),
                 priority=request.priority,
                 tenant=tenant.name,
+                tenant_weight=tenant.weight,
                 cache_salt=tenant.cache_salt,
-                traceparent=traceparent,
+                traceparent=own,
             )
+
+    def _caller(self, metadata: Mapping[str, str]) -> Caller:
+        return self._service.callers.find(
+            authorization=metadata.get("authorization", ""), name=metadata.get("x-headway-tenant", "")
+        )
 
     def _admit(self, context: Context) -> dict[str, str]:
         """Checks the client's key; returns the call's metadata."""

@@ -5,34 +5,45 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 
 from headway.core.errors import ResourceExhaustedError
+from headway.core.fair_share import FairShare
 from headway.observe.metrics import GATEWAY_IN_FLIGHT
 
 _RETRY_S = 1.0
 
 
 class Slots:
-    """Bounds the requests being answered at once, HTTP and gRPC together."""
+    """Bounds the requests being answered at once, HTTP and gRPC together.
+
+    A tenant that has less than its share of the slots may have the rest of it even where others have taken them all.
+    """
 
     def __init__(self, num_slots: int) -> None:
         self._num_slots = num_slots
         self._num_taken = 0
+        self._fair_share = FairShare()
 
     @contextmanager
-    def take(self) -> Iterator[None]:
-        """Holds a slot; ResourceExhaustedError when none is free."""
-        if self._num_taken >= self._num_slots:
-            raise ResourceExhaustedError(
-                f"{self._num_slots} requests are being answered already, which is the limit of this gateway.",
-                hint="Try again in a moment, or raise --max-concurrency.",
-                retry_after_s=_RETRY_S,
-            )
-        self._num_taken += 1
-        GATEWAY_IN_FLIGHT.set(self._num_taken)
+    def take(self, tenant: str = "", *, weight: float = 1.0) -> Iterator[None]:
+        """Holds a slot for a tenant; ResourceExhaustedError when none is free."""
+        fair_share = self._fair_share
+        fair_share.enter(tenant, weight=weight)
         try:
-            yield
-        finally:
-            self._num_taken -= 1
+            is_beyond = fair_share.num_requests(tenant) > fair_share.share(tenant, self._num_slots)
+            if self._num_taken >= self._num_slots and is_beyond:
+                raise ResourceExhaustedError(
+                    f"{self._num_slots} requests are being answered already, which is the limit of this gateway.",
+                    hint="Try again in a moment, or raise --max-concurrency.",
+                    retry_after_s=_RETRY_S,
+                )
+            self._num_taken += 1
             GATEWAY_IN_FLIGHT.set(self._num_taken)
+            try:
+                yield
+            finally:
+                self._num_taken -= 1
+                GATEWAY_IN_FLIGHT.set(self._num_taken)
+        finally:
+            fair_share.leave(tenant)
 
 
 class BodyMemory:

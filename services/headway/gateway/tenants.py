@@ -25,6 +25,7 @@ class Tenant:
         shares_prefixes: whether it shares cached prefixes with all who do, and with those who are no tenants: each
             learns from speed and `cached_tokens` what the others have asked.
         max_sequences: that it may have generated at once, at one gateway; None for no bound.
+        weight: its part of what workers compute, beside other tenants that have requests.
     """
 
     name: str
@@ -32,6 +33,7 @@ class Tenant:
     api_keys: tuple[str, ...] = ()
     shares_prefixes: bool = False
     max_sequences: int | None = None
+    weight: float = 1.0
 
     @property
     def cache_salt(self) -> str:
@@ -71,12 +73,26 @@ class Tenants:
             return owner
         tenant = self._by_name.get(name)
         if tenant is None or owner is not ANYONE or tenant.api_keys:
-            raise InvalidArgumentError(
-                f"The tenant '{name[:100]}' is unknown, or has another API key.",
-                hint="Name one from the gateway's --tenants file, with its key if it has any.",
-                field="x-headway-tenant",
-            )
+            raise _unknown(name)
         return tenant
+
+    def named(self, name: str, *, given: str) -> Tenant:
+        """Returns the tenant of a key that was made for it; one that the file does not know has no objectives.
+
+        Raises:
+            InvalidArgumentError: the request gives another name.
+        """
+        if given not in ("", name):
+            raise _unknown(given)
+        return self._by_name.get(name) or Tenant(name=name, slo=Slo())
+
+
+def _unknown(name: str) -> InvalidArgumentError:
+    return InvalidArgumentError(
+        f"The tenant '{name[:100]}' is unknown, or has another API key.",
+        hint="Name one from the gateway's --tenants file, with its key if it has any.",
+        field="x-headway-tenant",
+    )
 
 
 class _Entry(BaseModel):
@@ -85,6 +101,7 @@ class _Entry(BaseModel):
     api_keys: tuple[str, ...] = ()
     shares_prefixes: bool = False
     max_sequences: int | None = Field(default=None, ge=1)
+    weight: float = Field(default=1.0, gt=0, allow_inf_nan=False)
     slo_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_ttft_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
     slo_tpot_ms: float | None = Field(default=None, gt=0, allow_inf_nan=False)
@@ -123,6 +140,7 @@ def _tenant(name: str, entry: _Entry) -> Tenant:
         api_keys=entry.api_keys,
         shares_prefixes=entry.shares_prefixes,
         max_sequences=entry.max_sequences,
+        weight=entry.weight,
     )
 
 

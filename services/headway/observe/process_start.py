@@ -1,5 +1,6 @@
 """When a process of this machine started, in a way that no clock that is set can change."""
 
+import os
 from pathlib import Path
 
 import psutil
@@ -30,3 +31,15 @@ def find_process(pid: int, *, start: str) -> psutil.Process | None:
         return None if found.status() == psutil.STATUS_ZOMBIE else found
     except psutil.NoSuchProcess:
         return None
+
+
+def own_run() -> str:
+    """This process, by its pid and its start."""
+    return f"{os.getpid()} {process_start(os.getpid())}"
+
+
+def has_ended(run: str) -> bool:
+    """Whether the process of an `own_run` is known to have ended. Of another machine, or boot, nothing is known."""
+    pid, _, start = run.partition(" ")
+    is_of_this_boot = start.partition("/")[0] == _BOOT_ID.read_text().strip()
+    return is_of_this_boot and find_process(int(pid), start=start) is None

@@ -9,6 +9,7 @@ from headway.core.hardware.profile import LinkProfile
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
 from headway.planner.config import PlannerConfig
+from headway.planner.jobs.bounds import SearchBounds
 from headway.planner.jobs.jobs import SearchJobs
 from headway.planner.jobs.store import SearchStore
 from headway.planner.placing import PlacementService
@@ -32,7 +33,8 @@ async def main(config: PlannerConfig) -> None:
             catalogue=catalogue,
         )
         placements = PlacementService(link_profiles, catalogue=catalogue)
-        jobs = SearchJobs(_store(config, host), num_at_once=config.searches_at_once)
+        bounds = SearchBounds(max_processes=config.max_processes, ray=config.ray)
+        jobs = SearchJobs(_store(config, host), num_at_once=config.searches_at_once, bounds=bounds)
         servicer = PlannerServicer(service, placements=placements, jobs=jobs)
         planner_pb2_grpc.add_PlannerServiceServicer_to_server(servicer, host.server)
         if config.searches_dir is None:  # else other commands' planners may be at work in the same directory

@@ -103,7 +103,6 @@ class PlannerServicer(SearchCalls, planner_pb2_grpc.PlannerServiceServicer):
         search = PlacementSearch(
             problem=from_pb(start.problem, PlacementProblem),
             processes=start.processes if start.HasField("processes") else None,
-            ray=start.ray,
         )
         async with aclosing(self._follow("placement", search, start, request_iterator)) as jobs:
             async for job in jobs:

@@ -1,33 +1,25 @@
 """Routing decisions: state in, a lease out. No I/O, and time comes from a clock that may be virtual."""
 
 import math
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+from collections.abc import Callable
 from enum import Enum, auto
 
-from headway.core.latency import LatencyModel
+from headway.core.fair_share import FairShare
 from headway.core.line import QueuePolicy, Rank, rank_of
-from headway.core.load import LoadReport
 from headway.core.move import MoveTarget
 from headway.core.slo import Slo
 from headway.router.admission import admit
 from headway.router.candidate_group import NOMINAL, CandidateGroup
 from headway.router.decision import choose, explain
-from headway.router.fleet import Fleet, Replica
-from headway.router.interference import Commitment, commit, is_harmful, num_overtaken_tokens
-from headway.router.latency_predictor import LeasedJob
+from headway.router.fleet import Fleet
+from headway.router.interference import commit
 from headway.router.lease import Lease, LeaseOutcome, Release
 from headway.router.lease_table import LeaseTable
 from headway.router.lengths import OutputLengths
-from headway.router.place import Place
 from headway.router.policies.policy import Policy
 from headway.router.queued_request import QueuedRequest
-from headway.router.remote_prefix import with_source
 from headway.router.request import RoutingRequest
-from headway.router.roles import by_role
-
-# A gateway submits within this after it got its lease, so a later report counts the sequence.
-_SUBMIT_S = 0.02
+from headway.router.survey import Survey
 
 
 class Shortage(Enum):
@@ -43,6 +35,7 @@ class Dispatcher:
     Attributes:
         fleet: the groups.
         lease_table: the leases.
+        fair_share: between the tenants of those that wait and of those that have leases.
     """
 
     def __init__(
@@ -59,15 +52,24 @@ class Dispatcher:
         is what an answer takes from the client to the group and back, besides the model.
         """
         self.fleet = Fleet()
-        self.lease_table = LeaseTable()
+        self.fair_share = FairShare()
+        self.lease_table = LeaseTable(self.fair_share)
         self._policy = policy
         self._queue_policy = queue_policy
-        self._answer_overhead_s = answer_overhead_s
-        self._max_group_sequences = max_group_sequences
         self._instance_id = instance_id
         self._clock = clock
         self._lengths = OutputLengths()
         self._num_decisions = 0
+        self._survey = Survey(
+            self.fleet,
+            self.lease_table,
+            lengths=self._lengths,
+            policy=policy,
+            queue_policy=queue_policy,
+            max_group_sequences=max_group_sequences,
+            answer_overhead_s=answer_overhead_s,
+            clock=clock,
+        )
 
     def supersede(self, request: RoutingRequest) -> Lease | None:
         """Ends the lease that a request had, since it asks for another."""
@@ -84,7 +86,7 @@ class Dispatcher:
 
     def has_group(self, queued: QueuedRequest) -> bool:
         """Whether any group could serve the request, now or when it has room."""
-        return bool(self._candidates(queued))
+        return bool(self._survey.candidates(queued))
 
     def rank(self, request: RoutingRequest, *, arrived_s: float) -> Rank:
         """The request's place among those that wait."""
@@ -116,7 +118,9 @@ class Dispatcher:
             ResourceExhaustedError: no group can keep the request's SLO.
         """
         request, now_s = queued.request, self._clock()
-        candidates = [self._weighed(candidate, queued, now_s=now_s) for candidate in self._candidates(queued)]
+        candidates = [
+            self._survey.weighed(candidate, queued, now_s=now_s) for candidate in self._survey.candidates(queued)
+        ]
         if not candidates:
             return Shortage.NO_GROUP
         admitted = admit(request, candidates, waited_s=now_s - queued.arrived_s)
@@ -161,156 +165,6 @@ class Dispatcher:
         if (late_s := lease.late_s(ttft_s, latency=replica.latency)) is not None:
             replica.lateness.observe(late_s, now_s=self._clock())
 
-    def _candidates(self, queued: QueuedRequest) -> Sequence[CandidateGroup]:
-        request = queued.request
-        serving = [
-            self._candidate(replica, report, queued)
-            for replica, report in self.fleet.serving(request.model)
-            if replica.group.worker_id not in request.excluded_worker_ids
-            or replica.group.connected_at_s > queued.failed_at_s
-        ]
-        candidates = by_role(request, serving, policy=self._policy)
-        if not queued.cached_blocks:
-            return candidates
-        return [with_source(request, candidate, serving) for candidate in candidates]
-
-    def _weighed(self, candidate: CandidateGroup, queued: QueuedRequest, *, now_s: float) -> CandidateGroup:
-        """Says of a group whose model generates whether somebody there would be late for the request."""
-        request, place = queued.request, candidate.place(queued.request.model)
-        if candidate.job is not None or request.resumed or not candidate.is_predictable:
-            return candidate
-        if not self.lease_table.num_bound(place):
-            return candidate
-        newcomer = commit(request, candidate, rank=queued.rank, arrived_s=queued.arrived_s, now_s=now_s)
-        is_late = is_harmful(newcomer, self._admitted(place), request=request, candidate=candidate, now_s=now_s)
-        return replace(candidate, is_harmful=True, answer_s=candidate.e2e_s(request)) if is_late else candidate
-
-    def _admitted(self, place: Place) -> list[Commitment]:
-        """Returns the commitments of a group to those who have a lease on it, the newest first."""
-        return [lease.commitment for lease in self.lease_table.latest(place) if lease.commitment is not None]
-
-    def _candidate(self, replica: Replica, report: LoadReport, queued: QueuedRequest) -> CandidateGroup:
-        request, group, now_s = queued.request, replica.group, self._clock()
-        job = self._job(replica, report, queued, now_s=now_s)
-        forecast = group.predictor.predict(job, now_s=now_s) if job is not None else None
-        num_unreported, num_unreported_tokens = self._unreported(replica, report)
-        num_cached_tokens = queued.cached_blocks.get(group.worker_id, 0) * report.block_size
-        cap = max(self._max_group_sequences, 4 * report.max_num_seqs)
-        # The line has the other models that answer in one pass.
-        others = [
-            other for other in group.replicas.values() if other is not replica and not (job and other.is_one_pass)
-        ]
-        others_s = sum(map(self._step_s, others))
-        num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
-        num_sequences = report.num_running + report.num_waiting + num_unreported
-        num_overtaken = 0
-        if job is None and request.slo and queued.rank:
-            admitted = self._admitted(replica.place)
-            num_overtaken = num_overtaken_tokens(queued.rank, admitted, num_tokens=num_pending_tokens)
-        return CandidateGroup(
-            worker_id=group.worker_id,
-            group_id=group.group_id,
-            endpoint=group.endpoint,
-            latency=replica.drift.cautious if replica.drift is not None else NOMINAL,
-            others_s=others_s,
-            job=job,
-            answer_s=forecast.answer_s - now_s + others_s if forecast is not None else 0.0,
-            soonest_s=forecast.soonest_s + self._answer_overhead_s - now_s + others_s if forecast is not None else 0.0,
-            is_harmful=forecast is not None and forecast.is_harmful,
-            overhead_s=self._answer_overhead_s if job is not None else self._overhead_s(replica, now_s=now_s),
-            is_unproven=job is None and num_sequences > 0 and self._is_unproven(replica),
-            num_sequences=num_sequences + self.lease_table.num_expected(replica.place),
-            num_pending_tokens=num_pending_tokens,
-            num_overtaken_tokens=num_overtaken,
-            num_context_tokens=report.num_context_tokens,
-            num_cache_tokens=report.num_blocks * report.block_size,
-            max_num_seqs=report.max_num_seqs,
-            max_num_batched_tokens=report.max_num_batched_tokens,
-            num_cached_tokens=max(0, min(num_cached_tokens, request.num_prompt_tokens - 1)),
-            # Without blocks a model does not generate, and its sequences end with the step that computes them.
-            mean_output_tokens=self._lengths.mean(request.model) if report.num_blocks else 0.0,
-            num_places=cap - self.lease_table.num_sequences(replica.place),
-            last_chosen=replica.last_chosen,
-            role=replica.role,
-            num_free_tokens=report.num_free_blocks * report.block_size,
-            block_size=report.block_size,
-            block_bytes=replica.block_bytes,
-            fetch_bytes_per_s=report.fetch_bytes_per_s,
-        )
-
-    def _is_unproven(self, replica: Replica) -> bool:
-        """Whether too little is known of a replica that is busy to promise an objective on it."""
-        if not replica.is_estimated:
-            return False
-        num_without = self.lease_table.num_without_token(replica.place)
-        return not replica.is_proven or num_without >= replica.lateness.max_without_token
-
-    def _overhead_s(self, replica: Replica, *, now_s: float) -> float:
-        """Of a model that generates: what is configured, or more where first tokens came later than that."""
-        return max(self._answer_overhead_s, replica.lateness.margin_s(now_s=now_s))
-
-    def _job(self, replica: Replica, report: LoadReport, queued: QueuedRequest, *, now_s: float) -> LeasedJob | None:
-        """Returns the request as a job of the group's latency predictor; None for a model that generates, or whose
-        latency is unknown.
-        """
-        request, group = queued.request, replica.group
-        if not replica.is_one_pass or not replica.stage_latencies:
-            return None
-        ready_s = now_s
-        if group.predictor.is_empty and group.reported_at_s > group.predictor.left_s:
-            ready_s += _backlog_s(report, replica.stage_latencies)  # leased by a router before or beside this one
-        deadline_s = queued.arrived_s + (request.slo.wait_s - self._answer_overhead_s)
-        alone_s = sum(latency.one_pass_s([request.num_prompt_tokens]) for latency in replica.stage_latencies)
-        return LeasedJob(
-            model=replica.model,
-            num_tokens=request.num_prompt_tokens,
-            ready_s=ready_s,
-            deadline_s=deadline_s,
-            rank=rank_of(
-                self._queue_policy,
-                arrived_s=queued.arrived_s,
-                latest_start_s=deadline_s - alone_s,
-                priority=request.priority,
-            ),
-            is_considerate=self._queue_policy is QueuePolicy.LEAST_SLACK,
-            latencies=replica.stage_latencies,
-            max_num_jobs=report.max_num_seqs,
-            max_num_tokens=report.max_num_batched_tokens,
-        )
-
-    def _step_s(self, replica: Replica) -> float:
-        """Returns the seconds of a step of another model on the device, for which this one waits; 0 while that has
-        nothing to do.
-        """
-        report = replica.report
-        if report is None:
-            return 0.0
-        num_unreported, num_unreported_tokens = self._unreported(replica, report)
-        if report.num_running + report.num_waiting + num_unreported == 0:
-            return 0.0
-        num_pending_tokens = report.num_pending_prefill_tokens + num_unreported_tokens
-        return (replica.latency or NOMINAL).step_s(
-            prefill_tokens=min(num_pending_tokens, report.max_num_batched_tokens),
-            num_decodes=report.num_running if report.num_blocks else 0,
-            context_tokens=report.num_context_tokens,
-        )
-
-    def _unreported(self, replica: Replica, report: LoadReport) -> tuple[int, int]:
-        """Sequences, and prompt tokens, leased to a replica that its latest report does not count yet.
-
-        Those are the newest leases: the ones given after the report, and as many as the report counts too few,
-        since sequences that came during a long step appear in the report after the next one only.
-        """
-        num_missing = self.lease_table.num_sequences(replica.place) - report.num_running - report.num_waiting
-        reported_until_s = replica.group.reported_at_s - _SUBMIT_S
-        num_sequences = num_tokens = 0
-        for lease in self.lease_table.latest(replica.place):
-            if num_sequences >= num_missing and lease.leased_at_s <= reported_until_s:
-                break
-            num_sequences += lease.num_sequences
-            num_tokens += lease.num_prefill_tokens
-        return num_sequences, num_tokens
-
     def _lease(
         self,
         queued: QueuedRequest,
@@ -334,6 +188,8 @@ class Dispatcher:
             lease_id=f"{self._instance_id}-{self._num_decisions}",
             request_id=request.request_id,
             gateway_id=request.gateway_id,
+            tenant=request.tenant,
+            tenant_weight=request.tenant_weight,
             model=request.model,
             group_id=best.group_id,
             worker_id=best.worker_id,
@@ -358,6 +214,8 @@ class Dispatcher:
             commitment=commitment,
         )
         self.lease_table.open(lease)
+        num_output_tokens = min(request.max_output_tokens, best.mean_output_tokens)
+        self.fair_share.charge(lease.tenant, lease.num_prefill_tokens + num_output_tokens * lease.num_sequences)
         group = self.fleet.group(best.worker_id)
         if best.job is not None and group is not None:
             group.predictor.enter(lease.lease_id, best.job, now_s=now_s)
@@ -368,7 +226,7 @@ class Dispatcher:
         place = best.place(request.model)
         if self.lease_table.num_bound(place):
             prefill_s = best.compute_s(request)
-            for commitment in self._admitted(place):
+            for commitment in self._survey.admitted(place):
                 commitment.bear(step_s=step_s, prefill_s=prefill_s)
 
 
@@ -376,13 +234,6 @@ def _may_take(candidate: CandidateGroup, request: RoutingRequest) -> bool:
     """No objective is promised where the first requests are about to show how fast the group really is."""
     is_guess = candidate.is_unproven and bool(request.slo)
     return candidate.has_room and not candidate.is_harmful and not is_guess
-
-
-def _backlog_s(report: LoadReport, stage_latencies: Sequence[LatencyModel]) -> float:
-    """Returns the seconds, in full steps, that a worker's reported backlog takes."""
-    num_tokens = report.num_pending_prefill_tokens
-    num_steps = -(-num_tokens // max(1, report.max_num_batched_tokens))
-    return max(each.base_s * num_steps + each.per_prefill_token_s * num_tokens for each in stage_latencies)
 
 
 def _margins(slo: Slo, *, ttft_s: float, e2e_s: float) -> tuple[float, float]:

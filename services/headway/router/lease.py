@@ -31,6 +31,7 @@ class Lease:
             its leader; '' and None: they stay.
         source: who holds more of the prompt, to be fetched first; None for nobody, or where that takes longer.
         slack_s: for how long it may still wait at the group before it misses an objective; infinite where it has none.
+        tenant, tenant_weight: of the request.
         commitment: what the group owes it, of a model that generates; None where nothing is predicted.
     """
 
@@ -59,6 +60,8 @@ class Lease:
     source: PrefixSource | None = None
     slack_s: float = math.inf
     commitment: Commitment | None = None
+    tenant: str = ""
+    tenant_weight: float = 1.0
 
     @property
     def place(self) -> Place:

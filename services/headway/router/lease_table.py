@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import takewhile
 
+from headway.core.fair_share import FairShare
 from headway.router.lease import Lease
 from headway.router.place import Place
 
@@ -15,6 +16,7 @@ class _Account:
 
     leases: dict[str, Lease] = field(default_factory=dict)
     num_sequences: int = 0
+    num_by_tenant: Counter[str] = field(default_factory=Counter)  # of those sequences
     num_bound: int = 0
 
 
@@ -22,9 +24,14 @@ _EMPTY = _Account()
 
 
 class LeaseTable:
-    """The leases that have not ended, indexed by id, place, gateway and request."""
+    """The leases that have not ended, indexed by id, place, gateway and request.
 
-    def __init__(self) -> None:
+    Args:
+        fair_share: hears whose requests have leases.
+    """
+
+    def __init__(self, fair_share: FairShare) -> None:
+        self._fair_share = fair_share
         self._leases: dict[str, Lease] = {}
         self._accounts: dict[Place, _Account] = {}
         self._gateways: dict[str, dict[str, Lease]] = {}
@@ -45,6 +52,16 @@ class LeaseTable:
 
     def num_sequences(self, place: Place) -> int:
         return self._accounts.get(place, _EMPTY).num_sequences
+
+    def num_places(self, place: Place, *, cap: int, tenant: str) -> int:
+        """Returns how many more sequences a tenant may have where all together may have `cap`.
+
+        A tenant that has less than its share may have the rest of it even where others have taken more than theirs:
+        so n tenants have 1 + 1/2 + ... + 1/n times the cap at most.
+        """
+        account = self._accounts.get(place, _EMPTY)
+        num_owed = int(self._fair_share.share(tenant, cap)) - account.num_by_tenant[tenant]
+        return max(cap - account.num_sequences, num_owed)
 
     def num_bound(self, place: Place) -> int:
         """Leases whose requests have objectives."""
@@ -71,6 +88,8 @@ class LeaseTable:
         account = self._accounts.setdefault(lease.place, _Account())
         account.leases[lease.lease_id] = lease
         account.num_sequences += lease.num_sequences
+        account.num_by_tenant[lease.tenant] += lease.num_sequences
+        self._fair_share.enter(lease.tenant, weight=lease.tenant_weight)
         account.num_bound += bool(lease.slo)
         if lease.decode_group_id:
             self._expected[lease.decode_place] += lease.num_sequences
@@ -88,6 +107,8 @@ class LeaseTable:
         account, of_gateway = self._accounts[lease.place], self._gateways[lease.gateway_id]
         del account.leases[lease_id], of_gateway[lease_id]
         account.num_sequences -= lease.num_sequences
+        account.num_by_tenant[lease.tenant] -= lease.num_sequences
+        self._fair_share.leave(lease.tenant)
         account.num_bound -= bool(lease.slo)
         if lease.decode_group_id:
             self._expected[lease.decode_place] -= lease.num_sequences
@@ -123,6 +144,10 @@ class LeaseTable:
         for place, account in self._accounts.items():
             assert account.leases, f"an empty account is kept for {place}"
             assert account.num_sequences == sum(lease.num_sequences for lease in account.leases.values())
+            by_tenant: Counter[str] = Counter()
+            for lease in account.leases.values():
+                by_tenant[lease.tenant] += lease.num_sequences
+            assert +account.num_by_tenant == +by_tenant, "the tenants' sequences are not those that are leased"
             assert account.num_bound == sum(bool(lease.slo) for lease in account.leases.values())
         expected: Counter[Place] = Counter()
         for lease in self._leases.values():

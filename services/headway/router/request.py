@@ -23,6 +23,8 @@ class RoutingRequest:
         priority: the lowest goes first where requests wait by priority.
         num_sequences: the sequences that it generates from the one prompt.
         elapsed_s: seconds since it came to the gateway.
+        tenant: who asks; empty for nobody in particular.
+        tenant_weight: the tenant's part beside other tenants.
         traceparent: the W3C trace context; empty when tracing is off.
     """
 
@@ -40,4 +42,6 @@ class RoutingRequest:
     priority: int = 0
     num_sequences: int = 1
     elapsed_s: float = 0.0
+    tenant: str = ""
+    tenant_weight: float = 1.0
     traceparent: str = ""

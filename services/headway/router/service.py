@@ -64,7 +64,7 @@ class RouterService:
         self.attainment = attainment
         self.traffic = traffic
         self._config = config
-        self._queue = WaitingQueue()
+        self._queue = WaitingQueue(self.dispatcher.fair_share)
         self._workers = LoadReportClient(peers)
         self._prefixes = PrefixClient(peers, timeout_s=config.prefix_timeout_s)
 
@@ -216,8 +216,8 @@ class RouterService:
         """Counts the request in, or refuses it where the line is too long already."""
         request = queued.request
         self._note_queued(request.model)
-        is_full = self._queue.num_waiting(request.model) > self._config.max_queue
-        if is_full and not request.resumed and self._patience_s(queued) > 0:
+        has_room = self._queue.has_room(request.model, tenant=request.tenant, max_queue=self._config.max_queue)
+        if not has_room and not request.resumed and self._patience_s(queued) > 0:
             raise ResourceExhaustedError(
                 f"{self._config.max_queue} requests wait for the model '{request.model}' already.",
                 hint="Try again later, or add workers.",

@@ -5,6 +5,7 @@ import math
 from collections.abc import AsyncIterator
 
 from headway.core.errors import InvalidArgumentError
+from headway.core.fair_share import check_weight
 from headway.observe.tracing import Tracing
 from headway.router.dispatch_stream import Answer, DispatchStream
 from headway.router.lease import Lease, LeaseOutcome, Release
@@ -61,6 +62,8 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
     for field in ("num_prompt_tokens", "max_output_tokens", "num_sequences"):
         if getattr(message, field) < 0:
             raise InvalidArgumentError(f"{field} is {getattr(message, field)}, it must not be negative.", field=field)
+    tenant_weight = message.tenant_weight if message.HasField("tenant_weight") else 1.0
+    check_weight(tenant_weight, field="tenant_weight")
     return RoutingRequest(
         request_id=message.request_id,
         model=message.model,
@@ -77,6 +80,8 @@ def _request_from_pb(message: router_pb2.Route) -> RoutingRequest:
         num_sequences=message.num_sequences or 1,
         traceparent=message.traceparent,
         elapsed_s=message.elapsed_s,
+        tenant=message.tenant,
+        tenant_weight=tenant_weight,
     )
 
 

@@ -16,6 +16,7 @@ from headway.observe.metrics import RPC_SECONDS
 from headway.rpc.status import ERROR_METADATA_KEY, STATUS_BY_CODE, error_to_pb
 
 REQUEST_ID_METADATA_KEY = "x-request-id"
+EPOCH_METADATA_KEY = "x-headway-controller-epoch"
 _AUTH_METADATA_KEY = "authorization"
 _OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 
@@ -27,7 +28,7 @@ _TOKEN_HINT = (
 # What changes the stack, by the services that people command. Workers are commanded by these.
 _AUDITED = re.compile(
     r"/headway\.v1\.(Controller|KvCache|Planner|Profiler)Service/"
-    r"(Apply|Cancel|Capture|Forget|Import|Move|Pin|Profile|Propose|Replace|Set|Shutdown|Start|Stop|Unpin)"
+    r"(Apply|Cancel|Capture|Create|Forget|Import|Move|Pin|Profile|Propose|Replace|Revoke|Set|Shutdown|Start|Stop|Unpin)"
 )
 
 log = logging.getLogger(__name__)

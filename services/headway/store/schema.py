@@ -75,7 +75,14 @@ SEARCH_BEST = KeyFamily(
     "search-best:{}", "string (JSON)", None, "planner", "what a search goes on from, by the job's id"
 )
 SEARCH_RESULT = KeyFamily("search-result:{}", "string (JSON)", None, "planner", "what a search found, by the job's id")
+CONTROLLER_LEASE = KeyFamily(
+    "controller-lease", "string", 5.0, "controller", "who may launch and end processes: epoch, pid and start"
+)
+CONTROLLER_EPOCH = KeyFamily(
+    "controller-epoch", "string", None, "controller", "how many controllers have had the lease until now"
+)
 PROCESS = KeyFamily("process:{}", "string (JSON)", None, "controller", "a launched process: pid, command, restarts")
+API_KEYS = KeyFamily("api-keys", "hash (JSON)", None, "controller", "API keys that were made, hashed, by id")
 PREFIX = KeyFamily("prefix:{}", "string (JSON)", None, "kvcache", "a pinned prefix, by name")
 ATTAINMENT = KeyFamily("attainment:{}", "hash", None, "router", "requests by SLO outcome, by model")
 TRAFFIC = KeyFamily(

@@ -12,6 +12,7 @@ import pytest
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.placement_problem import TraceFile, WorkloadSource
 from headway.core.workload_spec import parse_workload_spec
+from headway.planner.placement.workloads import csv_table
 from headway.planner.placement.workloads.arrivals import Window, gamma_arrivals
 from headway.planner.placement.workloads.resampling import fit_windows, resample
 from headway.planner.placement.workloads.source import Workloads, make_workloads
@@ -114,6 +115,15 @@ def test_a_trace_is_searched_in_its_first_half_and_held_out_in_its_second(make: 
         assert made.searched.slo_s.tolist() == [1, 0.5]  # the model's own where the request has none
         assert made.held_out.arrival_s.tolist() == pytest.approx([0.5, 5])
         assert made.held_out.slo_s.tolist() == [np.inf, 2]
+
+
+def test_a_trace_that_holds_far_more_than_its_size_says_is_refused(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gzip file of 64 MiB, which a message may have, holds 64 GiB of equal lines."""
+    monkeypatch.setattr(csv_table, "_MAX_BYTES", 1024 * 1024)
+    content = gzip.compress(rows(*["0,a"] * 1_000_000, header="time_s,model"))
+    assert len(content) < 20_000
+    with pytest.raises(InvalidArgumentError, match="it holds more than 1 MiB"):
+        make("trace.csv", content)
 
 
 def test_what_a_router_recorded_begins_at_0(make: Make) -> None:

@@ -42,11 +42,16 @@ class SequenceGroup:
         is_prefilling: tokens were left to compute behind its latest scheduled sequences.
         needs_last_token: see `SamplingParams.needs_last_token`.
         arrival_s: when its sequences arrived.
+        tenant, tenant_weight: of its requests.
+        len_at_start: tokens of its longest sequence when it was last admitted.
     """
 
     sequences: list[Sequence]
     place: Place
     beams: BeamState | None = None
+    tenant: str = ""
+    tenant_weight: float = 1.0
+    len_at_start: int = 0
     status: SequenceStatus = SequenceStatus.WAITING
     scheduled_sequences: list[ScheduledSequence] = field(default_factory=list)
     num_common_tokens: int | None = None
@@ -81,6 +86,16 @@ class SequenceGroup:
     def num_places(self) -> int:
         """Sequences that it may run at once."""
         return len(self.sequences) if self.beams is None else self.beams.width
+
+    @property
+    def longest_len(self) -> int:
+        """Tokens of its longest sequence."""
+        return max([len(sequence) for sequence in self.sequences])
+
+    @property
+    def has_advanced(self) -> bool:
+        """Whether it has got a token since it was last admitted."""
+        return self.longest_len > self.len_at_start
 
     @property
     def can_run_ahead(self) -> bool:

@@ -4,6 +4,7 @@ from collections.abc import Sequence as Group
 from itertools import count
 
 from headway.core.errors import AlreadyExistsError
+from headway.core.fair_share import check_weight
 from headway.core.line import Rank, rank_of
 from headway.core.request import FinishReason, GenerationRequest
 from headway.engine.beam import BeamState
@@ -35,6 +36,7 @@ class InputProcessor:
         """
         sequences = [Sequence.from_request(request, arrival_s=arrival_s) for request in requests]
         self._check_ids(sequences)
+        check_weight(requests[0].tenant_weight, field="tenant_weight")
         check_group(sequences, max_num_seqs=self._config.max_num_seqs)
         max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
         for sequence in sequences:
@@ -48,8 +50,11 @@ class InputProcessor:
             else:
                 self._queues.ended.append(end_output(sequence, reason=reason))
         if unfinished:
-            rank = self._rank(requests, arrival_s)
-            self._queues.enqueue(SequenceGroup(unfinished, (rank, next(self._arrivals), 0), beams=beams))
+            place = (self._rank(requests, arrival_s), next(self._arrivals), 0)
+            first = requests[0]
+            self._queues.enqueue(
+                SequenceGroup(unfinished, place, beams=beams, tenant=first.tenant, tenant_weight=first.tenant_weight)
+            )
 
     def _rank(self, requests: Group[GenerationRequest], arrival_s: float) -> Rank:
         """Returns the group's rank in the waiting queue, set by its most urgent sequence."""

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from operator import attrgetter
 
+from headway.core.fair_share import FairShare
 from headway.core.request import FinishReason, SequenceOutput
 from headway.engine.block_manager import BlockManager
 from headway.engine.group import SequenceGroup
@@ -24,12 +25,14 @@ class RequestQueues:
         running: groups that hold blocks and are computed, the first in line first.
         waiting: groups to be admitted or brought back, the first in line first.
         ended: outputs of sequences that ended without a step and were not reported yet.
+        fair_share: between the tenants of the groups.
     """
 
     def __init__(self, blocks: BlockManager) -> None:
         self.running: list[SequenceGroup] = []
         self.waiting: list[SequenceGroup] = []
         self.ended: list[SequenceOutput] = []
+        self.fair_share = FairShare()
         self._blocks = blocks
         self._newest: SequenceGroup | None = None  # of the running ones, the one that was admitted last
         self._group_of: dict[str, SequenceGroup] = {}  # by request id; the beams of a search have one in common
@@ -114,24 +117,36 @@ class RequestQueues:
         num_tokens = sum([group.num_pending_prefill_tokens for group in self.waiting])
         return num_tokens if self._newest is None else num_tokens + self._newest.num_pending_prefill_tokens
 
+    @property
+    def next_waiting(self) -> SequenceGroup:
+        """The group to be admitted next: the first in line of the tenant that is next."""
+        if not self.fair_share.is_shared:
+            return self.waiting[0]
+        firsts: dict[str, SequenceGroup] = {}
+        for group in self.waiting:
+            firsts.setdefault(group.tenant, group)
+        return firsts[min(firsts, key=self.fair_share.time)]
+
     def find(self, request_id: str) -> SequenceGroup | None:
         return self._group_of.get(request_id)
 
     def enqueue(self, group: SequenceGroup) -> None:
         """Lets a new group wait at its place."""
+        self.fair_share.enter(group.tenant, weight=group.tenant_weight)
         self._register(group)
         insort(self.waiting, group, key=_PLACE)
 
-    def start_next(self) -> None:
-        """Lets the first of the waiting groups run."""
-        group = self.waiting.pop(0)
+    def start(self, group: SequenceGroup) -> None:
+        """Lets a waiting group run."""
+        del self.waiting[bisect_left(self.waiting, group.place, key=_PLACE)]
         group.set_status(SequenceStatus.RUNNING)
+        group.len_at_start = group.longest_len
         insort(self.running, group, key=_PLACE)
         self._newest = group
 
-    def stop_last(self) -> None:
-        """Lets the last of the running groups wait at its place; its status is the caller's to set."""
-        group = self.running.pop()
+    def stop(self, group: SequenceGroup) -> None:
+        """Lets a running group wait at its place; its status is the caller's to set."""
+        del self.running[bisect_left(self.running, group.place, key=_PLACE)]
         self._forget(group)
         insort(self.waiting, group, key=_PLACE)
 
@@ -141,7 +156,13 @@ class RequestQueues:
         group.leave(sequence, self._blocks)
         rank, arrival, _ = group.place
         place = (rank, arrival, len(group.sequences))  # before the parts that were split off earlier
-        part = SequenceGroup([sequence], place, num_preemptions=group.num_preemptions + 1)
+        part = SequenceGroup(
+            [sequence],
+            place,
+            num_preemptions=group.num_preemptions + 1,
+            tenant=group.tenant,
+            tenant_weight=group.tenant_weight,
+        )
         part.set_status(SequenceStatus.WAITING)
         part.scheduled_s, part.first_token_s = group.scheduled_s, group.first_token_s
         self.enqueue(part)
@@ -157,6 +178,7 @@ class RequestQueues:
         line = self.running if group.status is SequenceStatus.RUNNING else self.waiting
         del line[bisect_left(line, group.place, key=_PLACE)]
         self._forget(group)
+        self.fair_share.leave(group.tenant)
 
     def fail(self, request_id: str, error: str) -> None:
         """Ends a sequence, or the beams of a search, with an error."""

@@ -24,6 +24,11 @@ to end, or fork, with what is in flight are left out of it; and there is no seco
 last tokens to choose the next ones (guides, penalties, bad words, beams), or while there are drafts, which grow out of
 known tokens.
 
+Tenants have an order among themselves (`core.fair_share`): of those that wait, the first of the tenant that has had
+least is admitted; where memory runs out, the last of the one that has had most gives way; and a tenant that has less
+than its share of the places or of the memory gets the rest of it from those that have more (`engine.tenant_order`).
+Where there is one tenant, none of that has any effect.
+
 The first in line of those that run can always take its next step, so every sequence ends, as long as not ever more
 urgent ones come: the others give way to it, and `max_sequence_len` keeps a sequence within the pool. Of samples that
 outgrow the pool together, the last one becomes a group of its own, which comes right behind them in line. A beam search
@@ -42,6 +47,7 @@ from headway.engine.preemption import PreemptionPolicy
 from headway.engine.rebalancing import Rebalancer
 from headway.engine.request_queues import RequestQueues
 from headway.engine.sequence import Sequence, SequenceStatus
+from headway.engine.tenant_order import TenantOrder
 
 _NO_ROOM = "Pinned prefixes have taken the memory that this request needs; it has been given up."
 
@@ -65,13 +71,16 @@ class Scheduler:
         self._blocks = blocks
         self._policy = policy
         self._drafter = Drafter(config, blocks=blocks) if config.num_draft_tokens else None
+        self._tenant_order = TenantOrder(config, queues=queues, blocks=blocks)
         self._rebalancer = Rebalancer(config, blocks=blocks)
         self._runs_ahead = config.runs_ahead and self._drafter is None
         self._planned = MicroBatch()
         self._batch = self._planned.batch
+        self._line = queues.running
         self._num_in_flight = 0
         self._max_sequence_len = 0
         self._must_wait = False  # for a group in flight, which is to give way
+        self._held_back: SequenceGroup | None = None  # until it is back and can give way to another tenant
         self.num_preemptions = 0
         self.num_swaps = 0
         self.num_prefix_queries = 0
@@ -97,11 +106,16 @@ class Scheduler:
         self._batch = batch = planned.batch
         self._must_wait = False
         self._max_sequence_len = self._config.max_sequence_len_within(self._blocks.num_unpinned_blocks)
+        self._held_back = None
+        if among is None:
+            self._give_way()
         self._schedule_running(among)
-        if planned.num_prefill_tokens and not self._queues.is_newest_last:
+        is_one_line = self._line is self._queues.running
+        if planned.num_prefill_tokens and not (is_one_line and self._queues.is_newest_last):
             batch.sequences.sort(key=_is_chunk)  # decodes first, as kernels want them
         if among is None:
             self._admit_waiting()
+        self._tenant_order.charge(planned)
         planned.num_decode_tokens = batch.num_tokens - planned.num_prefill_tokens
         if self._drafter is not None:
             self._drafter.attach(batch, max_sequence_len=self._max_sequence_len)
@@ -113,11 +127,11 @@ class Scheduler:
         return planned
 
     def _schedule_running(self, among: Groups[SequenceGroup] | None) -> None:
-        running, index = self._queues.running, 0
-        batched, max_scheduled = self._batch.sequences, self._max_scheduled()
-        while index < len(running):  # which preemption shortens from its end
-            group = running[index]
-            if among is not None and group not in among:
+        self._line, index = self._tenant_order.line(), 0
+        line, batched, max_scheduled = self._line, self._batch.sequences, self._max_scheduled()
+        while index < len(line):  # which preemption shortens from its end
+            group = line[index]
+            if group is self._held_back or (among is not None and group not in among):
                 index += 1
                 continue
             if group.num_in_flight:
@@ -158,7 +172,7 @@ class Scheduler:
         """Sets what each sequence of the group is to compute; returns how many blocks that takes at most.
 
         Args:
-            behind: from which running group on others are to have their decodes all the same; None for none.
+            behind: from which group in line on others are to have their decodes all the same; None for none.
         """
         planned, blocks = self._planned, self._blocks
         budget = self._max_tokens - planned.batch.num_tokens
@@ -189,8 +203,8 @@ class Scheduler:
         return num_blocks
 
     def _num_shares_from(self, index: int) -> int:
-        """Returns the number of scheduled sequences of the running groups from `index` on."""
-        return sum([len(group.scheduled_sequences) for group in self._queues.running[index:]])
+        """Returns the number of scheduled sequences of the groups in line from `index` on."""
+        return sum([len(group.scheduled_sequences) for group in self._line[index:]])
 
     def _enter(self, group: SequenceGroup) -> None:
         """Adds what was planned to the batch."""
@@ -218,15 +232,16 @@ class Scheduler:
         False if the last is in flight, and this one must wait; if it is itself the last and has given way; or if
         it is alone and has given up a sequence: then the rest is to be planned anew.
         """
-        running = self._queues.running
+        line = self._line
         while num_blocks > self._blocks.num_available_blocks:
-            victim = running[-1]
+            victim = line[-1]
             if victim.num_in_flight:
                 self._must_wait = True
                 return False
-            if len(running) == 1:
+            if len(line) == 1:
                 break
             self._preempt(victim)
+            self._leave_line(victim)
             if victim is group:
                 return False
         if num_blocks > self._blocks.num_available_blocks and group.can_split:
@@ -234,8 +249,14 @@ class Scheduler:
             return False
         if not self._grow(group):
             self._give_up(group)
+            self._leave_line(group)
             return False
         return True
+
+    def _leave_line(self, group: SequenceGroup) -> None:
+        """Takes out one that runs no more, where the line is not the queue itself."""
+        if self._line is not self._queues.running:
+            self._line.remove(group)
 
     def _grow(self, group: SequenceGroup) -> bool:
         """Gives a group the blocks of its plan. Beams can need fewer than planned: the last writer needs no copy."""
@@ -247,8 +268,19 @@ class Scheduler:
             if scheduled.num_new_tokens
         )
 
+    def _give_way(self) -> None:
+        """Makes room for the next tenant, where others have more than their share."""
+        while (group := self._tenant_order.giver()) is not None:
+            if group.num_in_flight:
+                self._held_back = group
+                return
+            if group.can_split:
+                self._split(group)
+            else:
+                self._preempt(group)
+
     def _preempt(self, group: SequenceGroup) -> None:
-        """Makes the last running group wait."""
+        """Makes a running group wait."""
         holders = group.holders
         swaps = self._policy.prefers_swap(
             num_tokens=self._blocks.num_tokens_to_recompute(holders),
@@ -261,7 +293,7 @@ class Scheduler:
             self._drop(group)
         group.num_preemptions += 1
         self.num_preemptions += 1
-        self._queues.stop_last()
+        self._queues.stop(group)
 
     def _drop(self, group: SequenceGroup) -> None:
         """Takes all blocks of a group, whose tokens will be computed again."""
@@ -286,13 +318,13 @@ class Scheduler:
             return
         max_scheduled = self._max_scheduled(num_waiting=len(queues.waiting))
         while queues.waiting and not queues.is_prefilling and self._prefill_budget() > 0:
-            group = queues.waiting[0]
+            group = queues.next_waiting
             if len(batched) >= max_scheduled:
                 return
             if queues.num_places_taken + group.num_places > self._config.max_num_seqs:
                 return
             if self._take_in(group):
-                queues.start_next()
+                queues.start(group)
                 self._start(group)
             elif queues.running:
                 return

@@ -22,6 +22,7 @@ from headway.rpc.convert.load import loads_to_pb
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
 from headway.worker.block_feeds import BlockFeeds, BlockUpdate
+from headway.worker.fence import Fence
 from headway.worker.load_call import LoadCall
 from headway.worker.service import WorkerService
 from headway.worker.sessions import Refusal, Session
@@ -35,6 +36,7 @@ _BLOCKS_EVERY_S = 0.1
 class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     def __init__(self, service: WorkerService) -> None:
         self._service = service
+        self._fence = Fence()
 
     async def GetWorker(
         self, request: worker_pb2.GetWorkerRequest, context: grpc.aio.ServicerContext[Any, Any]
@@ -75,6 +77,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def LoadModel(
         self, request: worker_pb2.LoadModelRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> AsyncIterator[worker_pb2.LoadModelResponse]:
+        self._fence.check(context)
         call = LoadCall()
         load = asyncio.create_task(self._service.load(load_order_from_pb(request), call=call))
         async with aclosing(call.progress(load)) as steps:
@@ -86,6 +89,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def UnloadModel(
         self, request: worker_pb2.UnloadModelRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.UnloadModelResponse:
+        self._fence.check(context)
         await self._service.unload(request.model)
         return worker_pb2.UnloadModelResponse()
 
@@ -230,6 +234,7 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
     async def Drain(
         self, request: worker_pb2.DrainRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> worker_pb2.DrainResponse:
+        self._fence.check(context)
         targets = [from_pb(target, MoveTarget) for target in request.targets]
         drained = await self._service.drain(deadline_s=request.deadline_s, targets=targets, model=request.model)
         return to_pb(drained, worker_pb2.DrainResponse)

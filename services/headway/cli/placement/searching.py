@@ -25,11 +25,15 @@ class SearchOptions:
         time_limit_s: seconds after which to take the best so far.
         detach: leave it to the running stack, and don't wait for it.
         anew: search even though the result is known, and from nothing.
+        ray: cluster to search on; empty for none.
+        processes: that search at once; None for what the planner takes.
     """
 
     time_limit_s: float | None
     detach: bool
     anew: bool
+    ray: str = ""
+    processes: int | None = None
 
 
 async def search_placements(
@@ -41,10 +45,12 @@ async def search_placements(
 ) -> dict[str, Any] | SearchJob:
     """Searches and returns the result as a document; of a detached search the job."""
     if options.detach:
-        require_stack(problem.state_dir)
+        require_stack(problem.state_dir, ray=options.ray)
     inputs, console = await read_inputs(problem), Console(stderr=True)
     with interruptible(console) as stop, showing(console) as show:
-        async with planner_link(problem.state_dir, catalogue=problem.catalogue) as planner:
+        async with planner_link(
+            problem.state_dir, catalogue=problem.catalogue, ray=options.ray, processes=options.processes
+        ) as planner:
             search = make(await make_problem(inputs, planner, show))
             order = SearchOrder(
                 kind=kind,

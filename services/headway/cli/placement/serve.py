@@ -87,9 +87,9 @@ def serve(
     found = asyncio.run(
         search_placements(
             "placement",
-            lambda problem: PlacementSearch(problem=problem, processes=processes, ray=ray),
+            lambda problem: PlacementSearch(problem=problem, processes=processes),
             problem=options,
-            options=SearchOptions(time_limit_s=time_limit, detach=detach, anew=anew),
+            options=SearchOptions(time_limit_s=time_limit, detach=detach, anew=anew, ray=ray, processes=processes),
         )
     )
     if isinstance(found, SearchJob):

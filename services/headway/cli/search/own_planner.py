@@ -5,6 +5,7 @@ import os
 import secrets
 import sys
 import tempfile
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -23,14 +24,17 @@ _END_TIMEOUT_S = 5.0
 class OwnPlanner:
     """A planner process that keeps its searches in a directory. It is started when it is first asked for.
 
+    Args:
+        options: of its command line, besides where it listens and keeps its searches.
+
     Attributes:
         token: what it asks for with every call.
     """
 
-    def __init__(self, searches_dir: Path, *, catalogue: Path | None) -> None:
+    def __init__(self, searches_dir: Path, *, options: Sequence[str]) -> None:
         self.token = secrets.token_hex()
         self._searches_dir = searches_dir
-        self._catalogue = catalogue
+        self._options = options
         self._starting = asyncio.Lock()
         self._process: asyncio.subprocess.Process | None = None
         self._endpoint = ""
@@ -50,21 +54,19 @@ class OwnPlanner:
         self._endpoint = f"{_HOST}:{take_port(_HOST, 0, option='--port')}"
         with tempfile.TemporaryDirectory() as directory:
             log = Path(directory) / "planner.log"
-            self._process = await _launch(self._endpoint, self.token, self._catalogue, log, self._searches_dir)
+            self._process = await _launch(self._endpoint, self.token, self._options, log, self._searches_dir)
             async with grpc.aio.insecure_channel(self._endpoint, options=CHANNEL_OPTIONS) as channel:
                 await _wait_until_ready(channel, self._process, log)
 
 
 async def _launch(
-    endpoint: str, token: str, catalogue: Path | None, log: Path, searches_dir: Path
+    endpoint: str, token: str, options: Sequence[str], log: Path, searches_dir: Path
 ) -> asyncio.subprocess.Process:
     """Starts a planner in a session of its own: Ctrl-C is the command's to handle. It needs no Redis, and its input
     ends with this process."""
     port = endpoint.rpartition(":")[2]
     arguments = ["--port", port, "--redis-url", f"unix://{log.with_name('none.sock')}", "--log-level", "error"]
-    arguments += ["--searches-dir", str(searches_dir), "--end-with-input"]
-    if catalogue is not None:
-        arguments += ["--catalogue", str(catalogue)]
+    arguments += ["--searches-dir", str(searches_dir), "--end-with-input", *options]
     with log.open("wb") as output:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "headway.planner", *arguments),

@@ -28,19 +28,24 @@ class PlannerLink(ServiceLink["planner_pb2_grpc.PlannerServiceAsyncStub"]):
 
 
 @asynccontextmanager
-async def planner_link(state_dir: Path | None, *, catalogue: Path | None = None) -> AsyncIterator[PlannerLink]:
+async def planner_link(
+    state_dir: Path | None, *, catalogue: Path | None = None, ray: str = "", processes: int | None = None
+) -> AsyncIterator[PlannerLink]:
     """Links to the running stack's planner, or to one that is started once it is needed and ends with the block; what
     that searches is kept under the state directory.
 
     Args:
-        catalogue: of hardware, laid over the built-in one. A stack's planner has its own, so with one another is
-            started.
+        catalogue: of hardware, laid over the built-in one; a stack's planner has its own.
+        ray: cluster to search on; a stack's planner has its own, or none. With either another planner is started.
+        processes: that a search of a planner that is started here may have; None for what it lets any have.
     """
-    if catalogue is None and has_stack(state_dir):
+    if catalogue is None and not ray and has_stack(state_dir):
         yield stack_planner(state_dir)
         return
     searches_dir = (state_dir or default_state_dir()) / _SEARCHES
-    planner = OwnPlanner(searches_dir, catalogue=catalogue)
+    wanted = {"--catalogue": catalogue, "--ray": ray or None, "--max-processes": processes}
+    options = [part for flag, value in wanted.items() if value is not None for part in (flag, str(value))]
+    planner = OwnPlanner(searches_dir, options=options)
     try:
         yield PlannerLink(
             find=planner.endpoint,
@@ -63,7 +68,13 @@ def stack_planner(state_dir: Path | None) -> PlannerLink:
     )
 
 
-def require_stack(state_dir: Path | None) -> None:
-    """Raises FailedPreconditionError where no stack runs that could go on with a search."""
+def require_stack(state_dir: Path | None, *, ray: str = "") -> None:
+    """Raises FailedPreconditionError where no stack runs that could go on with a search, or not on a cluster that is
+    named."""
+    if ray:
+        raise FailedPreconditionError(
+            "The stack's planner searches where its own setting says.",
+            hint="Leave out --ray, and set HEADWAY_RAY for `headway up`; or leave out --detach.",
+        )
     if not has_stack(state_dir):
         raise FailedPreconditionError("No stack is running that could go on.", hint="Leave out --detach.")

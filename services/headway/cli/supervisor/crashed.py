@@ -3,8 +3,7 @@
 from pathlib import Path
 
 from headway.cli.process import end_all, is_alive
-from headway.cli.supervisor.recorded import recorded_processes
-from headway.cli.supervisor.supervisor import NAMESPACE, STOP_GRACE_S
+from headway.cli.supervisor.supervisor import STOP_GRACE_S, end_recorded
 from headway.client.stack import Stack, remove_stack
 from headway.store.embedded import EmbeddedRedis
 
@@ -17,13 +16,12 @@ async def end_crashed(state_dir: Path, stack: Stack) -> None:
     if stack.controller is not None:
         end_all([stack.controller], grace_s=STOP_GRACE_S)
     if is_alive(stack.redis):
-        recorded = await recorded_processes(stack.redis_url, namespace=NAMESPACE)
+        await end_recorded(stack.redis_url)
     else:
         redis = EmbeddedRedis(state_dir / "redis")
         redis.start()
-        recorded = await recorded_processes(redis.url, namespace=NAMESPACE)
+        await end_recorded(redis.url)
         redis.stop()
-    end_all(recorded, grace_s=STOP_GRACE_S)
     if stack.redis is not None:
         end_all([stack.redis], grace_s=STOP_GRACE_S)
     remove_stack(state_dir)

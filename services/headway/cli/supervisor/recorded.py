@@ -3,7 +3,8 @@
 import json
 
 from headway.client.stack import ProcessId
-from headway.core.errors import UnavailableError
+from headway.core.errors import HeadwayError, UnavailableError
+from headway.store.controller_lease import dismiss_controllers
 from headway.store.redis import Database, redis_faults
 from headway.store.schema import PROCESS
 
@@ -21,3 +22,16 @@ async def recorded_processes(redis_url: str, *, namespace: str) -> list[ProcessI
         await database.close()
     records = [json.loads(text) for text in texts if text is not None]
     return [ProcessId(pid=record["pid"], start=record["start"]) for record in records]
+
+
+async def dismissed_controller(redis_url: str, *, namespace: str) -> list[ProcessId]:
+    """Tells every controller of the stack that it ends, and returns the one at work, whoever started it: it is to be
+    ended before what it has launched. None where Redis does not answer."""
+    database = Database.connect(redis_url, namespace=namespace)
+    try:
+        found = await dismiss_controllers(database)
+    except HeadwayError:
+        return []
+    finally:
+        await database.close()
+    return [] if found is None else [ProcessId(pid=found[0], start=found[1])]

@@ -11,7 +11,8 @@ from headway.cli.calls import calling
 from headway.cli.process import end_all, identify
 from headway.cli.supervisor.controller import Controller
 from headway.cli.supervisor.heartbeat import Heartbeat
-from headway.cli.supervisor.recorded import recorded_processes
+from headway.cli.supervisor.log_sizes import rotate_logs
+from headway.cli.supervisor.recorded import dismissed_controller, recorded_processes
 from headway.client.stack import ProcessId, Stack, remove_stack, write_stack
 from headway.client.token import TOKEN_VARIABLE, make_token
 from headway.core.deployment import Deployment
@@ -116,6 +117,7 @@ class Supervisor:
                 is_new = self._controller.process_id != self._found
                 if is_new or not self._endpoint or loop.time() - looked_up_at_s > _LOOK_UP_EVERY_S:
                     looked_up_at_s = loop.time()
+                    await asyncio.to_thread(rotate_logs, self._state_dir / "logs")
                     await self._find_controller(Membership(database))
                 self._publish()
                 await asyncio.sleep(_WATCH_EVERY_S)
@@ -181,8 +183,7 @@ class Supervisor:
             await self._drain()
         await asyncio.to_thread(self._controller.stop)  # first, so that it launches nothing anew
         if self._redis.is_running():
-            left = await recorded_processes(self._redis.url, namespace=NAMESPACE)
-            await asyncio.to_thread(end_all, left, grace_s=STOP_GRACE_S)
+            await end_recorded(self._redis.url)
         await asyncio.to_thread(self._redis.stop)
         remove_stack(self._state_dir)
 
@@ -203,3 +204,9 @@ class Supervisor:
                 await controller.Shutdown(request, timeout=DRAIN_S + 10)
         except HeadwayError as error:
             log.warning("the controller could not shut down: %s", error)
+
+
+async def end_recorded(redis_url: str) -> None:
+    """Ends the controller at work, whoever started it, and then what controllers have launched."""
+    for find in (dismissed_controller, recorded_processes):
+        await asyncio.to_thread(end_all, await find(redis_url, namespace=NAMESPACE), grace_s=STOP_GRACE_S)

@@ -10,6 +10,7 @@ from headway.core.errors import NotFoundError, UnavailableError
 from headway.core.load_order import LoadOrder
 from headway.core.move import MoveTarget
 from headway.rpc.convert import from_pb, load_order_to_pb, to_pb
+from headway.rpc.interceptors import EPOCH_METADATA_KEY
 from headway.rpc.peers import Peers
 from headway.v1 import worker_pb2, worker_pb2_grpc
 
@@ -57,8 +58,13 @@ class LoadProgress:
 
 
 class WorkerControlClient:
-    def __init__(self, peers: Peers) -> None:
+    """Args:
+    epoch: of the controller that commands: workers refuse those of a lower one than they have heard.
+    """
+
+    def __init__(self, peers: Peers, *, epoch: int) -> None:
         self._peers = peers
+        self._command_metadata = (*peers.metadata, (EPOCH_METADATA_KEY, str(epoch)))
 
     async def describe(self, endpoint: str) -> WorkerReport:
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
@@ -91,7 +97,7 @@ class WorkerControlClient:
         request = load_order_to_pb(replace(work, plan_id=plan_id, rank=rank, rendezvous=rendezvous))
         done = False
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
-            async for response in stub.LoadModel(request, metadata=self._peers.metadata):
+            async for response in stub.LoadModel(request, metadata=self._command_metadata):
                 on_progress(
                     LoadProgress(fraction=response.fraction, stage=response.stage, rendezvous=response.rendezvous)
                 )
@@ -104,7 +110,7 @@ class WorkerControlClient:
         with suppress(NotFoundError):
             async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
                 request = worker_pb2.UnloadModelRequest(model=model)
-                await stub.UnloadModel(request, timeout=_UNLOAD_TIMEOUT_S, metadata=self._peers.metadata)
+                await stub.UnloadModel(request, timeout=_UNLOAD_TIMEOUT_S, metadata=self._command_metadata)
 
     async def drain(
         self, endpoint: str, *, deadline_s: float, targets: Sequence[MoveTarget] = (), model: str = ""
@@ -117,5 +123,5 @@ class WorkerControlClient:
             model=model,
         )
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:
-            response = await stub.Drain(request, timeout=deadline_s + _DRAIN_MARGIN_S, metadata=self._peers.metadata)
+            response = await stub.Drain(request, timeout=deadline_s + _DRAIN_MARGIN_S, metadata=self._command_metadata)
         return from_pb(response, Drained)

@@ -30,6 +30,7 @@ class InferJob:
     arrived_s: float
     priority: int = 0
     tenant: str = ""
+    tenant_weight: float = 1.0
     traceparent: str = ""
 
     def request(self, *, now_s: float, answer_overhead_s: float = 0.0) -> InferRequest:
@@ -73,6 +74,7 @@ def make_infer_job(
         slo=arrival.slo.over(model.slo),
         priority=arrival.priority,
         tenant=arrival.tenant,
+        tenant_weight=arrival.tenant_weight,
         arrived_s=arrival.at_s,
         traceparent=arrival.traceparent,
     )

@@ -124,5 +124,7 @@ def _place_request(job: InferJob, excluded: tuple[str, ...]) -> PlaceRequest:
         priority=job.priority,
         excluded_worker_ids=excluded,
         resumed=bool(excluded),
+        tenant=job.tenant,
+        tenant_weight=job.tenant_weight,
         traceparent=job.traceparent,
     )

@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.slo import Slo
+from headway.gateway.caller import Caller
 from headway.gateway.disconnect import ClientLeftError, while_connected
 from headway.gateway.http_protocol import WRITE_CHUNK
 from headway.gateway.job import Arrival
@@ -58,29 +59,33 @@ class RequestHandler(Response, Generic[R]):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         arrived_s = time.monotonic()
         self.write_chunk = scope["extensions"][WRITE_CHUNK]["write"]
+        headers = Headers(scope=scope)
+        caller = self.service.callers.find(
+            authorization=headers.get("authorization", ""), name=headers.get("x-headway-tenant", "")
+        )
         try:
             with self.service.body_memory.hold() as grow:
                 content = await read_body(scope, receive, max_bytes=self.service.max_body_bytes, grow=grow)
-                with self.service.slots.take():
+                with self.service.slots.take(caller.tenant.name, weight=caller.tenant.weight):
                     async with while_connected(receive):
-                        await self._answer(content, Headers(scope=scope), send, arrived_s=arrived_s)
+                        await self._answer(content, headers, caller, send, arrived_s=arrived_s)
         except ClientLeftError:
             log.info("the client left")
 
-    async def _answer(self, content: bytes, headers: Headers, send: Send, *, arrived_s: float) -> None:
+    async def _answer(self, content: bytes, headers: Headers, caller: Caller, send: Send, *, arrived_s: float) -> None:
         slo = slo_from_headers(headers)
         is_long = len(content) > _MAX_INLINE_BYTES
         request = await self.service.threads.run(lambda: self._read(content), is_long=is_long)
+        caller.check_model(request.model)
+        tenant = caller.tenant
         if request.slo_ms is not None:
             slo = replace(slo, e2e_s=request.slo_ms / 1000)
-        tenant = self.service.tenants.find(
-            authorization=headers.get("authorization", ""), name=headers.get("x-headway-tenant", "")
-        )
         arrival = Arrival(
             at_s=arrived_s,
             slo=slo.over(tenant.slo),
             priority=request.priority,
             tenant=tenant.name,
+            tenant_weight=tenant.weight,
             cache_salt=tenant.cache_salt,
         )
         with self.service.tracing.span(

@@ -12,6 +12,7 @@ from headway.core.errors import CancelledError, HeadwayError, InternalError, Not
 from headway.core.fault import Fault
 from headway.core.search_job import SearchJob, SearchState, SearchWork
 from headway.core.search_progress import SearchProgress
+from headway.planner.jobs.bounds import SearchBounds
 from headway.planner.jobs.child import SearchAnswer, SearchOrder, search_in_child
 from headway.planner.jobs.kinds import check_kind
 from headway.planner.jobs.store import SearchStore
@@ -44,11 +45,23 @@ class _Running:
 
 class SearchJobs:
     """Runs searches in the order in which they came; who asks for what is searched already joins, and who asks for what
-    was found gets that."""
+    was found gets that.
 
-    def __init__(self, store: SearchStore, *, num_at_once: int = 1, search: Search = search_in_child) -> None:
+    Args:
+        bounds: of what searches may use.
+    """
+
+    def __init__(
+        self,
+        store: SearchStore,
+        *,
+        num_at_once: int = 1,
+        bounds: SearchBounds | None = None,
+        search: Search = search_in_child,
+    ) -> None:
         self._store = store
         self._search = search
+        self._bounds = bounds or SearchBounds()
         self._places = asyncio.Semaphore(num_at_once)
         self._running: dict[str, _Running] = {}
         self._starting = asyncio.Lock()
@@ -76,10 +89,11 @@ class SearchJobs:
             anew: search even though the result is known, and from nothing.
 
         Raises:
-            InvalidArgumentError: there is no such kind of search.
+            InvalidArgumentError: there is no such kind of search, or it asks for more than it may have.
             UnavailableError: the store is away.
         """
         check_kind(work.kind)
+        work = self._bounds.applied(work)
         job_id = work.job_id
         async with self._starting:
             if (running := self._running.get(job_id)) is not None:

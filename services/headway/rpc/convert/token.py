@@ -49,6 +49,8 @@ def request_to_pb(request: GenerationRequest, *, traceparent: str = "") -> worke
         cache_salt=request.cache_salt,
         priority=request.priority,
         slack_s=request.slack_s if request.slack_s < math.inf else None,
+        tenant=request.tenant,
+        tenant_weight=request.tenant_weight if request.tenant_weight != 1.0 else None,
     )
 
 
@@ -62,6 +64,8 @@ def request_from_pb(message: worker_pb2.SubmitSequence) -> GenerationRequest:
         cache_salt=message.cache_salt,
         priority=message.priority,
         slack_s=message.slack_s if message.HasField("slack_s") else math.inf,
+        tenant=message.tenant,
+        tenant_weight=message.tenant_weight if message.HasField("tenant_weight") else 1.0,
     )
 
 

@@ -7,12 +7,13 @@ import math
 import zlib
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
-from typing import NoReturn, TextIO, TypeVar
+from typing import BinaryIO, NoReturn, TextIO, TypeVar, cast
 
 from headway.core.errors import InvalidArgumentError
 
 _CHUNK_LINES = 1 << 16
 _GZIP_MAGIC = b"\x1f\x8b"
+_MAX_BYTES = 512 * 1024 * 1024
 
 T = TypeVar("T")
 
@@ -113,7 +114,24 @@ class Chunk:
             raise
 
 
+class _Unzipped(io.BufferedIOBase):
+    """The content of a gzip file; a few KiB can hold gigabytes, so OSError says where it goes on for too long."""
+
+    def __init__(self, content: bytes) -> None:
+        self._file = gzip.GzipFile(fileobj=io.BytesIO(content))
+        self._num_bytes = 0
+
+    def readable(self) -> bool:
+        return True
+
+    def read1(self, size: int = -1, /) -> bytes:
+        found = self._file.read1(size)
+        self._num_bytes += len(found)
+        if self._num_bytes > _MAX_BYTES:
+            raise OSError(f"it holds more than {_MAX_BYTES // 1024**2} MiB")
+        return found
+
+
 def _text(content: bytes) -> TextIO:
-    if content.startswith(_GZIP_MAGIC):
-        return gzip.open(io.BytesIO(content), "rt", encoding="utf-8-sig")
-    return io.TextIOWrapper(io.BytesIO(content), encoding="utf-8-sig")
+    binary = _Unzipped(content) if content.startswith(_GZIP_MAGIC) else io.BytesIO(content)
+    return io.TextIOWrapper(cast("BinaryIO", binary), encoding="utf-8-sig")

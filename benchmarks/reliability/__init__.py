@@ -1,0 +1,1 @@
+"""Measures what docs/security.md and docs/operate.md promise: what one client's requests cost another."""

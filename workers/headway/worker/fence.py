@@ -1,0 +1,28 @@
+"""Keeps a worker from obeying a controller after it has heard of a newer one."""
+
+from headway.core.errors import FailedPreconditionError
+from headway.rpc.interceptors import EPOCH_METADATA_KEY, Context
+
+
+class Fence:
+    """Remembers the highest epoch of the controllers that have commanded this worker."""
+
+    def __init__(self) -> None:
+        self._epoch = 0
+
+    def check(self, context: Context) -> None:
+        """Lets a command pass, unless it is an earlier controller's. One without an epoch is no controller's.
+
+        Raises:
+            FailedPreconditionError: a newer controller has commanded this worker.
+        """
+        text = str(dict(context.invocation_metadata() or ()).get(EPOCH_METADATA_KEY, ""))
+        if not text.isdecimal():
+            return
+        epoch = int(text)
+        if epoch < self._epoch:
+            raise FailedPreconditionError(
+                f"A controller of epoch {self._epoch} commands this worker; the caller has epoch {epoch}.",
+                hint="End the earlier controller.",
+            )
+        self._epoch = epoch
