@@ -50,7 +50,7 @@ class TrainingSearch:
     layout: the user's own plan, to be priced instead of searching one.
     solver: of integer programs, one of `SOLVERS`.
     processes: that try numbers of micro-batches at once; None for one, or for as many as a Ray cluster has cores.
-    ray: address of a Ray cluster; empty for none.
+    ray: address of a Ray cluster, which the planner sets; empty for none.
     files: the captured graph under `GRAPH`, in base64.
     """
 

@@ -11,13 +11,14 @@ def work(kind: str = "placement", **request: object) -> SearchWork:
     return SearchWork(kind=kind, request=request, time_limit_s=None, version="1")
 
 
+@pytest.mark.parametrize("kind", ["placement", "training"])
 @pytest.mark.parametrize("bounds", [SearchBounds(), SearchBounds(ray="head:6379")], ids=["here", "ray"])
-def test_a_caller_cannot_choose_the_cluster(bounds: SearchBounds) -> None:
+def test_a_caller_cannot_choose_the_cluster(bounds: SearchBounds, kind: str) -> None:
     """Ray's protocol is pickle: whoever answers at the address runs code in the planner."""
     for address in ("evil:6379", "head:6379", "auto"):
         with pytest.raises(InvalidArgumentError, match="HEADWAY_RAY"):
-            bounds.applied(work(ray=address))
-    assert bounds.applied(work(processes=2)).request.get("ray", "") == bounds.ray
+            bounds.applied(work(kind, ray=address))
+    assert bounds.applied(work(kind, processes=2)).request.get("ray", "") == bounds.ray
 
 
 @pytest.mark.parametrize("processes", [0, -1, 5, 10**9, "4", 2.5])
@@ -30,4 +31,4 @@ def test_processes_are_bounded(processes: object) -> None:
 
 
 def test_searches_of_other_kinds_are_what_they_are() -> None:
-    assert SearchBounds(ray="head:6379").applied(work("training")) == work("training")
+    assert SearchBounds(ray="head:6379").applied(work("schedule")) == work("schedule")

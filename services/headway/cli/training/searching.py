@@ -74,7 +74,7 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
         HeadwayError: of the capture, the cluster or the search.
     """
     if options.detach:
-        require_stack(options.state_dir)
+        require_stack(options.state_dir, ray=options.ray)
     catalogue = read_catalogue(options.catalogue)
     cluster = _cluster(options.cluster, catalogue)
     devices = tuple(catalogue.devices[group.device] for group in cluster.groups)
@@ -102,7 +102,6 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
             layout=layout,
             solver=options.solver,
             processes=options.processes,
-            ray=options.ray,
         )
         order = SearchOrder(
             kind="training",
@@ -115,7 +114,9 @@ async def search_training_plan(options: TrainOptions, *, graph: bytes | None = N
         if options.detach:
             return await start_search(stack_planner(options.state_dir), order)
         with interruptible(console) as stop:
-            async with planner_link(options.state_dir, catalogue=options.catalogue) as planner:
+            async with planner_link(
+                options.state_dir, catalogue=options.catalogue, ray=options.ray, processes=options.processes
+            ) as planner:
                 found = await run_search(planner, order, stop=stop, show=show)
     return PlannedTraining(plan=plan_from_document(TrainingPlan, found), graph=graph)
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, replace
 from headway.core.errors import InvalidArgumentError
 from headway.core.search_job import SearchWork
 
-_PLACEMENT = "placement"
+_IN_PROCESSES = frozenset({"placement", "training"})
+"""Kinds of searches that try candidates at once."""
 _MAX_ON_RAY = 4096
 
 
@@ -15,7 +16,7 @@ class SearchBounds:
 
     Attributes:
         max_processes: of this machine that one search may have.
-        ray: address of the Ray cluster where placements are searched; empty for this machine.
+        ray: address of the Ray cluster where searches try their candidates; empty for this machine.
     """
 
     max_processes: int = 4
@@ -27,7 +28,7 @@ class SearchBounds:
         Raises:
             InvalidArgumentError: it asks for more processes than it may have, or for a cluster.
         """
-        if work.kind != _PLACEMENT:
+        if work.kind not in _IN_PROCESSES:
             return work
         request = work.request
         if request.get("ray"):
