@@ -16,8 +16,8 @@ class PlannerConfig(CatalogueConfig):
     max_processes: int = Field(default_factory=lambda: max(4, os.cpu_count() or 1), ge=1, le=4096)
     """Processes of this machine that one search may have at most."""
     ray: str = ""
-    """Ray cluster on whose machines placements and training plans are searched: HOST:PORT, ray://HOST:PORT or auto. It runs what it is
-    sent, and so do those who answer in its name: no caller can choose it."""
+    """Ray cluster on whose machines placements and training plans are searched: HOST:PORT, ray://HOST:PORT or auto. It
+    runs what it is sent, and so do those who answer in its name: no caller can choose it."""
     searches_dir: Path | None = None
     """Directory to keep searches in, instead of Redis: of a planner that lives no longer than one command."""
     end_with_input: bool = False
