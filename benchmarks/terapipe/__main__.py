@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import numpy as np
 import typer
 from rich.console import Console
 from rich.table import Table
@@ -135,8 +136,8 @@ def _draw(rows: Sequence[Row], directory: Path) -> None:
     titles = [f"Equal slices, setting {row.setting}" for row in ablations]
     figure, (series, *uniform) = panels("Over whole sequences, by length", *titles)
     for label, speed_ups in {
-        "measured in the dissertation": [row.paper_speed_up for row in lengths],
-        "its slices, by our function": [row.paper_scheme_speed_up for row in lengths],
+        "measured in the dissertation": [row.paper_speed_up or np.nan for row in lengths],
+        "its slices, by our function": [row.paper_scheme_speed_up or np.nan for row in lengths],
         "our slices, by our function": [row.speed_up for row in lengths],
     }.items():
         series.plot([row.seq_len for row in lengths], speed_ups, marker="o", label=label)
