@@ -213,6 +213,7 @@ bench-tessel: install ## Pipeline schedules for the placements of CASES=file.jso
 bench-graphpipe: OUT ?= benchmarks/results/graphpipe.json
 bench-graphpipe: install ## GraphPipe's and PipeDream's searches on the paper's models, and what graphs gain over chains
 	@$(PY) -m benchmarks.graphpipe --out $(OUT)
+	@$(PY) -m benchmarks.graphpipe.gains
 
 bench-terapipe: CASES ?= ../shared/data/terapipe
 bench-terapipe: OUT ?= benchmarks/results/terapipe.json

@@ -39,6 +39,17 @@ def test_no_other_size_of_one_stage_is_faster(seed: int, is_tight: bool) -> None
             assert changed is None or changed.iteration_s >= found.iteration_s * (1 - 2e-6)
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_refined_pipeline_is_no_slower_and_fits(seed: int) -> None:
+    found = search_graph(random_problem(np.random.default_rng(seed), size=6, num_devices=4, share=0.3, is_tight=False))
+    assert found is not None
+    refined = found.refined
+    assert refined.iteration_s <= with_stage_sizes(found.fastest).iteration_s
+    assert sorted(at for stage in refined.stages for at in stage.operators) == list(range(6))
+    assert refined.num_devices <= refined.problem.num_devices
+    assert all(held <= refined.problem.memory_bytes for held in refined.device_bytes)
+
+
 @pytest.mark.parametrize("seed", range(60))
 def test_the_warm_up_is_the_shortest_of_all(seed: int) -> None:
     rng = np.random.default_rng(seed)
