@@ -63,7 +63,8 @@ def search_schedule(
     candidates = list(_completed(problem, found, num_micro_batches, limits))
     if method == "tessel":
         candidates += [*published(placement, num_micro_batches), *greedy_schedules(placement, num_micro_batches)]
-        if not (should_stop() or _is_settled(found, num_micro_batches)):
+        is_shortest = min(each.makespan for each in candidates) <= bound * (1 + 1e-9)
+        if not (should_stop() or is_shortest or _is_settled(problem, found, num_micro_batches)):
             fewer = solve_kernel(problem, _fewer(placement, limits), should_stop=should_stop)
             candidates += _completed(problem, fewer, num_micro_batches, limits)
             if fewer.kernel.period < found.kernel.period:
@@ -122,10 +123,11 @@ def fits(schedule: Schedule) -> bool:
     )
 
 
-def _is_settled(found: Found, num_micro_batches: int) -> bool:
-    """Whether a repetend of fewer micro-batches is not worth a search: the period is the shortest, and there are enough
-    micro-batches for it to count more than what comes before and after."""
-    return found.is_optimal and num_micro_batches >= 2 * found.kernel.num_micro_batches
+def _is_settled(problem: Problem, found: Found, num_micro_batches: int) -> bool:
+    """Whether a repetend of as few micro-batches as 1F1B+'s is not worth a search: the shortest period needs more, and
+    there are enough micro-batches for it to count more than what comes before and after."""
+    needed = found.kernel.num_micro_batches
+    return found.is_optimal and needed > len(problem.on) and num_micro_batches >= 2 * needed
 
 
 def _fewer(placement: Placement, limits: Limits) -> Limits:
