@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint audit format clean soak bench-serve bench-overhead bench-admission \
+.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint audit fuzz format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -247,6 +247,10 @@ bench-kernels: install cuda ## The CUDA kernels on the GPU at hand, beside their
 MINUTES ?= 10
 soak: install ## Everything at once on a real engine (MINUTES=10): no leak, no wrong answer
 	@$(PY) -m benchmarks.soak --minutes $(MINUTES)
+
+CASES ?= 10000
+fuzz: install ## Mutated requests, messages and files to what reads them (CASES=10000 of each): read, or refused with a reason
+	@HEADWAY_FUZZ_CASES=$(CASES) $(PY) -m pytest -q tests/fuzz
 
 format: install ## Format the code
 	@$(VENV)/bin/ruff check --fix --quiet .

@@ -49,6 +49,17 @@ def spec_from_config(config: Config, *, dtype: str | None = None, quantization: 
     Raises:
         InvalidArgumentError: names the field whose value is missing, malformed or not supported.
     """
+    try:
+        return _spec(config, dtype=dtype, quantization=quantization)
+    except (TypeError, ValueError, AttributeError, ArithmeticError, LookupError) as error:
+        raise InvalidArgumentError(
+            f"A field of config.json has a value of a kind that no model has: {error}.",
+            hint="Download the file again.",
+            field="config.json",
+        ) from error
+
+
+def _spec(config: Config, *, dtype: str | None, quantization: str | None) -> ModelSpec:
     architecture = _architecture(config)
     if config.get("quantization_config"):
         raise InvalidArgumentError(

@@ -82,5 +82,15 @@ def _beam_from_pb(message: common_pb2.BeamSearch) -> BeamSearch:
         width=message.width,
         num_hypotheses=message.num_hypotheses,
         length_penalty=message.length_penalty,
-        early_stopping=EarlyStopping(message.early_stopping),
+        early_stopping=_early_stopping(message.early_stopping),
     )
+
+
+def _early_stopping(text: str) -> EarlyStopping:
+    if text not in set(EarlyStopping):
+        raise InvalidArgumentError(
+            f"The rule '{text[:100]}' of a beam search is unknown.",
+            hint=f"Send one of: {', '.join(EarlyStopping)}.",
+            field="early_stopping",
+        )
+    return EarlyStopping(text)
