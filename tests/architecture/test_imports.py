@@ -27,7 +27,10 @@ ALLOWED = {
     "worker": {"core", "rpc", "store", "observe", "encoder", "engine", "runner", "v1"},
 } | dict.fromkeys(SERVICES, SHARED)
 
-PURE = ("core", "encoder", "engine", "router/policies", "planner/certify", "planner/placement", "planner/schedule")
+PURE = (
+    *("core", "encoder", "engine", "router/policies"),
+    *(f"planner/{room}" for room in ("backends", "certify", "placement", "schedule")),
+)
 IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
 TORCH_ROOMS = {"worker", "runner", "models", "kernels"}
 TORCH_PARTS = ("profiler/zoo/", "profiler/capture/")
