@@ -1,6 +1,6 @@
 """Backends, and which part of a program each one runs."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from headway.core.errors import InvalidArgumentError
@@ -56,10 +56,12 @@ class BackendPlacement:
     Attributes:
         engines: in an order in which they can run; together all instructions but views, each once.
         constants: the program's inputs that never change, such as weights, so that a backend may fold them.
+        trial: counts measurements of the same placement: finalists are timed once more, in turns with each other.
     """
 
     engines: tuple[Engine, ...]
-    constants: tuple[int, ...] = field(default=())
+    constants: tuple[int, ...] = ()
+    trial: int = 0
 
     def __post_init__(self) -> None:
         positions = [at for engine in self.engines for at in engine.positions]

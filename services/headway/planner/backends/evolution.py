@@ -63,7 +63,7 @@ class Evolution:
         self, parents: Sequence[Digits], known: Mapping[Digits, None], generator: random.Random
     ) -> Iterator[Digits]:
         """Yields new placements, as many as make a generation or as are found in a few attempts."""
-        if not parents[0] or not self.num_libraries:
+        if not parents or not parents[0] or not self.num_libraries:
             return
         made: set[Digits] = set()
         for _ in range(8 * self.population):
