@@ -54,7 +54,7 @@ $(BUILD)/.installed: requirements.lock pyproject.toml | $(UV)
 	@touch $@
 
 lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
-	$(UV_RUN) pip compile --quiet pyproject.toml --extra dev --generate-hashes --python-version 3.11 \
+	$(UV_RUN) pip compile --quiet pyproject.toml --extra dev --extra backends --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 	$(UV_RUN) pip compile --quiet requirements-cuda.in --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cuda.lock

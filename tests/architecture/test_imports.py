@@ -24,12 +24,16 @@ ALLOWED = {
     "kernels": {"core"},
     "models": {"core", "kernels", "store"},
     "runner": {"core", "encoder", "engine", "kernels", "models", "store"},
-    "worker": {"core", "rpc", "store", "observe", "encoder", "engine", "runner", "v1"},
+    "backends": {"core", "planner", "profiler"},
+    "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "runner", "v1"},
 } | dict.fromkeys(SERVICES, SHARED)
 
-PURE = ("core", "encoder", "engine", "router/policies", "planner/certify", "planner/placement", "planner/schedule")
+PURE = (
+    *("core", "encoder", "engine", "router/policies"),
+    *(f"planner/{room}" for room in ("backends", "certify", "placement", "schedule")),
+)
 IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
-TORCH_ROOMS = {"worker", "runner", "models", "kernels"}
+TORCH_ROOMS = {"backends", "worker", "runner", "models", "kernels"}
 TORCH_PARTS = ("profiler/zoo/", "profiler/capture/")
 PROTOBUF_FILES = {"servicer.py", "__main__.py"}
 
@@ -102,6 +106,19 @@ def test_pure_rooms_do_no_io(name: str, path: Path) -> None:
 def test_the_certifier_shares_no_code_with_the_searches(path: Path) -> None:
     planning = {imported for imported in imports_of(path) if imported.startswith("headway.planner.")}
     assert [imported for imported in planning if not imported.startswith("headway.planner.certify")] == []
+
+
+def test_backends_reach_the_search_and_the_capture_only_where_modules_are_compiled() -> None:
+    room = ROOT / "workers/headway/backends"
+    reached = {
+        (path.name, imported)
+        for path in room.rglob("*.py")
+        for imported in imports_of(path)
+        if imported.startswith(("headway.planner", "headway.profiler"))
+    }
+    assert {name for name, _ in reached} == {"compile.py"}
+    allowed = ("headway.planner.backends", "headway.profiler.capture")
+    assert [imported for _, imported in reached if not imported.startswith(allowed)] == []
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:

@@ -6,13 +6,13 @@ import json
 import pytest
 import torch
 
+from headway.backends.inputs import make_input
 from headway.core.adam import adam_program
 from headway.core.cluster import Hardware
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.program import Instruction, Program, Value
 from headway.core.timing import TimingOrder
 from headway.worker.bench.bench import Bench
-from headway.worker.bench.inputs import make_input
 from headway.worker.measuring import Measuring
 
 _CPU = torch.device("cpu")

@@ -10,6 +10,7 @@ import typer
 import yaml
 from rich.console import Console, RenderableType
 
+from headway.cli.backends.command import plan_backends
 from headway.cli.calls import calling
 from headway.cli.figure_file import check_figure_path
 from headway.cli.options import ApiKey, AsJson, CatalogueFile, Endpoint, StateDir
@@ -48,6 +49,7 @@ app.command()(serve)
 app.command()(frontier)
 app.command()(train)
 app.command()(compare)
+app.command("backends")(plan_backends)
 app.add_typer(schedule, name="schedule")
 app.add_typer(jobs, name="jobs")
 

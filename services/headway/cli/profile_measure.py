@@ -64,8 +64,8 @@ async def measure_model(graph: Graph, program: Program, options: MeasureOptions)
     async with profiler_link(options.state_dir, device=options.device, num_threads=options.num_threads) as link:
         try:
             async with asyncio.timeout(options.deadline_s):
-                with _bar() as bar:
-                    return await _Measuring(link, options, bar).run(graph, program, surveyed)
+                with measuring_bar() as bar:
+                    return await Measuring(link, options, bar).run(graph, program, surveyed)
         except TimeoutError:
             raise DeadlineExceededError(
                 f"{graph.name} was not measured within {options.deadline_s:.0f} s.",
@@ -99,7 +99,9 @@ async def _start(link: ProfilerLink, surveyed: UnitPrograms, options: MeasureOpt
     return from_pb(response.job, MeasuringJob)
 
 
-class _Measuring:
+class Measuring:
+    """Measures programs through a profiler, and shows how far that is."""
+
     def __init__(self, link: ProfilerLink, options: MeasureOptions, bar: Progress) -> None:
         self._link = link
         self._options = options
@@ -108,15 +110,16 @@ class _Measuring:
 
     async def run(self, graph: Graph, program: Program, surveyed: UnitPrograms) -> ModelProfile:
         """Runs the job, then one for the stages: these are chosen by the times of their layers."""
-        profile = await self._measure(surveyed)
+        profile = await self.measure(surveyed)
         if not self._options.num_stages:
             return profile
-        staged = await self._measure(with_stages(surveyed, graph, program, profile.split(self._options.num_stages)))
+        staged = await self.measure(with_stages(surveyed, graph, program, profile.split(self._options.num_stages)))
         num_measured = profile.num_measured + staged.num_measured
         num_known = staged.num_measured + staged.num_cached
         return replace(staged, num_measured=num_measured, num_cached=num_known - num_measured)
 
-    async def _measure(self, surveyed: UnitPrograms) -> ModelProfile:
+    async def measure(self, surveyed: UnitPrograms) -> ModelProfile:
+        """Measures what is not known of some programs; cancelled, it cancels the job, and what was measured is kept."""
         job = await _start(self._link, surveyed, self._options)
         try:
             while True:
@@ -150,6 +153,7 @@ class _Measuring:
             await stub.CancelMeasuring(profiler_pb2.CancelMeasuringRequest(job_id=job_id), timeout=_CALL_TIMEOUT_S)
 
 
-def _bar() -> Progress:
+def measuring_bar() -> Progress:
+    """A bar that goes away when it is done."""
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     return Progress(*columns, console=Console(stderr=True), transient=True)

@@ -17,6 +17,7 @@ class Measurement:
     Attributes:
         measurement_id: names program, hardware and versions.
         name: what was measured, for people.
+        deviation: of a placed program, by how much its results differ from torch's, as a share of the largest.
     """
 
     measurement_id: str
@@ -26,6 +27,7 @@ class Measurement:
     relative_error: float
     num_repeats: int
     measured_at_s: float
+    deviation: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,12 +37,14 @@ class Cost:
     Attributes:
         provenance: how the cost came to be known; None where it is not known, and `note` says why.
         note: why the cost is not known, or was estimated.
+        deviation: as of the measurement.
     """
 
     seconds: float = 0.0
     provenance: Provenance | None = None
     relative_error: float = 0.0
     note: str = ""
+    deviation: float = 0.0
 
     @property
     def is_known(self) -> bool:

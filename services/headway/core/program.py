@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from headway.core.backend import BackendPlacement
 from headway.core.codec import to_document
 from headway.core.graph import dtype_bytes
 
@@ -73,6 +74,7 @@ class Program:
         names: of the inputs: paths of parameters and buffers, then the names of the model's inputs. Parts have none.
         results: numbers of the values that the model gives, such as the loss; parts give their last value.
         gradients: numbers of the values that are the gradients of parameters, by the parameters' names.
+        placement: which backends run it; None for torch, instruction by instruction.
     """
 
     inputs: tuple[Value, ...]
@@ -80,12 +82,16 @@ class Program:
     names: tuple[str, ...] = ()
     results: tuple[int, ...] = ()
     gradients: dict[str, int] = field(default_factory=dict)
+    placement: BackendPlacement | None = None
 
     @cached_property
     def content_hash(self) -> str:
-        """Equal for equal work, wherever in a model it is."""
+        """Equal for equal work by equal backends, wherever in a model it is."""
         anonymous = [to_document(replace(instruction, name="")) for instruction in self.instructions]
-        text = json.dumps([to_document(self.inputs), anonymous], sort_keys=True, separators=(",", ":"))
+        facts = [to_document(self.inputs), anonymous]
+        if self.placement is not None:
+            facts += [to_document(self.placement), list(self.results)]
+        text = json.dumps(facts, sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
     @property
@@ -132,21 +138,37 @@ class Program:
         Args:
             with_views: also the views through which they read; else views are inputs.
         """
-        chosen = self._with_views(positions) if with_views else set(positions)
-        chosen = {at for at in chosen if not self._is_dangling(at, chosen)}
-        num_inputs = len(self.inputs)
-        outside = dict.fromkeys(
-            number
-            for at in sorted(chosen)
-            for number in self._references[at]
-            if number < num_inputs or number - num_inputs not in chosen
-        )
+        chosen = self.chosen(positions, with_views=with_views)
+        outside = self._outside(chosen)
         numbers = {number: i for i, number in enumerate(outside)}
-        numbers |= {num_inputs + at: len(outside) + i for i, at in enumerate(sorted(chosen))}
+        numbers |= {len(self.inputs) + at: len(outside) + i for i, at in enumerate(chosen)}
         return Program(
             inputs=tuple(self._value(number) for number in outside),
-            instructions=tuple(_renumbered(self.instructions[at], numbers) for at in sorted(chosen)),
+            instructions=tuple(_renumbered(self.instructions[at], numbers) for at in chosen),
         )
+
+    def chosen(self, positions: Iterable[int], *, with_views: bool = True) -> tuple[int, ...]:
+        """The instructions that a part of these has, in order."""
+        found = self._with_views(positions) if with_views else set(positions)
+        return tuple(sorted(at for at in found if not self._is_dangling(at, found)))
+
+    def read_from_outside(self, positions: Iterable[int]) -> tuple[int, ...]:
+        """Numbers of the values that a part of these and their views takes, in the order of the part's inputs."""
+        return self._outside(self.chosen(positions))
+
+    def views_under(self, numbers: Iterable[int]) -> tuple[int, ...]:
+        """The views, but for picks of one of several results, through which values come; in order."""
+        count = len(self.inputs)
+        views = (number - count for number in numbers if number >= count and self._is_plain_view(number - count))
+        return tuple(sorted(at for at in self._with_views(views) if self._is_plain_view(at)))
+
+    def _outside(self, chosen: Iterable[int]) -> tuple[int, ...]:
+        inside = {len(self.inputs) + at for at in chosen}
+        read = (number for at in chosen for number in self._references[at])
+        return tuple(dict.fromkeys(number for number in read if number not in inside))
+
+    def _is_plain_view(self, at: int) -> bool:
+        return self.instructions[at].is_view and self.instructions[at].target != "getitem"
 
     @cached_property
     def _references(self) -> list[list[int]]:

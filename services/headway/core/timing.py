@@ -34,6 +34,7 @@ class Timing:
         number: of the program in its order.
         relative_error: the median distance of the repeats from their median, as a share of it.
         fault: why there is no time; empty where there is one.
+        deviation: of a placed program, by how much its results differ from torch's, as a share of the largest.
     """
 
     number: int
@@ -41,6 +42,7 @@ class Timing:
     relative_error: float = 0.0
     num_repeats: int = 0
     fault: str = ""
+    deviation: float = 0.0
 
 
 def check_share(share: float) -> None:

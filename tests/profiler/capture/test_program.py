@@ -8,6 +8,7 @@ import torch
 from torch import nn
 from torch.nn import functional
 
+from headway.backends.module import build_module
 from headway.core.capture import CaptureRequest
 from headway.core.program import Program
 from headway.core.unit_programs import layer_of, unit_programs
@@ -18,7 +19,6 @@ from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import common_pb2
-from headway.worker.bench.module import build_module
 
 _CPU = torch.device("cpu")
 

@@ -7,11 +7,13 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from headway.cli.backends.view import answer_view
 from headway.cli.placement.frontier_view import frontier_view
 from headway.cli.placement.stored import store_plan
 from headway.cli.placement.view import placement_view
 from headway.cli.schedule.view import schedule_view
 from headway.cli.training.view import training_view
+from headway.core.backend_search import BackendAnswer
 from headway.core.codec import from_document
 from headway.core.frontier import Frontier
 from headway.core.plan.document import plan_from_document
@@ -44,9 +46,14 @@ def _schedule(result: dict[str, Any], _: Path | None) -> RenderableType:
     return schedule_view(from_document(ScheduleReport, result))
 
 
+def _backends(result: dict[str, Any], _: Path | None) -> RenderableType:
+    return answer_view(from_document(BackendAnswer, result))
+
+
 VIEW_BY_KIND: dict[str, Callable[[dict[str, Any], Path | None], RenderableType]] = {
     "placement": _placement,
     "frontier": _frontier,
     "training": _training,
     "schedule": _schedule,
+    "backends": _backends,
 }

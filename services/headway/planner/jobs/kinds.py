@@ -12,6 +12,7 @@ MODULE_BY_KIND = {
     "frontier": "headway.planner.jobs.frontier",
     "training": "headway.planner.jobs.training",
     "schedule": "headway.planner.jobs.schedule",
+    "backends": "headway.planner.jobs.backends",
 }
 
 

@@ -84,6 +84,7 @@ class JobRun:
                 relative_error=timing.relative_error,
                 num_repeats=timing.num_repeats,
                 measured_at_s=time.time(),
+                deviation=timing.deviation,
             )
             await self._store.measurements.put(measurement, measurement.measurement_id)
             self._known[program] = measurement
@@ -105,7 +106,12 @@ class JobRun:
 
     def _cost(self, program: str) -> Cost:
         if (known := self._known.get(program)) is not None:
-            return Cost(seconds=known.seconds, provenance=Provenance.MEASURED, relative_error=known.relative_error)
+            return Cost(
+                seconds=known.seconds,
+                provenance=Provenance.MEASURED,
+                relative_error=known.relative_error,
+                deviation=known.deviation,
+            )
         note = self._faults[program]
         if (estimated := self._estimates.get(program)) is None:
             return Cost(note=note)

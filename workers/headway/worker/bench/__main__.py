@@ -9,6 +9,7 @@ import time
 
 import torch
 
+from headway.backends.contest import Contest, rounds
 from headway.core.codec import from_document, to_document
 from headway.core.timing import TimingOrder
 from headway.worker.bench.bench import Bench
@@ -21,11 +22,17 @@ def main() -> None:
         os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what an operator prints is no answer
         order = from_document(TimingOrder, json.load(sys.stdin))
         torch.set_num_threads(order.num_threads)
-        bench = Bench(torch.device(order.device), memory_bytes=order.memory_bytes)
-        for number, program in enumerate(order.programs):
+        device = torch.device(order.device)
+        bench = Bench(device, memory_bytes=order.memory_bytes)
+        contest = Contest(device, memory_bytes=order.memory_bytes, num_threads=order.num_threads)
+        for first, programs in rounds(order.programs):
             started_s = time.perf_counter()
-            timing = bench.time(program, number=number)
-            answers.write(json.dumps(to_document(timing)) + "\n")
+            if programs[0].placement is None:
+                timings = [bench.time(programs[0], number=first)]
+            else:
+                timings = contest.times(programs, first=first)
+            for timing in timings:
+                answers.write(json.dumps(to_document(timing)) + "\n")
             answers.flush()
             time.sleep((time.perf_counter() - started_s) * (1 / order.share - 1))
 

@@ -4,17 +4,16 @@ import math
 import time
 from collections.abc import Callable
 from itertools import cycle, islice
-from pathlib import Path
 from statistics import median
 
-import psutil
 import torch
 
+from headway.backends.device import cache_bytes, fault_of, free_bytes
+from headway.backends.inputs import make_input
+from headway.backends.module import build_module
 from headway.core.program import Program
 from headway.core.timing import Timing
 from headway.core.units import format_bytes
-from headway.worker.bench.inputs import make_input
-from headway.worker.bench.module import build_module
 
 _TICK_S = 1e-3
 _ENOUGH_S = 0.25
@@ -24,7 +23,6 @@ _MAX_REPEATS = 100
 _MAX_COPIES = 64
 _MAX_ROUNDS = 3
 _STEADY = 0.1
-_CACHE_BYTES = 32 << 20
 _SEED = 42
 
 
@@ -38,20 +36,19 @@ class Bench:
     def __init__(self, device: torch.device, *, memory_bytes: int) -> None:
         self._device = device
         self._memory_bytes = memory_bytes
-        self._cache_bytes = _cache_bytes(device)
+        self._cache_bytes = cache_bytes(device)
 
     @torch.no_grad()
     def time(self, program: Program, *, number: int) -> Timing:
         """A fault of the program is part of the answer."""
-        free_bytes = min(self._memory_bytes, _free_bytes(self._device))
-        if program.peak_bytes > free_bytes:
-            needs, has = format_bytes(program.peak_bytes), format_bytes(free_bytes)
+        room_bytes = min(self._memory_bytes, free_bytes(self._device))
+        if program.peak_bytes > room_bytes:
+            needs, has = format_bytes(program.peak_bytes), format_bytes(room_bytes)
             return Timing(number=number, fault=f"it takes {needs} of memory, and {has} are free")
         try:
-            timings_s = self._steady_timings_s(program, free_bytes)
+            timings_s = self._steady_timings_s(program, room_bytes)
         except Exception as error:  # noqa: BLE001 - whatever an operator raises
-            reason = next(iter(str(error).strip().splitlines()), "")
-            return Timing(number=number, fault=f"{type(error).__name__}: {reason}")
+            return Timing(number=number, fault=fault_of(error))
         spread = _relative_error(timings_s)
         return Timing(number=number, seconds=median(timings_s), relative_error=spread, num_repeats=len(timings_s))
 
@@ -122,18 +119,3 @@ class Bench:
 def _relative_error(timings_s: list[float]) -> float:
     middle_s = median(timings_s)
     return median(abs(timing_s - middle_s) for timing_s in timings_s) / middle_s
-
-
-def _free_bytes(device: torch.device) -> int:
-    if device.type == "cuda":
-        return torch.cuda.mem_get_info(device)[0]
-    return psutil.virtual_memory().available
-
-
-def _cache_bytes(device: torch.device) -> int:
-    """Returns the size of the device's largest cache."""
-    if device.type == "cuda":
-        return int(torch.cuda.get_device_properties(device).L2_cache_size)
-    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
-    known = [int(size[:-1]) << {"K": 10, "M": 20}[size[-1]] for size in sizes if size[-1:] in ("K", "M")]
-    return max(known, default=_CACHE_BYTES)

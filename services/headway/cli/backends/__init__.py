@@ -1,0 +1,1 @@
+"""`headway plan backends`."""

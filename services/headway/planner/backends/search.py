@@ -1,0 +1,254 @@
+"""The two-level search (Collage section 2.4) as a dialogue with whoever measures; see `headway.core.backend_search`."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from functools import cached_property
+
+from headway.core.backend import EAGER, Backend, BackendKind, Engine
+from headway.core.backend_search import (
+    BackendAnswer,
+    BackendPlan,
+    BackendSearch,
+    Candidate,
+    CandidatePrograms,
+    PlannedEngine,
+)
+from headway.core.errors import FailedPreconditionError
+from headway.core.graph import Graph
+from headway.core.model_profile import UNKNOWN, Cost
+from headway.core.program import Program
+from headway.planner.backends.engines import Choice, merged
+from headway.planner.backends.evolution import Digits, Evolution
+from headway.planner.backends.network import Network, Operators
+from headway.planner.backends.placing import Cover, Kernel, place
+from headway.planner.backends.registry import Registry
+
+SWITCH_S = 3e-6
+"""The context switch of (2.2): what an engine adds when it is called from Python. A kernel's own time has its library's
+part of it."""
+
+
+def answer(search: BackendSearch, graph: Graph, program: Program, registry: Registry) -> BackendAnswer:
+    """What to measure next, or the choice.
+
+    First each backend runs the whole, then each kernel that it can run is timed, then whole placements.
+
+    Raises:
+        FailedPreconditionError: no backend runs the model within the error, and nothing is left to be measured.
+    """
+    return _Dialogue(search, graph, program, registry).answer()
+
+
+class _Dialogue:
+    def __init__(self, search: BackendSearch, graph: Graph, program: Program, registry: Registry) -> None:
+        self._search = search
+        self._network = Network(graph)
+        self._programs = CandidatePrograms(graph, program)
+        self._registry = registry
+        positions = program.positions()
+        self._positions = [positions[operator.name] for operator in graph.operators]
+        self._hashes: dict[Candidate, str] = {}
+
+    def answer(self) -> BackendAnswer:
+        wholes = [self._single(backend) for backend in self._search.backends]
+        if wanted := self._unknown(wholes):
+            return BackendAnswer(phase="each backend alone", wanted=wanted)
+        if wanted := self._unknown(each for some in self._kernels.values() for each in some.values()):
+            return BackendAnswer(phase="kernels", wanted=wanted)
+        measured: dict[Digits, float] = {}
+        while digits := self._evolution.wanted(self._seeds, measured):
+            if wanted := self._unknown(self._whole(each) for each in digits):
+                return BackendAnswer(phase="placements", wanted=wanted)
+            measured |= {each: self._seconds(self._whole(each)) for each in digits}
+        best = self._best([*wholes, *(self._whole(each) for each in measured)])
+        if len(best.engines) > 1:
+            finalists = [replace(each, trial=1) for each in (best, self._fastest(wholes))]
+            if wanted := self._unknown(finalists):
+                return BackendAnswer(phase="the final", wanted=wanted)
+            timed = [each for each in finalists if self._seconds(each) < math.inf]
+            best = self._fastest(timed) if len(timed) == len(finalists) else best
+        if len(best.engines) > 1 and (wanted := self._unknown(self._alone(each) for each in best.engines)):
+            return BackendAnswer(phase="engines of the best placement", wanted=wanted)
+        return BackendAnswer(plan=self._plan(best))
+
+    def _unknown(self, candidates: Iterable[Candidate]) -> tuple[Candidate, ...]:
+        """Candidates that are not known, equal ones once; none where nothing more can be measured."""
+        if self._search.takes_best:
+            return ()
+        missing: dict[str, Candidate] = {}
+        for candidate in candidates:
+            name = self._hash(candidate)
+            if name not in self._search.costs:
+                missing.setdefault(name, candidate)
+        return tuple(missing.values())
+
+    def _hash(self, candidate: Candidate) -> str:
+        if candidate not in self._hashes:
+            self._hashes[candidate] = self._programs.program(candidate).content_hash
+        return self._hashes[candidate]
+
+    def _cost(self, candidate: Candidate) -> Cost:
+        return self._search.costs.get(self._hash(candidate), UNKNOWN)
+
+    def _seconds(self, candidate: Candidate) -> float:
+        """Infinite where it is not known, can't run, or is wrong."""
+        cost = self._cost(candidate)
+        return cost.seconds if cost.is_known and cost.deviation <= self._search.max_error else math.inf
+
+    def _best(self, candidates: Iterable[Candidate]) -> Candidate:
+        best = self._fastest(candidates)
+        if self._seconds(best) < math.inf:
+            return best
+        raise FailedPreconditionError(
+            f"No backend runs {self._search.model} within an error of {self._search.max_error:g}. "
+            + "; ".join(self._dropped),
+            hint="Offer 'eager', which runs anything and is never wrong, or allow a larger --max-error.",
+        )
+
+    def _fastest(self, candidates: Iterable[Candidate]) -> Candidate:
+        return min(candidates, key=self._seconds)
+
+    def _single(self, backend: Backend) -> Candidate:
+        engine = Engine(backend=backend, positions=self._programs.parts.operators)
+        return Candidate(label=f"all on {backend}", engines=(engine,), is_whole=True)
+
+    def _alone(self, engine: Engine) -> Candidate:
+        return Candidate(label=f"{len(engine.positions)} operators on {engine.backend}", engines=(engine,))
+
+    @cached_property
+    def _dropped(self) -> tuple[str, ...]:
+        """Backends that don't run the whole, and why: those that are wrong are not used at all."""
+        found = []
+        for backend in self._search.backends:
+            cost = self._cost(self._single(backend))
+            if cost.note:
+                found.append(f"{backend} does not run the whole: {cost.note}")
+            elif backend not in self._right:
+                found.append(f"{backend} is wrong by {cost.deviation:.1e}, and {self._search.max_error:g} is allowed")
+        return tuple(found)
+
+    @cached_property
+    def _right(self) -> list[Backend]:
+        """Backends that may be used: all but those whose results differ too much."""
+        costs = [(backend, self._cost(self._single(backend))) for backend in self._search.backends]
+        return [backend for backend, cost in costs if not cost.is_known or cost.deviation <= self._search.max_error]
+
+    @cached_property
+    def _libraries(self) -> list[Backend]:
+        return [backend for backend in self._right if backend.kind is BackendKind.GRAPH]
+
+    @cached_property
+    def _kernels(self) -> dict[Operators, dict[Backend, Candidate]]:
+        """What can be one kernel, next to each other on the backends that run it, so that these are timed in turns."""
+        found: dict[Operators, dict[Backend, Candidate]] = {}
+        for match in self._registry.matches(self._network, self._right).found:
+            found.setdefault(match.operators, {})[match.backend] = self._kernel(match.operators, match.backend)
+        return found
+
+    def _kernel(self, operators: Operators, backend: Backend) -> Candidate:
+        names = [self._network.operator(at).target.split(".") for at in sorted(operators)]
+        label = "+".join(name[min(1, len(name) - 1)] for name in names)
+        positions = tuple(sorted(self._positions[at] for at in operators))
+        return Candidate(label=f"{label} on {backend}", engines=(Engine(backend=backend, positions=positions),))
+
+    @cached_property
+    def _cover(self) -> Cover | None:
+        """The op-level placement; None where the kernels that are known don't cover the graph."""
+        if set(self._positions) != set(self._programs.parts.operators):
+            return None
+        known = [
+            Kernel(operators, backend, self._seconds(candidate))
+            for operators, by_backend in self._kernels.items()
+            for backend, candidate in by_backend.items()
+            if self._seconds(candidate) < math.inf
+        ]
+        try:
+            return place(self._network, known, switch_s=SWITCH_S)
+        except FailedPreconditionError:
+            return None
+
+    @cached_property
+    def _evolution(self) -> Evolution:
+        search, count = self._search, len(self._libraries)
+        return Evolution(
+            num_libraries=count, population=search.population, generations=search.generations, seed=search.seed
+        )
+
+    @cached_property
+    def _seeds(self) -> list[Digits]:
+        """The op-level placement, and as much as can be on each library."""
+        if self._cover is None:
+            return []
+        return [(number,) * len(self._cover.kernels) for number in range(len(self._libraries) + 1)]
+
+    def _whole(self, digits: Digits) -> Candidate:
+        """The placement that digits stand for. A kernel that a library can't run stays where it was."""
+        assert self._cover is not None
+        choices: list[Choice] = []
+        for digit, kernel in zip(digits, self._cover.kernels, strict=True):
+            backend = self._libraries[digit - 1] if digit else kernel.backend
+            runs = backend in self._kernels[kernel.operators] and self._runs(kernel.operators, backend)
+            choices.append((kernel.operators, backend if runs else kernel.backend))
+        engines = tuple(
+            Engine(backend=backend, positions=tuple(sorted(self._positions[at] for at in operators)))
+            for operators, backend in merged(self._network, choices)
+        )
+        return Candidate(label=f"{len(engines)} engines", engines=engines, is_whole=True)
+
+    def _runs(self, operators: Operators, backend: Backend) -> bool:
+        return self._seconds(self._kernels[operators][backend]) < math.inf
+
+    def _plan(self, best: Candidate) -> BackendPlan:
+        singles = {str(each): self._single_s(each) for each in self._search.backends}
+        placement = self._programs.program(best).placement
+        assert placement is not None
+        return BackendPlan(
+            model=self._search.model,
+            groups=tuple(self._group(best, engine) for engine in best.engines),
+            placement=placement,
+            chosen_s=self._seconds(best),
+            eager_s=finite(singles.get(EAGER, math.inf)),
+            predicted_s=None if self._cover is None else self._cover.seconds,
+            op_level_s=None if self._cover is None else finite(self._seconds(self._whole(self._seeds[0]))),
+            single={name: seconds for name, seconds in singles.items() if seconds < math.inf},
+            deviation=self._cost(best).deviation,
+            dropped=self._dropped,
+            num_measured=len(self._search.costs),
+        )
+
+    def _single_s(self, backend: Backend) -> float:
+        """As timed in the final, where the backend came that far."""
+        single = self._single(backend)
+        final_s = self._seconds(replace(single, trial=1))
+        return final_s if final_s < math.inf else self._seconds(single)
+
+    def _group(self, best: Candidate, engine: Engine) -> PlannedEngine:
+        inside = set(engine.positions)
+        names = [self._network.operator(at).name for at, position in enumerate(self._positions) if position in inside]
+        measured_s = self._seconds(best if len(best.engines) == 1 else self._alone(engine))
+        sums: dict[Backend, float] = {}
+        if self._cover is not None:
+            kernels = [each for each in self._cover.kernels if {self._positions[at] for at in each.operators} <= inside]
+            sums = {backend: self._sum(kernels, backend) for backend in self._right}
+        return PlannedEngine(
+            operators=tuple(names),
+            backend=engine.backend,
+            estimated_s=finite(sums.get(engine.backend, math.inf)),
+            measured_s=finite(measured_s),
+            others={
+                str(backend): seconds
+                for backend, seconds in sums.items()
+                if backend != engine.backend and seconds < math.inf
+            },
+        )
+
+    def _sum(self, kernels: Iterable[Kernel], backend: Backend) -> float:
+        """What kernels take on a backend; infinite where it does not run one of them."""
+        known = [self._kernels[kernel.operators].get(backend) for kernel in kernels]
+        return sum(math.inf if each is None else self._seconds(each) + SWITCH_S for each in known)
+
+
+def finite(seconds: float) -> float | None:
+    """None where it is not known."""
+    return seconds if seconds < math.inf else None

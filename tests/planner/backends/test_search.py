@@ -1,0 +1,151 @@
+"""The dialogue between the search and whoever measures, on times that are known."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from headway.core.backend import Backend, BackendKind
+from headway.core.backend_search import BackendAnswer, BackendPlan, BackendSearch, Candidate, CandidatePrograms
+from headway.core.catalogue.figure import Provenance
+from headway.core.codec import from_document, to_document
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.graph import Graph
+from headway.core.model_profile import Cost
+from headway.core.program import Instruction, Program, Value
+from headway.planner.backends.fusion import known_fusions
+from headway.planner.backends.search import answer
+from tests.planner.backends.graphs import make_graph
+
+EAGER = Backend(name="eager", version="1", kind=BackendKind.OPERATORS)
+OPENVINO = Backend(name="openvino", version="1")
+BFLOAT16 = Backend(name="openvino", version="1", precision="bfloat16")
+SPECIAL = "aten.special.default"
+VALUE = Value(shape=(2, 4), stride=(4, 1), dtype="float32")
+
+
+def network(*targets: str) -> tuple[Graph, Program]:
+    """A chain of operators."""
+    graph = make_graph([[], *([at] for at in range(len(targets) - 1))], targets)
+    instructions = tuple(
+        Instruction(
+            target=target,
+            arguments=json.dumps({"args": [{"value": at}], "kwargs": {}}),
+            results=(VALUE,),
+            name=f"op{at}",
+        )
+        for at, target in enumerate(targets)
+    )
+    return graph, Program(inputs=(VALUE,), instructions=instructions, names=("x",), results=(len(targets),))
+
+
+Measure = Callable[[Candidate, Program], Cost]
+
+
+def measured(seconds: float, *, deviation: float = 0.0) -> Cost:
+    return Cost(seconds=seconds, provenance=Provenance.MEASURED, deviation=deviation)
+
+
+def by_engine(candidate: Candidate, program: Program) -> Cost:
+    """Eager takes a second an operator; OpenVINO half a second and 0.2 s a call, but it lacks the special operator."""
+    total = 0.0
+    for engine in candidate.engines:
+        is_eager = engine.backend == EAGER
+        if not is_eager and SPECIAL in {program.instructions[at].target for at in engine.positions}:
+            return Cost(note="no such operator")
+        total += len(engine.positions) * (1.0 if is_eager else 0.5) + (0.0 if is_eager else 0.2)
+    return measured(total, deviation=1e-3 if any(each.backend == BFLOAT16 for each in candidate.engines) else 1e-6)
+
+
+def converse(
+    search: BackendSearch, graph: Graph, program: Program, measure: Measure = by_engine
+) -> tuple[BackendPlan, list[BackendAnswer]]:
+    programs = CandidatePrograms(graph, program)
+    costs: dict[str, Cost] = {}
+    asked = []
+    while True:
+        known = from_document(BackendSearch, to_document(search) | {"costs": to_document(costs)})
+        found = answer(known, graph, program, known_fusions())
+        if found.plan is not None:
+            return found.plan, asked
+        asked.append(found)
+        for candidate in found.wanted:
+            placed = programs.program(candidate)
+            assert placed.content_hash not in costs, "nothing is asked for twice"
+            costs[placed.content_hash] = measure(candidate, program)
+
+
+def test_the_fastest_whole_wins_where_nothing_mixes_better() -> None:
+    graph, program = network("aten.relu.default", "aten.gelu.default", "aten.relu.default")
+    plan, asked = converse(BackendSearch(model="m", backends=(EAGER, OPENVINO)), graph, program)
+    assert [group.backend for group in plan.groups] == [OPENVINO]
+    assert plan.chosen_s == pytest.approx(1.7)
+    assert plan.eager_s == pytest.approx(3.0)
+    assert plan.single == pytest.approx({"eager": 3.0, "openvino": 1.7})
+    assert [each.phase for each in asked][:2] == ["each backend alone", "kernels"]
+
+
+def test_an_operator_that_a_library_lacks_has_engines_around_it() -> None:
+    relu = "aten.relu.default"
+    graph, program = network(relu, relu, SPECIAL, relu, relu)
+    plan, _ = converse(BackendSearch(model="m", backends=(EAGER, OPENVINO)), graph, program)
+    assert [str(group.backend) for group in plan.groups] == ["openvino", "eager", "openvino"]
+    assert plan.groups[1].operators == ("op2",)
+    assert plan.chosen_s == pytest.approx(3.4)
+    assert "openvino does not run the whole: no such operator" in plan.dropped
+    assert plan.chosen_s < min(plan.single.values())
+
+
+def test_a_variant_is_used_only_within_the_error() -> None:
+    def quick(candidate: Candidate, program: Program) -> Cost:
+        cost = by_engine(candidate, program)
+        is_quick = all(engine.backend == BFLOAT16 for engine in candidate.engines)
+        return measured(cost.seconds / 2, deviation=1e-3) if is_quick else cost
+
+    graph, program = network("aten.relu.default", "aten.gelu.default")
+    offered = (EAGER, OPENVINO, BFLOAT16)
+    strict, _ = converse(BackendSearch(model="m", backends=offered), graph, program, quick)
+    assert {group.backend for group in strict.groups} == {OPENVINO}
+    assert "openvino-bfloat16 is wrong by 1.0e-03, and 0.0001 is allowed" in strict.dropped
+    loose, _ = converse(BackendSearch(model="m", backends=offered, max_error=1e-2), graph, program, quick)
+    assert {group.backend for group in loose.groups} == {BFLOAT16}
+    assert loose.deviation == pytest.approx(1e-3)
+
+
+def test_the_best_so_far_is_taken_where_nothing_more_can_be_measured() -> None:
+    graph, program = network("aten.relu.default", "aten.gelu.default")
+    programs = CandidatePrograms(graph, program)
+    search = BackendSearch(model="m", backends=(EAGER, OPENVINO))
+    first = answer(search, graph, program, known_fusions())
+    costs = {programs.program(each).content_hash: by_engine(each, program) for each in first.wanted}
+    ended = BackendSearch(model="m", backends=(EAGER, OPENVINO), costs=costs, takes_best=True)
+    found = answer(ended, graph, program, known_fusions())
+    assert found.plan is not None
+    assert [group.backend for group in found.plan.groups] == [OPENVINO]
+
+
+def test_where_nothing_runs_the_reasons_are_told() -> None:
+    graph, program = network(SPECIAL)
+    with pytest.raises(FailedPreconditionError, match="openvino does not run the whole: no such operator"):
+        converse(BackendSearch(model="m", backends=(OPENVINO,)), graph, program)
+
+
+def test_bad_searches_are_refused() -> None:
+    with pytest.raises(InvalidArgumentError, match="max_error must be above 0"):
+        BackendSearch(model="m", backends=(EAGER,), max_error=0.0)
+    with pytest.raises(InvalidArgumentError, match="No backend is offered"):
+        BackendSearch(model="m", backends=())
+
+
+def test_another_version_option_or_precision_is_another_measurement() -> None:
+    graph, program = network("aten.relu.default", "aten.gelu.default")
+    programs = CandidatePrograms(graph, program)
+    first = answer(BackendSearch(model="m", backends=(OPENVINO,)), graph, program, known_fusions()).wanted
+    newer = Backend(name="openvino", version="2")
+    hashes = set()
+    for backend in (OPENVINO, newer, BFLOAT16, EAGER):
+        asked = answer(BackendSearch(model="m", backends=(backend,)), graph, program, known_fusions()).wanted
+        hashes.add(programs.program(asked[0]).content_hash)
+    assert len(hashes) == 4
+    assert programs.program(first[0]).content_hash in hashes
+    assert program.content_hash not in hashes

@@ -1,0 +1,18 @@
+"""The backend that runs anything: torch, one operator after the other."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import fx
+
+from headway.backends.library import CompileOptions, Run
+
+
+class Eager:
+    def compile(
+        self,
+        module: fx.GraphModule,
+        inputs: Sequence[torch.Tensor],  # noqa: ARG002 - it takes whatever comes
+        options: CompileOptions,  # noqa: ARG002 - threads are the process's
+    ) -> Run:
+        return module.forward

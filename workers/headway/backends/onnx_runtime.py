@@ -1,0 +1,60 @@
+"""ONNX Runtime on the CPU. Tensors are bound where they lie, so that none is copied."""
+
+import tempfile
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from torch import fx
+
+from headway.backends.exportable import exportable
+from headway.backends.library import CompileOptions, Run
+
+
+class OnnxRuntime:
+    def compile(self, module: fx.GraphModule, inputs: Sequence[torch.Tensor], options: CompileOptions) -> Run:
+        import onnxruntime
+
+        settings = onnxruntime.SessionOptions()
+        settings.intra_op_num_threads = options.num_threads
+        settings.inter_op_num_threads = 1
+        settings.log_severity_level = 3
+        settings.add_session_config_entry("session.intra_op.allow_spinning", "0")  # it would slow the next engine
+        session = onnxruntime.InferenceSession(_exported(module, inputs), settings, providers=["CPUExecutionProvider"])
+        specs = [torch.empty_like(given, memory_format=torch.contiguous_format) for given in _outputs(module, inputs)]
+        names = [given.name for given in session.get_inputs()]
+        results = [given.name for given in session.get_outputs()]
+        places = [int(name.removeprefix("input_")) for name in names]
+
+        def run(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            binding = session.io_binding()
+            read = [tensors[place].contiguous() for place in places]
+            made = tuple(torch.empty_like(spec) for spec in specs)
+            for name, tensor in zip(names, read, strict=True):
+                binding.bind_input(name, "cpu", 0, _numpy_type(tensor), tuple(tensor.shape), tensor.data_ptr())
+            for name, tensor in zip(results, made, strict=True):
+                binding.bind_output(name, "cpu", 0, _numpy_type(tensor), tuple(tensor.shape), tensor.data_ptr())
+            session.run_with_iobinding(binding)
+            return made
+
+        return run
+
+
+def _exported(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> bytes:
+    names = [f"input_{number}" for number in range(len(inputs))]
+    with warnings.catch_warnings(), torch.no_grad(), tempfile.TemporaryDirectory() as directory:
+        warnings.simplefilter("ignore")  # of torch's own tracing
+        path = Path(directory) / "engine.onnx"
+        torch.onnx.export(exportable(module), tuple(inputs), path, input_names=names, dynamo=False)
+        return path.read_bytes()
+
+
+def _outputs(module: fx.GraphModule, inputs: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
+    with torch.no_grad():
+        outputs: tuple[torch.Tensor, ...] = module(*inputs)
+    return outputs
+
+
+def _numpy_type(tensor: torch.Tensor) -> object:
+    return tensor.numpy().dtype.type
