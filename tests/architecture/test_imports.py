@@ -23,13 +23,15 @@ ALLOWED = {
     "encoder": {"core"},
     "kernels": {"core"},
     "models": {"core", "kernels", "store"},
+    "programs": {"core"},
+    "train": {"core", "observe", "programs"},
     "runner": {"core", "encoder", "engine", "kernels", "models", "store"},
-    "worker": {"core", "rpc", "store", "observe", "encoder", "engine", "runner", "v1"},
+    "worker": {"core", "rpc", "store", "observe", "encoder", "engine", "programs", "runner", "v1"},
 } | dict.fromkeys(SERVICES, SHARED)
 
 PURE = ("core", "encoder", "engine", "router/policies", "planner/certify", "planner/placement", "planner/schedule")
 IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
-TORCH_ROOMS = {"worker", "runner", "models", "kernels"}
+TORCH_ROOMS = {"worker", "runner", "models", "kernels", "programs", "train"}
 TORCH_PARTS = ("profiler/zoo/", "profiler/capture/")
 PROTOBUF_FILES = {"servicer.py", "__main__.py"}
 

@@ -16,9 +16,9 @@ from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
+from headway.programs.module import build_module
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import common_pb2
-from headway.worker.bench.module import build_module
 
 _CPU = torch.device("cpu")
 

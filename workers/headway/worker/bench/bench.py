@@ -13,8 +13,8 @@ import torch
 from headway.core.program import Program
 from headway.core.timing import Timing
 from headway.core.units import format_bytes
+from headway.programs.module import build_module
 from headway.worker.bench.inputs import make_input
-from headway.worker.bench.module import build_module
 
 _TICK_S = 1e-3
 _ENOUGH_S = 0.25
