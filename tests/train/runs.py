@@ -1,6 +1,7 @@
 """Makes runs of the models, and trains them in one process to compare with."""
 
 import copy
+import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,16 +10,17 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from headway.core.codec import to_document
 from headway.core.execution.compiler import compile_execution
 from headway.core.execution.execution import Execution, StageSpec
 from headway.core.execution.orders import Order, stage_orders
 from headway.core.graph import Graph
 from headway.core.program import Program
 from headway.core.training_job import DataSettings, OptimizerSettings, TrainingJob
+from headway.core.training_run import INITIAL_FILE, RUN_FILE, TrainingRun
 from headway.profiler.capture.graph import build_graph
 from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
-from headway.train.setup import INITIAL, Setup
 from tests.train.models import inputs
 
 NUM_STEPS, BATCH = 20, 8
@@ -91,7 +93,7 @@ def write_run(
     """A run over 24 examples, three iterations' worth."""
     directory.mkdir(parents=True)
     save_file(inputs(step.model, 3 * BATCH, padded=padded), directory / "data.safetensors")
-    save_file({name: t.detach().clone() for name, t in step.model.named_parameters()}, directory / INITIAL)
+    save_file({name: t.detach().clone() for name, t in step.model.named_parameters()}, directory / INITIAL_FILE)
     job = TrainingJob(
         model="test",
         data=DataSettings(tensors=str(directory / "data.safetensors")),
@@ -101,13 +103,9 @@ def write_run(
         optimizer=optimizer,
         seed=3,
     )
-    programs = {stage.examples: step.programs[stage.examples] for stage in execution.stages}
-    Setup(
-        directory=directory,
-        job=replace(job, **changes),
-        execution=execution,
-        programs=programs,  # type: ignore[arg-type]
-    ).write()
+    programs = {str(stage.examples): step.programs[stage.examples] for stage in execution.stages}
+    run = TrainingRun(job=replace(job, **changes), execution=execution, programs=programs)  # type: ignore[arg-type]
+    (directory / RUN_FILE).write_text(json.dumps(to_document(run)))
     return directory
 
 

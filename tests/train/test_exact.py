@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from safetensors.torch import load_file
 from torch import Tensor, nn
 
 from headway.core.execution.certifier import certify
@@ -15,10 +16,11 @@ from headway.core.execution.orders import scheduled_orders
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
 from headway.core.program import Value
 from headway.core.training_job import OptimizerSettings
+from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.planner.schedule.predefined.methods import predefined
 from headway.train.checkpoint import Checkpoints
 from headway.train.data import TensorData
-from headway.train.setup import CHECKPOINTS, read_setup
+from headway.train.setup import read_setup
 from tests.train.models import Branches, Gpt, branch_stage, gpt_stage
 from tests.train.runs import BATCH, Captured, captured, difference, execution_of, stages_of, train_alone, write_run
 
@@ -77,6 +79,9 @@ CASES: dict[
 }
 
 
+pytestmark = pytest.mark.timeout(600)  # a machine that does much else takes long to start ranks
+
+
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, nn.Module]]:
     """All cases, trained."""
@@ -92,7 +97,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Path, nn.M
         write_run(directory, step, execution, optimizer=settings, padded=name == "padded")
         found[name] = directory, step.model
     script = Path(__file__).parent / "train_all.py"
-    subprocess.run([sys.executable, str(script), *(str(path) for path, _ in found.values())], check=True, timeout=150)
+    subprocess.run([sys.executable, str(script), *(str(path) for path, _ in found.values())], check=True, timeout=500)
     return found
 
 
@@ -103,15 +108,13 @@ def test_a_pipeline_learns_what_one_process_learns(name: str, runs: dict[str, tu
     assert (told["error"], told["restarts"]) == ("", [])
     losses, weights = train_alone(model, _data(directory), CASES[name][3])
     assert [report["loss"] for report in told["reports"]] == pytest.approx(losses, rel=1e-10)
-    checkpoint = Checkpoints(directory / CHECKPOINTS, keep=1).latest()
+    checkpoint = Checkpoints(directory / CHECKPOINTS_DIRECTORY, keep=1).latest()
     assert checkpoint is not None
     assert difference(checkpoint.state(), weights) < 1e-10
     assert losses[-1] < losses[0]
 
 
 def _data(directory: Path) -> Callable[[int], dict[str, Tensor]]:
-    from safetensors.torch import load_file
-
     setup = read_setup(directory)
     tensors = load_file(directory / "data.safetensors")
     wanted = {

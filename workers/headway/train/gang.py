@@ -17,9 +17,10 @@ import torch.distributed as dist
 from headway.core.codec import from_document, to_document
 from headway.core.errors import HeadwayError, InternalError, UnavailableError
 from headway.core.fault import Fault
+from headway.core.training_run import StepReport
 from headway.observe.parentage import end_with_parent
 from headway.train.setup import Setup, read_setup
-from headway.train.trainer import StepReport, Trainer
+from headway.train.trainer import Trainer
 
 _GRACE_S = 5.0
 _RENDEZVOUS = "rendezvous"

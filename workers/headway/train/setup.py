@@ -4,18 +4,12 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
-from headway.core.codec import from_document, to_document
+from headway.core.codec import from_document
+from headway.core.errors import NotFoundError
 from headway.core.execution.execution import Execution
 from headway.core.program import Program, Value
 from headway.core.training_job import TrainingJob
-
-JOB, EXECUTION, PROGRAMS, INITIAL, CHECKPOINTS = (
-    "job.json",
-    "execution.json",
-    "programs.json",
-    "initial.safetensors",
-    "checkpoints",
-)
+from headway.core.training_run import RUN_FILE, TrainingRun
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,26 +23,18 @@ class Setup:
     execution: Execution
     programs: dict[int, Program]
 
-    def inputs(self, state: "set[str]") -> dict[str, Value]:
+    def inputs(self, state: set[str]) -> dict[str, Value]:
         """Inputs of the step that are no parameters or buffers, by name."""
         program = next(iter(self.programs.values()))
         pairs = zip(program.names, program.inputs, strict=True)
         return {name: value for name, value in pairs if name not in state}
 
-    def write(self) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
-        programs = {str(count): to_document(program) for count, program in self.programs.items()}
-        documents = ((JOB, to_document(self.job)), (EXECUTION, to_document(self.execution)), (PROGRAMS, programs))
-        for name, document in documents:
-            (self.directory / name).write_text(json.dumps(document))
-
 
 def read_setup(directory: Path) -> Setup:
-    """InvalidArgumentError names the field that is at fault."""
-    documents = {name: json.loads((directory / name).read_text()) for name in (JOB, EXECUTION, PROGRAMS)}
-    return Setup(
-        directory=directory,
-        job=from_document(TrainingJob, documents[JOB]),
-        execution=from_document(Execution, documents[EXECUTION]),
-        programs={int(count): from_document(Program, each) for count, each in documents[PROGRAMS].items()},
-    )
+    """NotFoundError where there is no run; InvalidArgumentError names the field that is at fault."""
+    path = directory / RUN_FILE
+    if not path.is_file():
+        raise NotFoundError(f"There is no training run in {directory}.", hint="`headway train list` lists runs.")
+    run = from_document(TrainingRun, json.loads(path.read_text()))
+    programs = {int(count): program for count, program in run.programs.items()}
+    return Setup(directory=directory, job=run.job, execution=run.execution, programs=programs)

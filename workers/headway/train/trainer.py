@@ -2,7 +2,6 @@
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from math import isfinite, sqrt
 
 import torch
@@ -12,6 +11,8 @@ from safetensors.torch import load_file
 from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import ActionKind, Execution
 from headway.core.execution.parts import StagePart, StepParts
+from headway.core.execution.simulator import ExecutionTimes, simulate
+from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, StepReport
 from headway.train.batch import make_batch
 from headway.train.checkpoint import CheckpointFacts, Checkpoints
 from headway.train.data import open_data
@@ -20,26 +21,7 @@ from headway.train.gradients import Gradients
 from headway.train.links import Links
 from headway.train.optimizer import Optimizer
 from headway.train.parts import ComputingParts, PartRunner, TimedParts, stage_cuts
-from headway.train.setup import CHECKPOINTS, INITIAL, Setup
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepReport:
-    """Attributes:
-    step: from 1 on.
-    loss: the mean over the batch, before this step's update.
-    grad_norm: before clipping.
-    seconds: of the whole step.
-    predicted_s: by simulating the lists with the times that the parts took here before the first step.
-    is_saved: whether a checkpoint was written behind it.
-    """
-
-    step: int
-    loss: float
-    grad_norm: float
-    seconds: float
-    predicted_s: float = 0.0
-    is_saved: bool = False
+from headway.train.setup import Setup
 
 
 class Trainer:
@@ -58,7 +40,7 @@ class Trainer:
     ) -> None:
         job, execution = setup.job, setup.execution
         self._setup, self._rank, self._should_stop = setup, rank, should_stop
-        self._checkpoints = Checkpoints(setup.directory / CHECKPOINTS, keep=job.checkpoint.keep)
+        self._checkpoints = Checkpoints(setup.directory / CHECKPOINTS_DIRECTORY, keep=job.checkpoint.keep)
         self._links = Links(
             rank,
             len(execution.ranks),
@@ -69,7 +51,7 @@ class Trainer:
         )
         cuts = stage_cuts(execution, setup.programs, rank)
         latest = self._checkpoints.latest()
-        given = load_file(setup.directory / INITIAL) if latest is None else latest.state()
+        given = load_file(setup.directory / INITIAL_FILE) if latest is None else latest.state()
         read = {(part.stage, n) for cut in cuts.values() for part in cut.parts for n in _read(cut, part)}
         idle = set(given) - {name for _, name in read} if rank == 0 else set()
         names = {name for stage, name in read if stage in cuts} | idle  # what nothing reads is kept by rank 0
@@ -95,6 +77,7 @@ class Trainer:
             UnavailableError: another rank gives no answer.
         """
         job = self._setup.job
+        predicted_s = self.predict() if self._first < job.steps else 0.0
         executor = self._executor(self._runner)
         for step in range(self._first, job.steps):
             began_s = time.perf_counter()
@@ -105,19 +88,32 @@ class Trainer:
             seconds = time.perf_counter() - began_s
             if is_saved:
                 self._save(step + 1)
-            yield StepReport(step=step + 1, loss=loss, grad_norm=norm, seconds=seconds, is_saved=is_saved)
+            yield StepReport(
+                step=step + 1, loss=loss, grad_norm=norm, seconds=seconds, predicted_s=predicted_s, is_saved=is_saved
+            )
             if is_last:
                 break
         self._links.close()
 
-    def time_parts(self, num_steps: int = 2) -> dict[int, float]:
-        """Seconds of a run of each part of this rank, all ranks at work; nothing is changed."""
+    def predict(self) -> float:
+        """Seconds of an iteration without its update: the lists simulated with what parts and actions take here, all
+        ranks at work. Nothing is changed by it.
+        """
         timed = TimedParts(self._runner)
         executor = self._executor(timed)
-        for _ in range(num_steps):
+        began_s = 0.0
+        for _ in range(2):  # the first one warms up
             timed.seconds.clear()
+            began_s = time.process_time()
             executor.step(make_batch(self._setup.execution, self._first, self._data.batch(self._first)))
-        return {part: sum(seconds) / len(seconds) for part, seconds in timed.seconds.items()}
+        own_s = time.process_time() - began_s - sum(map(sum, timed.seconds.values()))
+        sums = torch.zeros(2, len(self._setup.execution.parts) + 1, dtype=torch.float64)
+        for part, seconds in timed.seconds.items():
+            sums[:, part] = torch.tensor([sum(seconds), float(len(seconds))])
+        sums[:, -1] = torch.tensor([max(0.0, own_s), float(len(self._setup.execution.ranks[self._rank].actions))])
+        self._links.add_up_everywhere(sums)
+        *parts, action_s = (sums[0] / sums[1].clamp(min=1)).tolist()
+        return simulate(self._setup.execution, ExecutionTimes(parts=tuple(parts), action_s=action_s)).iteration_s
 
     def _executor(self, runner: PartRunner) -> Executor:
         return Executor(

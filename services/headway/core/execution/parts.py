@@ -5,7 +5,7 @@ where it recomputes, what of the forward pass the backward pass needs again. Par
 computed that no gradient needs.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -82,7 +82,8 @@ def cut_stages(program: Program, stages: Sequence[StageOperators], *, splits: bo
         splits: whether gradients that leave a stage are a part of their own.
 
     Raises:
-        InvalidArgumentError: the step gives no loss, an operator writes in place, or is in no stage or in two.
+        InvalidArgumentError: the step gives no loss, an operator writes onto what others read, or is in no stage or in
+            two.
     """
     return _Cutter(program=program, stages=stages, splits=splits).cut()
 
@@ -152,12 +153,21 @@ class _Cutter:
                     f"Operator {instruction.name} is in no stage.", hint="Make the plan anew.", field="plan"
                 )
             if instruction.target.rpartition(".")[0].endswith("_"):
-                raise InvalidArgumentError(
-                    f"Operator {instruction.name} ({instruction.target}) writes in place, which no stage can run.",
-                    hint="Write the model without it, such as relu in the place of relu_.",
-                    field="model",
-                )
+                self._check_in_place(at, found)
         return found
+
+    def _check_in_place(self, at: int, places: Mapping[int, tuple[int, bool]]) -> None:
+        """An operator may write onto what the operator before it in its stage made for it alone, as dropout does."""
+        onto = self.program.references(at)[0]
+        maker = onto - self.num_inputs
+        readers = [other for other in range(len(self.program.instructions)) if onto in self.program.references(other)]
+        if maker < 0 or places.get(maker) != places[at] or readers != [at]:
+            name, target = self.program.instructions[at].name, self.program.instructions[at].target
+            raise InvalidArgumentError(
+                f"Operator {name} ({target}) writes in place onto what others read too, which no stage can run.",
+                hint="Write the model without it, such as relu in the place of relu_.",
+                field="model",
+            )
 
     @cached_property
     def terms(self) -> dict[str, tuple[int, ...]]:
@@ -336,4 +346,4 @@ class _Cutter:
 
 
 def _is_random(target: str) -> bool:
-    return target.partition(".")[2].partition(".")[0] in _RANDOM
+    return target.partition(".")[2].partition(".")[0].removesuffix("_") in _RANDOM
