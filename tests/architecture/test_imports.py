@@ -23,9 +23,11 @@ ALLOWED = {
     "encoder": {"core"},
     "kernels": {"core"},
     "models": {"core", "kernels", "store"},
+    "programs": {"core"},
+    "train": {"core", "observe", "programs"},
     "runner": {"core", "encoder", "engine", "kernels", "models", "store"},
-    "backends": {"core", "planner", "profiler"},
-    "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "runner", "v1"},
+    "backends": {"core", "planner", "profiler", "programs"},
+    "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "programs", "runner", "v1"},
 } | dict.fromkeys(SERVICES, SHARED)
 
 PURE = (
@@ -33,7 +35,7 @@ PURE = (
     *(f"planner/{room}" for room in ("backends", "certify", "placement", "schedule")),
 )
 IMPURE_MODULES = {"torch", "grpc", "redis", "logging", "socket", "asyncio", "subprocess", "google", "fastapi"}
-TORCH_ROOMS = {"backends", "worker", "runner", "models", "kernels"}
+TORCH_ROOMS = {"backends", "worker", "runner", "models", "kernels", "programs", "train"}
 TORCH_PARTS = ("profiler/zoo/", "profiler/capture/")
 PROTOBUF_FILES = {"servicer.py", "__main__.py"}
 

@@ -16,6 +16,7 @@ COMMANDS = {
     "embed": "Turn texts into vectors.",
     "logs": "Show the logs of a stack, merged by time.",
     "plan": "Plan serving and training; show or explain the plan in use; follow searches.",
+    "train": "Train a model by a plan; list, show, stop and resume runs.",
     "apply": "Make a placement so on a running stack.",
     "replan": "Plan again from recorded traffic, now or every hour.",
     "traffic": "Export the requests that arrived.",

@@ -5,7 +5,7 @@ An operator, a layer, a stage and a model are all programs, so one way of measur
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
@@ -138,14 +138,39 @@ class Program:
         Args:
             with_views: also the views through which they read; else views are inputs.
         """
-        chosen = self.chosen(positions, with_views=with_views)
-        outside = self._outside(chosen)
+        return self.cut(positions, with_views=with_views).program
+
+    def cut(self, positions: Iterable[int], *, with_views: bool, results: Sequence[int] = ()) -> "Cut":
+        """As `part`, with the numbers that the part's inputs have here.
+
+        Args:
+            results: numbers of the values that the part gives; one that none of its instructions makes, nor a view of
+                what they make, is an input that it hands on.
+        """
+        num_inputs = len(self.inputs)
+        wanted = [number - num_inputs for number in results if number >= num_inputs]
+        viewed = {at for at in wanted if self.instructions[at].is_view}
+        chosen = self.chosen(viewed.union(positions), with_views=with_views)
+        inside = {num_inputs + at for at in chosen}
+        read = [number for at in chosen for number in self._references[at]]
+        outside = tuple(dict.fromkeys(number for number in (*read, *results) if number not in inside))
         numbers = {number: i for i, number in enumerate(outside)}
-        numbers |= {len(self.inputs) + at: len(outside) + i for i, at in enumerate(chosen)}
-        return Program(
-            inputs=tuple(self._value(number) for number in outside),
+        numbers |= {num_inputs + at: len(outside) + i for i, at in enumerate(chosen)}
+        program = Program(
+            inputs=tuple(self.value(number) for number in outside),
             instructions=tuple(_renumbered(self.instructions[at], numbers) for at in chosen),
+            results=tuple(numbers[number] for number in results),
         )
+        return Cut(program=program, reads=outside, writes=tuple(results))
+
+    def references(self, at: int) -> list[int]:
+        """Numbers of the values that the instruction at a position reads."""
+        return self._references[at]
+
+    def value(self, number: int) -> Value:
+        """The value of a number; of an instruction with several results the first."""
+        num_inputs = len(self.inputs)
+        return self.inputs[number] if number < num_inputs else self.instructions[number - num_inputs].results[0]
 
     def chosen(self, positions: Iterable[int], *, with_views: bool = True) -> tuple[int, ...]:
         """The instructions that a part of these has, in order."""
@@ -191,12 +216,27 @@ class Program:
         instruction = self.instructions[at]
         return instruction.target == "getitem" and self._references[at][0] - len(self.inputs) not in chosen
 
-    def _value(self, number: int) -> Value:
+    def name_of(self, number: int) -> str:
+        """Of an input its name, else that of the instruction."""
         num_inputs = len(self.inputs)
-        return self.inputs[number] if number < num_inputs else self.instructions[number - num_inputs].results[0]
+        return self.names[number] if number < num_inputs else self.instructions[number - num_inputs].name
 
     def _result_bytes(self, number: int) -> int:
         return sum(value.num_bytes for value in self.instructions[number - len(self.inputs)].results)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Cut:
+    """Some instructions of a program as a program of their own.
+
+    Attributes:
+        reads: of each input of the part, its number in the whole.
+        writes: of each result of the part, its number in the whole.
+    """
+
+    program: Program
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
 
 
 def _references(arguments: Any) -> Iterator[int]:

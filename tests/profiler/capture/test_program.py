@@ -8,7 +8,6 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from headway.backends.module import build_module
 from headway.core.capture import CaptureRequest
 from headway.core.program import Program
 from headway.core.unit_programs import layer_of, unit_programs
@@ -17,6 +16,7 @@ from headway.profiler.capture.program import build_program
 from headway.profiler.capture.trace import trace
 from headway.profiler.zoo.network import make_network
 from headway.profiler.zoo.registry import find
+from headway.programs.module import build_module
 from headway.rpc.convert import from_pb, to_pb
 from headway.v1 import common_pb2
 

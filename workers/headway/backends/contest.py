@@ -12,10 +12,10 @@ import torch
 from headway.backends.device import fault_of, free_bytes
 from headway.backends.inputs import make_signed_input
 from headway.backends.libraries import Libraries
-from headway.backends.module import build_module
 from headway.backends.placed import PlacedModule, build_placed
 from headway.core.program import Program
 from headway.core.timing import Timing
+from headway.programs.module import build_module
 
 _SEED = 42
 _MOST = 8

@@ -7,9 +7,9 @@ from torch import fx
 
 from headway.backends.libraries import Libraries
 from headway.backends.library import CompileOptions, Run
-from headway.backends.module import build_module
 from headway.core.program import Program
 from headway.core.program_parts import EngineProgram, ProgramParts
+from headway.programs.module import build_module
 
 
 class PlacedModule:

@@ -7,10 +7,16 @@ from contextlib import contextmanager
 
 from rich.console import Console
 
+_SAID = "Ending the search with the best so far; Ctrl-C again gives it up."
+
 
 @contextmanager
-def interruptible(console: Console) -> Iterator[asyncio.Event]:
-    """Yields an event that the first SIGINT or SIGTERM sets; a second one cancels the task that is in the block."""
+def interruptible(console: Console, said: str = _SAID) -> Iterator[asyncio.Event]:
+    """Yields an event that the first SIGINT or SIGTERM sets; a second one cancels the task that is in the block.
+
+    Args:
+        said: at the first one.
+    """
     stop, task, loop = asyncio.Event(), asyncio.current_task(), asyncio.get_running_loop()
 
     def interrupt() -> None:
@@ -18,7 +24,7 @@ def interruptible(console: Console) -> Iterator[asyncio.Event]:
             task.cancel()
         elif not stop.is_set():
             stop.set()
-            console.print("Ending the search with the best so far; Ctrl-C again gives it up.", highlight=False)
+            console.print(said, highlight=False)
 
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, interrupt)

@@ -36,8 +36,11 @@ class Source:
     targets: torch.Tensor | None = None
 
 
-def load(request: CaptureRequest) -> Source:
+def load(request: CaptureRequest, *, device: str = "meta") -> Source:
     """Loads a module, on the meta device where its factory allows that.
+
+    Args:
+        device: that its parameters are made on; on 'cpu' they have the values with which training begins.
 
     Raises:
         NotFoundError: there is no such file, module or function.
@@ -45,16 +48,16 @@ def load(request: CaptureRequest) -> Source:
     """
     path = Path(request.source)
     if path.exists():
-        return _from_checkpoint(path, request)
+        return _from_checkpoint(path, request, device)
     if request.source.startswith(ZOO_PREFIX):
         model = find(request.source.removeprefix(ZOO_PREFIX))
         return Source(
-            module=make_network(model),
+            module=make_network(model, device),
             inputs=model.example_inputs(batch=request.batch, seq=request.seq),
             targets=model.example_targets(batch=request.batch, seq=request.seq) if request.train else None,
         )
     if request.is_code:
-        return _from_factory(request)
+        return _from_factory(request, device)
     raise NotFoundError(
         f"There is no file or directory {request.source}.",
         hint="A model is the path of a checkpoint directory, module:factory or zoo:NAME.",
@@ -62,10 +65,10 @@ def load(request: CaptureRequest) -> Source:
     )
 
 
-def _from_checkpoint(directory: Path, request: CaptureRequest) -> Source:
+def _from_checkpoint(directory: Path, request: CaptureRequest, device: str) -> Source:
     """Builds the network that `config.json` describes, trained to tell the next token; the weights are not read."""
     spec = read_spec(directory)
-    with torch.device("meta"):
+    with torch.device(device):
         module = Decoder(spec).to(getattr(torch, spec.dtype))
     seq = spec.max_position if request.seq is None else request.seq
     if seq > spec.max_position:
@@ -78,12 +81,12 @@ def _from_checkpoint(directory: Path, request: CaptureRequest) -> Source:
     return Source(module=module, inputs=(tokens,), targets=torch.empty_like(tokens) if request.train else None)
 
 
-def _from_factory(request: CaptureRequest) -> Source:
+def _from_factory(request: CaptureRequest, device: str) -> Source:
     factory = _find_factory(request.source)
     options = {"batch": request.batch, "seq": request.seq, "train": request.train}
     try:
         accepted = inspect.signature(factory).parameters
-        with torch.device("meta"):
+        with torch.device(device):
             made = factory(**{name: value for name, value in options.items() if name in accepted and value is not None})
     except Exception as error:
         raise _blame(request.source, error) from error

@@ -12,8 +12,8 @@ import torch
 from headway.backends.contest import Contest, rounds
 from headway.core.codec import from_document, to_document
 from headway.core.timing import TimingOrder
+from headway.observe.parentage import end_with_parent
 from headway.worker.bench.bench import Bench
-from headway.worker.parentage import end_with_parent
 
 
 def main() -> None:

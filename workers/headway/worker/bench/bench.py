@@ -10,10 +10,10 @@ import torch
 
 from headway.backends.device import cache_bytes, fault_of, free_bytes
 from headway.backends.inputs import make_input
-from headway.backends.module import build_module
 from headway.core.program import Program
 from headway.core.timing import Timing
 from headway.core.units import format_bytes
+from headway.programs.module import build_module
 
 _TICK_S = 1e-3
 _ENOUGH_S = 0.25

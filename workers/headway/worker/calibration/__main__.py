@@ -9,8 +9,8 @@ from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError, InternalError
 from headway.core.fault import Fault
 from headway.core.hardware.calibration import CalibrationAnswer, CalibrationRequest
+from headway.observe.parentage import end_with_parent
 from headway.worker.calibration.machine import detect_machine
-from headway.worker.parentage import end_with_parent
 
 
 def main() -> None:

@@ -1,0 +1,159 @@
+"""The command `headway train`."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from typer.core import TyperGroup
+
+from headway.cli.options import AsJson, StateDir
+from headway.cli.process import terminate
+from headway.cli.training.view import training_view
+from headway.cli.training_run.following import follow_run, leave_run
+from headway.cli.training_run.job_file import read_training_job
+from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
+from headway.cli.training_run.runs import RunState, find_run, list_runs, new_run
+from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line
+from headway.core.codec import to_document
+from headway.core.errors import FailedPreconditionError
+from headway.core.training_job import TrainingJob
+from headway.core.training_run import INITIAL_FILE
+
+_RUN = "run"
+RunId = Annotated[str | None, typer.Argument(help="How the run's id begins. Default: the newest run.")]
+Detach = Annotated[bool, typer.Option("--detach", help="Leave it to itself; `headway train status` shows it.")]
+
+
+class _JobOrCommand(TyperGroup):
+    """`headway train job.yaml` is `headway train run job.yaml`."""
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        known = args and (args[0] in self.commands or args[0].startswith("-"))
+        return super().resolve_command(ctx, args if known else [_RUN, *args])
+
+
+app = typer.Typer(
+    cls=_JobOrCommand,
+    no_args_is_help=True,
+    help="Train a model by a plan: `headway train job.yaml`. Lists, shows, stops and resumes runs.",
+)
+
+
+@app.command(_RUN)
+def run(
+    *,
+    job: Annotated[Path, typer.Argument(help="A YAML file: model, data, batch, steps and more.", dir_okay=False)],
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show plan, lists, memory and an iteration; start nothing.")
+    ] = False,
+    detach: Detach = False,
+    deadline_s: Annotated[float, typer.Option("--deadline", help="Seconds after which to give up capturing.")] = 600.0,
+    state_dir: StateDir = None,
+    as_json: AsJson = False,
+) -> None:
+    """Plan the training of a model, and train it on this machine's workers.
+
+    Ctrl-C ends it behind the step that it is in, with a checkpoint; a second one kills it.
+    """
+    given = read_training_job(job)
+    prepared = asyncio.run(prepare_run(given, deadline_s=deadline_s, state_dir=state_dir))
+    if dry_run:
+        _show(prepared, as_json=as_json)
+        return
+    if not as_json:
+        _show(prepared, as_json=False)
+    directory = new_run(prepared.run, state_dir)
+    asyncio.run(write_weights(prepared.run, directory / INITIAL_FILE, deadline_s=deadline_s))
+    _start(directory, given, detach=detach, as_json=as_json)
+
+
+@app.command("list")
+def list_(*, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """List training runs, the newest first."""
+    runs = list_runs(state_dir)
+    if as_json:
+        typer.echo(json.dumps([run_document(each) for each in runs], indent=2))
+    else:
+        Console().print(runs_table(runs), highlight=False)
+
+
+@app.command()
+def status(*, run_id: RunId = None, state_dir: StateDir = None, as_json: AsJson = False) -> None:
+    """Show how far a run is."""
+    found = find_run(run_id, state_dir)
+    if as_json:
+        typer.echo(json.dumps(run_document(found), indent=2))
+        return
+    typer.echo(f"{found.run_id}: {found.job.model}, {found.state}")
+    for report in found.steps[-5:]:
+        typer.echo(step_line(report, batch=found.job.batch, num_steps=found.job.steps))
+    if found.error:
+        typer.echo(f"! {found.error}")
+    typer.echo(f"Kept in {found.directory}.")
+
+
+@app.command()
+def stop(*, run_id: RunId = None, state_dir: StateDir = None) -> None:
+    """End a run behind the step that it is in, with a checkpoint."""
+    found = find_run(run_id, state_dir)
+    if found.state != "running" or found.process is None:
+        raise FailedPreconditionError(
+            f"{found.run_id} is not running: {found.state}.", hint="See `headway train list`."
+        )
+    terminate(found.process)
+    typer.echo(f"{found.run_id} ends behind its step; `headway train resume {found.run_id}` goes on with it.")
+
+
+@app.command()
+def resume(
+    *, run_id: RunId = None, detach: Detach = False, state_dir: StateDir = None, as_json: AsJson = False
+) -> None:
+    """Go on with a run from its last checkpoint."""
+    found = find_run(run_id, state_dir)
+    _check_resumable(found)
+    _start(found.directory, found.job, detach=detach, as_json=as_json)
+
+
+def _check_resumable(run: RunState) -> None:
+    if run.state in ("running", "done"):
+        raise FailedPreconditionError(f"{run.run_id} is {run.state}.", hint="`headway train status` shows it.")
+
+
+def _start(directory: Path, job: TrainingJob, *, detach: bool, as_json: bool) -> None:
+    if detach:
+        leave_run(directory)
+        typer.echo(json.dumps({"run_id": directory.name}) if as_json else f"{directory.name} is started.")
+        return
+    asyncio.run(_follow(directory, job, as_json=as_json))
+    if not as_json:
+        typer.echo(f"{directory.name}: checkpoints are in {directory / 'checkpoints'}.")
+
+
+async def _follow(directory: Path, job: TrainingJob, *, as_json: bool) -> None:
+    async for news in follow_run(directory):
+        if as_json:
+            typer.echo(json.dumps(to_document(news)))
+        elif news.restart:
+            typer.echo(f"{news.restart} The run begins again at its last checkpoint.", err=True)
+        elif news.step is not None:
+            typer.echo(step_line(news.step, batch=job.batch, num_steps=job.steps))
+
+
+def _show(prepared: PreparedRun, *, as_json: bool) -> None:
+    if as_json:
+        document = {
+            "plan_id": prepared.plan.plan_id,
+            "planned_s": prepared.plan.iteration_s,
+            "peak_bytes": list(prepared.certificate.peak_bytes),
+            "execution": to_document(prepared.run.execution),
+        }
+        typer.echo(json.dumps(document, indent=1))
+        return
+    console = Console()
+    console.print(training_view(prepared.plan), highlight=False)
+    console.print(lists_table(prepared), highlight=False)
+    for line in gantt_lines(prepared):
+        typer.echo(line)

@@ -1,0 +1,1 @@
+"""Training runs at the command line: made from a job, started, followed, stopped."""

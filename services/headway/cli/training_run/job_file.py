@@ -1,0 +1,29 @@
+"""Training jobs in files."""
+
+from pathlib import Path
+
+import yaml
+
+from headway.cli.placement.files import read_bytes
+from headway.core.codec import from_document
+from headway.core.errors import HeadwayError, InvalidArgumentError
+from headway.core.execution.orders import METHODS
+from headway.core.training_job import TrainingJob
+
+
+def read_training_job(path: Path) -> TrainingJob:
+    """Reads a job; InvalidArgumentError names the file and the field that is at fault."""
+    try:
+        document = yaml.safe_load(read_bytes(path))
+    except yaml.YAMLError as error:
+        raise InvalidArgumentError(f"{path} is no YAML: {error}.", field="job") from error
+    try:
+        job = from_document(TrainingJob, document, path="job")
+    except HeadwayError as error:
+        hint = error.hint or "A job has model, data, batch and steps at least."
+        raise InvalidArgumentError(f"{path}: {error.message}", hint=hint, field=error.field) from error
+    if job.schedule not in METHODS:
+        raise InvalidArgumentError(
+            f"{path}: schedule is '{job.schedule}'.", hint=f"Known are {', '.join(METHODS)}.", field="schedule"
+        )
+    return job

@@ -1,0 +1,156 @@
+"""Makes a run of a job: plans, captures the step as it will run, compiles and certifies the lists of all ranks."""
+
+from contextlib import aclosing
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import psutil
+from rich.console import Console
+
+from headway.cli.plan_file import read_plan
+from headway.cli.search.progress import Show, showing
+from headway.cli.training.searching import PlannedTraining, TrainOptions, search_training_plan
+from headway.core.capture import CaptureProgress, CaptureRequest
+from headway.core.codec import from_document, to_document
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.execution.certifier import Certificate, certify
+from headway.core.execution.compiler import compile_execution
+from headway.core.execution.orders import stage_orders
+from headway.core.graph import Graph
+from headway.core.initial_weights import WeightsRequest
+from headway.core.plan.training import TrainingPlan
+from headway.core.precision import Precision
+from headway.core.program import Program
+from headway.core.search_progress import SearchProgress
+from headway.core.training_job import AUTO, TrainingJob
+from headway.core.training_run import TrainingRun, plan_stages
+from headway.rpc.child import call_child
+
+_METHOD = "pp-dp"
+_CAPTURE_BATCH = 2
+_CLUSTER = """\
+device: CPU
+num_nodes: 1
+devices_per_node: {workers}
+memory_per_device: {memory} MiB
+link: loopback
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PreparedRun:
+    """A run that could start, and what is known of it."""
+
+    run: TrainingRun
+    plan: TrainingPlan
+    certificate: Certificate
+
+
+async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> PreparedRun:
+    """Makes everything but the weights.
+
+    Raises:
+        HeadwayError: of the capture or the search.
+        InvalidArgumentError: the plan is for another model, batch or number of workers.
+        FailedPreconditionError: the plan has what workers cannot run, or its lists are not right.
+    """
+    plan = await _plan(job, deadline_s=deadline_s, state_dir=state_dir)
+    with showing(Console(stderr=True)) as show:
+        graph, program = await _capture(job, _CAPTURE_BATCH, deadline_s=deadline_s, show=show)
+        stages = plan_stages(plan, graph)
+        programs = {_CAPTURE_BATCH: program}
+        counts = sorted({stage.examples for stage in stages})
+        for count in counts:
+            if count not in programs:
+                programs[count] = (await _capture(job, count, deadline_s=deadline_s, show=show))[1]
+    used = {count: programs[count] for count in counts}
+    orders = stage_orders(job.schedule, stages, plan.successors, batch=job.batch)
+    optimizer = job.optimizer.name
+    execution = compile_execution(used, stages, orders, batch=job.batch, splits=False, optimizer=optimizer)
+    certificate = certify(execution)
+    if certificate.faults:
+        raise FailedPreconditionError(
+            f"The lists of actions are not right: {certificate.faults[0]}", hint="This is a fault of Headway."
+        )
+    texts = {str(count): program for count, program in used.items()}
+    run = TrainingRun(job=job, execution=execution, programs=texts, planned_s=plan.iteration_s)
+    return PreparedRun(run=run, plan=plan, certificate=certificate)
+
+
+async def _plan(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> TrainingPlan:
+    if job.plan == AUTO:
+        plan = await _search(job, deadline_s=deadline_s, state_dir=state_dir)
+    else:
+        read = read_plan(Path(job.plan))
+        if not isinstance(read, TrainingPlan):
+            raise InvalidArgumentError(f"{job.plan} is no training plan.", hint="Name one.", field="plan")
+        plan = read
+    has = (plan.batch, plan.cluster.num_devices, plan.precision)
+    if has != (job.batch, job.workers, "float32"):
+        raise InvalidArgumentError(
+            f"The plan is for a batch of {has[0]} on {has[1]} devices in {has[2]}, and the job has a batch of "
+            f"{job.batch} on {job.workers} workers in float32.",
+            hint="Give both the same, or let the job say plan: auto.",
+            field="plan",
+        )
+    return plan
+
+
+async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> TrainingPlan:
+    """A plan for processes of this machine, which share its memory."""
+    with TemporaryDirectory() as directory:
+        cluster = Path(directory) / "cluster.yaml"
+        memory = psutil.virtual_memory().total // job.workers
+        cluster.write_text(_CLUSTER.format(workers=job.workers, memory=memory // 1024**2))
+        options = TrainOptions(
+            model=job.model,
+            cluster=str(cluster),
+            batch=job.batch,
+            seq=job.seq,
+            precision=Precision.FLOAT32,
+            micro_batches=() if job.micro_batches is None else (job.micro_batches,),
+            num_layers=None,
+            method=_METHOD,
+            explains=False,
+            fixed=None,
+            hardware=None,
+            time_limit_s=None,
+            anew=False,
+            detach=False,
+            deadline_s=deadline_s,
+            catalogue=None,
+            state_dir=state_dir,
+        )
+        planned = await search_training_plan(options)
+    assert isinstance(planned, PlannedTraining), "a search that is waited for gives a plan"
+    return planned.plan
+
+
+async def _capture(job: TrainingJob, count: int, *, deadline_s: float, show: Show) -> tuple[Graph, Program]:
+    request = _request(job, count)
+    found: CaptureProgress | None = None
+    async with aclosing(call_child("headway.profiler.capture", to_document(request), deadline_s=deadline_s)) as answers:
+        async for answer in answers:
+            found = from_document(CaptureProgress, answer)
+            show(SearchProgress(phase=f"capturing {job.model} with {count} examples: {found.phase}"))
+    assert found is not None
+    assert found.graph is not None, "a capture that ends well has a graph"
+    assert found.program is not None, "it was asked for"
+    return found.graph, found.program
+
+
+async def write_weights(run: TrainingRun, path: Path, *, deadline_s: float) -> None:
+    """Writes the weights that training begins with; HeadwayError where the model's code fails."""
+    program = next(iter(run.programs.values()))
+    request = WeightsRequest(
+        capture=_request(run.job, _CAPTURE_BATCH), names=program.names, seed=run.job.seed, path=str(path)
+    )
+    child = call_child("headway.profiler.capture.weights", to_document(request), deadline_s=deadline_s)
+    async with aclosing(child) as answers:
+        async for _ in answers:
+            pass
+
+
+def _request(job: TrainingJob, count: int) -> CaptureRequest:
+    return CaptureRequest(source=job.model, batch=count, seq=job.seq, train=True, with_program=True)

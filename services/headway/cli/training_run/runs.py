@@ -1,0 +1,106 @@
+"""Training runs under the state directory: each has a directory of its own."""
+
+import json
+import secrets
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.cli.process import is_alive
+from headway.client.stack import ProcessId, default_state_dir
+from headway.core.codec import from_document, to_document
+from headway.core.errors import NotFoundError
+from headway.core.fault import Fault
+from headway.core.training_job import TrainingJob
+from headway.core.training_run import PROCESS_FILE, PROGRESS_FILE, RUN_FILE, StepReport, TrainingNews, TrainingRun
+
+_DIRECTORY, _JOB_FILE = "training", "job.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunState:
+    """What is known of a run.
+
+    Attributes:
+        steps: all that were told; a step that was done again, as last told.
+        error: with which it ended; empty where it did not fail.
+        process: that runs it, or did.
+    """
+
+    run_id: str
+    directory: Path
+    job: TrainingJob
+    steps: tuple[StepReport, ...]
+    num_restarts: int
+    error: str
+    process: ProcessId | None
+
+    @property
+    def state(self) -> str:
+        if is_alive(self.process):
+            return "running"
+        if self.last_step == self.job.steps:
+            return "done"
+        return "failed" if self.error else "stopped"
+
+    @property
+    def last_step(self) -> int:
+        return self.steps[-1].step if self.steps else 0
+
+
+def new_run(run: TrainingRun, state_dir: Path | None) -> Path:
+    """Makes a run's directory; what its name begins with sorts by time."""
+    run_id = f"train-{time.strftime('%Y%m%dT%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+    directory = _base(state_dir) / run_id
+    directory.mkdir(parents=True)
+    (directory / RUN_FILE).write_text(json.dumps(to_document(run)))
+    (directory / _JOB_FILE).write_text(json.dumps(to_document(run.job)))
+    return directory
+
+
+def list_runs(state_dir: Path | None) -> list[RunState]:
+    """All runs, the newest first."""
+    base = _base(state_dir)
+    found = sorted(base.glob("train-*"), reverse=True) if base.is_dir() else []
+    return [_state(path) for path in found if (path / _JOB_FILE).is_file()]
+
+
+def find_run(run_id: str | None, state_dir: Path | None) -> RunState:
+    """The run whose id begins so, or the newest; NotFoundError where there is none, or more than one."""
+    runs = [run for run in list_runs(state_dir) if run_id is None or run.run_id.startswith(run_id)]
+    if not runs or (run_id is not None and len(runs) > 1):
+        which = "no training run" if run_id is None else f"{len(runs) or 'no'} training runs called {run_id}"
+        raise NotFoundError(
+            f"There is {which}." if not runs else f"There are {which}.", hint="See `headway train list`."
+        )
+    return runs[0]
+
+
+def _base(state_dir: Path | None) -> Path:
+    return (state_dir or default_state_dir()) / _DIRECTORY
+
+
+def _state(directory: Path) -> RunState:
+    steps: dict[int, StepReport] = {}
+    restarts, error = 0, ""
+    progress = directory / PROGRESS_FILE
+    for line in progress.read_text().splitlines() if progress.is_file() else ():
+        document = json.loads(line)
+        if "error" in document:
+            error = from_document(Fault, document["error"]).message
+            continue
+        news = from_document(TrainingNews, document)
+        restarts += bool(news.restart)
+        if news.step is not None:
+            steps = {number: each for number, each in steps.items() if number < news.step.step}
+            steps[news.step.step], error = news.step, ""
+    process = directory / PROCESS_FILE
+    return RunState(
+        run_id=directory.name,
+        directory=directory,
+        job=from_document(TrainingJob, json.loads((directory / _JOB_FILE).read_text())),
+        steps=tuple(steps.values()),
+        num_restarts=restarts,
+        error=error,
+        process=from_document(ProcessId, json.loads(process.read_text())) if process.is_file() else None,
+    )

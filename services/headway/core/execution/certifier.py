@@ -1,0 +1,267 @@
+"""Checks an execution before it runs; shares no code with the compiler. Pure.
+
+A fault names the rank and the number of the action in its list.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Certificate:
+    """Attributes:
+    faults: in sentences; empty where the lists are right.
+    peak_bytes: of each rank: parameters, gradients and the optimizer's state, all slots that are held, and the
+        workspace of what runs.
+    """
+
+    faults: tuple[str, ...]
+    peak_bytes: tuple[int, ...]
+
+
+def certify(execution: Execution, *, memory_bytes: int | None = None) -> Certificate:
+    """Replays every list by itself, compares what ranks send and receive, and runs all lists at once.
+
+    Args:
+        memory_bytes: of each rank, where that is known.
+    """
+    if faults := list(_structure(execution)):
+        return Certificate(faults=tuple(faults), peak_bytes=())
+    replays = [_Replay(execution, number) for number in range(len(execution.ranks))]
+    faults = [fault for replay in replays for fault in replay.run()]
+    faults += _matching(execution)
+    faults += [*_coverage(execution), *_additions(execution)]
+    if not faults:
+        faults += _stuck(execution)
+    peaks = tuple(replay.peak_bytes for replay in replays)
+    for rank, peak in enumerate(peaks):
+        if memory_bytes is not None and peak > memory_bytes:
+            faults.append(f"Rank {rank} holds {peak} bytes at its peak, and has {memory_bytes}.")
+    return Certificate(faults=tuple(faults), peak_bytes=peaks)
+
+
+def _structure(execution: Execution) -> Iterator[str]:
+    if [each.rank for each in execution.ranks] != list(range(len(execution.ranks))):
+        yield "There is not one list for each rank, in order."
+    known = execution.values_by_number()
+    for rank, at, action in _actions(execution):
+        where = f"rank {rank}, action {at}"
+        if action.kind in RUNS:
+            if not 0 <= action.part < len(execution.parts):
+                yield f"{where}: there is no part {action.part}."
+                continue
+            part = execution.parts[action.part]
+            stage = execution.stages[part.stage]
+            if part.kind is not action.kind or rank not in stage.ranks or action.count != stage.examples:
+                yield f"{where}: {execution.action_text(action)} is no work of this rank."
+        elif any(slot.value not in known for slot in action.slots):
+            yield f"{where}: {action} names a value that no part makes."
+        elif action.kind in (ActionKind.SEND, ActionKind.RECV) and not 0 <= action.peer < len(execution.ranks):
+            yield f"{where}: {action}, which there is not."
+        elif len(action.slots) < _LEAST_SLOTS.get(action.kind, 0):
+            yield f"{where}: {action.kind.upper()} names too few slots."
+
+
+_LEAST_SLOTS = {ActionKind.SEND: 2, ActionKind.RECV: 1, ActionKind.JOIN: 2, ActionKind.FREE: 1}
+
+
+def _actions(execution: Execution) -> Iterator[tuple[int, int, Action]]:
+    for each in execution.ranks:
+        for at, action in enumerate(each.actions):
+            yield each.rank, at, action
+
+
+@dataclass
+class _Replay:
+    """One rank's list by itself: every slot is there when it is read, made once, and given up."""
+
+    execution: Execution
+    rank: int
+    held: dict[Slot, int] = field(default_factory=dict)
+    peak_bytes: int = 0
+
+    def run(self) -> list[str]:
+        faults = []
+        execution = self.execution
+        specs = execution.values_by_number()
+        fixed = sum(stage.state_bytes for stage in execution.stages if self.rank in stage.ranks)
+        self.peak_bytes = fixed
+        for at, action in enumerate(execution.ranks[self.rank].actions):
+            text = f"rank {self.rank}, action {at} ({execution.action_text(action)})"
+            reads, writes = _touched(execution, action)
+            faults += [f"{text}: {slot} is not there." for slot in reads if slot not in self.held]
+            faults += [f"{text}: {slot} is there already." for slot in writes if slot in self.held]
+            faults += [f"{text}: {why}." for why in self._wrong(action)]
+            for slot in writes:
+                self.held[slot] = specs[slot.value].num_bytes(slot.count)
+            workspace = execution.parts[action.part].workspace_bytes if action.kind in RUNS else 0
+            self.peak_bytes = max(self.peak_bytes, fixed + sum(self.held.values()) + workspace)
+            if action.kind is ActionKind.FREE:
+                for slot in action.slots:
+                    self.held.pop(slot, None)
+        faults += [f"rank {self.rank}: {slot} is never given up." for slot in sorted(self.held)]
+        actions = execution.ranks[self.rank].actions
+        if [action.kind for action in actions].count(ActionKind.UPDATE) != 1 or actions[-1].kind is not (
+            ActionKind.UPDATE
+        ):
+            faults.append(f"rank {self.rank} does not end with its one UPDATE.")
+        return faults
+
+    def _wrong(self, action: Action) -> Iterator[str]:
+        """What an action of its kind may not be."""
+        spec = self.execution.values_by_number().get(action.slots[0].value) if action.slots else None
+        if action.kind in (ActionKind.SEND, ActionKind.RECV):
+            assert spec is not None
+            if action.peer == self.rank:
+                yield "a rank sends itself nothing"
+            want = spec.shape_of(action.slots[0].count)
+            if (action.shape, action.dtype) != (want, spec.dtype):
+                yield f"it is {list(want)} of {spec.dtype}, not {list(action.shape)} of {action.dtype}"
+        if action.kind is ActionKind.SEND and not action.slots[1].holds(action.slots[0]):
+            yield f"{action.slots[1]} has not all of it"
+        if action.kind is ActionKind.JOIN:
+            wanted, *sources = action.slots
+            end = wanted.first
+            for source in sorted(sources):
+                end = source.end if source.value == wanted.value and source.first <= end else end
+            if end < wanted.end:
+                yield "its sources have not all of it"
+        if action.kind is ActionKind.REDUCE and self.rank not in action.ranks:
+            yield "this rank is not among them"
+
+
+def _touched(execution: Execution, action: Action) -> tuple[Sequence[Slot], Sequence[Slot]]:
+    """The slots that an action reads, and those that it makes."""
+    match action.kind:
+        case ActionKind.RECV:
+            return (), action.slots
+        case ActionKind.SEND:
+            return action.slots[1:], ()
+        case ActionKind.JOIN:
+            return action.slots[1:], action.slots[:1]
+        case ActionKind.FREE:
+            return action.slots, ()
+        case ActionKind.REDUCE | ActionKind.UPDATE:
+            return (), ()
+    part = execution.parts[action.part]
+    own = [Slot(value=value, first=action.first, count=action.count) for value in (*part.reads, *part.writes)]
+    return own[: len(part.reads)], own[len(part.reads) :]
+
+
+def _matching(execution: Execution) -> Iterator[str]:
+    """Between two ranks, what one sends the other receives, in the same order, of the same shape and dtype; ranks add
+    gradients up together, in one order."""
+    sides: dict[tuple[int, int], tuple[list[tuple[int, Action]], list[tuple[int, Action]]]] = {}
+    sums: dict[tuple[int, ...], dict[int, list[tuple[str, ...]]]] = {}
+    for rank, at, action in _actions(execution):
+        if action.kind is ActionKind.SEND:
+            sides.setdefault((rank, action.peer), ([], []))[0].append((at, action))
+        elif action.kind is ActionKind.RECV:
+            sides.setdefault((action.peer, rank), ([], []))[1].append((at, action))
+        elif action.kind is ActionKind.REDUCE:
+            sums.setdefault(action.ranks, {}).setdefault(rank, []).append(action.parameters)
+    for (source, target), (sent, received) in sorted(sides.items()):
+        yield from _unlike(source, sent, target, received)
+    for ranks, by_rank in sorted(sums.items()):
+        lists = [by_rank.get(rank, []) for rank in ranks]
+        for rank, own in zip(ranks, lists, strict=True):
+            if own != lists[0]:
+                yield f"rank {rank} does not add up the same gradients as rank {ranks[0]}, in the same order."
+
+
+def _unlike(
+    source: int, sent: Sequence[tuple[int, Action]], target: int, received: Sequence[tuple[int, Action]]
+) -> Iterator[str]:
+    """The first place where what is sent and what is received differ."""
+    for (at, send), (where, receive) in zip(sent, received, strict=False):
+        if (send.slots[0], send.shape, send.dtype) != (receive.slots[0], receive.shape, receive.dtype):
+            there = f"rank {target}, action {where} ({receive})"
+            yield f"rank {source}, action {at} ({send}) meets {there}: they are not the same."
+            return
+    for at, send in sent[len(received) :][:1]:
+        yield f"rank {source}, action {at} ({send}) is received by nobody."
+    for at, receive in received[len(sent) :][:1]:
+        yield f"rank {target}, action {at} ({receive}) is sent by nobody."
+
+
+def _coverage(execution: Execution) -> Iterator[str]:
+    """Every part runs once for every example."""
+    runs: dict[tuple[int, int], int] = {}
+    for _, _, action in _actions(execution):
+        if action.kind in RUNS:
+            runs[action.part, action.first] = runs.get((action.part, action.first), 0) + 1
+    for number, part in enumerate(execution.parts):
+        stage = execution.stages[part.stage]
+        for first in range(0, execution.batch, stage.examples):
+            times = runs.pop((number, first), 0)
+            if times != 1:
+                yield f"{part.kind.upper()} of stage {part.stage} runs {times} times for example {first}."
+    yield from (f"A part runs for examples from {first} on, which are no run of it." for _, first in sorted(runs))
+
+
+def _additions(execution: Execution) -> Iterator[str]:
+    """Gradients of what several ranks hold are added up once, behind the last run that gives them."""
+    holders: dict[str, set[int]] = {}
+    for stage in execution.stages:
+        for name in stage.parameters:
+            holders.setdefault(name, set()).update(stage.ranks)
+    for each in execution.ranks:
+        pending = {name for name, ranks in holders.items() if each.rank in ranks and len(ranks) > 1}
+        for at, action in enumerate(each.actions):
+            where = f"rank {each.rank}, action {at}"
+            if action.kind is ActionKind.REDUCE:
+                wrong = [n for n in action.parameters if holders.get(n) != set(action.ranks) or n not in pending]
+                yield from (f"{where}: {name} is not to be added up here." for name in wrong)
+                pending.difference_update(action.parameters)
+            elif action.kind in RUNS:
+                given = set(execution.parts[action.part].gradients) - pending
+                late = sorted(name for name in given if len(holders[name]) > 1)
+                yield from (f"{where}: the gradient of {name} was added up before." for name in late)
+        yield from (f"rank {each.rank} never adds up the gradient of {name}." for name in sorted(pending))
+
+
+def _stuck(execution: Execution) -> Iterator[str]:
+    """Runs all lists at once: a send waits for nobody, what reads a slot waits until it was sent, and all ranks of an
+    addition wait for each other before they change parameters."""
+    meeting = _Meeting(execution)
+    place = [0] * len(execution.ranks)
+    is_moving = True
+    while is_moving:
+        is_moving = False
+        for rank, each in enumerate(execution.ranks):
+            while place[rank] < len(each.actions) and meeting.may(rank, each.actions[place[rank]]):
+                meeting.do(rank, each.actions[place[rank]])
+                place[rank] += 1
+                is_moving = True
+    for rank, each in enumerate(execution.ranks):
+        if place[rank] < len(each.actions):
+            text = execution.action_text(each.actions[place[rank]])
+            yield f"rank {rank} waits for ever at action {place[rank]} ({text})."
+
+
+@dataclass
+class _Meeting:
+    """What ranks have sent each other, and whose gradients are added up."""
+
+    execution: Execution
+    sent: set[tuple[int, int, Slot]] = field(default_factory=set)
+    incoming: dict[tuple[int, Slot], int] = field(default_factory=dict)
+    added: dict[tuple[tuple[int, ...], tuple[str, ...]], set[int]] = field(default_factory=dict)
+
+    def may(self, rank: int, action: Action) -> bool:
+        for slot in _touched(self.execution, action)[0]:
+            source = self.incoming.get((rank, slot))
+            if source is not None and (source, rank, slot) not in self.sent:
+                return False
+        own = (there for (ranks, _), there in self.added.items() if rank in ranks and set(ranks) - there)
+        return action.kind is not ActionKind.UPDATE or not any(True for _ in own)
+
+    def do(self, rank: int, action: Action) -> None:
+        if action.kind is ActionKind.SEND:
+            self.sent.add((rank, action.peer, action.slots[0]))
+        elif action.kind is ActionKind.RECV:
+            self.incoming[rank, action.slots[0]] = action.peer
+        elif action.kind is ActionKind.REDUCE:
+            self.added.setdefault((action.ranks, action.parameters), set()).add(rank)

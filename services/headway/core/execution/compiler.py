@@ -1,0 +1,298 @@
+"""Compiles a captured step, stages and their orders to the lists of actions of all ranks. Pure.
+
+Runs are put into one order over all ranks, in which each comes behind what it needs. A send and its receive are posted
+right behind the run that makes what they carry (Tessel section IV-D), so every pair of ranks sees its transfers in one
+order; a slot is freed behind the last action that reads it.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.execution.execution import (
+    Action,
+    ActionKind,
+    Execution,
+    PartSpec,
+    RankList,
+    Slot,
+    StageSpec,
+    ValueSpec,
+)
+from headway.core.execution.orders import Order
+from headway.core.execution.parts import StageOperators, cut_stages
+from headway.core.execution.specs import part_specs, value_specs, with_state
+from headway.core.program import Program
+
+_TIMES = {ActionKind.BACKWARD: 2.0}
+_GRADIENTS = (ActionKind.BACKWARD, ActionKind.INPUT, ActionKind.WEIGHT)
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class _Run:
+    """A part on one rank, for some examples."""
+
+    part: int
+    first: int
+    count: int
+    rank: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Transfer:
+    """A piece of what a run made, for another rank."""
+
+    piece: Slot
+    source: Slot
+    target: int
+
+
+def compile_execution(
+    programs: Mapping[int, Program],
+    stages: Sequence[StageSpec],
+    orders: Sequence[Order],
+    *,
+    batch: int,
+    splits: bool,
+    optimizer: str = "adamw",
+) -> Execution:
+    """Makes the lists.
+
+    Args:
+        programs: the step captured with as many examples as a run of a stage has, by that number.
+        stages: their `parameters` and `state_bytes` are filled in.
+        orders: of stages on the same ranks; a rank runs the one that names its stages.
+
+    Raises:
+        InvalidArgumentError: the stages do not divide the batch, captures differ, a value cannot be cut where stages
+            want different examples of it, or the orders never come to their end.
+    """
+    _check_stages(stages, batch)
+    operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
+    cuts = {count: cut_stages(program, operators, splits=splits) for count, program in programs.items()}
+    count, program = next(iter(programs.items()))
+    parts = part_specs(cuts, stages, len(program.inputs))
+    values = value_specs(programs, parts)
+    filled = with_state(stages, cuts[count], program, optimizer=optimizer)
+    lists = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders)
+    return Execution(
+        batch=batch,
+        loss=cuts[count].loss,
+        seed=cuts[count].seed,
+        splits=splits,
+        stages=filled,
+        values=tuple(values.values()),
+        parts=parts,
+        ranks=lists.make(),
+    )
+
+
+def _check_stages(stages: Sequence[StageSpec], batch: int) -> None:
+    for number, stage in enumerate(stages):
+        if stage.micro_batch < 1 or batch % stage.micro_batch or stage.micro_batch % len(stage.ranks):
+            raise InvalidArgumentError(
+                f"Stage {number} has micro-batches of {stage.micro_batch} examples on {len(stage.ranks)} ranks, which "
+                f"do not divide a batch of {batch} evenly.",
+                hint="Let micro-batches divide the batch, and the ranks of a stage its micro-batch.",
+                field="batch",
+            )
+
+
+@dataclass(kw_only=True)
+class _Lists:
+    """Writes the lists, in the order in which runs would end."""
+
+    batch: int
+    stages: tuple[StageSpec, ...]
+    values: dict[int, ValueSpec]
+    parts: tuple[PartSpec, ...]
+    orders: Sequence[Order]
+    made: dict[int, list[Action]] = field(default_factory=dict)
+    makers: dict[int, int] = field(default_factory=dict)
+    transfers: dict[tuple[int, int], list[_Transfer]] = field(default_factory=dict)
+    joins: dict[_Run, list[tuple[Slot, ...]]] = field(default_factory=dict)
+    needs: dict[_Run, set[tuple[int, int]]] = field(default_factory=dict)
+
+    def make(self) -> tuple[RankList, ...]:
+        num_ranks = 1 + max(rank for stage in self.stages for rank in stage.ranks)
+        self.made = {rank: [] for rank in range(num_ranks)}
+        self.makers = {value: at for at, part in enumerate(self.parts) for value in part.writes}
+        runs = {rank: list(self._runs(rank)) for rank in self.made}
+        self._find_needs(runs)
+        reductions = self._reductions(runs)
+        for run in self._in_order(runs):
+            self._emit(run)
+            for action in reductions.get(run, ()):
+                for rank in action.ranks:
+                    self.made[rank].append(action)
+        for rank, actions in self.made.items():
+            self.made[rank] = [*self._with_frees(actions), Action(kind=ActionKind.UPDATE)]
+        return tuple(RankList(rank=rank, actions=tuple(actions)) for rank, actions in sorted(self.made.items()))
+
+    def _runs(self, rank: int) -> Iterator[_Run]:
+        known = {(part.stage, part.kind): at for at, part in enumerate(self.parts)}
+        again: set[tuple[int, int]] = set()
+        for turn in self._order(rank):
+            stage = self.stages[turn.stage]
+            kinds: tuple[ActionKind, ...] = (turn.kind,)
+            if turn.kind is ActionKind.BACKWARD and (turn.stage, turn.kind) not in known:
+                kinds = (ActionKind.INPUT, ActionKind.WEIGHT)
+            if turn.kind in _GRADIENTS and (turn.stage, turn.micro_batch) not in again:
+                again.add((turn.stage, turn.micro_batch))
+                kinds = (ActionKind.RECOMPUTE, *kinds)
+            first = turn.micro_batch * stage.micro_batch + stage.ranks.index(rank) * stage.examples
+            for kind in kinds:
+                if (turn.stage, kind) in known:
+                    yield _Run(known[turn.stage, kind], first, stage.examples, rank)
+
+    def _order(self, rank: int) -> Order:
+        own = {number for number, stage in enumerate(self.stages) if rank in stage.ranks}
+        found = [order for order in self.orders if own.intersection(turn.stage for turn in order)]
+        if len(found) != 1 or {turn.stage for turn in found[0]} != own:
+            raise InvalidArgumentError(
+                f"Rank {rank} has stages {', '.join(map(str, sorted(own)))}, and there is not one order for them.",
+                hint="Stages that share ranks need a schedule that orders them.",
+                field="schedule",
+            )
+        return found[0]
+
+    def _find_needs(self, runs: Mapping[int, Sequence[_Run]]) -> None:
+        """What each run waits for, what other ranks send it, and what it puts together."""
+        there: set[tuple[int, Slot]] = set()
+        for rank, own in runs.items():
+            for run in own:
+                needs = self.needs.setdefault(run, set())
+                for value in self.parts[run.part].reads:
+                    slot = Slot(value=value, first=run.first, count=run.count)
+                    sources = list(self._sources(slot))
+                    needs.update((self.makers[value], source.first) for source, _ in sources)
+                    if (rank, slot) not in there:
+                        there.add((rank, slot))
+                        self._bring(run, slot, sources)
+
+    def _bring(self, run: _Run, slot: Slot, sources: Sequence[tuple[Slot, int]]) -> None:
+        if sources == [(slot, run.rank)]:
+            return
+        parts = []
+        for source, owner in sources:
+            first, end = max(slot.first, source.first), min(slot.end, source.end)
+            piece = Slot(value=slot.value, first=first, count=end - first)
+            if piece != slot or piece != source:
+                self._check_cut(piece)
+            parts.append(source if owner == run.rank else piece)
+            if owner != run.rank:
+                outgoing = self.transfers.setdefault((self.makers[slot.value], source.first), [])
+                transfer = _Transfer(piece, source, run.rank)
+                if transfer not in outgoing:
+                    outgoing.append(transfer)
+        if parts != [slot]:
+            self.joins.setdefault(run, []).append((slot, *parts))
+
+    def _sources(self, slot: Slot) -> Iterator[tuple[Slot, int]]:
+        """The slots that makers of a value fill of these examples, with their ranks."""
+        stage = self.stages[self.parts[self.makers[slot.value]].stage]
+        for tile in range(slot.first // stage.examples, -(-slot.end // stage.examples)):
+            made = Slot(value=slot.value, first=tile * stage.examples, count=stage.examples)
+            yield made, stage.ranks[tile % len(stage.ranks)]
+
+    def _check_cut(self, piece: Slot) -> None:
+        spec = self.values[piece.value]
+        if spec.dim is None:
+            raise InvalidArgumentError(
+                f"The result of {spec.name} crosses between stages that want different examples of it, and has none "
+                "along any of its dims.",
+                hint="Give these stages micro-batches and ranks of one number.",
+                field="plan",
+            )
+
+    def _in_order(self, runs: Mapping[int, Sequence[_Run]]) -> list[_Run]:
+        """All runs by their end, where each part takes about as long as any other of its kind."""
+        ends: dict[tuple[int, int], float] = {}
+        found: list[tuple[float, _Run]] = []
+        place, free = dict.fromkeys(runs, 0), dict.fromkeys(runs, 0.0)
+        is_moving = True
+        while is_moving:
+            is_moving = False
+            for rank, own in runs.items():
+                while place[rank] < len(own) and all(need in ends for need in self.needs[own[place[rank]]]):
+                    run = own[place[rank]]
+                    start = max([free[rank], *(ends[need] for need in self.needs[run])])
+                    free[rank] = start + _TIMES.get(self.parts[run.part].kind, 1.0)
+                    ends[run.part, run.first] = free[rank]
+                    found.append((free[rank], run))
+                    place[rank] += 1
+                    is_moving = True
+        for rank, own in runs.items():
+            if place[rank] < len(own):
+                part = self.parts[own[place[rank]].part]
+                raise InvalidArgumentError(
+                    f"Rank {rank} waits for ever to run {part.kind} of stage {part.stage}.",
+                    hint="The orders of the ranks do not fit together; make the schedule anew.",
+                    field="schedule",
+                )
+        return [run for _, run in sorted(found)]
+
+    def _emit(self, run: _Run) -> None:
+        own = self.made[run.rank]
+        own.extend(Action(kind=ActionKind.JOIN, slots=slots) for slots in self.joins.get(run, ()))
+        own.append(Action(kind=self.parts[run.part].kind, part=run.part, first=run.first, count=run.count))
+        for each in self.transfers.get((run.part, run.first), ()):
+            spec = self.values[each.piece.value]
+            shape = spec.shape_of(each.piece.count)
+            own.append(
+                Action(
+                    kind=ActionKind.SEND,
+                    slots=(each.piece, each.source),
+                    peer=each.target,
+                    shape=shape,
+                    dtype=spec.dtype,
+                )
+            )
+            self.made[each.target].append(
+                Action(kind=ActionKind.RECV, slots=(each.piece,), peer=run.rank, shape=shape, dtype=spec.dtype)
+            )
+
+    def _reductions(self, runs: Mapping[int, Sequence[_Run]]) -> dict[_Run, list[Action]]:
+        """Of parameters on several ranks, behind the last run that gives their gradient."""
+        holders: dict[str, set[int]] = {}
+        for stage in self.stages:
+            for name in stage.parameters:
+                holders.setdefault(name, set()).update(stage.ranks)
+        order = self._in_order(runs)
+        last: dict[str, _Run] = {name: run for run in order for name in self.parts[run.part].gradients}
+        groups: dict[tuple[_Run, tuple[int, ...]], list[str]] = {}
+        for name, ranks in holders.items():
+            if len(ranks) > 1:
+                groups.setdefault((last[name], tuple(sorted(ranks))), []).append(name)
+        found: dict[_Run, list[Action]] = {}
+        for (run, group), names in groups.items():
+            action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group)
+            found.setdefault(run, []).append(action)
+        return found
+
+    def _with_frees(self, actions: Sequence[Action]) -> Iterator[Action]:
+        last: dict[Slot, int] = {}
+        for at, action in enumerate(actions):
+            for slot in (*self._read(action), *self._written(action)):
+                last[slot] = at
+        ends: dict[int, list[Slot]] = {}
+        for slot, at in last.items():
+            ends.setdefault(at, []).append(slot)
+        for at, action in enumerate(actions):
+            yield action
+            if at in ends:
+                yield Action(kind=ActionKind.FREE, slots=tuple(sorted(ends[at])))
+
+    def _read(self, action: Action) -> list[Slot]:
+        if action.kind in (ActionKind.SEND, ActionKind.JOIN):
+            return list(action.slots[1:])
+        return self._slots(action, self.parts[action.part].reads) if action.part >= 0 else []
+
+    def _written(self, action: Action) -> list[Slot]:
+        if action.kind in (ActionKind.RECV, ActionKind.JOIN):
+            return list(action.slots[:1])
+        return self._slots(action, self.parts[action.part].writes) if action.part >= 0 else []
+
+    @staticmethod
+    def _slots(action: Action, values: Sequence[int]) -> list[Slot]:
+        return [Slot(value=value, first=action.first, count=action.count) for value in values]

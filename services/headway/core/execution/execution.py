@@ -1,0 +1,205 @@
+"""One iteration of training as lists of actions, one list a rank: what is checked, simulated, slept through and run.
+
+A stage's work on some of the batch's examples is a run of one of its parts. What parts hand each other lies in slots:
+a value of the captured program, for a range of examples.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from math import prod
+
+from headway.core.graph import dtype_bytes
+
+
+class ActionKind(StrEnum):
+    """What a rank does; the first five run a part of a stage."""
+
+    FORWARD = "forward"
+    RECOMPUTE = "recompute"
+    BACKWARD = "backward"
+    INPUT = "input"
+    """The gradient of what the stage received."""
+    WEIGHT = "weight"
+    """The gradient of the stage's parameters."""
+    RECV = "recv"
+    """Makes room and begins to receive; what reads the slot waits for it."""
+    SEND = "send"
+    """Begins to send a slot, or the part of one that the receiver wants."""
+    JOIN = "join"
+    """Makes a slot of others that have its examples between them."""
+    FREE = "free"
+    REDUCE = "reduce"
+    """Begins to add up gradients over all ranks that hold the parameters."""
+    UPDATE = "update"
+    """Waits for all gradients, clips them, and changes the parameters."""
+
+
+RUNS = (ActionKind.FORWARD, ActionKind.RECOMPUTE, ActionKind.BACKWARD, ActionKind.INPUT, ActionKind.WEIGHT)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class Slot:
+    """A value of the program for the batch's examples from `first` on, `count` of them."""
+
+    value: int
+    first: int
+    count: int
+
+    @property
+    def end(self) -> int:
+        return self.first + self.count
+
+    def holds(self, other: "Slot") -> bool:
+        return self.value == other.value and self.first <= other.first and other.end <= self.end
+
+    def __str__(self) -> str:
+        return f"value {self.value} of examples {self.first} to {self.end - 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """Attributes:
+    part: of a run, its place in the execution's parts.
+    first, count: of a run, its examples.
+    slots: of RECV the one to fill; of SEND what is sent, and the slot that has it; of JOIN the one to make, then its
+        sources; of FREE those that are given up.
+    peer: of RECV and SEND the other rank.
+    shape, dtype: of RECV and SEND, what travels.
+    parameters: of REDUCE.
+    ranks: of REDUCE, all that take part.
+    """
+
+    kind: ActionKind
+    part: int = -1
+    first: int = 0
+    count: int = 0
+    slots: tuple[Slot, ...] = ()
+    peer: int = -1
+    shape: tuple[int, ...] = ()
+    dtype: str = ""
+    parameters: tuple[str, ...] = ()
+    ranks: tuple[int, ...] = ()
+
+    def __str__(self) -> str:
+        match self.kind:
+            case ActionKind.RECV:
+                return f"RECV {self.slots[0]} from rank {self.peer}"
+            case ActionKind.SEND:
+                return f"SEND {self.slots[0]} to rank {self.peer}"
+            case ActionKind.JOIN | ActionKind.FREE:
+                return f"{self.kind.upper()} {self.slots[0]}"
+            case ActionKind.REDUCE:
+                return f"REDUCE {len(self.parameters)} gradients over ranks {', '.join(map(str, self.ranks))}"
+            case ActionKind.UPDATE:
+                return "UPDATE"
+            case _:
+                return f"{self.kind.upper()} of examples {self.first} to {self.first + self.count - 1}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValueSpec:
+    """Attributes:
+    name: of the operator that makes it.
+    shape: for `examples` examples.
+    stride: elements between neighbours along each dim, as the operator makes it.
+    dim: along which it has its examples; None where it is not known to have any.
+    """
+
+    number: int
+    name: str
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: str
+    examples: int
+    dim: int | None = None
+
+    def shape_of(self, count: int) -> tuple[int, ...]:
+        """Its shape for so many examples; the one that it has where it is not known to have any."""
+        if self.dim is None or count == self.examples:
+            return self.shape
+        per_example = self.shape[self.dim] // self.examples
+        return (*self.shape[: self.dim], per_example * count, *self.shape[self.dim + 1 :])
+
+    def num_bytes(self, count: int) -> int:
+        return prod(self.shape_of(count)) * dtype_bytes(self.dtype)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PartSpec:
+    """A part of a stage.
+
+    Attributes:
+        reads: values of slots that it takes, in order.
+        writes: values of slots that it fills, in order.
+        gradients: parameters whose gradients it gives after that, in order; one may come several times.
+        workspace_bytes: that it needs beside what it takes and gives, for one run of the stage.
+    """
+
+    stage: int
+    kind: ActionKind
+    reads: tuple[int, ...]
+    writes: tuple[int, ...]
+    gradients: tuple[str, ...] = ()
+    workspace_bytes: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageSpec:
+    """A stage and where it runs.
+
+    Attributes:
+        forward, backward: names of its operators in the captured program.
+        ranks: that hold it, each for an equal part of every micro-batch.
+        micro_batch: examples, over all of its ranks.
+        parameters: that it reads, by name.
+        state_bytes: of its parameters, their gradients and the optimizer's state.
+    """
+
+    forward: tuple[str, ...]
+    backward: tuple[str, ...]
+    ranks: tuple[int, ...]
+    micro_batch: int
+    recomputes: bool = False
+    parameters: tuple[str, ...] = ()
+    state_bytes: int = 0
+
+    @property
+    def examples(self) -> int:
+        """Of one run."""
+        return self.micro_batch // len(self.ranks)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankList:
+    """What one rank does in an iteration, in order."""
+
+    rank: int
+    actions: tuple[Action, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Execution:
+    """Attributes:
+    batch: examples of an iteration.
+    loss: value of the program that is the loss, one number; the mean over the examples of a run.
+    seed: value that the backward pass begins with: the gradient of the loss.
+    splits: whether gradients of inputs and of weights are parts of their own.
+    """
+
+    batch: int
+    loss: int
+    seed: int
+    splits: bool
+    stages: tuple[StageSpec, ...]
+    values: tuple[ValueSpec, ...]
+    parts: tuple[PartSpec, ...]
+    ranks: tuple[RankList, ...]
+
+    def values_by_number(self) -> dict[int, ValueSpec]:
+        return {value.number: value for value in self.values}
+
+    def action_text(self, action: Action) -> str:
+        """As text, with the stage of a run."""
+        if action.kind in RUNS and 0 <= action.part < len(self.parts):
+            return f"{action} in stage {self.parts[action.part].stage}"
+        return str(action)

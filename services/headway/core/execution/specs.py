@@ -1,0 +1,91 @@
+"""What the parts of a step take, give and need, as an execution says it. Pure."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from headway.core.errors import InvalidArgumentError
+from headway.core.execution.execution import PartSpec, StageSpec, ValueSpec
+from headway.core.execution.parts import StepParts
+from headway.core.graph import dtype_bytes
+from headway.core.program import Program
+
+STATE_COPIES = {"adamw": 4, "sgd": 2, "momentum": 3}
+"""By optimizer, of each parameter: itself, its gradient, and what is kept for it."""
+
+
+def part_specs(cuts: Mapping[int, StepParts], stages: Sequence[StageSpec], num_inputs: int) -> tuple[PartSpec, ...]:
+    """Args:
+    cuts: by number of examples; InvalidArgumentError where they are not the same computation.
+    """
+    signatures = [[(p.stage, p.kind, p.cut.reads, p.cut.writes) for p in cut.parts] for cut in cuts.values()]
+    if any(each != signatures[0] for each in signatures):
+        raise InvalidArgumentError(
+            f"The model is not the same computation with {', '.join(map(str, sorted(cuts)))} examples.",
+            hint="Give all stages micro-batches of one size.",
+            field="plan",
+        )
+    first = next(iter(cuts.values()))
+    specs = []
+    for at, part in enumerate(first.parts):
+        cut = cuts[stages[part.stage].examples].parts[at].cut
+        kept = sum(cut.program.value(n).num_bytes for n in cut.program.results[: len(part.writes)])
+        specs.append(
+            PartSpec(
+                stage=part.stage,
+                kind=part.kind,
+                reads=tuple(n for n in part.cut.reads if n >= num_inputs and n != first.seed),
+                writes=part.writes,
+                gradients=part.gradients,
+                workspace_bytes=max(0, cut.program.peak_bytes - cut.program.input_bytes - kept),
+            )
+        )
+    return tuple(specs)
+
+
+def value_specs(programs: Mapping[int, Program], parts: Sequence[PartSpec]) -> dict[int, ValueSpec]:
+    """By number, all values that parts hand each other. Of several captures a value's examples lie along the one dim
+    whose size goes with theirs."""
+    numbers = sorted({number for part in parts for number in (*part.reads, *part.writes)})
+    examples, program = min(programs.items())
+    found = {}
+    for number in numbers:
+        value = program.value(number)
+        found[number] = ValueSpec(
+            number=number,
+            name=program.name_of(number),
+            shape=value.shape,
+            stride=value.stride,
+            dtype=value.dtype,
+            examples=examples,
+            dim=_example_dim(programs, number),
+        )
+    return found
+
+
+def _example_dim(programs: Mapping[int, Program], number: int) -> int | None:
+    shapes = {count: program.value(number).shape for count, program in programs.items()}
+    dims = list(zip(*shapes.values(), strict=True)) if len({len(shape) for shape in shapes.values()}) == 1 else []
+    growing = [dim for dim, sizes in enumerate(dims) if len(set(sizes)) > 1]
+    if len(growing) != 1:
+        return None
+    rates = {shape[growing[0]] / count for count, shape in shapes.items()}
+    return growing[0] if len(rates) == 1 else None
+
+
+def with_state(
+    stages: Sequence[StageSpec], cuts: StepParts, program: Program, *, optimizer: str
+) -> tuple[StageSpec, ...]:
+    """The stages with their parameters and what these take; one that two stages of a rank share counts for both."""
+    inputs = dict(zip(program.names, program.inputs, strict=True))
+    filled = []
+    for stage, names in zip(stages, cuts.parameters, strict=True):
+        weight_bytes = sum(_num_bytes(inputs[name].shape, inputs[name].dtype) for name in names)
+        filled.append(replace(stage, parameters=names, state_bytes=STATE_COPIES[optimizer] * weight_bytes))
+    return tuple(filled)
+
+
+def _num_bytes(shape: Sequence[int], dtype: str) -> int:
+    total = dtype_bytes(dtype)
+    for size in shape:
+        total *= size
+    return total

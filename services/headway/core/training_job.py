@@ -1,0 +1,123 @@
+"""A training job: which model learns what from which data, how, and what is kept."""
+
+from dataclasses import dataclass, field
+
+from headway.core.errors import InvalidArgumentError
+
+OPTIMIZERS = ("adamw", "sgd", "momentum")
+RATE_SCHEDULES = ("constant", "linear", "cosine")
+AUTO = "auto"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OptimizerSettings:
+    """Attributes:
+    name: one of `OPTIMIZERS`.
+    rate: the learning rate, after the warm-up.
+    schedule: of the rate, one of `RATE_SCHEDULES`; the last two fall to `least_rate` at the last step.
+    warm_up: steps in which the rate rises from zero.
+    clip: the gradient's norm is not above it; None for no bound.
+    """
+
+    name: str = "adamw"
+    rate: float = 1e-3
+    schedule: str = "constant"
+    warm_up: int = 0
+    least_rate: float = 0.0
+    weight_decay: float = 0.0
+    beta1: float = 0.9
+    beta2: float = 0.95
+    epsilon: float = 1e-8
+    momentum: float = 0.9
+    clip: float | None = None
+
+    def __post_init__(self) -> None:
+        _among("optimizer.name", self.name, OPTIMIZERS)
+        _among("optimizer.schedule", self.schedule, RATE_SCHEDULES)
+        for name, value, least in (
+            ("rate", self.rate, 0.0),
+            ("warm_up", self.warm_up, 0),
+            ("least_rate", self.least_rate, 0.0),
+            ("weight_decay", self.weight_decay, 0.0),
+            ("clip", self.clip, 0.0),
+        ):
+            if value is not None and not value >= least:
+                raise InvalidArgumentError(f"optimizer.{name} is {value}.", hint="Give 0 or more.", field=name)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataSettings:
+    """One of these; examples of the first two are shuffled anew for each pass.
+
+    Attributes:
+        tensors: a safetensors file whose tensors have the names of the step's inputs, and examples along dim 0.
+        tokens: a safetensors file with one tensor `tokens` of one dim: an example is a run of it, and its targets are
+            the tokens that follow each.
+        synthetic: random numbers, to try things.
+    """
+
+    tensors: str = ""
+    tokens: str = ""
+    synthetic: bool = False
+
+    def __post_init__(self) -> None:
+        if [bool(self.tensors), bool(self.tokens), self.synthetic].count(True) != 1:
+            raise InvalidArgumentError(
+                "data should be one of tensors, tokens and synthetic.", hint="Write data: {tokens: FILE}.", field="data"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointSettings:
+    """Attributes:
+    every: steps between two; 0 for one at the end only.
+    keep: how many of the last ones are kept.
+    """
+
+    every: int = 100
+    keep: int = 2
+
+    def __post_init__(self) -> None:
+        if self.every < 0 or self.keep < 1:
+            raise InvalidArgumentError("checkpoint.every should be 0 or more, and keep 1 or more.", field="checkpoint")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingJob:
+    """Attributes:
+    model: `zoo:NAME`, `module:factory` or a checkpoint directory, whose weights training begins with.
+    batch: examples of an iteration.
+    workers: ranks, each a process.
+    plan: a training plan's file, or 'auto' for one that is searched.
+    micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
+    schedule: the order of forward and backward passes.
+    seed: of weights, data and everything random in the model.
+    timeout_s: a rank that gives no answer for so long ends the run.
+    restarts: how often the run begins again from its last checkpoint when a rank dies.
+    """
+
+    model: str
+    data: DataSettings
+    batch: int
+    steps: int
+    seq: int | None = None
+    workers: int = 2
+    plan: str = AUTO
+    micro_batches: int | None = None
+    schedule: str = "1f1b"
+    optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
+    checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    seed: int = 0
+    timeout_s: float = 60.0
+    restarts: int = 2
+
+    def __post_init__(self) -> None:
+        for name in ("batch", "steps", "workers", "micro_batches", "seq"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise InvalidArgumentError(f"{name} is {value}.", hint="Give 1 or more.", field=name)
+
+
+def _among(name: str, value: str, known: tuple[str, ...]) -> None:
+    if value not in known:
+        raise InvalidArgumentError(f"{name} is '{value}'.", hint=f"Known are {', '.join(known)}.", field=name)

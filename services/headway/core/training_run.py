@@ -1,0 +1,105 @@
+"""A training run as its ranks read it: the job, the captured step and the lists of all ranks."""
+
+from dataclasses import dataclass
+
+from headway.core.batch_dims import BatchDims
+from headway.core.errors import FailedPreconditionError
+from headway.core.execution.execution import Execution, StageSpec
+from headway.core.graph import Graph
+from headway.core.plan.training import TrainingPlan, TrainingStage
+from headway.core.program import Program
+from headway.core.training_job import TrainingJob
+
+RUN_FILE, INITIAL_FILE, PROGRESS_FILE, PROCESS_FILE = (
+    "run.json",
+    "initial.safetensors",
+    "progress.jsonl",
+    "process.json",
+)
+CHECKPOINTS_DIRECTORY = "checkpoints"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingRun:
+    """Attributes:
+    programs: the captured step, by its number of examples.
+    planned_s: of an iteration, as the plan has it.
+    """
+
+    job: TrainingJob
+    execution: Execution
+    programs: dict[str, Program]
+    planned_s: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepReport:
+    """What a run tells of one step.
+
+    Attributes:
+        step: from 1 on.
+        loss: the mean over the batch, before this step's update.
+        grad_norm: before clipping.
+        seconds: of the whole step, less a checkpoint's.
+        predicted_s: by simulating the lists with the times that the parts took in the run's own processes.
+        is_saved: whether a checkpoint was written behind it.
+    """
+
+    step: int
+    loss: float
+    grad_norm: float
+    seconds: float
+    predicted_s: float = 0.0
+    is_saved: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrainingNews:
+    """What a run's process tells: a step, or why its ranks begin again at the last checkpoint."""
+
+    step: StepReport | None = None
+    restart: str = ""
+
+
+def plan_stages(plan: TrainingPlan, graph: Graph) -> tuple[StageSpec, ...]:
+    """The stages of a plan as they run.
+
+    Args:
+        graph: that the plan is for.
+
+    Raises:
+        FailedPreconditionError: a stage splits an operator along something else than the batch, or shards its state.
+    """
+    loops = {op.name: along for op, along in zip(graph.operators, BatchDims(graph).loops, strict=True)}
+    backward = {operator.name for operator in graph.operators if operator.is_backward}
+    found = []
+    for number, stage in enumerate(plan.stages):
+        _check_stage(number, stage, loops)
+        found.append(
+            StageSpec(
+                forward=tuple(name for name in stage.operators if name not in backward),
+                backward=tuple(name for name in stage.operators if name in backward),
+                ranks=tuple(stage.devices),
+                micro_batch=plan.micro_batch,
+                recomputes=stage.recomputes,
+            )
+        )
+    return tuple(found)
+
+
+def _check_stage(number: int, stage: TrainingStage, loops: dict[str, dict[str, int]]) -> None:
+    hint = "Plan with `headway plan train --method pp-dp`, or let the job say plan: auto."
+    for sharding in stage.shardings:
+        split = {loop for loop in sharding.splits if loop} - set(loops.get(sharding.operator, ()))
+        if stage.mesh.num_devices > 1 and split:
+            raise FailedPreconditionError(
+                f"Stage {number} splits {sharding.operator} along {min(split)}, and workers split the batch only.",
+                hint=hint,
+                field="plan",
+            )
+    if any(stage.zero_stages):
+        raise FailedPreconditionError(
+            f"Stage {number} shards what it keeps of its parameters (ZeRO), which workers do not.",
+            hint=hint,
+            field="plan",
+        )

@@ -1,0 +1,1 @@
+"""Tensor programs as torch functions."""

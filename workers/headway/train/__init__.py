@@ -1,0 +1,1 @@
+"""Training: ranks that run the lists of an execution on batches of data."""

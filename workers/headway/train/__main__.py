@@ -1,0 +1,81 @@
+"""Runs one training run: reads its directory on standard input, tells every step on standard output and in the run's
+progress file. A further line, or SIGTERM, asks it to end behind the step that it is in."""
+
+import io
+import json
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from typing import IO, Any
+
+from headway.core.codec import to_document
+from headway.core.errors import HeadwayError
+from headway.core.fault import Fault
+from headway.core.training_run import PROCESS_FILE, PROGRESS_FILE, TrainingNews
+from headway.observe.process_start import process_start
+from headway.train.gang import Gang, train
+
+
+def main() -> None:
+    with os.fdopen(os.dup(sys.stdout.fileno()), "w") as answers:
+        os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what a library prints is no answer
+        orders = io.FileIO(os.dup(sys.stdin.fileno()))  # without a buffer, whose lock a forked rank would wait for
+        directory = Path(json.loads(orders.readline()))
+        process = {"pid": os.getpid(), "start": process_start(os.getpid())}
+        (directory / PROCESS_FILE).write_text(json.dumps(process))
+        with (directory / PROGRESS_FILE).open("a") as kept:
+            try:
+                _run(directory, orders, [answers, kept])
+            except HeadwayError as error:
+                _tell([answers, kept], {"error": Fault.of(error)})
+
+
+def _run(directory: Path, orders: io.FileIO, outputs: list[IO[str]]) -> None:
+    stop = _Stop()
+    signal.signal(signal.SIGTERM, lambda *_: stop.ask())
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; who reads the answers decides
+    threading.Thread(target=stop.listen, args=(orders,), daemon=True).start()
+
+    def restarted(error: HeadwayError) -> None:
+        _tell(outputs, TrainingNews(restart=error.message))
+
+    for report in train(directory, started=stop.take, restarted=restarted):
+        _tell(outputs, TrainingNews(step=report))
+
+
+class _Stop:
+    """The wish to stop, which holds for a gang that is started later too."""
+
+    def __init__(self) -> None:
+        self._gang: Gang | None = None
+        self._was_asked = False
+
+    def take(self, gang: Gang) -> None:
+        self._gang = gang
+        if self._was_asked:
+            gang.stop()
+
+    def ask(self) -> None:
+        self._was_asked = True
+        if self._gang is not None:
+            self._gang.stop()
+
+    def listen(self, orders: io.FileIO) -> None:
+        if orders.readline():  # an empty line; its end says nothing: a run goes on without its terminal
+            self.ask()
+
+
+def _tell(outputs: list[IO[str]], value: Any) -> None:
+    text = json.dumps(to_document(value)) + "\n"
+    for output in list(outputs):
+        try:
+            output.write(text)
+            output.flush()
+        except BrokenPipeError:
+            outputs.remove(output)  # nobody reads it any more
+
+
+if __name__ == "__main__":
+    main()

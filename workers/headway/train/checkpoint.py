@@ -1,0 +1,144 @@
+"""Checkpoints of a run: parameters under their own names in a directory as Hugging Face has them, with the optimizer's
+state beside them, so that any number of ranks can go on with any plan.
+
+Every rank writes what it owns into `step-N.tmp`; once all have, the directory gets its name, and `LATEST` names it.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+
+LATEST = "LATEST"
+_INDEX, _FACTS = "model.safetensors.index.json", "training.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointFacts:
+    """Attributes:
+    step: steps that were done.
+    """
+
+    step: int
+    seed: int
+    batch: int
+    model: str
+
+
+class Checkpoints:
+    """The checkpoints in one directory."""
+
+    def __init__(self, directory: Path, *, keep: int) -> None:
+        self._directory, self._keep = directory, keep
+
+    def write(
+        self, step: int, rank: int, state: Mapping[str, torch.Tensor], optimizer: Mapping[str, torch.Tensor]
+    ) -> None:
+        """Writes one rank's part. FailedPreconditionError names the step where the disk does not take it."""
+        partial = self._partial(step)
+        try:
+            partial.mkdir(parents=True, exist_ok=True)
+            for kind, tensors in (("model", state), ("optimizer", optimizer)):
+                path = partial / f"{kind}-{rank:05}.safetensors"
+                save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, path)
+                _sync(path)
+        except (OSError, SafetensorError) as error:
+            raise _unwritten(step, error) from error
+
+    def commit(self, facts: CheckpointFacts) -> Path:
+        """Makes what all ranks have written a checkpoint; one rank calls it."""
+        partial, final = self._partial(facts.step), self._directory / f"step-{facts.step:08}"
+        try:
+            places = {name: path.name for path in sorted(partial.glob("model-*.safetensors")) for name in _names(path)}
+            index = {"metadata": {}, "weight_map": places}
+            for name, document in ((_INDEX, index), (_FACTS, _document(facts))):
+                (partial / name).write_text(json.dumps(document, indent=1))
+                _sync(partial / name)
+            _sync(partial)
+            if final.exists():
+                shutil.rmtree(final)
+            partial.rename(final)
+            named = self._directory / f"{LATEST}.tmp"
+            named.write_text(final.name)
+            _sync(named)
+            named.rename(self._directory / LATEST)
+            _sync(self._directory)
+        except OSError as error:
+            raise _unwritten(facts.step, error) from error
+        self._drop_old()
+        return final
+
+    def latest(self) -> "Checkpoint | None":
+        """The last one that is whole; None where there is none."""
+        named = self._directory / LATEST
+        return Checkpoint(self._directory / named.read_text().strip()) if named.is_file() else None
+
+    def _partial(self, step: int) -> Path:
+        return self._directory / f"step-{step:08}.tmp"
+
+    def _drop_old(self) -> None:
+        whole = sorted(path for path in self._directory.glob("step-*") if path.suffix != ".tmp")
+        for path in (*whole[: -self._keep], *self._directory.glob("step-*.tmp")):
+            shutil.rmtree(path)
+
+
+class Checkpoint:
+    """One checkpoint that is read. InvalidArgumentError where it is damaged."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+        try:
+            document = json.loads((directory / _FACTS).read_text())
+            self.facts = CheckpointFacts(**document)
+        except (OSError, ValueError, TypeError) as error:
+            raise InvalidArgumentError(
+                f"{directory} is no checkpoint of a training run: {error}.", field="checkpoint"
+            ) from error
+
+    def state(self) -> dict[str, torch.Tensor]:
+        """Parameters and buffers by name."""
+        return dict(self._tensors("model"))
+
+    def optimizer(self) -> dict[str, torch.Tensor]:
+        return dict(self._tensors("optimizer"))
+
+    def _tensors(self, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
+        for path in sorted(self.directory.glob(f"{kind}-*.safetensors")):
+            try:
+                with safe_open(path, "pt") as file:
+                    yield from ((name, file.get_tensor(name)) for name in file.keys())  # noqa: SIM118 - no mapping
+            except (OSError, SafetensorError) as error:
+                raise InvalidArgumentError(f"{path} cannot be read: {error}.", field="checkpoint") from error
+
+
+def _names(path: Path) -> list[str]:
+    with safe_open(path, "pt") as file:
+        return list(file.keys())
+
+
+def _document(facts: CheckpointFacts) -> dict[str, object]:
+    return {"step": facts.step, "seed": facts.seed, "batch": facts.batch, "model": facts.model}
+
+
+def _unwritten(step: int, error: Exception) -> FailedPreconditionError:
+    return FailedPreconditionError(
+        f"The checkpoint of step {step} could not be written: {error}.",
+        hint="Make room and resume the run; the checkpoint before it is whole.",
+        field="checkpoint",
+    )
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,81 @@
+"""What ranks exchange: tensors between two of them, and sums over several."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Protocol
+
+import torch
+import torch.distributed as dist
+
+from headway.core.errors import UnavailableError
+
+
+class Pending(Protocol):
+    """A transfer that was begun."""
+
+    def wait(self, what: str) -> None:
+        """Returns when it is over; UnavailableError says `what` was waited for where it never is."""
+
+
+class Links:
+    """Non-blocking transfers over gloo. Both sides number what they exchange alike, so nothing depends on timing.
+
+    Args:
+        groups: sets of ranks that add up gradients; the same on all ranks, in the same order.
+        timeout_s: after which a wait is given up.
+        blocks: whether every transfer is waited for where it is begun.
+    """
+
+    def __init__(
+        self, rank: int, world: int, *, store: dist.Store, groups: Iterable[tuple[int, ...]], timeout_s: float,
+        blocks: bool = False,
+    ) -> None:  # fmt: skip
+        self._timeout = timedelta(seconds=timeout_s)
+        self._blocks = blocks
+        dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=self._timeout)
+        self._groups = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in groups}
+
+    def send(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
+        return self._begun(dist.isend(tensor, peer, tag=tag), tensor, peer)
+
+    def receive(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
+        return self._begun(dist.irecv(tensor, peer, tag=tag), tensor, peer)
+
+    def add_up(self, tensor: torch.Tensor, ranks: tuple[int, ...]) -> "Transfer":
+        """Replaces the tensor on all these ranks by the sum of theirs, the same bits on each."""
+        return self._begun(dist.all_reduce(tensor, group=self._groups[ranks], async_op=True), tensor, -1)
+
+    def add_up_everywhere(self, tensor: torch.Tensor) -> None:
+        self._begun(dist.all_reduce(tensor, async_op=True), tensor, -1).wait("the sums of all ranks")
+
+    def wait_for_all(self) -> None:
+        """Returns when all ranks have come here."""
+        self.add_up_everywhere(torch.zeros(1))
+
+    def close(self) -> None:
+        dist.destroy_process_group()
+
+    def _begun(self, work: "dist.Work | None", tensor: torch.Tensor, peer: int) -> "Transfer":
+        assert work is not None, "this rank takes part"
+        transfer = Transfer(work, tensor, peer, self._timeout)
+        if self._blocks:
+            transfer.wait("a transfer that blocks")
+        return transfer
+
+
+class Transfer:
+    """Keeps what travels until it has; see `Pending`."""
+
+    def __init__(self, work: dist.Work, tensor: torch.Tensor, peer: int, timeout: timedelta) -> None:
+        self._work, self._tensor, self._peer, self._timeout = work, tensor, peer, timeout
+        self._is_over = False
+
+    def wait(self, what: str) -> None:
+        if self._is_over:
+            return
+        try:
+            self._work.wait(self._timeout)
+        except RuntimeError as error:
+            peer = "the other ranks" if self._peer < 0 else f"rank {self._peer}"
+            raise UnavailableError(f"{peer} did not answer while this one waited for {what}: {error}") from error
+        self._is_over = True

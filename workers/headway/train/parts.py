@@ -1,0 +1,92 @@
+"""Runs the parts of stages: what an executor calls where its list says that a part runs."""
+
+import time
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+import torch
+
+from headway.core.execution.execution import Execution
+from headway.core.execution.parts import StageOperators, StepParts, cut_stages
+from headway.core.program import Program, Value
+from headway.programs.module import build_module
+
+
+class PartRunner(Protocol):
+    """Gives the results of a part: the slots that it fills, then gradients."""
+
+    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]: ...
+
+
+class ComputingParts:
+    """Runs parts as torch functions. No autograd runs: the backward pass is part of the captured step.
+
+    Args:
+        cuts: by stage; only parts of these stages are run.
+    """
+
+    def __init__(self, execution: Execution, cuts: Mapping[int, StepParts]) -> None:
+        device = torch.device("cpu")
+        self._functions = {
+            at: build_module(cuts[part.stage].parts[at].cut.program, device).forward
+            for at, part in enumerate(execution.parts)
+            if part.stage in cuts
+        }
+
+    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        results: Sequence[torch.Tensor] = self._functions[part](*values)
+        return results
+
+
+class SleepingParts:
+    """Takes the time of parts and computes nothing: what ranks exchange is real.
+
+    Args:
+        seconds: of a run of each part.
+    """
+
+    def __init__(self, execution: Execution, cuts: Mapping[int, StepParts], seconds: Sequence[float]) -> None:
+        self._seconds = seconds
+        self._results = {
+            at: [_zeros(cut.program.value(number)) for number in cut.program.results]
+            for at, part in enumerate(execution.parts)
+            if part.stage in cuts
+            for cut in [cuts[part.stage].parts[at].cut]
+        }
+
+    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:  # noqa: ARG002 - none is read
+        time.sleep(self._seconds[part])
+        return self._results[part]
+
+
+class TimedParts:
+    """Runs parts and notes how long each took, in seconds."""
+
+    def __init__(self, runner: PartRunner) -> None:
+        self._runner = runner
+        self.seconds: dict[int, list[float]] = {}
+
+    def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        began_s = time.perf_counter()
+        results = self._runner.run(part, values)
+        self.seconds.setdefault(part, []).append(time.perf_counter() - began_s)
+        return results
+
+
+def _zeros(value: Value) -> torch.Tensor:
+    return torch.zeros(value.shape, dtype=getattr(torch, value.dtype))
+
+
+def stage_cuts(execution: Execution, programs: Mapping[int, Program], rank: int) -> dict[int, StepParts]:
+    """Of each stage of a rank, the parts of the step with as many examples as its runs have.
+
+    Args:
+        programs: by that number.
+    """
+    operators = [
+        StageOperators(forward=stage.forward, backward=stage.backward, recomputes=stage.recomputes)
+        for stage in execution.stages
+    ]
+    own = {number: stage.examples for number, stage in enumerate(execution.stages) if rank in stage.ranks}
+    cuts = {count: cut_stages(programs[count], operators, splits=execution.splits) for count in set(own.values())}
+    return {number: cuts[count] for number, count in own.items()}

@@ -1,0 +1,40 @@
+"""A run's directory: what its ranks read before the first step."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from headway.core.codec import from_document
+from headway.core.errors import NotFoundError
+from headway.core.execution.execution import Execution
+from headway.core.program import Program, Value
+from headway.core.training_job import TrainingJob
+from headway.core.training_run import RUN_FILE, TrainingRun
+
+
+@dataclass(frozen=True, kw_only=True)
+class Setup:
+    """Attributes:
+    programs: the captured step by its number of examples.
+    """
+
+    directory: Path
+    job: TrainingJob
+    execution: Execution
+    programs: dict[int, Program]
+
+    def inputs(self, state: set[str]) -> dict[str, Value]:
+        """Inputs of the step that are no parameters or buffers, by name."""
+        program = next(iter(self.programs.values()))
+        pairs = zip(program.names, program.inputs, strict=True)
+        return {name: value for name, value in pairs if name not in state}
+
+
+def read_setup(directory: Path) -> Setup:
+    """NotFoundError where there is no run; InvalidArgumentError names the field that is at fault."""
+    path = directory / RUN_FILE
+    if not path.is_file():
+        raise NotFoundError(f"There is no training run in {directory}.", hint="`headway train list` lists runs.")
+    run = from_document(TrainingRun, json.loads(path.read_text()))
+    programs = {int(count): program for count, program in run.programs.items()}
+    return Setup(directory=directory, job=run.job, execution=run.execution, programs=programs)
