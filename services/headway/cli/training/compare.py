@@ -21,7 +21,7 @@ from headway.cli.training.comparison_figure import draw_comparison
 from headway.cli.training.searching import PlannedTraining, TrainOptions, search_training_plan
 from headway.core.errors import FailedPreconditionError
 from headway.core.precision import Precision
-from headway.core.training_search import METHODS, SCHEDULES, SOLVERS, check_method
+from headway.core.training_search import METHODS, check_method
 
 _METHODS = ("auto", "alpa", "graphpipe", "terapipe", "megatron", "data-parallel")
 
@@ -83,13 +83,9 @@ def compare(
             micro_batches=tuple(micro_batches or ()),
             num_layers=None,
             method=by_method,
-            schedule=SCHEDULES[0],
             explains=False,
             fixed=None,
             hardware=None,
-            solver=SOLVERS[0],
-            processes=None,
-            ray="",
             time_limit_s=time_limit,
             anew=anew,
             detach=False,

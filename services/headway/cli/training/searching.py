@@ -24,7 +24,7 @@ from headway.core.training_cluster import TrainingCluster
 from headway.core.training_cluster_file import parse_training_cluster, read_training_cluster
 from headway.core.training_layout import TrainingLayout
 from headway.core.training_layout_file import read_training_layout
-from headway.core.training_search import GRAPH, TrainingSearch
+from headway.core.training_search import GRAPH, SCHEDULES, SOLVERS, TrainingSearch
 
 _PRECISIONS = (Precision.BFLOAT16, Precision.FLOAT16, Precision.FLOAT32)
 
@@ -41,19 +41,19 @@ class TrainOptions:
     micro_batches: tuple[int, ...]
     num_layers: int | None
     method: str
-    schedule: str
     explains: bool
     fixed: Path | None
     hardware: HardwareProfile | None
-    solver: str
-    processes: int | None
-    ray: str
     time_limit_s: float | None
     anew: bool
     detach: bool
     deadline_s: float
     catalogue: Path | None
     state_dir: Path | None
+    schedule: str = SCHEDULES[0]
+    solver: str = SOLVERS[0]
+    processes: int | None = None
+    ray: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
