@@ -38,7 +38,7 @@ class _JobOrCommand(TyperGroup):
 app = typer.Typer(
     cls=_JobOrCommand,
     no_args_is_help=True,
-    help="Train a model by a plan: `headway train job.yaml`. Lists, shows, stops and resumes runs.",
+    help="Train a model by a plan; list, show, stop and resume runs. `headway train job.yaml` begins one.",
 )
 
 
