@@ -8,6 +8,8 @@ slicing that is best for these stages is found, with what slices really take.
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
+import numpy as np
+
 from headway.core.cost.costs import Costs
 from headway.core.plan.training import SliceSeconds, TrainingStage
 from headway.core.token_slices import TokenSlices
@@ -22,7 +24,9 @@ from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.slice_pricing import SlicePricing, StageTimes, joint_times
 from headway.planner.training.stages import StageLayout
 
-_NUMBERS = (2, 4, 8, 16, 32)  # of slices that stages are cut for
+_CUT_FOR = (16, 4)  # slices that stages are cut for, most first
+_EQUAL = (2, 4, 8, 16, 32)  # numbers of equal slices that are tried beside the best ones
+_WORTH = 0.99  # of the shortest iteration that is known: what slices without any cost would have to take at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,11 +85,14 @@ class SliceSearch:
 
         def chain_of(number: int) -> Found | None:
             tables = self._alpa.next_tables(number)
+            found = self._alpa.cut(tables)
+            if found is not None and (self.chain is None or found.iteration_s < self.chain.iteration_s):
+                self.chain = found
             self._slice(tables, report)
-            return self._alpa.cut(tables)
+            return found
 
         numbers = self.problem.numbers_of_micro_batches()
-        self.chain = search_micro_batches(
+        search_micro_batches(
             numbers, chain_of, num_devices=self.nodes.num_devices, report=report, should_stop=should_stop
         )
         for number in reversed(numbers):
@@ -100,10 +107,11 @@ class SliceSearch:
 
     def _slice(self, tables: StepTables, report: Callable[[FoundSlices], None]) -> None:
         self._tried.add(tables.num_micro_batches)
-        found = cut_slices(self._slices, self._alpa, self.nodes, tables)
+        known_s = [each.iteration_s for each in (self.chain, self.sliced) if each is not None]
+        found = cut_slices(self._slices, self._alpa, self.nodes, tables, below_s=min(known_s, default=np.inf))
         if found is not None and (self.sliced is None or found.iteration_s < self.sliced.iteration_s):
             self.sliced = found
-            if self.chain is None or found.iteration_s < self.chain.iteration_s:
+            if found.iteration_s < min(known_s, default=np.inf):
                 report(found)
 
 
@@ -114,12 +122,14 @@ def cut_slices(
     tables: StepTables,
     *,
     num_micro_batches: int | None = None,
+    below_s: float = np.inf,
 ) -> FoundSlices | None:
-    """The best sliced pipeline for one number of micro-batches; None where none fits.
+    """The best sliced pipeline for one number of micro-batches; None where none fits, or none can be worth it.
 
     Args:
         alpa: the search that the tables are of.
         num_micro_batches: another number than that of the tables.
+        below_s: an iteration that is known.
     """
     cutting = _SliceCut(
         slices=slices,
@@ -128,7 +138,7 @@ def cut_slices(
         num_micro_batches=num_micro_batches or tables.num_micro_batches,
         pricing=SlicePricing(slices=slices, maker=tables.maker),
     )
-    return cutting.best(alpa)
+    return cutting.best(alpa, below_s=below_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,16 +151,19 @@ class _SliceCut:
     num_micro_batches: int
     pricing: SlicePricing
 
-    def best(self, alpa: AlpaSearch) -> FoundSlices | None:
+    def best(self, alpa: AlpaSearch, *, below_s: float) -> FoundSlices | None:
+        """Cuts stages as if slices cost nothing, which no fewer can beat: where that is not worth it, none is."""
         best: FoundSlices | None = None
         known: set[tuple[StageLayout, ...]] = set()
-        for number in _NUMBERS:
+        for number in _CUT_FOR:
             cut = alpa.cut(
                 self.tables,
                 memory_bytes=self.nodes.memory_bytes,
                 num_micro_batches=self.num_micro_batches,
                 num_slices=number,
             )
+            if cut is not None and cut.cut.iteration_s > _WORTH * below_s:
+                break
             if cut is None or len(cut.stages) == 1 or cut.layouts in known:
                 continue
             known.add(cut.layouts)
@@ -167,7 +180,7 @@ class _SliceCut:
         if found is None:
             return ()
         best, seq_len = found.scheme[0].tokens, self.slices.seq_len
-        equal = [(seq_len // number,) * number for number in _NUMBERS if seq_len % (number * times[0].step) == 0]
+        equal = [(seq_len // number,) * number for number in _EQUAL if seq_len % (number * times[0].step) == 0]
         return dict.fromkeys(each for each in (best, *equal) if len(each) > 1)
 
     def _found(
