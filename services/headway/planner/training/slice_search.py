@@ -9,6 +9,8 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
 from headway.core.cost.costs import Costs
 from headway.core.errors import FailedPreconditionError
 from headway.core.plan.training import SliceSeconds, TrainingStage
@@ -25,7 +27,9 @@ from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.slice_pricing import SlicePricing, StageTimes, joint_times
 from headway.planner.training.stages import StageLayout
 
-_NUMBERS = (2, 4, 8, 16, 32)  # of slices that stages are cut for
+_CUT_FOR = (16, 4)  # slices that stages are cut for, most first
+_EQUAL = (2, 4, 8, 16, 32)  # numbers of equal slices that are tried beside the best ones
+_WORTH = 0.99  # of the shortest iteration that is known: what slices without any cost would have to take at most
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -144,7 +148,9 @@ class _Tries:
 
     def by(self, tables: StepTables) -> _Both:
         """By tables that are made."""
-        return self._alpa.cut(tables), cut_slices(self._slices, self._alpa, tables)
+        chain = self._alpa.cut(tables)
+        below_s = np.inf if chain is None else chain.iteration_s
+        return chain, cut_slices(self._slices, self._alpa, tables, below_s=below_s)
 
 
 def _candidate(shared: Candidates, number: int) -> Tried[_Both]:
@@ -163,13 +169,15 @@ def cut_slices(
     *,
     cluster: TrainingCluster | None = None,
     num_micro_batches: int | None = None,
+    below_s: float = np.inf,
 ) -> FoundSlices | None:
-    """The best sliced pipeline for one number of micro-batches; None where none fits.
+    """The best sliced pipeline for one number of micro-batches; None where none fits, or none can be worth it.
 
     Args:
         alpa: the search that the tables are of.
         cluster: the search's with other memory; None for as it is.
         num_micro_batches: another number than that of the tables.
+        below_s: an iteration that is known.
     """
     cutting = _SliceCut(
         slices=slices,
@@ -178,7 +186,7 @@ def cut_slices(
         num_micro_batches=num_micro_batches or tables.num_micro_batches,
         pricing=SlicePricing(slices=slices, maker=tables.maker),
     )
-    return cutting.best(alpa)
+    return cutting.best(alpa, below_s=below_s)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -191,16 +199,19 @@ class _SliceCut:
     num_micro_batches: int
     pricing: SlicePricing
 
-    def best(self, alpa: AlpaSearch) -> FoundSlices | None:
+    def best(self, alpa: AlpaSearch, *, below_s: float) -> FoundSlices | None:
+        """Cuts stages as if slices cost nothing, which no fewer can beat: where that is not worth it, none is."""
         best: FoundSlices | None = None
         known: set[tuple[StageLayout, ...]] = set()
-        for number in _NUMBERS:
+        for number in _CUT_FOR:
             cut = alpa.cut(
                 self.tables,
                 cluster=self.cluster,
                 num_micro_batches=self.num_micro_batches,
                 num_slices=number,
             )
+            if cut is not None and cut.cut.iteration_s > _WORTH * below_s:
+                break
             if cut is None or len(cut.stages) == 1 or cut.layouts in known:
                 continue
             known.add(cut.layouts)
@@ -217,7 +228,7 @@ class _SliceCut:
         if found is None:
             return ()
         best, seq_len = found.scheme[0].tokens, self.slices.seq_len
-        equal = [(seq_len // number,) * number for number in _NUMBERS if seq_len % (number * times[0].step) == 0]
+        equal = [(seq_len // number,) * number for number in _EQUAL if seq_len % (number * times[0].step) == 0]
         return dict.fromkeys(each for each in (best, *equal) if len(each) > 1)
 
     def _found(
