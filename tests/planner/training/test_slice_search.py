@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 from functools import cache
-from itertools import combinations
+from itertools import combinations, product
 
 import pytest
 import torch
@@ -19,8 +19,10 @@ from headway.core.training_placement import training_placement
 from headway.planner.certify.training.certificate import find_training_violations
 from headway.planner.terapipe.slicing import slice_batch
 from headway.planner.training.alpa import AlpaSearch
+from headway.planner.training.best_cut import BestCut
 from headway.planner.training.plan import make_training_plan
 from headway.planner.training.problem import TrainingProblem
+from headway.planner.training.sensitivity import sensitivities
 from headway.planner.training.slice_pricing import SlicePricing, joint_times
 from headway.planner.training.slice_search import SliceSearch
 from headway.profiler.capture.graph import build_graph
@@ -142,6 +144,26 @@ def test_slices_are_the_best_of_all() -> None:
             seconds = [max(part) for part in zip(*on_stages, strict=True)]
             best_s = min(best_s, 2 * sum(seconds) + (len(times) - 1) * max(seconds))
     assert sliced.iteration_s == pytest.approx(best_s, rel=1e-9)
+
+
+def test_slices_say_what_would_change_the_choice() -> None:
+    """By the same search with other links, memory or batch."""
+    problem = problem_of()
+    nodes = problem.cluster.groups[0]
+    search = SliceSearch(problem, nodes, COSTS)
+    found = search.run(report=lambda _: None, should_stop=lambda: False)
+    assert found is search.sliced is not None
+    best = BestCut(problem=problem, nodes=nodes, costs=COSTS, found=found)
+    tables = best.tables(found.num_micro_batches)
+    same = best.cut(tables)
+    assert same is not None
+    assert same.iteration_s == pytest.approx(found.iteration_s)
+    told = {(each.what, each.factor): each for each in sensitivities(best, tables=[tables], should_stop=lambda: False)}
+    assert set(told) == set(product(("memory", "batch", "node link", "network"), (0.5, 2.0)))
+    faster = told["node link", 2.0]
+    assert faster.iteration_s is not None
+    assert faster.iteration_s <= found.iteration_s
+    assert "slices" in told["network", 2.0].layout
 
 
 @pytest.mark.parametrize(
