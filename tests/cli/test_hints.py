@@ -23,6 +23,7 @@ _COMMAND = re.compile(r"(?<![\w/.-])(headway|ray)((?: [a-z]+)+)([^`]*)")
 _FOREIGN = ("services/headway/core/exports/",)  # they write other tools' flags, whose own parsers test them
 _AUDIENCES = (
     ("services/headway/cli/placement/", ("plan", "apply")),
+    ("services/headway/cli/training/", ("plan",)),
     *((f"services/headway/cli/{name}", (name,)) for name in COMMANDS),
     ("services/headway/cli/", ("",)),
     ("services/headway/planner/serving/", ("up",)),
