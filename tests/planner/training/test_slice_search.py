@@ -149,11 +149,10 @@ def test_slices_are_the_best_of_all() -> None:
 def test_slices_say_what_would_change_the_choice() -> None:
     """By the same search with other links, memory or batch."""
     problem = problem_of()
-    nodes = problem.cluster.groups[0]
-    search = SliceSearch(problem, nodes, COSTS)
+    search = SliceSearch(problem, COSTS)
     found = search.run(report=lambda _: None, should_stop=lambda: False)
     assert found is search.sliced is not None
-    best = BestCut(problem=problem, nodes=nodes, costs=COSTS, found=found)
+    best = BestCut(problem=problem, costs=COSTS, found=found)
     tables = best.tables(found.num_micro_batches)
     same = best.cut(tables)
     assert same is not None
