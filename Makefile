@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint audit format clean soak bench-serve bench-overhead bench-admission \
+.PHONY: help install lock demo dashboards chart test test-cluster test-cluster-install test-flaky test-kernels cuda lint audit format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -60,6 +60,8 @@ lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cuda.lock
 	$(UV_RUN) pip compile --quiet requirements-exports.in --no-deps --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-exports.lock
+	$(UV_RUN) pip compile --quiet requirements-cluster.in --no-deps --generate-hashes --python-version 3.11 \
+	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cluster.lock
 
 # torchtitan and Megatron-LM, whose parsers tests read exported plans with; beside .venv, so that nothing else finds them.
 $(BUILD)/exports/.installed: requirements-exports.lock | $(UV)
@@ -110,6 +112,42 @@ test-flaky: install cuda-if-possible $(BUILD)/exports/.installed | $(BUILD)/prom
 
 dashboards: install ## Write Grafana's dashboards anew from deploy/grafana/dashboards.py
 	@$(PY) -m deploy.grafana
+
+chart: install ## Write what is generated of the Helm chart: its values' schema and their reference
+	@$(PY) -m deploy.chart
+
+# Helm is built by Go, whose own cache makes a second time a matter of seconds.
+HELM_VERSION := v3.22.0
+HELM := $(BUILD)/cluster/helm-$(HELM_VERSION)
+$(HELM):
+	@command -v go >/dev/null || { echo "make: Helm is built with Go (1.26 or later): put go on PATH."; exit 1; }
+	@echo "Building Helm $(HELM_VERSION) (two minutes, the first time) ..."
+	@GOBIN=$(abspath $(BUILD)/cluster) go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	@mv $(BUILD)/cluster/helm $@
+
+$(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
+	@mkdir -p $(BUILD)/cluster/schemas
+	@$(UV_RUN) pip install --quiet --python $(PY) --no-deps --target $(BUILD)/cluster/schemas --requirement requirements-cluster.lock
+	@touch $@
+
+CLUSTER_TESTS ?= tests/cluster
+test-cluster: install $(HELM) $(BUILD)/cluster/.installed | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart: rendered, checked, and run as processes of this machine
+	@HEADWAY_HELM=$(abspath $(HELM)) PYTHONPATH=$(BUILD)/cluster/schemas \
+	  $(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q --durations=10 $(CLUSTER_TESTS)
+
+# The control plane of Kubernetes and etcd: seven minutes of two cores, the first time.
+KUBERNETES_VERSION := v1.36.3
+KUBERNETES := $(BUILD)/cluster/kubernetes-$(KUBERNETES_VERSION)
+$(KUBERNETES): tests/cluster/kubernetes/go.sum
+	@echo "Building the control plane of Kubernetes $(KUBERNETES_VERSION) and etcd (many minutes, the first time) ..."
+	@mkdir -p $(BUILD)/cluster
+	@cd tests/cluster/etcd && go build -o $(abspath $(BUILD)/cluster/etcd) .
+	@cd tests/cluster/kubernetes && go build -o $(abspath $(KUBERNETES)) \
+	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(KUBERNETES_VERSION)" .
+
+test-cluster-install: install $(HELM) $(KUBERNETES) ## helm install, upgrade, rollback and uninstall on a control plane of Kubernetes
+	@HEADWAY_HELM=$(abspath $(HELM)) HEADWAY_KUBERNETES=$(abspath $(KUBERNETES)) HEADWAY_ETCD=$(abspath $(BUILD)/cluster/etcd) \
+	  $(PY) -m pytest -q -n 0 tests/cluster/test_install.py
 
 test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q tests/kernels tests/gpu
