@@ -42,7 +42,7 @@ class LayeredStep:
     precision: Precision
     options: ShardingOptions = field(default_factory=ShardingOptions)
 
-    @property
+    @cached_property
     def kinds(self) -> list[int]:
         first: dict[Hashable, int] = {}
         return [first.setdefault(key, i) for i, key in enumerate(self.keys)]
