@@ -173,6 +173,8 @@ async def test_a_controller_that_never_starts_is_given_up_with_its_last_words(tm
 async def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path, is_redis_gone: bool) -> None:
     stack = await crashed_stack(tmp_path)
     sleep = await launched(stack)
+    with (tmp_path / "logs" / "worker-0.log").open("ab") as log:  # launched, and not yet recorded
+        unrecorded = await asyncio.create_subprocess_exec("sleep", "600", stdout=log, start_new_session=True)
     if is_redis_gone:
         assert stack.redis is not None
         assert stack.controller is not None
@@ -181,6 +183,7 @@ async def test_what_a_killed_supervisor_left_is_ended(tmp_path: Path, is_redis_g
     assert is_alive(sleep)
     await end_crashed(tmp_path, stack)
     assert [is_alive(process) for process in (sleep, stack.controller, stack.redis)] == [False] * 3
+    assert await unrecorded.wait() == -signal.SIGTERM
     assert read_stack(tmp_path) is None
 
 

@@ -311,3 +311,20 @@ async def test_what_has_hung_while_there_was_no_controller_is_replaced_by_the_ne
     assert not runs(pid)
     await second.stop()
     await watch
+
+
+async def test_a_run_that_a_killed_controller_has_not_written_down_is_ended_by_the_next(
+    supervise: Supervise, make_spec: Any, records: Documents[ProcessRecord]
+) -> None:
+    specs = [make_spec("router"), make_spec("worker-0", kind="worker")]
+    first = supervise(specs)
+    await first.start()
+    router, worker = pid_of(first, "router"), pid_of(first, "worker-0")
+    await records.delete("worker-0")  # as if it had been killed between the launch and the record
+
+    second = supervise(specs)
+    assert await second.start() == ["router"]
+    assert pid_of(second, "router") == router
+    assert pid_of(second, "worker-0") != worker
+    assert not runs(worker)
+    await second.stop()

@@ -60,6 +60,7 @@ class Supervisor:
     async def start(self) -> list[str]:
         """Adopts what runs as it should, ends what should not run, launches the rest; returns the adopted names."""
         recorded = {record.name: record for record in await self._records.all()}
+        await self._end_unrecorded({(record.pid, record.start) for record in recorded.values()})
         adopted = []
         for name, record in recorded.items():
             process = self.processes.get(name)
@@ -173,6 +174,14 @@ class Supervisor:
         log.warning("%s was ended; it is started again", name)
         if member is not None:
             await self._withdraw(member)  # it may have renewed it once more
+
+    async def _end_unrecorded(self, recorded: Container[tuple[int, str]]) -> None:
+        """Ends what a controller had launched when it was killed, and not yet written down."""
+        wanted = [run for run in await self._launcher.running() if run.name in self.processes]
+        strays = [run for run in wanted if (run.pid, run.start) not in recorded]
+        for stray in strays:
+            log.warning("%s runs as process %d, which nobody has recorded; it is ended", stray.name, stray.pid)
+        await asyncio.gather(*(self._launcher.stop(stray, grace_s=_END_GRACE_S) for stray in strays))
 
     async def _launch(self, process: Supervised) -> None:
         handle = await self._launcher.launch(process.spec)

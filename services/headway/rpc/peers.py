@@ -33,6 +33,7 @@ CHANNEL_OPTIONS = (
     ("grpc.max_reconnect_backoff_ms", 1000),
     ("grpc.keepalive_time_ms", 10_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 15_000),  # of pings that measure the bandwidth: others wait for their answers
     ("grpc.enable_http_proxy", 0),
 )
 

@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import time
+import weakref
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -312,8 +313,8 @@ class WorkerService:
         self._on_crashed()
 
     def on_release(self, model: str) -> None:
-        if self.replicas.remove(model) is not None:  # else another load has been waiting for it
-            self._heap.free()
+        if (replica := self.replicas.remove(model)) is not None:  # else another load has been waiting for it
+            self._heap.free(weakref.ref(replica.loaded.runner))
             self._tell_state()
 
     async def _load(self, order: LoadOrder, call: LoadCall) -> None:
@@ -344,8 +345,9 @@ class WorkerService:
             return
         self.on_change()
         await replica.loaded.stop()
+        runner = weakref.ref(replica.loaded.runner)
         del replica
-        self._heap.free()
+        self._heap.free(runner)
 
     async def _usage_of(self, replica: LoadedReplica) -> KvUsage:
         loaded, worker_id, model = replica.loaded, self.worker_id, replica.model

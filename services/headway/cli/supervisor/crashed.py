@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from headway.cli.process import end_all, is_alive
-from headway.cli.supervisor.supervisor import STOP_GRACE_S, end_recorded
+from headway.cli.supervisor.supervisor import STOP_GRACE_S, end_recorded, end_unrecorded
 from headway.client.stack import Stack, remove_stack
 from headway.store.embedded import EmbeddedRedis
 
@@ -22,6 +22,7 @@ async def end_crashed(state_dir: Path, stack: Stack) -> None:
         redis.start()
         await end_recorded(redis.url)
         redis.stop()
+    end_unrecorded(state_dir / "logs")
     if stack.redis is not None:
         end_all([stack.redis], grace_s=STOP_GRACE_S)
     remove_stack(state_dir)

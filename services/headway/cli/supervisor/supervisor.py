@@ -17,6 +17,7 @@ from headway.client.stack import ProcessId, Stack, remove_stack, write_stack
 from headway.client.token import TOKEN_VARIABLE, make_token
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
+from headway.observe.log_writers import find_log_writers
 from headway.rpc.tasks import end_tasks
 from headway.store.documents import Documents
 from headway.store.embedded import EmbeddedRedis
@@ -36,6 +37,7 @@ STOP_GRACE_S = 3.0
 
 _WATCH_EVERY_S = 0.1
 _LOOK_UP_EVERY_S = 1.0
+_OTHER_LOGS = ("supervisor", "controller", "profile")  # of processes that no controller launches
 _ANYWHERE = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}
 
 
@@ -184,6 +186,7 @@ class Supervisor:
         await asyncio.to_thread(self._controller.stop)  # first, so that it launches nothing anew
         if self._redis.is_running():
             await end_recorded(self._redis.url)
+        await asyncio.to_thread(end_unrecorded, self._state_dir / "logs")
         await asyncio.to_thread(self._redis.stop)
         remove_stack(self._state_dir)
 
@@ -210,3 +213,10 @@ async def end_recorded(redis_url: str) -> None:
     """Ends the controller at work, whoever started it, and then what controllers have launched."""
     for find in (dismissed_controller, recorded_processes):
         await asyncio.to_thread(end_all, await find(redis_url, namespace=NAMESPACE), grace_s=STOP_GRACE_S)
+
+
+def end_unrecorded(log_directory: Path) -> None:
+    """Ends what a controller had launched when it was killed, and not yet written down."""
+    launched = [writer for writer in find_log_writers(log_directory) if writer.name not in _OTHER_LOGS]
+    strays = [ProcessId(pid=writer.pid, start=writer.start) for writer in launched if writer.pid != os.getpid()]
+    end_all(strays, grace_s=STOP_GRACE_S)

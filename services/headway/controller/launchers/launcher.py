@@ -11,6 +11,9 @@ class Launcher(Protocol):
     async def launch(self, spec: ProcessSpec) -> Handle:
         """Starts a process that outlives the controller."""
 
+    async def running(self) -> list[Handle]:
+        """Every run that lives here, whichever controller has launched it."""
+
     async def is_alive(self, handle: Handle) -> bool:
         """Cheap: asked ten times a second for every process."""
 

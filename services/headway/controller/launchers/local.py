@@ -19,6 +19,7 @@ from headway.controller.launchers.forkserver.forkserver import Forkserver
 from headway.controller.launchers.forkserver.order import Order
 from headway.controller.process import Handle, ProcessSpec
 from headway.core.errors import UnavailableError
+from headway.observe.log_writers import find_log_writers
 from headway.observe.process_start import find_process, process_start
 
 log = logging.getLogger(__name__)
@@ -63,6 +64,11 @@ class LocalLauncher:
         handle = Handle(name=spec.name, pid=child.pid, start=_start_of(child.pid), started_at_s=time.time())
         self._children[spec.name] = handle, child
         return handle
+
+    async def running(self) -> list[Handle]:
+        """By their logs: a controller that was killed may not have recorded what it had just launched."""
+        writers = await asyncio.to_thread(find_log_writers, self._log_directory)
+        return [Handle(name=each.name, pid=each.pid, start=each.start, started_at_s=0.0) for each in writers]
 
     async def is_alive(self, handle: Handle) -> bool:
         if (child := self._child(handle)) is not None:
