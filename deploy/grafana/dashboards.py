@@ -347,4 +347,90 @@ ENGINES = Dashboard(
     ),
 )
 
-DASHBOARDS = (SLOS, ENGINES)
+_OF_RUN = 'run=~"$run"'
+
+
+def _of_run(title: str, description: str, lines: dict[str, str], *, unit: str = "short") -> Panel:
+    """Args:
+    lines: what each is called, by its metric.
+    """
+    queries = tuple(
+        Query(expr=f"headway:{metric}{{{_OF_RUN}}}", legend=f"{{{{run}}}} {name}") for metric, name in lines.items()
+    )
+    return Panel(title=title, description=description, unit=unit, queries=queries)
+
+
+TRAINING = Dashboard(
+    uid="headway-training",
+    title="Headway training",
+    variables={"run": "label_values(headway:train_step, run)"},
+    rows=(
+        Row(
+            title="Does it learn?",
+            panels=(
+                _of_run(
+                    "Loss",
+                    "Where the lines part, it learns its data by heart.",
+                    {"train_loss": "of a step", "train_validation_loss": "validated"},
+                ),
+                _of_run(
+                    "Gradient norm",
+                    "Before clipping; one that grows ahead of the loss is a rate that is too high.",
+                    {"train_gradient_norm": ""},
+                ),
+                _of_run("Step", "A line that goes back: the run began again.", {"train_step": ""}),
+            ),
+        ),
+        Row(
+            title="Is it as fast as planned?",
+            panels=(
+                _of_run(
+                    "Iteration, measured and predicted",
+                    "Where the lines part, something else uses the machine, or the parts take other times by now.",
+                    {"train_step_seconds": "measured", "train_predicted_step_seconds": "predicted"},
+                    unit="s",
+                ),
+                _of_run(
+                    "Bubble, measured and predicted",
+                    "The share of the workers' time without a part to run. More micro-batches make it smaller.",
+                    {"train_bubble_ratio": "measured", "train_predicted_bubble_ratio": "predicted"},
+                    unit="percentunit",
+                ),
+                _of_run(
+                    "MFU",
+                    "Of the FLOP/s that the catalogue says all workers can reach.",
+                    {"train_mfu_ratio": ""},
+                    unit="percentunit",
+                ),
+            ),
+        ),
+        Row(
+            title="Throughput and faults",
+            panels=(
+                Panel(
+                    title="Examples and tokens a second",
+                    description="Validation and checkpoints count too.",
+                    queries=tuple(
+                        Query(
+                            expr=_rate(f"headway:train_{what}_total", "run", labels=_OF_RUN),
+                            legend=f"{{{{run}}}} {what}",
+                        )
+                        for what in ("examples", "tokens")
+                    ),
+                ),
+                Panel(
+                    title="Checkpoints and restarts",
+                    description="In an hour.",
+                    queries=tuple(
+                        Query(
+                            expr=f"increase(headway:train_{what}_total{{{_OF_RUN}}}[1h])", legend=f"{{{{run}}}} {what}"
+                        )
+                        for what in ("checkpoints", "restarts")
+                    ),
+                ),
+            ),
+        ),
+    ),
+)
+
+DASHBOARDS = (SLOS, ENGINES, TRAINING)

@@ -56,14 +56,14 @@ def headway(tmp_path: Path) -> Run:
     environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADWAY_")}
     environment |= {"XDG_STATE_HOME": str(tmp_path / "state"), "COLUMNS": "120"}
 
-    def run(*arguments: str, stdin: str = "") -> "subprocess.CompletedProcess[str]":
+    def run(*arguments: str, stdin: str = "", timeout_s: float = 60) -> "subprocess.CompletedProcess[str]":
         return subprocess.run(
             [sys.executable, "-m", "headway.cli", *arguments],
             input=stdin,
             env=environment,
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=timeout_s,
             check=False,
         )
 

@@ -11,9 +11,10 @@ from headway.core.codec import to_document
 from headway.core.errors import HeadwayError
 from headway.core.training_run import StepReport
 from headway.train.gang import Gang, train
+from headway.train.setup import read_setup
 
 AT = 7
-SIGNALS = {"killed": signal.SIGKILL, "stopped": signal.SIGSTOP}
+SIGNALS = {"killed": signal.SIGKILL, "background": signal.SIGKILL, "stopped": signal.SIGSTOP}
 
 
 def disturbed(directory: Path) -> dict[str, object]:
@@ -23,8 +24,9 @@ def disturbed(directory: Path) -> dict[str, object]:
     restarts: list[str] = []
     number = SIGNALS.get(directory.name)
     error = ""
+    setup = read_setup(directory)
     try:
-        with closing(train(directory, started=gangs.append, restarted=lambda e: restarts.append(str(e)))) as reports:
+        with closing(train(setup, started=gangs.append, restarted=lambda e: restarts.append(str(e)))) as reports:
             for report in reports:
                 steps.append(report)
                 if report.step == AT and len(gangs) == 1 and number is not None:
@@ -34,7 +36,7 @@ def disturbed(directory: Path) -> dict[str, object]:
                 if report.step == AT and directory.name == "given-up":
                     break
         if directory.name in ("given-up", "asked"):
-            steps += train(directory, started=gangs.append, restarted=lambda e: restarts.append(str(e)))
+            steps += train(setup, started=gangs.append, restarted=lambda e: restarts.append(str(e)))
     except HeadwayError as fault:
         error = str(fault)
     left = [pid for gang in gangs for pid in gang.pids if Path(f"/proc/{pid}").exists()]

@@ -36,9 +36,9 @@ class Captured:
     programs: dict[int, Program]
 
 
-def captured(model: nn.Module, counts: Sequence[int]) -> Captured:
+def captured(model: nn.Module, counts: Sequence[int], dtype: torch.dtype = torch.float64) -> Captured:
     torch.manual_seed(0)
-    model = model.double()
+    model = model.to(dtype)
     graph, programs = None, {}
     for count in counts:
         given = tuple(inputs(model, count).values())

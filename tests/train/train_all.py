@@ -7,6 +7,7 @@ from pathlib import Path
 from headway.core.codec import to_document
 from headway.core.errors import HeadwayError
 from headway.train.gang import train
+from headway.train.setup import read_setup
 
 
 def told(directory: Path) -> dict[str, object]:
@@ -15,7 +16,9 @@ def told(directory: Path) -> dict[str, object]:
     restarts: list[str] = []
     error = ""
     try:
-        for report in train(directory, started=lambda _: None, restarted=lambda fault: restarts.append(str(fault))):
+        for report in train(
+            read_setup(directory), started=lambda _: None, restarted=lambda fault: restarts.append(str(fault))
+        ):
             reports.append(to_document(report))  # noqa: PERF401 - some are there when it fails
     except HeadwayError as fault:
         error = str(fault)

@@ -2,11 +2,13 @@
 
 import asyncio
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.live import Live
 from typer.core import TyperGroup
 
 from headway.cli.options import AsJson, StateDir
@@ -14,8 +16,10 @@ from headway.cli.process import terminate
 from headway.cli.training.view import training_view
 from headway.cli.training_run.following import follow_run, leave_run
 from headway.cli.training_run.job_file import read_training_job
+from headway.cli.training_run.live import LiveRun
 from headway.cli.training_run.preparing import PreparedRun, prepare_run, write_weights
 from headway.cli.training_run.runs import RunState, find_run, list_runs, new_run
+from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace, trace_lines
 from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
@@ -117,6 +121,28 @@ def resume(
     _start(found.directory, found.job, detach=detach, as_json=as_json)
 
 
+@app.command()
+def trace(
+    *,
+    run_id: RunId = None,
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Write a Chrome trace, which Perfetto opens.", dir_okay=False)
+    ] = None,
+    figure: Annotated[
+        Path | None, typer.Option("--figure", help="Draw it: .svg, .png or .pdf.", dir_okay=False)
+    ] = None,
+    state_dir: StateDir = None,
+) -> None:
+    """Show one measured iteration of a run, and above it what was predicted."""
+    found = read_trace(find_run(run_id, state_dir).directory)
+    if out is not None:
+        out.write_text(chrome_trace(found))
+    if figure is not None:
+        draw_trace(found, figure)
+    for line in trace_lines(found):
+        typer.echo(line)
+
+
 def _check_resumable(run: RunState) -> None:
     if run.state in ("running", "done"):
         raise FailedPreconditionError(f"{run.run_id} is {run.state}.", hint="`headway train status` shows it.")
@@ -133,13 +159,21 @@ def _start(directory: Path, job: TrainingJob, *, detach: bool, as_json: bool) ->
 
 
 async def _follow(directory: Path, job: TrainingJob, *, as_json: bool) -> None:
-    async for news in follow_run(directory):
-        if as_json:
-            typer.echo(json.dumps(to_document(news)))
-        elif news.restart:
-            typer.echo(f"{news.restart} The run begins again at its last checkpoint.", err=True)
-        elif news.step is not None:
-            typer.echo(step_line(news.step, batch=job.batch, num_steps=job.steps))
+    console = Console()
+    with ExitStack() as shown:
+        live = None
+        if console.is_terminal and not as_json:
+            live, view = shown.enter_context(Live(console=console, auto_refresh=False)), LiveRun(job)
+        async for news in follow_run(directory):
+            if as_json:
+                typer.echo(json.dumps(to_document(news)))
+            elif news.restart:
+                typer.echo(f"{news.restart} The run begins again at its last checkpoint.", err=True)
+            elif news.step is not None and live is not None:
+                view.add(news.step)
+                live.update(view, refresh=True)
+            elif news.step is not None:
+                typer.echo(step_line(news.step, batch=job.batch, num_steps=job.steps))
 
 
 def _show(prepared: PreparedRun, *, as_json: bool) -> None:

@@ -6,6 +6,7 @@ from headway.core.errors import InvalidArgumentError
 
 OPTIMIZERS = ("adamw", "sgd", "momentum")
 RATE_SCHEDULES = ("constant", "linear", "cosine")
+PRECISIONS = ("float32", "bfloat16")
 AUTO = "auto"
 
 
@@ -72,14 +73,40 @@ class CheckpointSettings:
     """Attributes:
     every: steps between two; 0 for one at the end only.
     keep: how many of the last ones are kept.
+    best: how many with the least validation loss are kept beside them; a step that is among these is saved too.
+    background: they are written from a copy while training goes on.
     """
 
     every: int = 100
     keep: int = 2
+    best: int = 0
+    background: bool = False
 
     def __post_init__(self) -> None:
-        if self.every < 0 or self.keep < 1:
-            raise InvalidArgumentError("checkpoint.every should be 0 or more, and keep 1 or more.", field="checkpoint")
+        if self.every < 0 or self.keep < 1 or self.best < 0:
+            raise InvalidArgumentError(
+                "checkpoint.every and best should be 0 or more, and keep 1 or more.", field="checkpoint"
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ValidationSettings:
+    """Attributes:
+    data: that nothing is learnt from; its fields are those of the job's.
+    every: steps between two; the last step is validated too.
+    batches: of the data, each as large as an iteration's; the same ones each time.
+    """
+
+    data: DataSettings
+    every: int = 100
+    batches: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("every", "batches"):
+            if getattr(self, name) < 1:
+                raise InvalidArgumentError(
+                    f"validation.{name} is {getattr(self, name)}.", hint="Give 1 or more.", field=f"validation.{name}"
+                )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +118,12 @@ class TrainingJob:
     plan: a training plan's file, or 'auto' for one that is searched.
     micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
     schedule: the order of forward and backward passes.
+    precision: float32, or bfloat16 with float32 masters.
     seed: of weights, data and everything random in the model.
     timeout_s: a rank that gives no answer for so long ends the run.
     restarts: how often the run begins again from its last checkpoint when a rank dies.
+    trace_every: steps between two iterations that are kept as traces, from the second one on; 0 for none.
+    metrics_port: of this machine, where Prometheus finds the run's figures; 0 for a free one, None for none.
     """
 
     model: str
@@ -105,17 +135,38 @@ class TrainingJob:
     plan: str = AUTO
     micro_batches: int | None = None
     schedule: str = "1f1b"
+    precision: str = "float32"
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
+    validation: ValidationSettings | None = None
     seed: int = 0
     timeout_s: float = 60.0
     restarts: int = 2
+    trace_every: int = 100
+    metrics_port: int | None = None
 
     def __post_init__(self) -> None:
         for name in ("batch", "steps", "workers", "micro_batches", "seq"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise InvalidArgumentError(f"{name} is {value}.", hint="Give 1 or more.", field=name)
+        if self.trace_every < 0:
+            raise InvalidArgumentError(
+                f"trace_every is {self.trace_every}.", hint="Give 0 or more.", field="trace_every"
+            )
+        if self.metrics_port is not None and not 0 <= self.metrics_port < 1 << 16:
+            raise InvalidArgumentError(
+                f"metrics_port is {self.metrics_port}.",
+                hint="Give 0 for a free one, or below 65536.",
+                field="metrics_port",
+            )
+        _among("precision", self.precision, PRECISIONS)
+        if self.checkpoint.best and self.validation is None:
+            raise InvalidArgumentError(
+                f"checkpoint.best is {self.checkpoint.best}, and nothing is validated.",
+                hint="Write validation: {data: {tokens: FILE}, every: 100}.",
+                field="checkpoint.best",
+            )
 
 
 def _among(name: str, value: str, known: tuple[str, ...]) -> None:

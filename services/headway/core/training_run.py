@@ -1,10 +1,12 @@
 """A training run as its ranks read it: the job, the captured step and the lists of all ranks."""
 
 from dataclasses import dataclass
+from pathlib import Path
 
 from headway.core.batch_dims import BatchDims
 from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import Execution, StageSpec
+from headway.core.execution.simulator import ExecutionTimes, Span
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan, TrainingStage
 from headway.core.program import Program
@@ -16,7 +18,17 @@ RUN_FILE, INITIAL_FILE, PROGRESS_FILE, PROCESS_FILE = (
     "progress.jsonl",
     "process.json",
 )
-CHECKPOINTS_DIRECTORY = "checkpoints"
+CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY = "checkpoints", "tensorboard"
+
+
+def scrape_file(directory: Path) -> Path:
+    """Where a run says at which address Prometheus finds it, beside the run's directory."""
+    return directory.with_name(f"scrape-{directory.name}.json")
+
+
+def trace_file(rank: int) -> str:
+    """Its name in the run's directory."""
+    return f"trace-{rank:05}.json"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,12 +36,18 @@ class TrainingRun:
     """Attributes:
     programs: the captured step, by its number of examples.
     planned_s: of an iteration, as the plan has it.
+    num_tokens: of an example; 0 where examples have none.
+    flops: of an iteration, in products, convolutions and attention.
+    thread_flops: FLOP/s that a thread of this machine can reach, by the catalogue.
     """
 
     job: TrainingJob
     execution: Execution
     programs: dict[str, Program]
     planned_s: float = 0.0
+    num_tokens: int = 0
+    flops: float = 0.0
+    thread_flops: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,7 +60,12 @@ class StepReport:
         grad_norm: before clipping.
         seconds: of the whole step, less a checkpoint's.
         predicted_s: by simulating the lists with the times that the parts took in the run's own processes.
-        is_saved: whether a checkpoint was written behind it.
+        is_saved: whether a checkpoint was written behind it, or was begun where that is done in the background.
+        validation_loss: behind it; None where it was not validated.
+        tokens_s: tokens a second; 0 where examples have none.
+        mfu: the share of the FLOP/s that the catalogue says all workers can reach; 0 where that is not known.
+        bubble: the share of the workers' time, but for the update's, in which they ran no part of the model.
+        predicted_bubble: the same, as simulated.
     """
 
     step: int
@@ -51,6 +74,29 @@ class StepReport:
     seconds: float
     predicted_s: float = 0.0
     is_saved: bool = False
+    validation_loss: float | None = None
+    tokens_s: float = 0.0
+    mfu: float = 0.0
+    bubble: float = 0.0
+    predicted_bubble: float = 0.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RankTrace:
+    """One measured iteration of one rank.
+
+    Attributes:
+        began_s, ended_s: by a clock that all ranks of a machine share.
+        spans: of its runs and its update, by that clock.
+        times: what the parts took before the first step, from which the iteration was predicted.
+    """
+
+    rank: int
+    step: int
+    began_s: float
+    ended_s: float
+    spans: tuple[Span, ...]
+    times: ExecutionTimes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -239,3 +239,21 @@ PROFILE_STEPS = Counter("headway:profile_steps", "Engine steps timed.", ["worker
 
 # Every process.
 RPC_SECONDS = Histogram("headway:rpc_seconds", "gRPC calls served.", ["method", "code"], buckets=_RPC_BUCKETS)
+
+# Training runs.
+_OF_RUN = ["run", "model"]
+TRAIN_STEP = Gauge("headway:train_step", "The last step that was done.", _OF_RUN)
+TRAIN_LOSS = Gauge("headway:train_loss", "The mean over a step's batch, before its update.", _OF_RUN)
+TRAIN_VALIDATION_LOSS = Gauge("headway:train_validation_loss", "As last validated.", _OF_RUN)
+TRAIN_GRAD_NORM = Gauge("headway:train_gradient_norm", "Before clipping.", _OF_RUN)
+TRAIN_STEP_SECONDS = Gauge("headway:train_step_seconds", "The last step, less validation and checkpoints.", _OF_RUN)
+TRAIN_PREDICTED_SECONDS = Gauge(
+    "headway:train_predicted_step_seconds", "As simulated with what parts took before the first step.", _OF_RUN
+)
+TRAIN_MFU = Gauge("headway:train_mfu_ratio", "Of the FLOP/s that the catalogue says all workers can reach.", _OF_RUN)
+TRAIN_BUBBLE = Gauge("headway:train_bubble_ratio", "Of the workers' time, without a part of the model to run.", _OF_RUN)
+TRAIN_PREDICTED_BUBBLE = Gauge("headway:train_predicted_bubble_ratio", "The same, as simulated.", _OF_RUN)
+TRAIN_EXAMPLES = Counter("headway:train_examples", "Examples that were learnt from.", _OF_RUN)
+TRAIN_TOKENS = Counter("headway:train_tokens", "Tokens that were learnt from.", _OF_RUN)
+TRAIN_CHECKPOINTS = Counter("headway:train_checkpoints", "Checkpoints that were written.", _OF_RUN)
+TRAIN_RESTARTS = Counter("headway:train_restarts", "Times that ranks began again at the last checkpoint.", _OF_RUN)

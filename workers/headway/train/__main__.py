@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import threading
+from contextlib import closing
 from pathlib import Path
 from typing import IO, Any
 
@@ -15,7 +16,9 @@ from headway.core.errors import HeadwayError
 from headway.core.fault import Fault
 from headway.core.training_run import PROCESS_FILE, PROGRESS_FILE, TrainingNews
 from headway.observe.process_start import process_start
+from headway.train.figures import RunFigures
 from headway.train.gang import Gang, train
+from headway.train.setup import read_setup
 
 
 def main() -> None:
@@ -38,11 +41,16 @@ def _run(directory: Path, orders: io.FileIO, outputs: list[IO[str]]) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal sends it to all; who reads the answers decides
     threading.Thread(target=stop.listen, args=(orders,), daemon=True).start()
 
+    setup = read_setup(directory)
+
     def restarted(error: HeadwayError) -> None:
+        figures.tell_restart()
         _tell(outputs, TrainingNews(restart=error.message))
 
-    for report in train(directory, started=stop.take, restarted=restarted):
-        _tell(outputs, TrainingNews(step=report))
+    with closing(RunFigures(directory, setup.job)) as figures:
+        for report in train(setup, started=stop.take, restarted=restarted):
+            figures.tell(report)
+            _tell(outputs, TrainingNews(step=report))
 
 
 class _Stop:

@@ -18,11 +18,13 @@ class Batch:
     """Attributes:
     tensors: by name of the step's inputs; examples along dim 0.
     shares: by the first example of a run of the loss, its share of the iteration's loss; together 1.
+    counted: over how much the loss is a mean: targets, or examples where there are none.
     """
 
     step: int
     tensors: Mapping[str, torch.Tensor]
     shares: Mapping[int, float]
+    counted: int = 0
 
 
 def make_batch(execution: Execution, step: int, tensors: Mapping[str, torch.Tensor]) -> Batch:
@@ -44,7 +46,8 @@ def make_batch(execution: Execution, step: int, tensors: Mapping[str, torch.Tens
     firsts = range(0, execution.batch, examples)
     targets = tensors.get(TARGETS)
     if targets is None or targets.is_floating_point():
-        return Batch(step=step, tensors=tensors, shares=dict.fromkeys(firsts, examples / execution.batch))
+        shares = dict.fromkeys(firsts, examples / execution.batch)
+        return Batch(step=step, tensors=tensors, shares=shares, counted=execution.batch)
     counted = targets != IGNORED
     total = int(counted.sum())
     counts = {first: int(counted[first : first + examples].sum()) for first in firsts}
@@ -54,7 +57,8 @@ def make_batch(execution: Execution, step: int, tensors: Mapping[str, torch.Tens
             hint="Leave such examples out, or make micro-batches larger.",
             field="data",
         )
-    return Batch(step=step, tensors=tensors, shares={first: count / total for first, count in counts.items()})
+    shares = {first: count / total for first, count in counts.items()}
+    return Batch(step=step, tensors=tensors, shares=shares, counted=total)
 
 
 def loss_examples(execution: Execution) -> int:

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import torch
@@ -25,19 +25,26 @@ _INDEX, _FACTS = "model.safetensors.index.json", "training.json"
 class CheckpointFacts:
     """Attributes:
     step: steps that were done.
+    validation_loss: behind that step; None where it was not validated there.
     """
 
     step: int
     seed: int
     batch: int
     model: str
+    validation_loss: float | None = None
 
 
 class Checkpoints:
-    """The checkpoints in one directory."""
+    """The checkpoints in one directory.
 
-    def __init__(self, directory: Path, *, keep: int) -> None:
-        self._directory, self._keep = directory, keep
+    Args:
+        keep: how many of the last ones stay.
+        best: how many with the least validation loss stay beside them.
+    """
+
+    def __init__(self, directory: Path, *, keep: int, best: int = 0) -> None:
+        self._directory, self._keep, self._best = directory, keep, best
 
     def write(
         self, step: int, rank: int, state: Mapping[str, torch.Tensor], optimizer: Mapping[str, torch.Tensor]
@@ -59,7 +66,7 @@ class Checkpoints:
         try:
             places = {name: path.name for path in sorted(partial.glob("model-*.safetensors")) for name in _names(path)}
             index = {"metadata": {}, "weight_map": places}
-            for name, document in ((_INDEX, index), (_FACTS, _document(facts))):
+            for name, document in ((_INDEX, index), (_FACTS, asdict(facts))):
                 (partial / name).write_text(json.dumps(document, indent=1))
                 _sync(partial / name)
             _sync(partial)
@@ -84,10 +91,20 @@ class Checkpoints:
     def _partial(self, step: int) -> Path:
         return self._directory / f"step-{step:08}.tmp"
 
+    def best(self) -> "tuple[Checkpoint, ...]":
+        """Those with the least validation loss, the best first."""
+        validated = [(each.facts.validation_loss, each.facts.step, each) for each in map(Checkpoint, self._whole())]
+        ordered = sorted((loss, step, each) for loss, step, each in validated if loss is not None)
+        return tuple(each for _, _, each in ordered[: self._best])
+
     def _drop_old(self) -> None:
-        whole = sorted(path for path in self._directory.glob("step-*") if path.suffix != ".tmp")
-        for path in (*whole[: -self._keep], *self._directory.glob("step-*.tmp")):
-            shutil.rmtree(path)
+        kept = {*self._whole()[-self._keep :], *(each.directory for each in self.best())}
+        for path in (*self._whole(), *self._directory.glob("step-*.tmp")):
+            if path not in kept:
+                shutil.rmtree(path)
+
+    def _whole(self) -> list[Path]:
+        return sorted(path for path in self._directory.glob("step-*") if (path / _FACTS).is_file() and not path.suffix)
 
 
 class Checkpoint:
@@ -122,10 +139,6 @@ class Checkpoint:
 def _names(path: Path) -> list[str]:
     with safe_open(path, "pt") as file:
         return list(file.keys())
-
-
-def _document(facts: CheckpointFacts) -> dict[str, object]:
-    return {"step": facts.step, "seed": facts.seed, "batch": facts.batch, "model": facts.model}
 
 
 def _unwritten(step: int, error: Exception) -> FailedPreconditionError:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -19,7 +18,7 @@ from headway.core.errors import HeadwayError, InternalError, UnavailableError
 from headway.core.fault import Fault
 from headway.core.training_run import StepReport
 from headway.observe.parentage import end_with_parent
-from headway.train.setup import Setup, read_setup
+from headway.train.setup import Setup
 from headway.train.trainer import Trainer
 
 _GRACE_S = 5.0
@@ -34,9 +33,9 @@ class Gang:
         attempt: numbers the gangs of one process, so that each meets at a place of its own.
     """
 
-    def __init__(self, directory: Path, setup: Setup, *, attempt: int) -> None:
-        self._directory, self._setup = directory, setup
-        self._store = directory / f"{_RENDEZVOUS}-{os.getpid()}-{attempt}"
+    def __init__(self, setup: Setup, *, attempt: int) -> None:
+        self._setup = setup
+        self._store = setup.directory / f"{_RENDEZVOUS}-{os.getpid()}-{attempt}"
         fork = multiprocessing.get_context("fork")
         self._stop = fork.Event()
         self._ranks: list[tuple[BaseProcess, Connection]] = []
@@ -138,7 +137,7 @@ class Gang:
 
 
 def train(
-    directory: Path, *, started: Callable[[Gang], None], restarted: Callable[[HeadwayError], None]
+    setup: Setup, *, started: Callable[[Gang], None], restarted: Callable[[HeadwayError], None]
 ) -> Iterator[StepReport]:
     """Runs a run to its end, from its last checkpoint where there is one.
 
@@ -149,10 +148,9 @@ def train(
     Raises:
         HeadwayError: of the last attempt.
     """
-    setup = read_setup(directory)
     left = setup.job.restarts
     while True:
-        gang = Gang(directory, setup, attempt=setup.job.restarts - left)
+        gang = Gang(setup, attempt=setup.job.restarts - left)
         started(gang)
         try:
             yield from gang.reports()

@@ -30,6 +30,7 @@ class Links:
         self, rank: int, world: int, *, store: dist.Store, groups: Iterable[tuple[int, ...]], timeout_s: float,
         blocks: bool = False,
     ) -> None:  # fmt: skip
+        self.world = world
         self._timeout = timedelta(seconds=timeout_s)
         self._blocks = blocks
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=self._timeout)

@@ -6,7 +6,8 @@ from typing import Protocol
 
 import torch
 
-from headway.core.execution.execution import Execution
+from headway.core.execution.execution import ActionKind, Execution
+from headway.core.execution.forward import without_dropout
 from headway.core.execution.parts import StageOperators, StepParts, cut_stages
 from headway.core.program import Program, Value
 from headway.programs.module import build_module
@@ -23,14 +24,16 @@ class ComputingParts:
 
     Args:
         cuts: by stage; only parts of these stages are run.
+        trains: else there are forward passes only, without dropout.
     """
 
-    def __init__(self, execution: Execution, cuts: Mapping[int, StepParts]) -> None:
+    def __init__(self, execution: Execution, cuts: Mapping[int, StepParts], *, trains: bool = True) -> None:
         device = torch.device("cpu")
         self._functions = {
-            at: build_module(cuts[part.stage].parts[at].cut.program, device).forward
+            at: build_module(program if trains else without_dropout(program), device).forward
             for at, part in enumerate(execution.parts)
-            if part.stage in cuts
+            if part.stage in cuts and (trains or part.kind is ActionKind.FORWARD)
+            for program in [cuts[part.stage].parts[at].cut.program]
         }
 
     def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
@@ -60,16 +63,24 @@ class SleepingParts:
 
 
 class TimedParts:
-    """Runs parts and notes how long each took, in seconds."""
+    """Runs parts and notes when each began and ended, by a clock that the processes of a machine share.
+
+    Attributes:
+        runs: the part, its begin and its end in seconds, in order.
+    """
 
     def __init__(self, runner: PartRunner) -> None:
         self._runner = runner
-        self.seconds: dict[int, list[float]] = {}
+        self.runs: list[tuple[int, float, float]] = []
+
+    @property
+    def busy_s(self) -> float:
+        return sum(end_s - began_s for _, began_s, end_s in self.runs)
 
     def run(self, part: int, values: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        began_s = time.perf_counter()
+        began_s = time.monotonic()
         results = self._runner.run(part, values)
-        self.seconds.setdefault(part, []).append(time.perf_counter() - began_s)
+        self.runs.append((part, began_s, time.monotonic()))
         return results
 
 

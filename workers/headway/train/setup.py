@@ -4,6 +4,8 @@ import json
 from dataclasses import dataclass
 from pathlib import Path
 
+import torch
+
 from headway.core.codec import from_document
 from headway.core.errors import NotFoundError
 from headway.core.execution.execution import Execution
@@ -16,18 +18,28 @@ from headway.core.training_run import RUN_FILE, TrainingRun
 class Setup:
     """Attributes:
     programs: the captured step by its number of examples.
+    num_tokens, flops, thread_flops: see `TrainingRun`.
     """
 
     directory: Path
     job: TrainingJob
     execution: Execution
     programs: dict[int, Program]
+    num_tokens: int = 0
+    flops: float = 0.0
+    thread_flops: float = 0.0
 
     def inputs(self, state: set[str]) -> dict[str, Value]:
         """Inputs of the step that are no parameters or buffers, by name."""
         program = next(iter(self.programs.values()))
         pairs = zip(program.names, program.inputs, strict=True)
         return {name: value for name, value in pairs if name not in state}
+
+    @property
+    def dtypes(self) -> dict[str, torch.dtype]:
+        """Of the step's inputs, by name."""
+        program = next(iter(self.programs.values()))
+        return {name: getattr(torch, value.dtype) for name, value in zip(program.names, program.inputs, strict=True)}
 
 
 def read_setup(directory: Path) -> Setup:
@@ -37,4 +49,12 @@ def read_setup(directory: Path) -> Setup:
         raise NotFoundError(f"There is no training run in {directory}.", hint="`headway train list` lists runs.")
     run = from_document(TrainingRun, json.loads(path.read_text()))
     programs = {int(count): program for count, program in run.programs.items()}
-    return Setup(directory=directory, job=run.job, execution=run.execution, programs=programs)
+    return Setup(
+        directory=directory,
+        job=run.job,
+        execution=run.execution,
+        programs=programs,
+        num_tokens=run.num_tokens,
+        flops=run.flops,
+        thread_flops=run.thread_flops,
+    )

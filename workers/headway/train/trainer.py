@@ -1,18 +1,23 @@
 """One rank of a training run: the loop over steps."""
 
+import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from math import isfinite, sqrt
 
 import torch
 import torch.distributed as dist
 from safetensors.torch import load_file
 
+from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
-from headway.core.execution.execution import ActionKind, Execution
+from headway.core.execution.execution import RUNS, ActionKind, Execution
+from headway.core.execution.forward import forward_execution
 from headway.core.execution.parts import StagePart, StepParts
-from headway.core.execution.simulator import ExecutionTimes, simulate
-from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, StepReport
+from headway.core.execution.simulator import ExecutionTimes, Span, simulate
+from headway.core.program import Value
+from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, RankTrace, StepReport, trace_file
 from headway.train.batch import make_batch
 from headway.train.checkpoint import CheckpointFacts, Checkpoints
 from headway.train.data import open_data
@@ -21,7 +26,39 @@ from headway.train.gradients import Gradients
 from headway.train.links import Links
 from headway.train.optimizer import Optimizer
 from headway.train.parts import ComputingParts, PartRunner, TimedParts, stage_cuts
+from headway.train.saving import Saver
 from headway.train.setup import Setup
+from headway.train.validation import Validation
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prediction:
+    """Attributes:
+    iteration_s: without its update.
+    bubble: the share of the ranks' time in which they run no part.
+    times: that it was simulated with.
+    """
+
+    iteration_s: float = 0.0
+    bubble: float = 0.0
+    times: ExecutionTimes = field(default_factory=lambda: ExecutionTimes(parts=()))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Done:
+    """A step that was done; `update_s` is when its update began."""
+
+    loss: float
+    norm: float
+    stops: bool
+    bubble: float
+    began_s: float
+    update_s: float
+    ended_s: float
+
+    @property
+    def seconds(self) -> float:
+        return self.ended_s - self.began_s
 
 
 class Trainer:
@@ -40,7 +77,9 @@ class Trainer:
     ) -> None:
         job, execution = setup.job, setup.execution
         self._setup, self._rank, self._should_stop = setup, rank, should_stop
-        self._checkpoints = Checkpoints(setup.directory / CHECKPOINTS_DIRECTORY, keep=job.checkpoint.keep)
+        kept = job.checkpoint
+        checkpoints = Checkpoints(setup.directory / CHECKPOINTS_DIRECTORY, keep=kept.keep, best=kept.best)
+        self._peak_flops = setup.thread_flops * torch.get_num_threads() * len(execution.ranks)
         self._links = Links(
             rank,
             len(execution.ranks),
@@ -50,24 +89,29 @@ class Trainer:
             blocks=blocks,
         )
         cuts = stage_cuts(execution, setup.programs, rank)
-        latest = self._checkpoints.latest()
+        latest = checkpoints.latest()
         given = load_file(setup.directory / INITIAL_FILE) if latest is None else latest.state()
         read = {(part.stage, n) for cut in cuts.values() for part in cut.parts for n in _read(cut, part)}
         idle = set(given) - {name for _, name in read} if rank == 0 else set()
         names = {name for stage, name in read if stage in cuts} | idle  # what nothing reads is kept by rank 0
         trained = {name for number in cuts for name in execution.stages[number].parameters}
-        self._state = {name: tensor.clone() for name, tensor in given.items() if name in names}
-        self._parameters = {name: self._state[name] for name in sorted(trained)}
+        dtypes = setup.dtypes
+        self._masters = {name: given[name].clone() for name in sorted(names & given.keys())}
+        self._state = {name: each.to(dtypes.get(name, each.dtype)) for name, each in self._masters.items()}
+        self._parameters = {name: self._masters[name] for name in sorted(trained)}
         self._gradients = Gradients(execution, rank, self._parameters)
         self._optimizer = Optimizer(job.optimizer, self._parameters, self._gradients.by_name, num_steps=job.steps)
         self._first = 0
         if latest is not None:
             self._first = latest.facts.step
             self._optimizer.restore(latest.optimizer())
-        self._data = open_data(job.data, setup.inputs(set(given)), batch=job.batch, seed=job.seed)
+        inputs = setup.inputs(set(given))
+        self._data = open_data(job.data, inputs, batch=job.batch, seed=job.seed)
         self._runner: PartRunner = ComputingParts(execution, cuts)
         self._cuts = cuts
         self._owned = _owned(execution, rank)
+        self._saver = Saver(checkpoints, kept, rank, self._links)
+        self._validation = self._validated(inputs)
 
     def run(self) -> Iterator[StepReport]:
         """Trains to the last step, or to the one behind which it is to stop; the caller takes all reports.
@@ -77,47 +121,105 @@ class Trainer:
             UnavailableError: another rank gives no answer.
         """
         job = self._setup.job
-        predicted_s = self.predict() if self._first < job.steps else 0.0
-        executor = self._executor(self._runner)
+        predicted = self.predict() if self._first < job.steps else Prediction()
+        timed = TimedParts(self._runner)
+        executor = self._executor(timed)
         for step in range(self._first, job.steps):
-            began_s = time.perf_counter()
-            loss, norm, is_last = self._step(executor, step)
-            is_last = is_last or step + 1 == job.steps
-            every = job.checkpoint.every
-            is_saved = is_last or (every > 0 and (step + 1) % every == 0)
-            seconds = time.perf_counter() - began_s
+            timed.runs.clear()
+            done = self._step(executor, timed, step)
+            is_last = done.stops or step + 1 == job.steps
+            validation_loss = self._validate(step + 1, is_last=is_last)
+            is_saved = self._saver.is_due(step + 1, validation_loss) or is_last
+            if self._is_traced(step):
+                self._trace(step + 1, timed, done, predicted.times)
             if is_saved:
-                self._save(step + 1)
+                self._save(step + 1, validation_loss)
+            if is_last:
+                self._saver.finish()
             yield StepReport(
-                step=step + 1, loss=loss, grad_norm=norm, seconds=seconds, predicted_s=predicted_s, is_saved=is_saved
+                step=step + 1,
+                loss=done.loss,
+                grad_norm=done.norm,
+                seconds=done.seconds,
+                predicted_s=predicted.iteration_s,
+                is_saved=is_saved,
+                validation_loss=validation_loss,
+                tokens_s=job.batch * self._setup.num_tokens / done.seconds,
+                mfu=self._setup.flops / (done.seconds * self._peak_flops) if self._peak_flops else 0.0,
+                bubble=done.bubble,
+                predicted_bubble=predicted.bubble,
             )
             if is_last:
                 break
         self._links.close()
 
-    def predict(self) -> float:
-        """Seconds of an iteration without its update: the lists simulated with what parts and actions take here, all
-        ranks at work. Nothing is changed by it.
+    def predict(self) -> "Prediction":
+        """An iteration without its update: the lists simulated with what parts and actions take here, all ranks at
+        work. Nothing is changed by it.
         """
         timed = TimedParts(self._runner)
         executor = self._executor(timed)
         began_s = 0.0
         for _ in range(2):  # the first one warms up
-            timed.seconds.clear()
+            timed.runs.clear()
             began_s = time.process_time()
             executor.step(make_batch(self._setup.execution, self._first, self._data.batch(self._first)))
-        own_s = time.process_time() - began_s - sum(map(sum, timed.seconds.values()))
+        own_s = time.process_time() - began_s - timed.busy_s
         sums = torch.zeros(2, len(self._setup.execution.parts) + 1, dtype=torch.float64)
-        for part, seconds in timed.seconds.items():
-            sums[:, part] = torch.tensor([sum(seconds), float(len(seconds))])
+        for part, start_s, end_s in timed.runs:
+            sums[:, part] += torch.tensor([end_s - start_s, 1.0])
         sums[:, -1] = torch.tensor([max(0.0, own_s), float(len(self._setup.execution.ranks[self._rank].actions))])
         self._links.add_up_everywhere(sums)
         *parts, action_s = (sums[0] / sums[1].clamp(min=1)).tolist()
-        return simulate(self._setup.execution, ExecutionTimes(parts=tuple(parts), action_s=action_s)).iteration_s
+        times = ExecutionTimes(parts=tuple(parts), action_s=action_s)
+        simulated = simulate(self._setup.execution, times)
+        bubble = 1 - sum(simulated.busy_s) / (len(simulated.busy_s) * simulated.iteration_s)
+        return Prediction(iteration_s=simulated.iteration_s, bubble=bubble, times=times)
 
-    def _executor(self, runner: PartRunner) -> Executor:
+    def _is_traced(self, step: int) -> bool:
+        every = self._setup.job.trace_every
+        return every > 0 and (step - self._first) % every == min(1, every - 1)
+
+    def _trace(self, step: int, timed: TimedParts, done: "_Done", times: ExecutionTimes) -> None:
+        actions = self._setup.execution.ranks[self._rank].actions
+        places = [at for at, action in enumerate(actions) if action.kind in RUNS]
+        spans = [
+            Span(rank=self._rank, at=at, start_s=start_s, end_s=end_s)
+            for at, (_, start_s, end_s) in zip(places, timed.runs, strict=True)
+        ]
+        spans.append(Span(rank=self._rank, at=len(actions) - 1, start_s=done.update_s, end_s=done.ended_s))
+        trace = RankTrace(
+            rank=self._rank,
+            step=step,
+            began_s=done.began_s,
+            ended_s=done.ended_s,
+            spans=tuple(spans),
+            times=times,
+        )
+        path = self._setup.directory / trace_file(self._rank)
+        path.with_suffix(".tmp").write_text(json.dumps(to_document(trace)))
+        path.with_suffix(".tmp").rename(path)
+
+    def _validated(self, inputs: Mapping[str, Value]) -> Validation | None:
+        """What validates the model; None where the job has no data for it."""
+        job, settings = self._setup.job, self._setup.job.validation
+        if settings is None:
+            return None
+        lists = forward_execution(self._setup.execution)
+        data = open_data(settings.data, inputs, batch=job.batch, seed=job.seed)
+        batches = [make_batch(lists, number, data.batch(number)) for number in range(settings.batches)]
+        runner = ComputingParts(lists, self._cuts, trains=False)
+        return Validation(self._executor(runner, lists), self._links, batches)
+
+    def _validate(self, step: int, *, is_last: bool) -> float | None:
+        settings = self._setup.job.validation
+        if self._validation is None or settings is None or (step % settings.every and not is_last):
+            return None
+        return self._validation.loss()
+
+    def _executor(self, runner: PartRunner, execution: Execution | None = None) -> Executor:
         return Executor(
-            self._setup.execution,
+            execution or self._setup.execution,
             self._rank,
             self._cuts,
             runner=runner,
@@ -128,32 +230,58 @@ class Trainer:
         )
 
     @torch.no_grad()
-    def _step(self, executor: Executor, step: int) -> tuple[float, float, bool]:
+    def _step(self, executor: Executor, timed: TimedParts, step: int) -> "_Done":
+        began_s = time.monotonic()
         loss = executor.step(make_batch(self._setup.execution, step, self._data.batch(step)))
         squares = [self._gradients.by_name[name].double().square().sum() for name in self._owned]
-        sums = torch.stack([loss, sum(squares, torch.zeros((), dtype=torch.float64)), torch.zeros_like(loss)])
-        sums[2] = float(self._should_stop())
+        own = [self._should_stop(), self._saver.is_written(), timed.busy_s, time.monotonic() - began_s]
+        square = sum(squares, torch.zeros((), dtype=torch.float64))
+        sums = torch.cat([torch.stack([loss, square]), torch.tensor(own, dtype=torch.float64)])
         self._links.add_up_everywhere(sums)
-        total, square, stops = sums.tolist()
-        if not (isfinite(total) and isfinite(square)):
-            raise FailedPreconditionError(
-                f"Step {step + 1}: the loss is {total}, and the gradient's square {square}.",
-                hint="Lower optimizer.rate or set optimizer.clip.",
-                field="loss",
-            )
-        self._optimizer.step(step, sqrt(square))
-        return total, sqrt(square), stops > 0
+        total, squared, stops, num_written, busy_s, took_s = sums.tolist()
+        self._saver.advance(int(num_written))
+        if not (isfinite(total) and isfinite(squared)):
+            raise self._diverged(step + 1, total)
+        update_s = time.monotonic()
+        self._optimizer.step(step, sqrt(squared))
+        for name, master in self._parameters.items():
+            if self._state[name] is not master:
+                self._state[name].copy_(master)
+        return _Done(
+            loss=total,
+            norm=sqrt(squared),
+            stops=stops > 0,
+            bubble=1 - busy_s / took_s,
+            began_s=began_s,
+            update_s=update_s,
+            ended_s=time.monotonic(),
+        )
 
-    def _save(self, step: int) -> None:
-        own = {name: self._state[name] for name in self._state if name in self._owned or name in self._buffers}
+    def _diverged(self, step: int, loss: float) -> FailedPreconditionError:
+        """Names the stages whose gradients are no numbers; all ranks come here together."""
+        stages = self._setup.execution.stages
+        bad = torch.zeros(len(stages))
+        for number in self._cuts:
+            gradients = [self._gradients.by_name[name] for name in stages[number].parameters]
+            bad[number] = sum(not bool(gradient.isfinite().all()) for gradient in gradients)
+        self._links.add_up_everywhere(bad)
+        where = ", ".join(str(number) for number, count in enumerate(bad.tolist()) if count)
+        gradients_are = f"gradients of stage {where} are no finite numbers" if where else "their squares are too large"
+        return FailedPreconditionError(
+            f"Step {step}: the loss is {loss:g}, and {gradients_are}.",
+            hint="Lower optimizer.rate or set optimizer.clip; data that is no number does this too.",
+            field="loss",
+        )
+
+    def _save(self, step: int, validation_loss: float | None) -> None:
+        own = {name: each for name, each in self._masters.items() if name in self._owned or name in self._buffers}
         state = self._optimizer.state()
         kept = {key: value for key, value in state.items() if key.partition("/")[2] in self._owned}
-        self._checkpoints.write(step, self._rank, own, kept)
-        self._links.wait_for_all()
-        if self._rank == 0:
-            job = self._setup.job
-            self._checkpoints.commit(CheckpointFacts(step=step, seed=job.seed, batch=job.batch, model=job.model))
-        self._links.wait_for_all()
+        job = self._setup.job
+        facts = CheckpointFacts(
+            step=step, seed=job.seed, batch=job.batch, model=job.model, validation_loss=validation_loss
+        )
+        self._saver.begin(facts, own, kept)
 
     @property
     def _buffers(self) -> set[str]:

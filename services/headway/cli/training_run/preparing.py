@@ -12,10 +12,12 @@ from headway.cli.plan_file import read_plan
 from headway.cli.search.progress import Show, showing
 from headway.cli.training.searching import PlannedTraining, TrainOptions, search_training_plan
 from headway.core.capture import CaptureProgress, CaptureRequest
+from headway.core.catalogue import read_catalogue
 from headway.core.codec import from_document, to_document
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.execution.certifier import Certificate, certify
 from headway.core.execution.compiler import compile_execution
+from headway.core.execution.mixed import in_bfloat16, with_casts
 from headway.core.execution.orders import stage_orders
 from headway.core.graph import Graph
 from headway.core.initial_weights import WeightsRequest
@@ -29,8 +31,9 @@ from headway.rpc.child import call_child
 
 _METHOD = "pp-dp"
 _CAPTURE_BATCH = 2
+_DEVICE = "CPU"
 _CLUSTER = """\
-device: CPU
+device: {device}
 num_nodes: 1
 devices_per_node: {workers}
 memory_per_device: {memory} MiB
@@ -65,6 +68,9 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
             if count not in programs:
                 programs[count] = (await _capture(job, count, deadline_s=deadline_s, show=show))[1]
     used = {count: programs[count] for count in counts}
+    if job.precision == Precision.BFLOAT16:
+        used = {count: in_bfloat16(each) for count, each in used.items()}
+        stages = with_casts(stages, next(iter(used.values())))
     orders = stage_orders(job.schedule, stages, plan.successors, batch=job.batch)
     optimizer = job.optimizer.name
     execution = compile_execution(used, stages, orders, batch=job.batch, splits=False, optimizer=optimizer)
@@ -74,8 +80,23 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
             f"The lists of actions are not right: {certificate.faults[0]}", hint="This is a fault of Headway."
         )
     texts = {str(count): program for count, program in used.items()}
-    run = TrainingRun(job=job, execution=execution, programs=texts, planned_s=plan.iteration_s)
+    run = TrainingRun(
+        job=job,
+        execution=execution,
+        programs=texts,
+        planned_s=plan.iteration_s,
+        num_tokens=_num_tokens(program),
+        flops=graph.flops / _CAPTURE_BATCH * job.batch,
+        thread_flops=read_catalogue(None).devices[_DEVICE].flops(job.precision),
+    )
     return PreparedRun(run=run, plan=plan, certificate=certificate)
+
+
+def _num_tokens(program: Program) -> int:
+    """Of an example: what its targets are, where these are as many; 0 where examples are no text."""
+    inputs = dict(zip(program.names, program.inputs, strict=True))
+    targets = inputs.get("targets")
+    return targets.shape[1] if targets is not None and targets.bound and len(targets.shape) == 2 else 0
 
 
 async def _plan(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) -> TrainingPlan:
@@ -87,10 +108,10 @@ async def _plan(job: TrainingJob, *, deadline_s: float, state_dir: Path | None) 
             raise InvalidArgumentError(f"{job.plan} is no training plan.", hint="Name one.", field="plan")
         plan = read
     has = (plan.batch, plan.cluster.num_devices, plan.precision)
-    if has != (job.batch, job.workers, "float32"):
+    if has != (job.batch, job.workers, job.precision):
         raise InvalidArgumentError(
             f"The plan is for a batch of {has[0]} on {has[1]} devices in {has[2]}, and the job has a batch of "
-            f"{job.batch} on {job.workers} workers in float32.",
+            f"{job.batch} on {job.workers} workers in {job.precision}.",
             hint="Give both the same, or let the job say plan: auto.",
             field="plan",
         )
@@ -102,13 +123,13 @@ async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None
     with TemporaryDirectory() as directory:
         cluster = Path(directory) / "cluster.yaml"
         memory = psutil.virtual_memory().total // job.workers
-        cluster.write_text(_CLUSTER.format(workers=job.workers, memory=memory // 1024**2))
+        cluster.write_text(_CLUSTER.format(device=_DEVICE, workers=job.workers, memory=memory // 1024**2))
         options = TrainOptions(
             model=job.model,
             cluster=str(cluster),
             batch=job.batch,
             seq=job.seq,
-            precision=Precision.FLOAT32,
+            precision=Precision(job.precision),
             micro_batches=() if job.micro_batches is None else (job.micro_batches,),
             num_layers=None,
             method=_METHOD,

@@ -8,21 +8,12 @@ from rich.table import Table
 
 from headway.cli.training_run.preparing import PreparedRun
 from headway.cli.training_run.runs import RunState
+from headway.cli.training_run.trace import span_line
 from headway.core.execution.execution import RUNS, ActionKind, Execution
-from headway.core.execution.simulator import ExecutionTimes, Simulated, simulate
+from headway.core.execution.simulator import ExecutionTimes, simulate
 from headway.core.plan.training import TrainingPlan
 from headway.core.training_run import StepReport
 from headway.core.units import format_bytes, format_duration
-
-_COLUMNS = 72
-_LETTERS = {
-    ActionKind.FORWARD: "F",
-    ActionKind.RECOMPUTE: "R",
-    ActionKind.BACKWARD: "B",
-    ActionKind.INPUT: "I",
-    ActionKind.WEIGHT: "W",
-    ActionKind.UPDATE: "U",
-}
 
 
 def planned_times(execution: Execution, plan: TrainingPlan) -> ExecutionTimes:
@@ -56,26 +47,21 @@ def gantt_lines(prepared: PreparedRun) -> Iterator[str]:
     simulated = simulate(execution, planned_times(execution, prepared.plan))
     yield f"an iteration takes {format_duration(simulated.iteration_s)} by the plan's times:"
     for each in execution.ranks:
-        yield f"  rank {each.rank} {_line(execution, simulated, each.rank)}"
-
-
-def _line(execution: Execution, simulated: Simulated, rank: int) -> str:
-    cells = ["."] * _COLUMNS
-    for span in simulated.spans:
-        if span.rank == rank:
-            letter = _LETTERS[execution.ranks[rank].actions[span.at].kind]
-            first, end = (round(at / simulated.iteration_s * _COLUMNS) for at in (span.start_s, span.end_s))
-            cells[first:end] = letter * (end - first)
-    return "".join(cells)
+        line = span_line(execution, simulated.spans, each.rank, whole_s=simulated.iteration_s)
+        yield f"  rank {each.rank} {line}"
 
 
 def step_line(report: StepReport, *, batch: int, num_steps: int) -> str:
-    """'step 12 of 100: loss 4.12, gradient 0.8, 123 examples/s, 65 ms (60 ms predicted), saved'"""
+    """'step 12 of 100: loss 4.12, gradient 0.8, 123 examples/s, 65 ms (60 ms predicted), bubble 20%, saved'"""
     predicted = f" ({format_duration(report.predicted_s)} predicted)" if report.predicted_s else ""
+    tokens = f", {report.tokens_s:,.0f} tokens/s" if report.tokens_s else ""
+    mfu = f", MFU {report.mfu:.1%}" if report.mfu else ""
+    validated = "" if report.validation_loss is None else f", validated {report.validation_loss:.4g}"
     saved = ", saved" if report.is_saved else ""
     return (
         f"step {report.step} of {num_steps}: loss {report.loss:.4g}, gradient {report.grad_norm:.3g}, "
-        f"{batch / report.seconds:,.0f} examples/s, {format_duration(report.seconds)}{predicted}{saved}"
+        f"{batch / report.seconds:,.0f} examples/s{tokens}, {format_duration(report.seconds)}{predicted}{mfu}, "
+        f"bubble {report.bubble:.0%}{validated}{saved}"
     )
 
 

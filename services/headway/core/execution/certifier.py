@@ -21,18 +21,20 @@ class Certificate:
     peak_bytes: tuple[int, ...]
 
 
-def certify(execution: Execution, *, memory_bytes: int | None = None) -> Certificate:
+def certify(execution: Execution, *, memory_bytes: int | None = None, trains: bool = True) -> Certificate:
     """Replays every list by itself, compares what ranks send and receive, and runs all lists at once.
 
     Args:
         memory_bytes: of each rank, where that is known.
+        trains: whether backward passes and the addition of gradients have to be there too.
     """
     if faults := list(_structure(execution)):
         return Certificate(faults=tuple(faults), peak_bytes=())
     replays = [_Replay(execution, number) for number in range(len(execution.ranks))]
     faults = [fault for replay in replays for fault in replay.run()]
     faults += _matching(execution)
-    faults += [*_coverage(execution), *_additions(execution)]
+    faults += _coverage(execution, RUNS if trains else (ActionKind.FORWARD,))
+    faults += _additions(execution) if trains else ()
     if not faults:
         faults += _stuck(execution)
     peaks = tuple(replay.peak_bytes for replay in replays)
@@ -186,15 +188,15 @@ def _unlike(
         yield f"rank {target}, action {at} ({receive}) is sent by nobody."
 
 
-def _coverage(execution: Execution) -> Iterator[str]:
-    """Every part runs once for every example."""
+def _coverage(execution: Execution, kinds: Sequence[ActionKind]) -> Iterator[str]:
+    """Every part of these kinds runs once for every example."""
     runs: dict[tuple[int, int], int] = {}
     for _, _, action in _actions(execution):
         if action.kind in RUNS:
             runs[action.part, action.first] = runs.get((action.part, action.first), 0) + 1
     for number, part in enumerate(execution.parts):
         stage = execution.stages[part.stage]
-        for first in range(0, execution.batch, stage.examples):
+        for first in range(0, execution.batch, stage.examples) if part.kind in kinds else ():
             times = runs.pop((number, first), 0)
             if times != 1:
                 yield f"{part.kind.upper()} of stage {part.stage} runs {times} times for example {first}."

@@ -2,15 +2,18 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from math import prod
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.execution.execution import PartSpec, StageSpec, ValueSpec
 from headway.core.execution.parts import StepParts
 from headway.core.graph import dtype_bytes
-from headway.core.program import Program
+from headway.core.program import Program, Value
 
 STATE_COPIES = {"adamw": 4, "sgd": 2, "momentum": 3}
-"""By optimizer, of each parameter: itself, its gradient, and what is kept for it."""
+"""By optimizer, of each parameter: itself, its gradient, and what is kept for it; all at least in float32."""
+
+_MASTER_BYTES = 4
 
 
 def part_specs(cuts: Mapping[int, StepParts], stages: Sequence[StageSpec], num_inputs: int) -> tuple[PartSpec, ...]:
@@ -79,13 +82,12 @@ def with_state(
     inputs = dict(zip(program.names, program.inputs, strict=True))
     filled = []
     for stage, names in zip(stages, cuts.parameters, strict=True):
-        weight_bytes = sum(_num_bytes(inputs[name].shape, inputs[name].dtype) for name in names)
-        filled.append(replace(stage, parameters=names, state_bytes=STATE_COPIES[optimizer] * weight_bytes))
+        state_bytes = sum(_state_bytes(inputs[name], STATE_COPIES[optimizer]) for name in names)
+        filled.append(replace(stage, parameters=names, state_bytes=state_bytes))
     return tuple(filled)
 
 
-def _num_bytes(shape: Sequence[int], dtype: str) -> int:
-    total = dtype_bytes(dtype)
-    for size in shape:
-        total *= size
-    return total
+def _state_bytes(parameter: Value, copies: int) -> int:
+    """With the master of a parameter that is narrower than that."""
+    own = dtype_bytes(parameter.dtype)
+    return prod(parameter.shape) * (copies * max(own, _MASTER_BYTES) + (own if own < _MASTER_BYTES else 0))

@@ -1,0 +1,96 @@
+"""An execution that only computes its loss: what a model is validated by. Pure.
+
+The lists are the training ones without what no forward pass reads; parts keep their numbers.
+"""
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, RankList, Slot
+from headway.core.program import Instruction, Program
+
+
+def forward_execution(execution: Execution) -> Execution:
+    """The forward passes of all lists, with what they are sent; slots are given up where they were last read."""
+    kept = [_kept(execution, each.actions) for each in execution.ranks]
+    wanted = {
+        (action.peer, each.rank, action.slots[0])
+        for each, actions in zip(execution.ranks, kept, strict=True)
+        for action in actions
+        if action.kind is ActionKind.RECV
+    }
+    lists = []
+    for each, actions in zip(execution.ranks, kept, strict=True):
+        own = [
+            action
+            for action in actions
+            if action.kind is not ActionKind.SEND or (each.rank, action.peer, action.slots[0]) in wanted
+        ]
+        ended = [*_with_frees(execution, own), Action(kind=ActionKind.UPDATE)]
+        lists.append(RankList(rank=each.rank, actions=tuple(ended)))
+    return replace(execution, ranks=tuple(lists))
+
+
+def _kept(execution: Execution, actions: Sequence[Action]) -> list[Action]:
+    """Forward passes, what they read of other ranks, and all sends."""
+    needed: set[Slot] = set()
+    found: list[Action] = []
+    for action in reversed(actions):
+        if action.kind is ActionKind.FORWARD:
+            needed.update(_slots(action, execution.parts[action.part].reads))
+        elif action.kind is ActionKind.JOIN and action.slots[0] in needed:
+            needed.update(action.slots[1:])
+        elif action.kind is not ActionKind.SEND and (
+            action.kind is not ActionKind.RECV or action.slots[0] not in needed
+        ):
+            continue
+        found.append(action)
+    return found[::-1]
+
+
+def _with_frees(execution: Execution, actions: Sequence[Action]) -> Iterator[Action]:
+    last: dict[Slot, int] = {}
+    for at, action in enumerate(actions):
+        slots: Sequence[Slot] = action.slots
+        if action.kind in RUNS:
+            part = execution.parts[action.part]
+            slots = _slots(action, (*part.reads, *part.writes))
+        elif action.kind is ActionKind.SEND:
+            slots = action.slots[1:]
+        last |= dict.fromkeys(slots, at)
+    ends: dict[int, list[Slot]] = {}
+    for slot, at in last.items():
+        ends.setdefault(at, []).append(slot)
+    for at, action in enumerate(actions):
+        yield action
+        if at in ends:
+            yield Action(kind=ActionKind.FREE, slots=tuple(sorted(ends[at])))
+
+
+def _slots(action: Action, values: Sequence[int]) -> list[Slot]:
+    return [Slot(value=value, first=action.first, count=action.count) for value in values]
+
+
+def without_dropout(program: Program) -> Program:
+    """The same program in which every mask of a dropout is its mean: what is kept of it is what goes in."""
+    return replace(program, instructions=tuple(_expected(each) for each in program.instructions))
+
+
+def _expected(instruction: Instruction) -> Instruction:
+    arguments = json.loads(instruction.arguments)
+    match instruction.target:
+        case "aten.bernoulli_.float":
+            return _calling(instruction, "aten.fill_.Scalar", arguments["args"][:2])
+        case "aten.bernoulli.p":
+            tensor, share = arguments["args"][:2]
+            return _calling(instruction, "aten.full_like.default", [tensor, share])
+        case "aten.native_dropout.default":
+            return _calling(instruction, instruction.target, [*arguments["args"][:2], False])
+        case _:
+            return instruction
+
+
+def _calling(instruction: Instruction, target: str, arguments: Sequence[object]) -> Instruction:
+    text = json.dumps({"args": arguments, "kwargs": {}}, separators=(",", ":"))
+    return replace(instruction, target=target, arguments=text)

@@ -1,0 +1,78 @@
+"""`headway train`: a model of the user's own, planned and trained by real processes."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from headway.cli.training_run.job_file import read_training_job
+from headway.core.errors import HeadwayError
+from tests.cli.conftest import Run
+from tests.cli.test_train import FACTORY
+
+JOB = """
+model: mine:small
+data: {synthetic: true}
+batch: 16
+steps: 4
+micro_batches: 4
+checkpoint: {every: 2, best: 1}
+validation: {data: {synthetic: true}, every: 1}
+optimizer: {name: sgd, rate: 0.01}
+precision: bfloat16
+metrics_port: 0
+"""
+
+
+@pytest.fixture
+def directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The user's own code and job, in the directory that commands run in."""
+    (tmp_path / "mine.py").write_text(FACTORY)
+    (tmp_path / "job.yaml").write_text(JOB)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.timeout(600)  # a machine that does much else takes long to capture, to search and to start ranks
+def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> None:
+    assert json.loads(headway("train", "list", "--json").stdout) == []
+    trained = headway("train", "job.yaml", "--json", timeout_s=500)
+    assert trained.returncode == 0, trained.stderr
+    steps = [json.loads(line)["step"] for line in trained.stdout.splitlines()]
+    assert [step["step"] for step in steps] == [1, 2, 3, 4]
+    assert all(step["predicted_s"] > 0 and step["mfu"] > 0 and step["validation_loss"] > 0 for step in steps)
+    known = json.loads(headway("train", "status", "--json").stdout)
+    assert (known["state"], known["step"], known["losses"]) == ("done", 4, [step["loss"] for step in steps])
+    kept = Path(known["directory"])
+    assert (kept / "checkpoints" / "LATEST").read_text() == "step-00000004"
+    assert len(list((kept / "tensorboard").iterdir())) == 1
+    traced = headway("train", "trace", "--out", "trace.json", "--figure", "trace.svg")
+    assert "step 2, predicted" in traced.stdout, traced.stderr
+    assert json.loads((directory / "trace.json").read_text())["otherData"] == {"step": 2}
+    again = headway("train", "resume")
+    assert (again.returncode, f"{known['run_id']} is done" in again.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ("colour: red", "unknown field 'colour'"),
+        ("schedule: zigzag", "schedule is 'zigzag'"),
+        ("precision: float8", "precision is 'float8'"),
+        ("optimizer: {name: lion}", "optimizer.name is 'lion'"),
+        ("optimizer: {rate: -1}", "optimizer.rate is -1"),
+        ("checkpoint: {keep: 0}", "keep 1 or more"),
+        ("validation: null", "checkpoint.best is 1, and nothing is validated"),
+        ("validation: {data: {synthetic: true}, batches: 0}", "validation.batches is 0"),
+        ("metrics_port: 70000", "metrics_port is 70000"),
+        ("data: {}", "one of tensors, tokens and synthetic"),
+        ("steps: 0", "steps is 0"),
+    ],
+)
+def test_a_wrong_job_is_refused_by_its_field(change: str, said: str, directory: Path) -> None:
+    field = change.partition(":")[0]
+    lines = [line for line in JOB.splitlines() if not line.startswith(f"{field}:")]
+    (directory / "job.yaml").write_text("\n".join([*lines, change]))
+    with pytest.raises(HeadwayError) as refused:
+        read_training_job(directory / "job.yaml")
+    assert said in str(refused.value)
