@@ -5,6 +5,4 @@
 
 import os
 
-_NEEDS = {"HEADWAY_HELM": ["test_*.py"]}
-
-collect_ignore_glob = [pattern for name, patterns in _NEEDS.items() if name not in os.environ for pattern in patterns]
+collect_ignore_glob = [] if "HEADWAY_HELM" in os.environ else ["test_*.py"]
