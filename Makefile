@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock demo dashboards test test-flaky test-kernels cuda lint audit fuzz format clean soak bench-serve bench-overhead bench-admission \
+.PHONY: help install lock demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -60,6 +60,8 @@ lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cuda.lock
 	$(UV_RUN) pip compile --quiet requirements-exports.in --no-deps --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-exports.lock
+	$(UV_RUN) pip compile --quiet requirements-cluster.in --no-deps --generate-hashes --python-version 3.11 \
+	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cluster.lock
 
 # torchtitan and Megatron-LM, whose parsers tests read exported plans with; beside .venv, so that nothing else finds them.
 $(BUILD)/exports/.installed: requirements-exports.lock | $(UV)
@@ -110,6 +112,42 @@ test-flaky: install cuda-if-possible $(BUILD)/exports/.installed | $(BUILD)/prom
 
 dashboards: install ## Write Grafana's dashboards anew from deploy/grafana/dashboards.py
 	@$(PY) -m deploy.grafana
+
+chart: install ## Write what is generated of the Helm chart: its values' schema and their reference
+	@$(PY) -m deploy.chart
+
+# Programs that Go builds for the tests of the chart. They outlive the working tree, each under its version.
+PROGRAMS := $(or $(HEADWAY_PROGRAMS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/headway/programs)
+HELM := $(PROGRAMS)/helm-v3.22.0
+KUBECONFORM := $(PROGRAMS)/kubeconform-v0.8.0
+
+.PHONY: go
+go:
+	@command -v go >/dev/null || { echo "make: Helm and other programs are built with Go (1.26 or later): put go on PATH."; exit 1; }
+
+$(HELM) $(KUBECONFORM): | go
+	@echo "Building $(notdir $@) (three minutes for Helm, once) ..."
+	@mkdir -p $(PROGRAMS)/$(notdir $@).new
+	@CGO_ENABLED=0 GOBIN=$(PROGRAMS)/$(notdir $@).new go install -ldflags "-s -w" $(GO_PACKAGE)@v$(lastword $(subst -v, ,$(notdir $@)))
+	@mv $(PROGRAMS)/$(notdir $@).new/* $@ && rmdir $(PROGRAMS)/$(notdir $@).new
+$(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
+$(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform
+
+$(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
+	@mkdir -p $(BUILD)/cluster/schemas
+	@$(UV_RUN) pip install --quiet --python $(PY) --no-deps --target $(BUILD)/cluster/schemas --requirement requirements-cluster.lock
+	@touch $@
+
+CLUSTER_TESTS := HEADWAY_HELM=$(HELM) HEADWAY_KUBECONFORM=$(KUBECONFORM) \
+  HEADWAY_SCHEMAS=$(abspath $(BUILD)/cluster/schemas) $(PY) -m pytest -q
+
+test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, rendered: golden files, Kubernetes' schemas, refused values, rules
+	@if $(MAKE) $(HELM) $(KUBECONFORM) $(BUILD)/cluster/.installed; \
+	then $(CLUSTER_TESTS) -n 2 tests/cluster/test_render.py tests/cluster/test_values.py; \
+	else echo "make: Helm could not be built: the chart is NOT tested."; fi
+
+test-cluster: test-chart ## The Helm chart: rendered, and run as processes of this machine
+	@if test -x $(HELM); then $(CLUSTER_TESTS) -n 2 --dist loadfile --durations=10 tests/cluster/test_release.py; fi
 
 test-kernels: install cuda-if-possible ## The kernels' tests: on the CPU, and on a GPU where there is one
 	@$(PY) -m pytest -n 2 --dist loadfile --no-loadscope-reorder -q tests/kernels tests/gpu

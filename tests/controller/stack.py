@@ -60,7 +60,7 @@ class Stack:
         desired = DesiredPlan(self.plans, planner=planner, limits=deployment.limits, placements=stored)
         self.service = ControllerService(
             deployment,
-            supervisor=self.supervisor,
+            processes=self.supervisor,
             pool=pool,
             desired=desired,
             profiler=ProfilerClient(peers),

@@ -131,6 +131,17 @@ async def test_a_member_at_a_new_endpoint_replaces_the_old_one(database: Databas
         assert running.follower.lost == ["worker-0@host:1"]
 
 
+async def test_another_run_at_the_same_endpoint_replaces_the_old_one(database: Database) -> None:
+    """A container that is started again keeps its pod's address, its port and pid 1."""
+    membership, member = Membership(database), make_member("worker-0")
+    await membership.enter(member)
+    async with following(database) as running:
+        await eventually(lambda: running.follower.followed == ["worker-0@host:1"])
+        await membership.enter(replace(member, started_at_s=1.0))
+        await eventually(lambda: running.follower.followed == ["worker-0@host:1"] * 2)
+        assert running.follower.lost == ["worker-0@host:1"]
+
+
 async def test_a_bug_in_following_is_not_hidden(database: Database) -> None:
     await Membership(database).enter(make_member("worker-0"))
     async with following(database) as running:

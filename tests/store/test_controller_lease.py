@@ -102,3 +102,10 @@ async def test_who_stands_by_when_the_stack_is_shut_down_ends_and_who_comes_late
     assert not await waiting
     assert await acquired(third)
     assert third.epoch == 2
+
+
+async def test_pid_1_of_another_container_of_this_machine_may_live() -> None:
+    """Its pids are not ours, so the kernel cannot be asked after it; its lease lapses."""
+    boot, _, ticks = str(process_start(1)).split("/")
+    assert not has_ended(f"1 {boot}/pid:[1]/{ticks}0")
+    assert has_ended(f"1 {process_start(1)!s}0")

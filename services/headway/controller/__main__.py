@@ -6,10 +6,13 @@ from pathlib import Path
 
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.controller.api_keys import ApiKeys
+from headway.controller.cell_processes import CellProcesses
+from headway.controller.clients.cell import CellClient
 from headway.controller.clients.planner import PlannerClient
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.clients.worker import WorkerControlClient
 from headway.controller.config import ControllerConfig
+from headway.controller.deployment_file import read_deployment_file
 from headway.controller.desired import DesiredPlan
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.machine import read_machine
@@ -47,8 +50,18 @@ async def main(config: ControllerConfig) -> None:
         if not await lease.acquire(until=host.stopping):
             return
         deployments = Documents(host.database, DEPLOYMENT, Deployment)
-        deployment = await read_deployment(deployments)
-        supervisor = build_supervisor(config, host, deployment, lease=lease)
+        processes: Supervisor | CellProcesses
+        if config.deployment is None:
+            deployment = await read_deployment(deployments)
+            processes = build_supervisor(config, host, deployment, lease=lease)
+        else:
+            deployment, stands = await read_cluster_deployment(config.deployment, deployments)
+            processes = CellProcesses(
+                host.peers,
+                client=CellClient(host.peers),
+                num_workers=deployment.workers.count,
+                has_workers=stands,
+            )
         plans, profiler = PlanStore(host.database), ProfilerClient(host.peers)
         planner, stored = PlannerClient(host.peers), plan_documents(host.database, PLACEMENT, PlacementPlan)
         desired = DesiredPlan(
@@ -59,12 +72,12 @@ async def main(config: ControllerConfig) -> None:
             profile_import=build_profile_import(deployment, profiler),
         )
         pool = WorkerPool(
-            WorkerControlClient(host.peers, epoch=lease.epoch), plans=plans, end_process=supervisor.end_run
+            WorkerControlClient(host.peers, epoch=lease.epoch), plans=plans, end_process=processes.end_run
         )
         placements = Placements(stored, planner=planner, desired=desired, pool=pool, limits=deployment.limits)
         service = ControllerService(
             deployment,
-            supervisor=supervisor,
+            processes=processes,
             pool=pool,
             desired=desired,
             profiler=profiler,
@@ -123,6 +136,20 @@ async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
     if resolved != deployment:
         await deployments.put(resolved)
     return resolved
+
+
+async def read_cluster_deployment(path: Path, deployments: Documents[Deployment]) -> tuple[Deployment, bool]:
+    """Reads the deployment of a file, and whether it is the one that was planned for last: then that plan, or the
+    placement that was applied since, stands."""
+    try:
+        wanted = read_deployment_file(path)
+    except HeadwayError as error:
+        raise SystemExit(f"headway-controller: {error}") from None
+    stored = await deployments.get()
+    if stored is not None and stored.source == wanted.source:
+        return stored, True
+    await deployments.put(wanted)
+    return wanted, False
 
 
 def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> ProfileImport | None:

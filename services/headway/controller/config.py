@@ -12,3 +12,6 @@ class ControllerConfig(CatalogueConfig):
 
     state_dir: Path = Field(default_factory=lambda: Path.home() / ".local" / "state" / "headway" / "default")
     """Directory of the stack's state; logs go to its `logs` folder."""
+    deployment: Path | None = None
+    """YAML file of what to serve, on workers of cells (`python -m headway.controller.cell`) that something else starts,
+    such as a cluster. Without it the deployment is that of `headway up`, and the controller starts every process."""

@@ -4,12 +4,12 @@ import asyncio
 import logging
 from collections.abc import Callable
 from dataclasses import replace
+from typing import Protocol
 
 from headway.controller.clients.profiler import ProfilerClient
 from headway.controller.desired import DesiredPlan
 from headway.controller.reconcile import load_orders_of, reconcile
 from headway.controller.status import ProcessStatus, StackStatus, assess_readiness, worker_status
-from headway.controller.supervisor import Supervisor
 from headway.controller.worker_pool import WorkerPool
 from headway.core.deployment import Deployment
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
@@ -27,8 +27,26 @@ _PROFILE_AFTER_S = 2.0  # of readiness: the first requests come first
 _PROFILE_RETRY_S = 30.0
 
 
+class Processes(Protocol):
+    """Those of the stack: a supervisor's, or cells'. `has_workers` tells, once it has started, whether workers that
+    the last plan was made for run on.
+    """
+
+    has_workers: bool
+
+    async def start(self) -> list[str]: ...
+
+    async def watch(self, *, on_death: Callable[[str, int], None]) -> None: ...
+
+    def statuses(self, *, is_stopping: bool) -> tuple[ProcessStatus, ...]: ...
+
+    def fault(self) -> HeadwayError | None: ...
+
+    async def stop(self) -> None: ...
+
+
 class ControllerService:
-    """Drives a supervisor of processes and a pool of workers towards a deployment and a desired plan.
+    """Drives the processes and a pool of workers towards a deployment and a desired plan.
 
     Args:
         own_member: gives the controller's own lease, for the status.
@@ -38,7 +56,7 @@ class ControllerService:
         self,
         deployment: Deployment,
         *,
-        supervisor: Supervisor,
+        processes: Processes,
         pool: WorkerPool,
         desired: DesiredPlan,
         profiler: ProfilerClient,
@@ -48,7 +66,7 @@ class ControllerService:
         own_member: Callable[[], Member],
     ) -> None:
         self._deployment = deployment
-        self._supervisor = supervisor
+        self._processes = processes
         self._pool = pool
         self._desired = desired
         self._profiler = profiler
@@ -61,14 +79,13 @@ class ControllerService:
     async def start(self) -> None:
         """Launches or adopts every process. A plan lives as long as the workers that it was made for: if none of
         them is left, a new one is made, unless it was applied: then workers of their names are loaded as it says."""
-        adopted = await self._supervisor.start()
-        has_workers = any(self._supervisor.processes[name].spec.kind == "worker" for name in adopted)
-        if has_workers or self._deployment.placement_id:
+        await self._processes.start()
+        if self._processes.has_workers or self._deployment.placement_id:
             await self._desired.resume()
 
     async def supervise_forever(self) -> None:
         """Restarts processes that die, and with a worker those that serve together with it."""
-        await self._supervisor.watch(on_death=lambda name, pid: self._pool.note_death(name, pid=pid))
+        await self._processes.watch(on_death=lambda name, pid: self._pool.note_death(name, pid=pid))
 
     async def reconcile_forever(self) -> None:
         """Brings the workers to the plan, and again whenever something changed."""
@@ -131,7 +148,7 @@ class ControllerService:
 
     def status(self) -> StackStatus:
         plan = self._desired.plan
-        processes = tuple(self._process_status(name) for name in self._supervisor.processes)
+        processes = self._processes.statuses(is_stopping=self._stopping)
         readiness = assess_readiness(
             processes, wanted=None if plan is None else load_orders_of(plan), workers=self._pool.workers
         )
@@ -148,13 +165,13 @@ class ControllerService:
 
     def fault(self) -> HeadwayError | None:
         """The error that start-up cannot get past by itself, if there is one."""
-        return self._supervisor.fault() or self._desired.fault or self._pool.fault()
+        return self._processes.fault() or self._desired.fault or self._pool.fault()
 
     async def shutdown(self, *, grace_s: float) -> None:
         """Ends everything that the controller started, workers first; their requests have `grace_s` to end."""
         self._stopping = True
         await self._pool.drain(deadline_s=grace_s)
-        await self._supervisor.stop()
+        await self._processes.stop()
 
     async def close(self) -> None:
         """Leaves everything running, for the next controller."""
@@ -205,26 +222,6 @@ class ControllerService:
                     hint="Make the plan for the workers that there are.",
                     field="plan.workers",
                 )
-
-    def _process_status(self, name: str) -> ProcessStatus:
-        process, member = self._supervisor.processes[name], self._supervisor.member_of(name)
-        if member is not None:
-            state = "draining" if member.state == "draining" else "ready"
-        elif self._stopping:
-            state = "stopped"
-        else:
-            state = "starting" if process.restart_at_s is None else "restarting"
-        return ProcessStatus(
-            name=name,
-            kind=process.spec.kind,
-            pid=process.handle.pid if process.handle else 0,
-            state=state,
-            endpoint=member.endpoint if member else "",
-            metrics_endpoint=member.metrics_endpoint if member else "",
-            num_restarts=process.num_restarts,
-            started_at_s=process.handle.started_at_s if process.handle else 0.0,
-            cores=process.spec.cores,
-        )
 
     def _own_status(self) -> ProcessStatus:
         member = self._own_member()

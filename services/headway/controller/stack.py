@@ -7,6 +7,7 @@ from headway.controller.machine import VISIBLE_GPUS, MachineResources
 from headway.controller.process import ProcessSpec, module_command
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError
+from headway.core.line import QueuePolicy
 
 SERVICE_KINDS = ("router", "planner", "kvcache", "profiler")
 
@@ -96,20 +97,50 @@ def wanted_processes(deployment: Deployment, *, settings: ChildSettings) -> tupl
 
 
 def _worker(index: int, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
-    workers, name = deployment.workers, f"worker-{index}"
+    return worker_spec(
+        f"worker-{index}",
+        index,
+        deployment.workers,
+        settings=settings,
+        log_level=deployment.log_level,
+        otlp_endpoint=deployment.otlp_endpoint,
+        queue_policy=deployment.queue_policy,
+    )
+
+
+def worker_spec(
+    name: str,
+    index: int,
+    workers: WorkerOptions,
+    *,
+    settings: ChildSettings,
+    log_level: str,
+    otlp_endpoint: str | None,
+    queue_policy: QueuePolicy,
+    port: int | None = None,
+    metrics_port: int | None = None,
+) -> ProcessSpec:
+    """The process of a worker.
+
+    Args:
+        index: of the worker among those of `workers`, which are resolved.
+        port, metrics_port: that it listens on; None for any.
+    """
     emulated = workers.emulated_by(index)
     return ProcessSpec(
         name=name,
         kind="worker",
         command=module_command(
             "worker",
-            **_common_flags(name, deployment, settings),
+            **_common_flags(name, settings, log_level=log_level, otlp_endpoint=otlp_endpoint),
+            port=port,
+            metrics_port=metrics_port,
             device=workers.device,
             num_threads=workers.num_threads,
             memory_bytes=workers.memory_bytes if emulated is None else emulated.memory_bytes,
             emulate=None if emulated is None else emulated.name,
             group_id=name.replace("worker", "group"),
-            queue_policy=deployment.queue_policy,
+            queue_policy=queue_policy,
         ),
         environment=settings.environment | ({VISIBLE_GPUS: workers.gpus[index]} if workers.gpus else {}),
         runtime=_EMULATED_RUNTIME if emulated else _openmp(workers),
@@ -135,7 +166,7 @@ def _openmp(workers: WorkerOptions) -> dict[str, str]:
 def _gateway(deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
     """Clients come to its host; the other processes know it by the address that the others have too."""
     gateway = deployment.gateway
-    flags = _common_flags("gateway", deployment, settings) | {
+    flags = _flags("gateway", deployment, settings) | {
         "bind_host": gateway.host,
         "advertise_host": settings.advertise_host or settings.bind_host,
         "port": gateway.grpc_port,
@@ -158,7 +189,7 @@ def _gateway(deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
 
 
 def _service(kind: str, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
-    flags = _common_flags(kind, deployment, settings)
+    flags = _flags(kind, deployment, settings)
     if kind == "router":
         flags |= {
             "queue_policy": deployment.queue_policy,
@@ -175,12 +206,18 @@ def _service(kind: str, deployment: Deployment, settings: ChildSettings) -> Proc
     )
 
 
-def _common_flags(name: str, deployment: Deployment, settings: ChildSettings) -> dict[str, object]:
+def _flags(name: str, deployment: Deployment, settings: ChildSettings) -> dict[str, object]:
+    return _common_flags(name, settings, log_level=deployment.log_level, otlp_endpoint=deployment.otlp_endpoint)
+
+
+def _common_flags(
+    name: str, settings: ChildSettings, *, log_level: str, otlp_endpoint: str | None
+) -> dict[str, object]:
     return {
         "namespace": settings.namespace,
         "member_id": name,
         "bind_host": settings.bind_host,
         "advertise_host": settings.advertise_host or None,
-        "log_level": deployment.log_level,
-        "otlp_endpoint": deployment.otlp_endpoint,
+        "log_level": log_level,
+        "otlp_endpoint": otlp_endpoint,
     }

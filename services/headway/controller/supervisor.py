@@ -4,14 +4,15 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable, Container, Iterable
+from typing import Protocol
 
 from headway.controller.launchers.launcher import Launcher
 from headway.controller.process import Handle, ProcessRecord, ProcessSpec
+from headway.controller.status import ProcessStatus
 from headway.controller.supervised import Supervised
 from headway.core.errors import HeadwayError
 from headway.observe.metrics import PROCESS_RESTARTS, PROCESSES_READY
 from headway.rpc.peers import Peers
-from headway.store.documents import Documents
 from headway.store.membership import Member, Membership
 
 log = logging.getLogger(__name__)
@@ -23,8 +24,21 @@ _END_GRACE_S = 0.5
 _HANGS_AFTER_S = 12.0
 
 
+class Records(Protocol):
+    """What a supervisor notes of its processes, by name."""
+
+    async def all(self) -> list[ProcessRecord]: ...
+
+    async def put(self, value: ProcessRecord, name: str, /) -> None: ...
+
+    async def delete(self, name: str, /) -> bool: ...
+
+
 class Supervisor:
     """Supervises the processes of a stack.
+
+    Attributes:
+        has_workers: whether workers of an earlier controller have been adopted.
 
     Args:
         specs: what should run.
@@ -40,13 +54,14 @@ class Supervisor:
         specs: Iterable[ProcessSpec],
         *,
         launcher: Launcher,
-        records: Documents[ProcessRecord],
+        records: Records,
         membership: Membership,
         peers: Peers,
         may_act: Callable[[], Awaitable[bool]],
         hangs_after_s: float = _HANGS_AFTER_S,
     ) -> None:
         self.processes = {spec.name: Supervised(spec) for spec in specs}
+        self.has_workers = False
         self._launcher = launcher
         self._records = records
         self._membership = membership
@@ -73,6 +88,7 @@ class Supervisor:
                 adopted.append(name)
         missing = [process for process in self.processes.values() if process.handle is None]
         await asyncio.gather(*(self._launch(process) for process in missing))
+        self.has_workers = any(self.processes[name].spec.kind == "worker" for name in adopted)
         log.info("launched %d processes, adopted %s", len(missing), adopted or "none")
         return adopted
 
@@ -100,6 +116,10 @@ class Supervisor:
         members = self._peers.members(process.spec.kind)
         return next((m for m in members if m.member_id == name and m.pid == process.handle.pid), None)
 
+    def statuses(self, *, is_stopping: bool) -> tuple[ProcessStatus, ...]:
+        """Every process as it is."""
+        return tuple(self._status(name, is_stopping=is_stopping) for name in self.processes)
+
     def fault(self) -> HeadwayError | None:
         """The error of the first process that cannot be started, if there is one."""
         return next((fault for process in self.processes.values() if (fault := process.fault) is not None), None)
@@ -109,6 +129,26 @@ class Supervisor:
         self._stopped = True
         async with self._looking:  # what is being launched has a handle then
             await self._end_all()
+
+    def _status(self, name: str, *, is_stopping: bool) -> ProcessStatus:
+        process, member = self.processes[name], self.member_of(name)
+        if member is not None:
+            state = "draining" if member.state == "draining" else "ready"
+        elif is_stopping:
+            state = "stopped"
+        else:
+            state = "starting" if process.restart_at_s is None else "restarting"
+        return ProcessStatus(
+            name=name,
+            kind=process.spec.kind,
+            pid=process.handle.pid if process.handle else 0,
+            state=state,
+            endpoint=member.endpoint if member else "",
+            metrics_endpoint=member.metrics_endpoint if member else "",
+            num_restarts=process.num_restarts,
+            started_at_s=process.handle.started_at_s if process.handle else 0.0,
+            cores=process.spec.cores,
+        )
 
     async def _end_all(self) -> None:
         workers = [process for process in self.processes.values() if process.spec.kind == "worker"]

@@ -42,13 +42,13 @@ class WorkerPool:
         self._troubles: dict[tuple[tuple[str, ...], str], LoadTrouble] = {}  # by group and model
 
     async def observe(self, members: list[Member]) -> None:
-        """Takes in who is there. A lapsed lease ends nothing that runs on its worker; a new endpoint does."""
+        """Takes in who is there. A lapsed lease ends nothing that runs on its worker; another run does."""
         newcomers = []
         for worker in self.workers.values():
             worker.has_lease = False
         for member in members:
             known = self.workers.get(member.member_id)
-            if known is not None and (known.member.endpoint, known.member.pid) == (member.endpoint, member.pid):
+            if known is not None and known.member.run == member.run:
                 known.member, known.has_lease = member, True
             else:
                 newcomers.append(member)

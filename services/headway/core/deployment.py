@@ -89,6 +89,7 @@ class Deployment:
         answer_overhead_s: that an answer takes from the client to the group and back, besides the model.
         stage_profiles: a file to import before the plan is made, of the emulated device; empty for none.
         placement_id: of the placement that was applied since; empty while the planner chooses who serves what.
+        source: the fingerprint of the file that it was read from; empty where it is `headway up`'s.
     """
 
     models: tuple[ModelDeployment, ...]
@@ -103,3 +104,4 @@ class Deployment:
     traffic_retention_s: float | None = None
     answer_overhead_s: float = 0.0
     placement_id: str = ""
+    source: str = ""

@@ -22,7 +22,7 @@ from headway.store.api_keys import ApiKeyStore
 from headway.store.plans import PlanStore
 from headway.v1 import inference_pb2_grpc
 
-_GRACE_S = 2
+_LOOKS_EVERY_S = 0.2
 
 
 async def main(config: GatewayConfig) -> None:
@@ -51,19 +51,26 @@ async def main(config: GatewayConfig) -> None:
             key_ring=key_ring,
             tracing=host.tracing,
         )
-        http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=_GRACE_S)
+        http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=config.drain_s)
         servicer = InferenceServicer(service, peers=host.peers)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, host.server)
         host.spawn(served_models.follower.watch(), name="watch-plan")
         host.spawn(key_ring.watch(), name="watch-keys")
         host.spawn(http.run_forever(), name="http")
 
+        async def get_ready() -> None:
+            """Ready once some model can be answered, and from then on: later requests are told what is missing."""
+            while not service.can_answer():
+                await host.peers.wait_for_change(timeout_s=_LOOKS_EVERY_S)
+            await host.show_ready(is_ready=True)
+
         async def stop() -> None:
-            await asyncio.gather(http.stop(), host.server.stop(_GRACE_S))
+            await asyncio.gather(http.stop(), host.server.stop(config.drain_s))
             await generator.close()
             await router.close()
 
-        await host.serve(on_stop=stop)
+        host.spawn(get_ready(), name="get-ready")
+        await host.serve(on_stop=stop, is_ready_at_once=False)
 
 
 if __name__ == "__main__":

@@ -32,3 +32,5 @@ class GatewayConfig(ProcessConfig):
     """How long a stream whose worker died waits for another."""
     answer_overhead_s: float = Field(default=0.0, ge=0)
     """What an answer takes from the client to the group and back, besides the model: workers get so much less time."""
+    drain_s: int = Field(default=2, ge=0)
+    """How long running requests may take to end after SIGTERM; no new ones are taken then."""

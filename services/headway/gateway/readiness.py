@@ -1,4 +1,4 @@
-"""Whether every model of the plan can be answered."""
+"""Whether every model of the plan can be answered, or some of them."""
 
 from headway.gateway.served_models import ServedModels
 from headway.rpc.peers import Peers
@@ -11,6 +11,15 @@ def waiting_for(served_models: ServedModels, peers: Peers) -> list[str]:
     missing = [f"model '{name}': {fault}" for name, fault in served_models.faults.items()]
     if not peers.members("router"):
         missing.append("the router")
-    ready = {model for worker in peers.members("worker") if worker.state == "ready" for model in worker.models}
-    missing += [f"a worker that has '{name}' loaded" for name in served_models.models if name not in ready]
+    loaded = _loaded(peers)
+    missing += [f"a worker that has '{name}' loaded" for name in served_models.models if name not in loaded]
     return missing
+
+
+def can_answer(served_models: ServedModels, peers: Peers) -> bool:
+    """Whether requests for some model come to an answer."""
+    return bool(peers.members("router")) and not _loaded(peers).isdisjoint(served_models.models)
+
+
+def _loaded(peers: Peers) -> set[str]:
+    return {model for worker in peers.members("worker") if worker.state == "ready" for model in worker.models}

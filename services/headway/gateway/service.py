@@ -18,7 +18,7 @@ from headway.gateway.keys import ApiKeys, OperatorKeys, is_loopback
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.prompt_tokenizer import PromptTokenizer
-from headway.gateway.readiness import waiting_for
+from headway.gateway.readiness import can_answer, waiting_for
 from headway.gateway.request_id import job_id
 from headway.gateway.scrape import scrape_targets
 from headway.gateway.served_models import ServedModels
@@ -123,6 +123,10 @@ class GatewayService:
     def waiting_for(self) -> list[str]:
         """Returns what keeps the stack from answering for every model, in words; empty when it is ready."""
         return waiting_for(self.served_models, self._peers)
+
+    def can_answer(self) -> bool:
+        """Whether there is a router, and a worker for some model of the plan."""
+        return can_answer(self.served_models, self._peers)
 
     def faults(self) -> list[str]:
         """Returns what is wrong with the stack though it answers, in words."""

@@ -32,7 +32,7 @@ class Followers:
 
     `follow(member)` reads a stream, say, until that breaks. When it returns or raises a HeadwayError it is called
     again while the member holds its lease. A member whose lease lapsed is followed on for two seconds if its stream
-    lives. `lose(member)` is called once for each that is gone; one that came back under a new endpoint is another.
+    lives. `lose(member)` is called once for each that is gone; another run of its process is another one.
     Whatever else `follow` raises is a bug, and `run` raises it.
     """
 
@@ -79,7 +79,7 @@ class Followers:
             return False
         if member is not None:
             following.missing_since_s = None
-            return member.endpoint == following.member.endpoint and self._accepts(member)
+            return member.run == following.member.run and self._accepts(member)
         if following.missing_since_s is None:
             following.missing_since_s = now_s
         return now_s - following.missing_since_s < _LEASE_GRACE_S
@@ -102,6 +102,5 @@ class Followers:
 
     def _holds_lease(self, member: Member) -> bool:
         return any(
-            other.member_id == member.member_id and other.endpoint == member.endpoint
-            for other in self._peers.members(self._kind)
+            other.member_id == member.member_id and other.run == member.run for other in self._peers.members(self._kind)
         )

@@ -29,6 +29,10 @@ from headway.store.redis import Database
 
 log = logging.getLogger(__name__)
 
+READINESS = "readiness"
+"""Name in the health service of whether requests should come here. The process itself is '': it lives as long as it
+answers."""
+
 _STOP_GRACE_S = 0.5
 
 # Peers ping every 10 s (CHANNEL_OPTIONS), also between messages.
@@ -73,6 +77,7 @@ class Host:
         options = dict(_SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
         self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=tuple(options.items()))
         self.membership = membership
+        self._health = health.aio.HealthServicer()
         self._tasks: set[asyncio.Task[None]] = set()
         advertised = config.advertise_host or config.bind_host
         self._advertised_host = advertised
@@ -89,19 +94,34 @@ class Host:
     def member_id(self) -> str:
         return self.member.member_id
 
-    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> None:
+    def spawn(self, work: Coroutine[Any, Any, None], *, name: str) -> asyncio.Task[None]:
         """Runs a background loop for as long as the process lives; a crash of it ends the process."""
         task = asyncio.create_task(work, name=name)
         self._tasks.add(task)
         task.add_done_callback(self._on_task_done)
+        return task
+
+    async def show_ready(self, *, is_ready: bool) -> None:
+        """Tells whoever asks the health service for `READINESS` whether requests should come here. One that was asked
+        to end never is ready again."""
+        status = health_pb2.HealthCheckResponse
+        shown = status.SERVING if is_ready and not self.stopping.is_set() else status.NOT_SERVING
+        await self._health.set(READINESS, shown)
 
     async def update_member(self, **changes: Any) -> None:
         """Changes fields of the lease and writes it at once."""
         self.member = replace(self.member, **changes)
         await self._hold_lease(self.membership.enter)
 
-    async def serve(self, *, on_stop: Callable[[], Awaitable[None]] | None = None) -> None:
-        """Serves until SIGTERM or SIGINT; then `on_stop`, and running calls get half a second."""
+    async def serve(
+        self, *, on_stop: Callable[[], Awaitable[None]] | None = None, is_ready_at_once: bool = True
+    ) -> None:
+        """Serves until SIGTERM or SIGINT; then it is not ready, keeps its lease for as long as `on_stop` takes, and
+        running calls get half a second.
+
+        Args:
+            is_ready_at_once: False for one that calls `show_ready` once it is.
+        """
         port = self._bind()
         self._add_health_and_reflection()
         await self.server.start()
@@ -110,13 +130,17 @@ class Host:
             endpoint=f"{self._advertised_host}:{port}",
             metrics_endpoint=f"{self._advertised_host}:{metrics_server.server_port}",
         )
-        self.spawn(self._keep_lease(), name="keep-lease")
+        if is_ready_at_once:
+            await self.show_ready(is_ready=True)
+        keeping = self.spawn(self._keep_lease(), name="keep-lease")
         log.info("%s serves at %s", self.member_id, self.member.endpoint)
         # Garbage collections need not look at what is here by now, modules above all: they would pause for it.
         gc.freeze()
         await self.stopping.wait()
+        await self.show_ready(is_ready=False)
         if on_stop is not None:
             await on_stop()
+        await end_tasks([keeping])
         await self._withdraw()
         await self.server.stop(_STOP_GRACE_S)
 
@@ -131,17 +155,15 @@ class Host:
             ) from None
 
     def _add_health_and_reflection(self) -> None:
-        servicer = health.aio.HealthServicer()
-        health_pb2_grpc.add_HealthServicer_to_server(servicer, self.server)
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self.server)
         names = [reflection.SERVICE_NAME, health.SERVICE_NAME, *_service_names(self.kind)]
         reflection.enable_server_reflection(names, self.server)
-        self._health = servicer
         serving = health_pb2.HealthCheckResponse.SERVING
         for name in ("", *_service_names(self.kind)):
-            self.spawn(servicer.set(name, serving), name="health")
+            self.spawn(self._health.set(name, serving), name="health")
 
     async def _keep_lease(self) -> None:
-        while not self.stopping.is_set():
+        while True:
             await asyncio.sleep(RENEW_EVERY_S)
             await self._hold_lease(self.membership.renew)
 

@@ -63,6 +63,12 @@ class Member:
     rank: int = 0
 
     @property
+    def run(self) -> tuple[str, int, float]:
+        """Tells its process from every other one that had or will have its name. A container that is started again
+        has the address and the pid of the one before."""
+        return self.endpoint, self.pid, self.started_at_s
+
+    @property
     def is_leader(self) -> bool:
         """Whether it speaks for its group; a lone worker does."""
         return self.rank == 0

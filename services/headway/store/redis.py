@@ -4,17 +4,26 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any, cast
 
 from redis.asyncio import Redis
 from redis.asyncio.retry import Retry
+from redis.asyncio.sentinel import Sentinel
 from redis.backoff import NoBackoff
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from headway.core.errors import InternalError, UnavailableError
+from headway.store.sentinel import SentinelAddress, parse_sentinel_url
 
 _TIMEOUT_S = 2.0
+_OPTIONS: dict[str, Any] = {
+    "decode_responses": True,
+    "socket_timeout": _TIMEOUT_S,
+    "socket_connect_timeout": _TIMEOUT_S,
+    "retry": Retry(NoBackoff(), 1),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +35,25 @@ class Database:
 
     @classmethod
     def connect(cls, url: str, *, namespace: str) -> "Database":
-        """Connects lazily: the first command finds out whether Redis is there."""
-        redis = Redis.from_url(
-            url,
-            decode_responses=True,
-            socket_timeout=_TIMEOUT_S,
-            socket_connect_timeout=_TIMEOUT_S,
-            retry=Retry(NoBackoff(), 1),
-        )
+        """Connects lazily: the first command finds out whether Redis is there.
+
+        Args:
+            url: redis://, rediss://, unix://, or that of sentinels (`parse_sentinel_url`), which know the primary.
+        """
+        address = parse_sentinel_url(url)
+        redis = Redis.from_url(url, **_OPTIONS) if address is None else _primary(address)
         return cls(redis, namespace)
 
     async def close(self) -> None:
         await self.redis.aclose()
+
+
+def _primary(address: SentinelAddress) -> Redis:
+    """Whichever server is the primary: a connection that is made anew asks the sentinels again."""
+    login = {"username": address.username or None, "password": address.password or None}
+    options = _OPTIONS | login | {"ssl": address.has_tls}
+    sentinels = Sentinel(address.sentinels, sentinel_kwargs=options, **options)  # type: ignore[no-untyped-call]
+    return cast("Redis", sentinels.master_for(address.service, db=address.database))
 
 
 @contextmanager

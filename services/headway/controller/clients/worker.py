@@ -59,12 +59,14 @@ class LoadProgress:
 
 class WorkerControlClient:
     """Args:
-    epoch: of the controller that commands: workers refuse those of a lower one than they have heard.
+    epoch: of the controller that commands: workers refuse those of a lower one than they have heard. None for a caller
+        that is no controller.
     """
 
-    def __init__(self, peers: Peers, *, epoch: int) -> None:
+    def __init__(self, peers: Peers, *, epoch: int | None) -> None:
         self._peers = peers
-        self._command_metadata = (*peers.metadata, (EPOCH_METADATA_KEY, str(epoch)))
+        fencing = () if epoch is None else ((EPOCH_METADATA_KEY, str(epoch)),)
+        self._command_metadata = (*peers.metadata, *fencing)
 
     async def describe(self, endpoint: str) -> WorkerReport:
         async with calling(self._peers, endpoint, worker_pb2_grpc.WorkerServiceStub) as stub:

@@ -1,0 +1,27 @@
+"""`python -m deploy.chart`: writes what is generated of the Helm chart."""
+
+import json
+from pathlib import Path
+
+import yaml
+
+from deploy.chart.reference import values_reference
+from deploy.chart.values import VALUES, schema
+
+ROOT = Path(__file__).resolve().parents[2]
+CHART = ROOT / "helm" / "headway"
+
+
+def generated() -> dict[Path, str]:
+    """Every generated file and what it should hold."""
+    defaults = yaml.safe_load((CHART / "values.yaml").read_text())
+    return {
+        CHART / "values.schema.json": json.dumps(schema(), indent=1) + "\n",
+        ROOT / "docs" / "kubernetes-values.md": values_reference(VALUES, defaults),
+    }
+
+
+if __name__ == "__main__":
+    for path, text in generated().items():
+        path.write_text(text)
+        print(path.relative_to(ROOT))

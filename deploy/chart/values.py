@@ -1,0 +1,345 @@
+"""The schema of the chart's values. `python -m deploy.chart` writes it, and the reference in the documentation."""
+
+from typing import Any
+
+from deploy.chart.kubernetes import DEFINITIONS
+from deploy.chart.shape import Schema, choice, fields, flag, listing, named, number, reference, text, whole
+
+_NAME = r"^[a-z]([-a-z0-9]*[a-z0-9])?$"
+
+
+def _placing() -> dict[str, Schema]:
+    return {
+        "resources": reference("resources", "What its container asks for and may use."),
+        "nodeSelector": named("Labels of the nodes that it may run on.", text("A value.")),
+        "tolerations": listing("Taints that it puts up with.", reference("toleration", "A taint.")),
+        "affinity": reference("affinity", "Where the scheduler puts it."),
+    }
+
+
+def _image(what: str) -> Schema:
+    return fields(
+        f"The image of {what}.",
+        "repository",
+        of={
+            "repository": text("Registry and name.", least=1),
+            "tag": text("Its tag; the chart's appVersion where it is empty."),
+            "digest": text("Its digest, which counts more than a tag.", pattern="^(sha256:[0-9a-f]{64})?$"),
+        },
+    )
+
+
+_MODEL = fields(
+    "A model to serve.",
+    "name",
+    "path",
+    of={
+        "name": text("The name that clients ask for.", least=1),
+        "path": text("The checkpoint's directory in the pods, below modelStorage.mountPath.", pattern="^/"),
+        "dtype": choice(
+            "What it runs in; the checkpoint's own where it is left out.", "float32", "bfloat16", "float16"
+        ),
+        "quantization": choice("What its matrices are rounded to when they are loaded.", "int8"),
+        "maxModelLen": whole("Its longest sequence in tokens.", least=1),
+        "generationConfig": text("A directory with the generation_config.json that counts, or none to do without."),
+        "slo": fields(
+            "The objectives of its requests; a request may set its own.",
+            of={
+                "ttftMs": number("Milliseconds to the first token.", above=0),
+                "tpotMs": number("Milliseconds for each token after it.", above=0),
+                "e2eMs": number("Milliseconds to the end of the answer.", above=0),
+            },
+        ),
+    },
+)
+
+_POOL = fields(
+    "A pool of cells that are alike. A cell is a pod with a worker for each of its GPUs.",
+    "name",
+    "cells",
+    of={
+        "name": text("The pool's name.", pattern=_NAME),
+        "cells": whole("Pods of the pool."),
+        "gpusPerCell": whole("GPUs of each pod, and so its workers; 0 for workers on the CPU.", most=64),
+        "workersPerCell": whole("Workers of each pod where it has no GPUs.", least=1, most=64),
+        "gpuResource": text("The resource that stands for a GPU.", least=1),
+        "resourceClaims": listing(
+            "Claims of dynamic resource allocation for each pod, instead of gpuResource.",
+            fields(
+                "A claim.",
+                "name",
+                "resourceClaimTemplateName",
+                of={
+                    "name": text("Its name in the pod.", pattern=_NAME),
+                    "resourceClaimTemplateName": text("The template that the claim is made of."),
+                },
+            ),
+        ),
+        "emulate": text("A device of the catalogue whose time workers take, computing nothing: V100-16."),
+        "threadsPerWorker": whole("Compute threads of each worker on the CPU; 0 shares the cores."),
+        "memoryBytesPerWorker": whole(
+            "What each worker may use; 0 takes all of its GPU, or a share of the pod's memory."
+        ),
+        "sharedMemory": text("Size of /dev/shm, through which the ranks of a group talk."),
+        "drainSeconds": whole("How long running requests may take to move to other cells or end, before the pod ends."),
+        "runtimeClassName": text("The runtime of its pods, such as nvidia."),
+        "priorityClassName": text("The priority of its pods."),
+        **_placing(),
+    },
+)
+
+_LIMITS = fields(
+    "Limits of every engine; what is left out is the planner's choice.",
+    of={
+        "blockSize": whole("Tokens of a KV block.", least=1),
+        "maxNumSeqs": whole("Sequences in one batch, at most.", least=1),
+        "maxNumBatchedTokens": whole("Tokens computed in one step, at most.", least=1),
+        "maxNumPrefillTokens": whole("Prompt tokens computed in one step, at most.", least=1),
+        "kvCacheBytes": whole("Memory of each worker for the KV cache.", least=1),
+        "hostCacheBytes": whole("Host memory of each worker for preempted sequences and evicted prefixes."),
+        "enablePrefixCache": flag("Whether prompts with the same beginning are computed once."),
+        "preemption": choice("How sequences give way.", "auto", "recompute", "swap"),
+        "numDraftTokens": whole("Tokens guessed and checked in one step."),
+        "tp": whole("Workers that share each layer.", least=1),
+        "pp": whole("Stages of layers, one behind the other.", least=1),
+        "cp": whole("Workers that share the KV cache of each sequence.", least=1),
+        "cpFfn": choice("What the workers of cp share outside attention.", "data", "tensor"),
+        "stageLayers": listing("Layers of each stage.", whole("Layers.", least=1)),
+        "prefillWorkers": whole("Workers that compute prompts only.", least=1),
+        "decodeWorkers": whole("Workers that go on with what those began.", least=1),
+    },
+)
+
+_GATEWAY = fields(
+    "The gateway answers clients.",
+    of={
+        "replicas": whole("Pods, where autoscaling is off.", least=1),
+        "service": fields(
+            "Where clients come.",
+            of={
+                "type": choice("Its type.", "ClusterIP", "NodePort", "LoadBalancer"),
+                "port": whole("The HTTP port.", least=1, most=65535),
+                "grpcPort": whole("The gRPC port.", least=1, most=65535),
+                "annotations": named("Its annotations.", text("A value.")),
+            },
+        ),
+        "apiKeys": listing("Keys that clients must send one of; none lets everybody in.", text("A key.", least=1)),
+        "adminKeys": listing("Keys of operators, for metrics and the cluster's state.", text("A key.", least=1)),
+        "existingKeysSecret": text(
+            "Your Secret instead of both: api-keys and admin-keys are JSON lists, api-key one key, for `helm test`."
+        ),
+        "tenantsSecret": text("A Secret whose key tenants.yaml has tenants, their keys and objectives."),
+        "strictFields": flag("Whether requests with fields that have no effect are refused."),
+        "maxConcurrency": whole("Requests that one pod answers at once; more are refused.", least=1),
+        "maxBodyBytes": whole("Larger requests are refused.", least=1),
+        "drainSeconds": whole("How long running answers may take to end when a pod ends."),
+        "leaveSeconds": whole("How long a pod that ends takes requests on, until no proxy sends it any.", least=1),
+        "resumeTimeoutSeconds": whole("How long an answer whose worker ended waits for another.", least=1),
+        "autoscaling": fields(
+            "More pods when they are busy.",
+            of={
+                "enabled": flag("Whether a HorizontalPodAutoscaler is made."),
+                "minReplicas": whole("Pods at least.", least=1),
+                "maxReplicas": whole("Pods at most.", least=1),
+                "targetCpuPercent": whole("How much of their CPU requests pods should use.", least=1, most=100),
+            },
+        ),
+        "ingress": fields(
+            "An Ingress to the HTTP port.",
+            of={
+                "enabled": flag("Whether it is made."),
+                "className": text("Its class."),
+                "annotations": named("Its annotations.", text("A value.")),
+                "hosts": listing("Its host names.", text("A name.", least=1)),
+                "tls": listing(
+                    "Its certificates.",
+                    fields(
+                        "A certificate.",
+                        "secretName",
+                        "hosts",
+                        of={"secretName": text("Its Secret."), "hosts": listing("Its names.", text("A name."))},
+                    ),
+                ),
+            },
+        ),
+        "httpRoute": fields(
+            "An HTTPRoute of the Gateway API to the HTTP port.",
+            of={
+                "enabled": flag("Whether it is made."),
+                "parentRefs": listing(
+                    "The Gateways that it belongs to.",
+                    fields(
+                        "A Gateway.",
+                        "name",
+                        of={
+                            "name": text("Its name."),
+                            "namespace": text("Its namespace."),
+                            "sectionName": text("One of its listeners."),
+                        },
+                    ),
+                ),
+                "hostnames": listing("Its host names.", text("A name.")),
+            },
+        ),
+        **_placing(),
+    },
+)
+
+_REDIS = fields(
+    "Where leases, plans, profiles and counters are kept.",
+    of={
+        "bundled": fields(
+            "One that this release runs, with an append-only file.",
+            of={
+                "enabled": flag("Whether it is run; else redis.external says where one is."),
+                "storage": fields(
+                    "Its volume.",
+                    of={
+                        "size": text("Its size.", least=1),
+                        "storageClass": text("Its class; the cluster's default where it is empty."),
+                        "keep": flag("Whether `helm uninstall` leaves it."),
+                    },
+                ),
+                **_placing(),
+            },
+        ),
+        "external": fields(
+            "One of yours.",
+            of={
+                "url": text(
+                    "redis://, rediss:// (TLS), or redis+sentinel://HOST:PORT,HOST:PORT/SERVICE, without a password.",
+                    pattern=r"^((redis|rediss|redis\+sentinel|rediss\+sentinel)://[^@]+)?$",
+                ),
+                "existingSecret": text("A Secret with the whole URL, password included, instead of url."),
+                "key": text("The key in it.", least=1),
+                "port": whole("Its port, which network policies let pods out to.", least=1, most=65535),
+                "caSecret": text("A Secret whose key ca.crt has the authority of its certificate."),
+            },
+        ),
+    },
+)
+
+_MONITORING = fields(
+    "What Prometheus and Grafana get. The first two need the Prometheus operator.",
+    of={
+        "podMonitor": fields(
+            "Scrapes every process.",
+            of={
+                "enabled": flag("Whether it is made."),
+                "interval": text("How often.", pattern="^[0-9]+(ms|s|m)$"),
+                "labels": named("Labels that Prometheus selects it by.", text("A value.")),
+            },
+        ),
+        "rules": fields(
+            "Records attainment, and alerts.",
+            of={
+                "enabled": flag("Whether a PrometheusRule is made."),
+                "labels": named("Labels that Prometheus selects it by.", text("A value.")),
+            },
+        ),
+        "dashboards": fields(
+            "ConfigMaps that Grafana's sidecar reads.",
+            of={
+                "enabled": flag("Whether they are made."),
+                "labels": named("Labels that the sidecar selects them by.", text("A value.")),
+                "datasourceUid": text("The uid of Grafana's Prometheus data source.", least=1),
+            },
+        ),
+    },
+)
+
+
+def _service(description: str, **more: Schema) -> Schema:
+    return fields(description, of={**more, **_placing()})
+
+
+VALUES: dict[str, Schema] = {
+    "models": listing("The models to serve.", _MODEL, least=1),
+    "modelStorage": fields(
+        "The volume that every gateway, worker and controller has the models in, read-only.",
+        of={
+            "mountPath": text("Where it is mounted.", pattern="^/."),
+            "existingClaim": text("A PersistentVolumeClaim of this namespace."),
+            "hostPath": text("Or a directory of every node."),
+            "volume": reference("volume", "Or another source of a volume."),
+        },
+    ),
+    "workers": listing("The pools of workers.", _POOL, least=1),
+    "limits": _LIMITS,
+    "profile": flag("Whether models are measured once they serve; predictions stay estimates otherwise."),
+    "queuePolicy": choice("Who is next of the requests that wait.", "least-slack", "fcfs", "priority"),
+    "answerOverheadMs": number("What an answer takes to the client and back, besides the model.", least=0),
+    "logLevel": choice("Of every process.", "debug", "info", "warning", "error"),
+    "otlpEndpoint": text("An OpenTelemetry collector for traces, such as http://otel:4317; empty for none."),
+    "image": fields(
+        "Where the programs come from.",
+        of={
+            "services": _image("all but workers with torch"),
+            "worker": _image("workers that compute"),
+            "pullPolicy": choice("When images are pulled.", "Always", "IfNotPresent", "Never"),
+            "pullSecrets": listing("Secrets to pull them with.", text("A Secret's name.")),
+        },
+    ),
+    "auth": fields(
+        "Secrets between the processes.",
+        of={
+            "existingSecret": text(
+                "Your Secret with the keys auth-token and redis-password; else one is made, and kept over upgrades."
+            )
+        },
+    ),
+    "gateway": _GATEWAY,
+    "router": _service(
+        "The router chooses a worker for each request.",
+        replicas=whole("Pods; the newest decides, another takes over when it ends.", least=1, most=3),
+        policy=choice("How a group is chosen.", "balanced", "least-load", "round-robin"),
+        absentTimeoutSeconds=number("How long a request waits for a model that no worker serves just now.", least=0),
+    ),
+    "kvcache": _service("The KV-cache service knows who holds which prefix."),
+    "planner": _service(
+        "The planner decides who serves what.", searchesAtOnce=whole("Searches that run at once.", least=1, most=64)
+    ),
+    "profiler": _service("The profiler measures models."),
+    "controller": _service("The controller loads models as the plan says."),
+    "redis": _REDIS,
+    "networkPolicy": fields(
+        "Pods are reached by those that need them, and by nobody else.",
+        of={
+            "enabled": flag("Whether policies are made."),
+            "clients": listing(
+                "Who may come to the gateway; everybody where it is empty.", reference("peer", "A peer.")
+            ),
+            "monitoring": listing(
+                "Who may scrape metrics; every namespace where it is empty.", reference("peer", "A peer.")
+            ),
+        },
+    ),
+    "monitoring": _MONITORING,
+    "podAnnotations": named("Annotations of every pod.", text("A value.")),
+    "podLabels": named("Labels of every pod.", text("A value.")),
+    "priorityClassName": text("The priority of all pods but workers."),
+    "extraEnv": listing("Variables of every container.", reference("env", "A variable.")),
+    "extraObjects": listing(
+        "Whole objects that belong to the release, as text: names and values are filled in as in a template.",
+        text("A YAML document.", least=1),
+    ),
+    "global": {
+        "type": "object",
+        "description": "What a chart that includes this one sets for all of its charts; nothing here is read.",
+        "additionalProperties": False,
+        "properties": {},
+    },
+}
+
+
+def schema() -> dict[str, Any]:
+    """The whole schema, as Helm reads it."""
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "Values of the chart headway",
+        "type": "object",
+        "additionalProperties": False,
+        "required": ["models", "workers"],
+        "properties": VALUES,
+        "definitions": DEFINITIONS,
+    }

@@ -1,0 +1,69 @@
+"""The worker processes of a cell."""
+
+from headway.controller.cell.config import CellConfig
+from headway.controller.machine import MachineResources
+from headway.controller.process import ProcessSpec
+from headway.controller.stack import ChildSettings, resolve_workers, worker_spec
+from headway.core.catalogue import read_catalogue
+from headway.core.catalogue.catalogue import Catalogue
+from headway.core.deployment import EmulatedDevices, WorkerOptions
+from headway.core.errors import InvalidArgumentError
+from headway.core.line import QueuePolicy
+
+
+def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources) -> tuple[ProcessSpec, ...]:
+    """The workers `cell_id`-0, -1, ..., each with a GPU or a share of the cores of its own.
+
+    Raises:
+        FailedPreconditionError: there are fewer GPUs than workers.
+        NotFoundError: the catalogue has no device to emulate of that name.
+        InvalidArgumentError: it does not say how much memory that has.
+    """
+    emulated = _emulated(config, read_catalogue(config.catalogue)) if config.emulate else ()
+    workers = resolve_workers(
+        WorkerOptions(
+            count=config.workers,
+            device="cuda" if emulated else config.device,
+            num_threads=1 if emulated else config.num_threads,
+            memory_bytes=emulated[0].memory_bytes if emulated else config.memory_bytes,
+            emulated=emulated,
+        ),
+        machine=machine,
+    )
+    settings = ChildSettings(
+        redis_url=config.redis_url,
+        auth_token=config.auth_token,
+        namespace=config.namespace,
+        bind_host=config.bind_host,
+        advertise_host=config.advertise_host,
+    )
+    return tuple(
+        worker_spec(
+            f"{cell_id}-{index}",
+            index,
+            workers,
+            settings=settings,
+            log_level=config.log_level,
+            otlp_endpoint=config.otlp_endpoint,
+            queue_policy=QueuePolicy(config.queue_policy),
+            port=_port(config.first_worker_port, index),
+            metrics_port=_port(config.first_worker_metrics_port, index),
+        )
+        for index in range(config.workers)
+    )
+
+
+def _emulated(config: CellConfig, catalogue: Catalogue) -> tuple[EmulatedDevices, ...]:
+    device = catalogue.device(config.emulate)
+    memory_bytes = config.memory_bytes or (int(device.memory.value) if device.memory else 0)
+    if not memory_bytes:
+        raise InvalidArgumentError(
+            f"The catalogue does not say how much memory a {device.name} has.",
+            hint="Say how much with memory_bytes.",
+            field="memory_bytes",
+        )
+    return (EmulatedDevices(count=config.workers, name=device.name, memory_bytes=memory_bytes),)
+
+
+def _port(first: int, index: int) -> int | None:
+    return first + index if first else None

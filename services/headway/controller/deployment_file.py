@@ -1,0 +1,143 @@
+"""A file that says what to serve: the deployment of a cluster, where nobody types `headway up`."""
+
+import hashlib
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from headway.core.deployment import Deployment, WorkerOptions
+from headway.core.errors import InvalidArgumentError
+from headway.core.line import QueuePolicy
+from headway.core.plan.serving import EngineLimits, ModelDeployment
+from headway.core.slo import Slo
+from headway.store.checkpoint import read_checkpoint
+
+
+class _Document(BaseModel):
+    model_config = ConfigDict(extra="forbid", use_attribute_docstrings=True)
+
+
+class SloDocument(_Document):
+    """Objectives of the requests for a model, in milliseconds."""
+
+    ttft_ms: float | None = Field(default=None, gt=0)
+    tpot_ms: float | None = Field(default=None, gt=0)
+    e2e_ms: float | None = Field(default=None, gt=0)
+
+    @property
+    def slo(self) -> Slo:
+        return Slo(ttft_s=_seconds(self.ttft_ms), tpot_s=_seconds(self.tpot_ms), e2e_s=_seconds(self.e2e_ms))
+
+
+class ModelDocument(_Document):
+    """A model: the name that clients ask for, and the directory that every gateway and worker has it in."""
+
+    name: str = Field(min_length=1)
+    path: Path
+    dtype: Literal["float32", "bfloat16", "float16"] | None = None
+    quantization: Literal["int8"] | None = None
+    max_model_len: int | None = Field(default=None, ge=1)
+    generation_config: str = ""
+    slo: SloDocument = SloDocument()
+
+
+class LimitsDocument(_Document):
+    """Limits of every engine; what is left out is the planner's choice."""
+
+    block_size: int | None = Field(default=None, ge=1)
+    max_num_seqs: int | None = Field(default=None, ge=1)
+    max_num_batched_tokens: int | None = Field(default=None, ge=1)
+    max_num_prefill_tokens: int | None = Field(default=None, ge=1)
+    kv_cache_bytes: int | None = Field(default=None, ge=1)
+    host_cache_bytes: int | None = Field(default=None, ge=0)
+    enable_prefix_cache: bool | None = None
+    preemption: Literal["auto", "recompute", "swap"] | None = None
+    num_draft_tokens: int | None = Field(default=None, ge=0)
+    tp: int | None = Field(default=None, ge=1)
+    pp: int | None = Field(default=None, ge=1)
+    cp: int | None = Field(default=None, ge=1)
+    cp_ffn: Literal["data", "tensor"] | None = None
+    stage_layers: tuple[int, ...] = ()
+    prefill_workers: int | None = Field(default=None, ge=1)
+    decode_workers: int | None = Field(default=None, ge=1)
+
+
+class DeploymentDocument(_Document):
+    """What is served, on as many workers as others start."""
+
+    models: list[ModelDocument] = Field(min_length=1)
+    workers: int = Field(ge=1)
+    is_emulated: bool = False
+    """Whether the workers compute nothing; the models need no weights then, and are not measured."""
+    limits: LimitsDocument = LimitsDocument()
+    profile: bool = True
+    queue_policy: QueuePolicy = QueuePolicy.LEAST_SLACK
+    answer_overhead_ms: float = Field(default=0.0, ge=0)
+    log_level: str = "info"
+
+
+def read_deployment_file(path: Path) -> Deployment:
+    """The deployment that a YAML file describes, with the fingerprint of the file.
+
+    Raises:
+        InvalidArgumentError: the file cannot be read, has an unknown or a wrong field, or a model twice.
+        NotFoundError: a model's directory, or a file in it, is missing.
+    """
+    try:
+        text = path.read_text()
+        document = DeploymentDocument.model_validate(yaml.safe_load(text))
+    except OSError as error:
+        raise InvalidArgumentError(f"{path} cannot be read: {error.strerror}.", field="deployment") from None
+    except yaml.YAMLError as error:
+        raise InvalidArgumentError(f"{path} is not YAML: {error}", field="deployment") from None
+    except ValidationError as error:
+        raise InvalidArgumentError(f"{path}: {_faults(error)}", hint="Correct the file.", field="deployment") from None
+    names = [model.name for model in document.models]
+    if repeated := sorted({name for name in names if names.count(name) > 1}):
+        raise InvalidArgumentError(f"{path}: two models are called {repeated[0]}.", field="deployment.models")
+    return Deployment(
+        models=tuple(_model(model, is_emulated=document.is_emulated) for model in document.models),
+        workers=WorkerOptions(count=document.workers, num_threads=1, memory_bytes=1, cores=()),
+        limits=EngineLimits(**document.limits.model_dump()),
+        profile=document.profile and not document.is_emulated,
+        log_level=document.log_level,
+        queue_policy=document.queue_policy,
+        answer_overhead_s=document.answer_overhead_ms / 1e3,
+        source=hashlib.sha256(text.encode()).hexdigest()[:16],
+    )
+
+
+def _model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment:
+    spec = read_checkpoint(
+        document.path,
+        dtype=document.dtype,
+        quantization=document.quantization,
+        has_weights=not is_emulated,
+        generation_config=document.generation_config,
+    ).spec
+    if document.max_model_len is not None and document.max_model_len > spec.max_position:
+        raise InvalidArgumentError(
+            f"{document.name} takes sequences of {spec.max_position} tokens at most, not {document.max_model_len}.",
+            field="deployment.models.max_model_len",
+        )
+    return ModelDeployment(
+        name=document.name,
+        directory=str(document.path),
+        spec=spec,
+        max_model_len=document.max_model_len,
+        slo=document.slo.slo,
+        generation_config=document.generation_config,
+    )
+
+
+def _faults(error: ValidationError) -> str:
+    def told(fault: Any) -> str:
+        return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
+
+    return "; ".join(told(fault) for fault in error.errors())
+
+
+def _seconds(milliseconds: float | None) -> float | None:
+    return None if milliseconds is None else milliseconds / 1e3

@@ -1,0 +1,172 @@
+"""A pod without containers: the command of its container as a process of this machine.
+
+It has an address of its own (Linux listens on all of 127.0.0.0/8), directories in place of its volumes, and the
+variables that the downward API, Secrets and expansion would give it.
+"""
+
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, Protocol
+
+import grpc
+import psutil
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+_RESTARTS_AFTER_S = 0.5
+
+
+class Surroundings(Protocol):
+    """What a pod is given from outside."""
+
+    directory: Path
+
+    def secret(self, name: str) -> Mapping[str, str]: ...
+
+    def config_map(self, name: str) -> Mapping[str, str]: ...
+
+    def resolve(self, text: str) -> str:
+        """A text with the names of Services in it replaced by addresses."""
+
+
+class Pod:
+    """A pod with one container, which is started again when it ends, a moment later."""
+
+    def __init__(
+        self, name: str, component: str, spec: dict[str, Any], *, address: str, surroundings: Surroundings
+    ) -> None:
+        self.name = name
+        self.component = component
+        self.address = address
+        self.num_starts = 0
+        self.is_leaving = False
+        self._spec = spec
+        self._surroundings = surroundings
+        self._directory = surroundings.directory / name
+        self._directory.mkdir(parents=True, exist_ok=True)
+        self.process: subprocess.Popen[bytes] | None = None
+        self._ended_at_s = -1e9
+
+    @property
+    def container(self) -> dict[str, Any]:
+        container: dict[str, Any]
+        [container] = self._spec["containers"]
+        return container
+
+    @property
+    def exit_status(self) -> int | None:
+        """Of a pod that is not to be started again."""
+        return None if self.process is None else self.process.poll()
+
+    def keep_running(self) -> None:
+        """Starts the container where it does not run."""
+        if self._spec.get("restartPolicy") == "Never" and self.num_starts:
+            return
+        if self.process is not None and self.process.poll() is not None:
+            self.process, self._ended_at_s = None, time.monotonic()
+        if self.process is None and not self.is_leaving and time.monotonic() - self._ended_at_s > _RESTARTS_AFTER_S:
+            command, environment = self._command(), self._environment()
+            with (self._directory / "log").open("ab") as log:
+                self.process = subprocess.Popen(
+                    command, env=environment, stdout=log, stderr=log, start_new_session=True
+                )
+            self.num_starts += 1
+
+    def is_ready(self) -> bool:
+        if self.is_leaving or self.process is None:
+            return False
+        probe = self.container.get("readinessProbe", {})
+        if "grpc" not in probe:
+            return self.process.poll() is None
+        with grpc.insecure_channel(f"{self.address}:{probe['grpc']['port']}") as channel:
+            request = health_pb2.HealthCheckRequest(service=probe["grpc"]["service"])
+            try:
+                answer = health_pb2_grpc.HealthStub(channel).Check(request, timeout=2)
+            except grpc.RpcError:
+                return False
+        return bool(answer.status == health_pb2.HealthCheckResponse.SERVING)
+
+    def kill(self) -> None:
+        """As a crash of the container: all of its processes are gone at once."""
+        if self.process is None:
+            return
+        for process in _processes_of(self.process.pid):
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        self.process.wait()
+
+    def end(self) -> None:
+        """As a deleted pod ends: it is no endpoint, preStop, SIGTERM, and SIGKILL when its time is over."""
+        self.is_leaving = True
+        if self.process is None or self.process.poll() is not None:
+            return
+        if (hook := self.container.get("lifecycle", {}).get("preStop")) is not None:
+            subprocess.run(hook["exec"]["command"], check=True)
+        left = _processes_of(self.process.pid)
+        self.process.terminate()
+        try:
+            self.process.wait(self._spec["terminationGracePeriodSeconds"])
+        except subprocess.TimeoutExpired:
+            self.kill()
+        for process in left:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+
+    def logs(self) -> str:
+        path = self._directory / "log"
+        return path.read_text(errors="replace") if path.exists() else ""
+
+    def _command(self) -> list[str]:
+        words = [*self.container["command"], *self.container.get("args", [])]
+        program = {"python": [sys.executable], "headway": [sys.executable, "-m", "headway.cli"]}[words[0]]
+        bound = ["--bind", self.address] if self.component == "redis" else []
+        return [*program, *map(self._local, words[1:]), *bound]
+
+    def _environment(self) -> dict[str, str]:
+        values = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
+        for variable in self.container.get("env", []):
+            given = variable["value"] if "value" in variable else self._value_from(variable["valueFrom"])
+            values[variable["name"]] = self._local(re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], given))
+        return values
+
+    def _value_from(self, source: Mapping[str, Any]) -> str:
+        if "fieldRef" in source:
+            return {"metadata.name": self.name, "status.podIP": self.address}[source["fieldRef"]["fieldPath"]]
+        reference = source["secretKeyRef"]
+        return self._surroundings.secret(reference["name"])[reference["key"]]
+
+    def _local(self, text: str) -> str:
+        """Paths in volumes become directories of this machine, addresses those that the pod has."""
+        for mount in sorted(self.container.get("volumeMounts", []), key=lambda mount: -len(mount["mountPath"])):
+            path = mount["mountPath"]
+            if text == path or text.startswith(f"{path}/"):
+                return str(self._volume(mount["name"])) + text.removeprefix(path)
+        text = self._surroundings.resolve(text)
+        return self.address if text == "0.0.0.0" else text
+
+    def _volume(self, name: str) -> Path:
+        [volume] = [volume for volume in self._spec["volumes"] if volume["name"] == name]
+        if "hostPath" in volume:
+            return Path(volume["hostPath"]["path"])
+        path = self._directory / name
+        if "persistentVolumeClaim" in volume:
+            path = self._surroundings.directory / "claims" / volume["persistentVolumeClaim"]["claimName"]
+        path.mkdir(parents=True, exist_ok=True)
+        if "configMap" in volume:
+            for key, text in self._surroundings.config_map(volume["configMap"]["name"]).items():
+                (path / key).write_text(re.sub(r"(path: )(/\S+)", lambda found: found[1] + self._local(found[2]), text))
+        return path
+
+
+def _processes_of(pid: int) -> list[psutil.Process]:
+    """A container's processes: they end with its first one."""
+    try:
+        first = psutil.Process(pid)
+        return [first, *first.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return []

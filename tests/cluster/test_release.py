@@ -1,0 +1,94 @@
+"""An emulated release: what the chart starts answers requests, and goes on where something dies or is replaced."""
+
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.checkpoints import make_checkpoint
+from tests.cluster.chart import VALUES, objects, render
+from tests.cluster.release import Release
+from tests.cluster.stream import Stream, answers, ask
+
+pytestmark = pytest.mark.timeout(400)
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    directory = tmp_path_factory.mktemp("models")
+    for name in ("tiny", "second"):
+        make_checkpoint(directory / name, "llama")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def release(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Release]:
+    with Release(tmp_path_factory.mktemp("release")) as running:
+        running.apply(_rendered(models))
+        running.wait_until_ready()
+        yield running
+
+
+def _rendered(directory: Path, **changes: Any) -> list[dict[str, Any]]:
+    storage = {"modelStorage": {"hostPath": str(directory)}}
+    return objects(render(VALUES["emulated"], changes=storage | changes))
+
+
+@pytest.fixture(scope="module")
+def undisturbed(release: Release) -> str:
+    """The text of the stream where nothing happens meanwhile."""
+    return Stream(release.endpoints()[0]).text()
+
+
+def _streams(release: Release) -> list[Stream]:
+    """Four, on two gateways and two cells."""
+    return [Stream(release.endpoints()[index % 2]) for index in range(4)]
+
+
+def test_every_pod_is_ready_and_both_gateways_answer(release: Release) -> None:
+    assert len(release.endpoints()) == 2
+    texts = {ask(url).json()["choices"][0]["text"] for url in release.endpoints()}
+    assert len(texts) == 1
+
+
+def test_a_gateway_that_is_deleted_ends_its_streams_first(release: Release, undisturbed: str) -> None:
+    [first, _] = release.of("gateway")
+    stream = Stream(f"http://{first.address}:8000")
+    release.delete(first)
+    assert stream.text() == undisturbed
+    release.wait_until_ready()
+    assert len(release.endpoints()) == 2
+
+
+def test_a_cell_that_is_deleted_hands_its_streams_over(release: Release, undisturbed: str) -> None:
+    streams = _streams(release)
+    release.delete(release.of("worker")[0])
+    assert {stream.text() for stream in streams} == {undisturbed}
+    release.wait_until_ready()
+
+
+@pytest.mark.parametrize("component", ["worker", "router", "kvcache", "planner", "profiler", "controller", "redis"])
+def test_streams_go_on_where_a_container_is_killed(release: Release, undisturbed: str, component: str) -> None:
+    streams = _streams(release)
+    release.of(component)[0].kill()
+    assert {stream.text() for stream in streams} == {undisturbed}
+    release.wait_until_ready()
+    release.wait(lambda: answers(release.endpoints()), f"requests are answered without the first {component}")
+
+
+def test_an_upgrade_brings_another_model_without_a_dropped_stream(
+    release: Release, models: Path, undisturbed: str
+) -> None:
+    stream = Stream(release.endpoints()[0])
+    both = [{"name": name, "path": f"/models/{name}"} for name in ("tiny", "second")]
+    release.apply(_rendered(models, models=both, logLevel="warning"))
+    assert stream.text() == undisturbed
+    release.wait_until_ready()
+    for model in ("tiny", "second"):
+        release.wait(partial(_serves, release, model), f"{model} is served")
+
+
+def _serves(release: Release, model: str) -> bool:
+    return answers(release.endpoints(), model)

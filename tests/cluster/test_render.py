@@ -1,0 +1,183 @@
+"""What Helm makes of the chart: golden renderings, Kubernetes' own schemas, and what every pod keeps to."""
+
+import os
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
+
+GOLDEN = Path(__file__).parent / "golden"
+KUBERNETES = ("1.31.0", "1.34.0", "1.37.0")
+_SCHEMAS = Path(os.environ["HEADWAY_SCHEMAS"]) / "kubernetes_validate/kubernetes-json-schema"
+# Of operators and of the Gateway API, whose schemas Kubernetes has not.
+_FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute")
+_UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
+PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
+
+by_values = pytest.mark.parametrize("name", sorted(VALUES))
+
+
+@by_values
+def test_the_rendering_is_the_golden_one(name: str) -> None:
+    """UPDATE_GOLDEN=1 writes it anew; the difference is then for people to read. Dashboards and rules are files of the
+    repository, see below."""
+    changes = {"monitoring": {"dashboards": {"enabled": False}, "rules": {"enabled": False}}}
+    rendered, path = without_secrets(render(VALUES[name], changes=changes)), GOLDEN / f"{name}.yaml"
+    if os.environ.get("UPDATE_GOLDEN"):
+        path.write_text(rendered)
+    assert rendered == path.read_text()
+
+
+@by_values
+def test_helm_finds_nothing_to_mend(name: str) -> None:
+    result = helm("lint", "--strict", str(CHART), *KUBE_VERSION, "--values", str(VALUES[name]))
+    assert result.returncode == 0, result.stdout
+
+
+@pytest.fixture(scope="module")
+def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kubernetes' schemas, by version. They refer to files beside them, and not by addresses, which kubeconform would
+    ask the network for."""
+    directory = tmp_path_factory.mktemp("schemas")
+    for version in KUBERNETES:
+        (directory / f"v{version}").mkdir()
+        for path in (_SCHEMAS / f"v{version}-local-strict").iterdir():
+            text = path.read_text().replace("/api/_definitions.json", "_definitions.json")
+            (directory / f"v{version}" / path.name).write_text(re.sub(r'"\$id": "https:[^"]*"', '"$comment": ""', text))
+    return directory
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_knows_every_field(version: str, schemas: Path) -> None:
+    location = f"{schemas}/{{{{.NormalizedKubernetesVersion}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
+    command = [
+        os.environ["HEADWAY_KUBECONFORM"],
+        "-strict",
+        "-kubernetes-version",
+        version,
+        "-skip",
+        ",".join(_FOREIGN),
+    ]
+    result = subprocess.run(
+        [*command, "-skip", ",".join(_FOREIGN), "-schema-location", location, "-summary"],
+        input="\n---\n".join(map(render, VALUES.values())),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Valid: 0" not in result.stdout
+
+
+@by_values
+def test_pods_keep_to_the_restricted_standard(name: str) -> None:
+    for owner, pod in pods(objects(render(VALUES[name]))).items():
+        assert pod["securityContext"]["runAsNonRoot"], owner
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, owner
+        assert not pod["automountServiceAccountToken"], f"{owner} has no business with the API server"
+        assert not pod["enableServiceLinks"], f"a Service named headway would give {owner} HEADWAY_PORT=tcp://..."
+        for container in pod["containers"]:
+            security = container["securityContext"]
+            assert (security["allowPrivilegeEscalation"], security["readOnlyRootFilesystem"]) == (False, True), owner
+            assert security["capabilities"] == {"drop": ["ALL"]}, owner
+
+
+@by_values
+def test_nothing_in_it_has_rights(name: str) -> None:
+    kinds = {document["kind"] for document in objects(render(VALUES[name]))}
+    assert not {kind for kind in kinds if "Role" in kind or kind == "CustomResourceDefinition"}
+
+
+@by_values
+def test_objects_have_names_of_their_own(name: str) -> None:
+    found = [(document["kind"], document["metadata"]["name"]) for document in objects(render(VALUES[name]))]
+    assert len(found) == len(set(found))
+
+
+@by_values
+def test_selectors_select_one_component(name: str) -> None:
+    """Deployments of one release would take each other's pods otherwise."""
+    found = objects(render(VALUES[name]))
+    selected = [document["spec"]["selector"]["matchLabels"] for document in found if document["kind"] in _OWNERS]
+    assert all("app.kubernetes.io/component" in labels for labels in selected)
+    assert len({tuple(sorted(labels.items())) for labels in selected}) == len(selected)
+
+
+_OWNERS = ("Deployment", "StatefulSet")
+
+
+@pytest.mark.parametrize("release", ["headway", "a", "x" * 53])
+def test_names_fit_whatever_the_release_is_called(release: str) -> None:
+    for document in objects(render(VALUES["gpu"], release=release)):
+        name = document["metadata"]["name"]
+        assert len(name) <= (52 if document["kind"] == "StatefulSet" else 63), name
+        for label, value in document["metadata"]["labels"].items():
+            assert len(value) <= 63, label
+
+
+def test_dashboards_and_rules_are_those_of_the_repository() -> None:
+    found = objects(render(VALUES["gpu"]))
+    written = {path.name: path.read_text() for path in (ROOT / "deploy/grafana/json").glob("*.json")}
+    maps = [each for each in found if each["metadata"]["labels"].get("grafana_dashboard") == "1"]
+    shown = {name: text for each in maps for name, text in each["data"].items()}
+    assert shown == {name: text.replace('"uid": "headway"', '"uid": "prometheus"') for name, text in written.items()}
+    [rule] = [document for document in found if document["kind"] == "PrometheusRule"]
+    assert rule["spec"] == yaml.safe_load((ROOT / "deploy/prometheus/rules.yml").read_text())
+
+
+@pytest.mark.skipif(PROMTOOL is None, reason="there is no promtool on PATH nor under build/")
+def test_prometheus_takes_the_rules(tmp_path: Path) -> None:
+    [rule] = [document for document in objects(render(VALUES["gpu"])) if document["kind"] == "PrometheusRule"]
+    (tmp_path / "rules.yml").write_text(yaml.safe_dump(rule["spec"]))
+    result = subprocess.run(
+        [str(PROMTOOL), "check", "rules", str(tmp_path / "rules.yml")], capture_output=True, text=True, check=False
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+
+
+def test_every_worker_is_scraped() -> None:
+    found = objects(render(VALUES["gpu"]))
+    [monitor] = [document for document in found if document["kind"] == "PodMonitor"]
+    scraped = {endpoint["port"] for endpoint in monitor["spec"]["podMetricsEndpoints"]}
+    assert scraped == {
+        port["name"] for pod in pods(found).values() for port in _ports(pod) if "metrics" in port["name"]
+    }
+
+
+def test_only_those_who_need_it_reach_a_service() -> None:
+    """The arrows of docs/architecture.md, and no others."""
+    arrows = {
+        (_component(peer["podSelector"]), policy["metadata"]["name"].removeprefix("headway-"))
+        for policy in objects(render(VALUES["emulated"]))
+        if policy["kind"] == "NetworkPolicy"
+        for rule in policy["spec"].get("ingress") or []
+        for peer in rule.get("from", [])
+        if "podSelector" in peer
+    }
+    assert ("worker", "planner") not in arrows
+    assert ("router", "gateway") not in arrows
+    assert ("gateway", "worker") in arrows
+    assert {caller for caller, called in arrows if called == "planner"} == {"controller", "gateway"}
+    assert {caller for caller, called in arrows if called == "worker"} == {
+        "controller",
+        "gateway",
+        "kvcache",
+        "profiler",
+        "router",
+        "worker",
+    }
+
+
+def _component(selector: dict[str, Any]) -> str:
+    labels: dict[str, str] = selector["matchLabels"]
+    return labels.get("headway/role") or labels["app.kubernetes.io/component"]
+
+
+def _ports(pod: dict[str, Any]) -> list[dict[str, Any]]:
+    return [port for container in pod["containers"] for port in container.get("ports", [])]

@@ -1,0 +1,83 @@
+"""Processes that cells run, as their leases tell of them."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+
+import pytest
+
+from headway.controller.cell_processes import CellProcesses
+from headway.controller.clients.cell import CellClient
+from headway.rpc.peers import Peers
+from headway.rpc.tasks import end_tasks
+from headway.store.membership import Member, Membership
+from headway.store.redis import Database
+
+
+def member(kind: str, member_id: str, *, started_at_s: float = 1.0) -> Member:
+    """Every run has the same address and pid 1, as in a pod whose container is started again."""
+    return Member(
+        kind=kind,
+        member_id=member_id,
+        endpoint="10.0.0.1:9100",
+        metrics_endpoint="",
+        pid=1,
+        started_at_s=started_at_s,
+    )
+
+
+@asynccontextmanager
+async def watched(database: Database) -> AsyncIterator[tuple[CellProcesses, Peers, list[tuple[str, int]]]]:
+    deaths: list[tuple[str, int]] = []
+    async with Peers(Membership(database)).watching() as peers:
+        processes = CellProcesses(peers, client=CellClient(peers), num_workers=2, has_workers=False)
+        watch = asyncio.create_task(processes.watch(on_death=lambda name, pid: deaths.append((name, pid))))
+        try:
+            yield processes, peers, deaths
+        finally:
+            await end_tasks([watch])
+
+
+async def eventually(is_so: Callable[[], bool]) -> None:
+    async with asyncio.timeout(20):
+        while not is_so():  # noqa: ASYNC110 - what changes it is the code under test
+            await asyncio.sleep(0.01)
+
+
+async def test_a_container_that_was_started_again_is_another_run(database: Database) -> None:
+    membership = Membership(database)
+    async with watched(database) as (_, peers, deaths):
+        await membership.enter(member("worker", "cell-0-0"))
+        await eventually(lambda: len(peers.members("worker")) == 1)
+        await membership.enter(member("worker", "cell-0-0", started_at_s=2.0))
+        await eventually(lambda: deaths == [("cell-0-0", 1)])
+
+
+async def test_a_lease_that_is_only_away_is_no_death(database: Database) -> None:
+    membership, worker = Membership(database), member("worker", "cell-0-0")
+    async with watched(database) as (_, peers, deaths):
+        await membership.enter(worker)
+        await eventually(lambda: len(peers.members("worker")) == 1)
+        await membership.withdraw(worker)
+        await eventually(lambda: not peers.members("worker"))
+        await membership.enter(worker)
+        await eventually(lambda: len(peers.members("worker")) == 1)
+        assert deaths == []
+
+
+async def test_what_is_missing_to_a_stack_is_told(database: Database) -> None:
+    membership = Membership(database)
+    for kind, name in (("router", "r"), ("gateway", "g"), ("kvcache", "k"), ("cell", "c"), ("worker", "c-0")):
+        await membership.enter(member(kind, name))
+    async with watched(database) as (processes, _, _):
+        statuses = {status.name: status.state for status in processes.statuses(is_stopping=False)}
+    assert statuses == {
+        **dict.fromkeys(("r", "g", "k", "c", "c-0"), "ready"),
+        **dict.fromkeys(("planner", "profiler", "worker 2 of 2"), "starting"),
+    }
+
+
+async def test_a_worker_whose_cell_is_away_is_left_alone(database: Database, caplog: pytest.LogCaptureFixture) -> None:
+    async with watched(database) as (processes, _, _):
+        processes.end_run("gone-0", pid=1)
+        await eventually(lambda: "There is no cell gone" in caplog.text)

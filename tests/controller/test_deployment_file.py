@@ -1,0 +1,78 @@
+"""The file that says what a cluster serves."""
+
+from pathlib import Path
+
+import pytest
+
+from headway.controller.deployment_file import read_deployment_file
+from headway.core.errors import HeadwayError
+from headway.core.slo import Slo
+from tests.checkpoints import make_checkpoint
+
+
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return make_checkpoint(tmp_path_factory.mktemp("models") / "tiny", "llama")
+
+
+def write(path: Path, text: str) -> Path:
+    path.write_text(text)
+    return path
+
+
+def test_a_file_becomes_a_deployment(checkpoint: Path, tmp_path: Path) -> None:
+    text = (
+        f"models: [{{name: chat, path: {checkpoint}, max_model_len: 64, slo: {{ttft_ms: 500, e2e_ms: 2000}}}}]\n"
+        "workers: 4\nlimits: {tp: 2, max_num_seqs: 8}\nprofile: false\nanswer_overhead_ms: 5\nqueue_policy: fcfs\n"
+    )
+    deployment = read_deployment_file(write(tmp_path / "a.yaml", text))
+    [model] = deployment.models
+    assert (model.name, model.directory, model.max_model_len) == ("chat", str(checkpoint), 64)
+    assert model.slo == Slo(ttft_s=0.5, e2e_s=2.0)
+    assert (deployment.workers.count, deployment.limits.tp, deployment.limits.max_num_seqs) == (4, 2, 8)
+    assert (deployment.profile, deployment.answer_overhead_s, deployment.queue_policy) == (False, 0.005, "fcfs")
+
+
+def test_the_same_file_has_the_same_source_and_another_one_has_not(checkpoint: Path, tmp_path: Path) -> None:
+    text = f"models: [{{name: chat, path: {checkpoint}}}]\nworkers: 1\n"
+    first = read_deployment_file(write(tmp_path / "a.yaml", text))
+    again = read_deployment_file(write(tmp_path / "b.yaml", text))
+    other = read_deployment_file(write(tmp_path / "c.yaml", text.replace("workers: 1", "workers: 2")))
+    assert first.source == again.source != other.source
+
+
+def test_emulated_models_need_no_weights_and_are_not_profiled(checkpoint: Path, tmp_path: Path) -> None:
+    directory = tmp_path / "bare"
+    directory.mkdir()
+    for path in checkpoint.glob("*.json"):
+        if "safetensors" not in path.name:
+            (directory / path.name).write_bytes(path.read_bytes())
+    text = f"models: [{{name: chat, path: {directory}}}]\nworkers: 1\n"
+    with pytest.raises(HeadwayError, match="safetensors"):
+        read_deployment_file(write(tmp_path / "a.yaml", text))
+    deployment = read_deployment_file(write(tmp_path / "b.yaml", text + "is_emulated: true\n"))
+    assert not deployment.profile
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("models: [", "not YAML"),
+        ("models: []\nworkers: 1\n", "models"),
+        ("models: [{name: a, path: /nowhere}]\nworkers: 1\n", "/nowhere"),
+        ("models: [{name: a, path: DIR}]\nworkers: 0\n", "workers"),
+        ("models: [{name: a, path: DIR, slo: {ttft: 3}}]\nworkers: 1\n", "models.0.slo.ttft"),
+        ("models: [{name: a, path: DIR}, {name: a, path: DIR}]\nworkers: 1\n", "two models are called a"),
+        ("models: [{name: a, path: DIR, max_model_len: 1000000}]\nworkers: 1\n", "takes sequences of"),
+        ("models: [{name: a, path: DIR}]\nworkers: 1\nlimits: {pipeline: 2}\n", "limits.pipeline"),
+    ],
+)
+def test_faults_are_named(checkpoint: Path, tmp_path: Path, text: str, told: str) -> None:
+    with pytest.raises(HeadwayError) as caught:
+        read_deployment_file(write(tmp_path / "a.yaml", text.replace("DIR", str(checkpoint))))
+    assert told in str(caught.value)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(HeadwayError, match="cannot be read"):
+        read_deployment_file(tmp_path / "none.yaml")

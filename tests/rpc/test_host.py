@@ -1,0 +1,92 @@
+"""The life of a process: readiness, the lease while it drains, the end."""
+
+import asyncio
+import os
+import signal
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from headway.rpc.config import ProcessConfig
+from headway.rpc.host import READINESS, Host, hosting
+from headway.store.membership import RENEW_EVERY_S, Membership
+from headway.store.redis import Database
+
+_SERVING, _NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+@asynccontextmanager
+async def hosted(
+    redis_url: str, namespace: str, *, draining: asyncio.Event, is_ready_at_once: bool = True
+) -> AsyncIterator[tuple[Host, "asyncio.Task[None]"]]:
+    """A router's host that serves; once it was asked to end it drains until `draining` is set."""
+
+    async def drain() -> None:
+        await draining.wait()
+
+    config = ProcessConfig(redis_url=redis_url, namespace=namespace, member_id="r")
+    async with hosting("router", config) as host:
+        serving = asyncio.create_task(host.serve(on_stop=drain, is_ready_at_once=is_ready_at_once))
+        async with asyncio.timeout(20):
+            while not host.member.endpoint:  # noqa: ASYNC110 - the code under test sets it
+                await asyncio.sleep(0.01)
+        yield host, serving
+        draining.set()
+        host.stopping.set()
+        await serving
+
+
+async def health(host: Host, service: str) -> object:
+    async with grpc.aio.insecure_channel(host.member.endpoint) as channel:
+        request = health_pb2.HealthCheckRequest(service=service)
+        try:
+            return (await health_pb2_grpc.HealthStub(channel).Check(request, timeout=10)).status
+        except grpc.aio.AioRpcError as error:
+            return error.code()
+
+
+async def becomes(host: Host, service: str, wanted: object) -> None:
+    async with asyncio.timeout(20):
+        while await health(host, service) != wanted:  # noqa: ASYNC110 - the code under test changes it
+            await asyncio.sleep(0.01)
+
+
+async def test_one_that_drains_lives_is_not_ready_and_keeps_its_lease(
+    redis_url: str, namespace: str, database: Database
+) -> None:
+    draining = asyncio.Event()
+    async with hosted(redis_url, namespace, draining=draining) as (host, serving):
+        await becomes(host, READINESS, _SERVING)
+        os.kill(os.getpid(), signal.SIGTERM)
+        await becomes(host, READINESS, _NOT_SERVING)
+        assert await health(host, "") == _SERVING, "it is alive: nobody may kill it for not being ready"
+        lease = f"{namespace}:member:router:r"
+        await database.redis.pexpire(lease, int(RENEW_EVERY_S * 1000))
+        await asyncio.sleep(2 * RENEW_EVERY_S)
+        assert [member.member_id for member in await Membership(database).members()] == ["r"], "it was renewed"
+        assert not serving.done()
+        draining.set()
+        await serving
+        assert await Membership(database).members() == []
+
+
+async def test_one_that_says_so_itself_is_not_ready_before(redis_url: str, namespace: str) -> None:
+    async with hosted(redis_url, namespace, draining=asyncio.Event(), is_ready_at_once=False) as (host, _):
+        assert await health(host, READINESS) is grpc.StatusCode.NOT_FOUND
+        await host.show_ready(is_ready=True)
+        assert await health(host, READINESS) == _SERVING
+        await host.show_ready(is_ready=False)
+        assert await health(host, READINESS) == _NOT_SERVING
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+async def test_one_that_was_asked_to_end_is_never_ready_again(
+    redis_url: str, namespace: str, *, is_ready: bool
+) -> None:
+    async with hosted(redis_url, namespace, draining=asyncio.Event()) as (host, _):
+        host.stopping.set()
+        await host.show_ready(is_ready=is_ready)
+        assert await health(host, READINESS) == _NOT_SERVING
