@@ -3,7 +3,6 @@
 import asyncio
 import base64
 import json
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -20,7 +19,7 @@ from headway.client import AsyncClient, Client
 from headway.core.encoder import Pooling
 from headway.core.errors import InvalidArgumentError
 from tests.encoders import make_encoder
-from tests.integration.stack import RunningStack
+from tests.integration.stack import RunningStack, wait_for
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -238,7 +237,7 @@ def test_a_request_whose_worker_is_killed_is_answered_by_its_successor(stack: Ru
     name = next(w["worker_id"] for w in stack.status()["controller"]["workers"] if w["model"] == "bert")
     with ThreadPoolExecutor() as pool:
         answer = pool.submit(httpx.post, f"{stack.url}/v1/embeddings", json=body, timeout=150)
-        time.sleep(0.3)
+        wait_for(lambda: int(stack.status()["fleet"].get("num_in_flight", 0)) > 0)
         stack.kill(name)
         response = answer.result()
     assert response.status_code == 200, response.text
