@@ -48,8 +48,7 @@ class Gradients:
         self._queues = {ranks: list(buckets) for ranks, buckets in self._shared.items()}
 
     def add(self, names: Sequence[str], values: Sequence[torch.Tensor]) -> None:
-        for name, value in zip(names, values, strict=True):
-            self.by_name[name].add_(value)
+        torch._foreach_add_([self.by_name[name] for name in names], list(values))
 
     def add_up(self, ranks: tuple[int, ...], links: Links) -> None:
         """Begins to add up the next bucket of these ranks."""
