@@ -10,6 +10,12 @@ from headway.train.links import Links, Pending
 from headway.train.shard import Shard
 
 
+def reduce_groups(execution: Execution) -> list[tuple[int, ...]]:
+    """The sets of ranks that add up gradients together, in an order that is the same everywhere."""
+    actions = (action for each in execution.ranks for action in each.actions)
+    return sorted({action.ranks for action in actions if action.kind is ActionKind.REDUCE})
+
+
 class Gradients:
     """Those that the same ranks add up together lie in one tensor, so that it travels as one.
 

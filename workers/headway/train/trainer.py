@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
-from headway.core.execution.execution import RUNS, ActionKind, Execution
+from headway.core.execution.execution import RUNS, Execution
 from headway.core.execution.forward import forward_execution
 from headway.core.execution.parts import StagePart, StepParts
 from headway.core.execution.simulator import ExecutionTimes, Span, simulate
@@ -22,7 +22,7 @@ from headway.train.batch import make_batch
 from headway.train.checkpoint import CheckpointFacts, Checkpoints
 from headway.train.data import open_data
 from headway.train.executor import Executor
-from headway.train.gradients import Gradients
+from headway.train.gradients import Gradients, reduce_groups
 from headway.train.links import Links
 from headway.train.optimizer import Optimizer
 from headway.train.parts import ComputingParts, PartRunner, TimedParts, stage_cuts
@@ -85,7 +85,7 @@ class Trainer:
             rank,
             len(execution.ranks),
             store=store,
-            groups=_groups(execution),
+            groups=reduce_groups(execution),
             timeout_s=job.timeout_s,
             blocks=blocks,
         )
@@ -307,11 +307,6 @@ class Trainer:
     @property
     def _buffers(self) -> set[str]:
         return set(self._state) - set(self._parameters)
-
-
-def _groups(execution: Execution) -> list[tuple[int, ...]]:
-    actions = (action for each in execution.ranks for action in each.actions)
-    return sorted({action.ranks for action in actions if action.kind is ActionKind.REDUCE})
 
 
 def _read(cuts: StepParts, part: StagePart) -> list[str]:
