@@ -78,10 +78,9 @@ def on_cores(count: int) -> Iterator[None]:
 
 def rank_correlation(first: Sequence[float], second: Sequence[float]) -> float:
     """Spearman's, of values that are all different."""
-    places = [_places(values) for values in (first, second)]
     count = len(first)
-    distance = sum((a - b) ** 2 for a, b in zip(*places, strict=True))
-    return 1 - 6 * distance / (count * (count**2 - 1))
+    distance = sum((a - b) ** 2 for a, b in zip(_places(first), _places(second), strict=True))
+    return 1 - 6 * distance / (count * (count * count - 1))
 
 
 def _places(values: Sequence[float]) -> list[int]:
