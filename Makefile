@@ -23,7 +23,7 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
-  bench-kernels bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-planner-rivals bench-tessel bench-graphpipe bench-terapipe bench-planner-whole
+  bench-kernels bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-planner-rivals bench-tessel bench-graphpipe bench-terapipe bench-planner-whole bench-train
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -261,6 +261,10 @@ bench-terapipe: CASES ?= ../shared/data/terapipe
 bench-terapipe: OUT ?= benchmarks/results/terapipe.json
 bench-terapipe: install ## TeraPipe's slicing on the tables of CASES=DIR, beside the recorded schemes
 	@$(PY) -m benchmarks.terapipe --cases $(CASES) --out $(OUT)
+
+bench-train: OUT ?= benchmarks/results/train.json
+bench-train: install ## What actions of a training run cost, pipelines beside one worker and torch's, predictions (PART="--only sleeping" for one)
+	@$(PY) -m benchmarks.train $(PART) --out $(OUT)
 
 bench-planner-whole: OUT ?= benchmarks/results/planner-whole.json
 bench-planner-whole: install ## Whole training plans of large models (ONLY=GPT-39B for one): time and memory of the search

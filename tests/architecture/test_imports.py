@@ -24,7 +24,7 @@ ALLOWED = {
     "kernels": {"core"},
     "models": {"core", "kernels", "store"},
     "programs": {"core"},
-    "train": {"core", "observe", "programs"},
+    "train": {"core", "observe", "profiler", "programs"},
     "runner": {"core", "encoder", "engine", "kernels", "models", "store"},
     "backends": {"core", "planner", "profiler", "programs"},
     "worker": {"core", "rpc", "store", "observe", "backends", "encoder", "engine", "programs", "runner", "v1"},
@@ -121,6 +121,18 @@ def test_backends_reach_the_search_and_the_capture_only_where_modules_are_compil
     assert {name for name, _ in reached} == {"compile.py"}
     allowed = ("headway.planner.backends", "headway.profiler.capture")
     assert [imported for _, imported in reached if not imported.startswith(allowed)] == []
+
+
+def test_ranks_reach_the_capture_only_where_a_users_module_is_taken() -> None:
+    room = ROOT / "workers/headway/train"
+    reached = {
+        (path.name, imported)
+        for path in room.rglob("*.py")
+        for imported in imports_of(path)
+        if imported.startswith("headway.profiler")
+    }
+    assert {name for name, _ in reached} == {"parallel.py"}
+    assert [imported for _, imported in reached if not imported.startswith("headway.profiler.capture")] == []
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:

@@ -12,6 +12,7 @@ from headway.core.training_job import DataSettings, OptimizerSettings
 from headway.train.data import open_data
 from headway.train.layout import dense_stride
 from headway.train.optimizer import Optimizer, rate_at
+from headway.train.shard import PIECE, Shard, whole_state
 
 _SEQ, _BATCH = 4, 3
 INPUTS = {name: Value(shape=(2, _SEQ), stride=(_SEQ, 1), dtype="int64", bound=50) for name in ("tokens", "targets")}
@@ -99,3 +100,39 @@ def test_dims_keep_their_order_in_memory() -> None:
     turned = torch.empty(2, 3, 4).transpose(1, 2)
     assert dense_stride(turned.shape, turned.stride()) == turned.stride()
     assert dense_stride((5, 3, 4), (12, 4, 1)) == (12, 4, 1)
+
+
+def test_an_optimizers_state_is_taken_up_by_ranks_that_share_it_otherwise() -> None:
+    """Two ranks that share two parameters, then one that has all, then three."""
+    settings = OptimizerSettings(rate=0.1)
+    torch.manual_seed(0)
+    start = {"a": torch.randn(3, 2), "b": torch.randn(5)}
+    gradients = [{name: torch.randn_like(tensor) for name, tensor in start.items()} for _ in range(3)]
+    whole = {name: tensor.clone() for name, tensor in start.items()}
+    sums = {name: torch.zeros_like(tensor) for name, tensor in start.items()}
+    alone = Optimizer(settings, whole, sums, num_steps=3)
+    values, state = start, {}
+    for step, num_ranks in enumerate((2, 1, 3)):
+        for name, gradient in gradients[step].items():
+            sums[name].copy_(gradient)
+        alone.step(step, 1.0)
+        flat = torch.cat([gradient.flatten() for gradient in gradients[step].values()])
+        given = torch.cat([flat, torch.zeros(-len(flat) % num_ranks)])
+        written: dict[str, torch.Tensor] = {}
+        after = {name: tensor.clone() for name, tensor in values.items()}
+        for rank in range(num_ranks):
+            shard = Shard(values, given, ranks=tuple(range(num_ranks)), rank=rank)
+            shard.gradient.copy_(given.view(num_ranks, -1)[rank])
+            pieces = {name: (piece, gradient) for name, piece, gradient in shard.pieces()}
+            optimizer = Optimizer(
+                settings, {n: p for n, (p, _) in pieces.items()}, {n: g for n, (_, g) in pieces.items()}, num_steps=3
+            )
+            optimizer.restore(state)
+            optimizer.step(step, 1.0)
+            written |= optimizer.state()
+            for name, (piece, _) in pieces.items():
+                parameter, _, first = name.partition(PIECE)
+                after[parameter].view(-1)[int(first) : int(first) + len(piece)] = piece
+        values, state = after, whole_state(written)
+        assert state.keys() == alone.state().keys()
+        assert all(torch.equal(values[name], whole[name]) for name in whole)

@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from safetensors import safe_open
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
@@ -54,10 +56,11 @@ def _scheduled(step: Captured, shape: str, method: str, num_stages: int) -> Exec
     return execution_of(step, stages, successors=[], splits=True, orders=orders)
 
 
-def _uneven_replicas(step: Captured) -> Execution:
+def _uneven_replicas(step: Captured, *, shards_update: bool = False) -> Execution:
     """The first stage on two ranks, each with a part of a micro-batch; the second one has micro-batches of its own."""
     stages = stages_of(step.graph, lambda module: gpt_stage(module, 2), [(0, 1), (2,)], [8, 2])
-    return execution_of(step, stages, successors=[(1,), ()])
+    given = [replace(stage, shards_update=shards_update) for stage in stages]
+    return execution_of(step, given, successors=[(1,), ()])
 
 
 def _branches(step: Captured) -> Execution:
@@ -75,6 +78,7 @@ CASES: dict[
     "zero bubble V": (Gpt, (2,), lambda step: _scheduled(step, "zigzag", "zb-v", 4), ADAMW),
     "replicas": (Gpt, (2, 4), _uneven_replicas, SGD),
     "padded": (Gpt, (2, 4), _uneven_replicas, ADAMW),
+    "shared updates": (Gpt, (2, 4), lambda step: _uneven_replicas(step, shards_update=True), ADAMW),
     "branches": (Branches, (2, 4, 8), _branches, ADAMW),
 }
 
@@ -112,6 +116,24 @@ def test_a_pipeline_learns_what_one_process_learns(name: str, runs: dict[str, tu
     assert checkpoint is not None
     assert difference(checkpoint.state(), weights) < 1e-10
     assert losses[-1] < losses[0]
+
+
+def test_ranks_that_share_updates_hold_a_part_of_the_optimizers_state(
+    runs: dict[str, tuple[Path, nn.Module]],
+) -> None:
+    """Half of it for two ranks; the tied embedding, which all three hold, by thirds."""
+    shared, whole = (read_setup(runs[name][0]).execution.stages for name in ("shared updates", "padded"))
+    directory, model = runs["shared updates"]
+    tied = sum(t.numel() for name, t in model.named_parameters() if name == "tokens.weight")
+    own = sum(t.numel() for name, t in model.named_parameters() if name in shared[0].parameters) - tied
+    assert whole[0].state_bytes == 4 * 8 * (own + tied)
+    assert shared[0].state_bytes == pytest.approx(8 * (3 * own + (2 + 2 / 3) * tied), rel=1e-3)
+    (path,) = (directory / CHECKPOINTS_DIRECTORY).glob("step-*20/")
+    with safe_open(path / "optimizer-00001.safetensors", "pt") as file:
+        sizes = {name: file.get_tensor(name).numel() for name in file.keys()}  # noqa: SIM118 - no mapping
+    assert sum(size for name, size in sizes.items() if name.startswith("exp_avg/")) == pytest.approx(
+        own / 2 + tied / 3, abs=2
+    )
 
 
 def _data(directory: Path) -> Callable[[int], dict[str, Tensor]]:

@@ -119,6 +119,8 @@ class TrainingJob:
     micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
     schedule: the order of forward and backward passes.
     precision: float32, or bfloat16 with float32 masters.
+    zero: 1 where the ranks of each stage share its optimizer's state, 0 where each has all of it; None as the plan has
+        it.
     seed: of weights, data and everything random in the model.
     timeout_s: a rank that gives no answer for so long ends the run.
     restarts: how often the run begins again from its last checkpoint when a rank dies.
@@ -136,6 +138,7 @@ class TrainingJob:
     micro_batches: int | None = None
     schedule: str = "1f1b"
     precision: str = "float32"
+    zero: int | None = None
     optimizer: OptimizerSettings = field(default_factory=OptimizerSettings)
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     validation: ValidationSettings | None = None
@@ -160,6 +163,8 @@ class TrainingJob:
                 hint="Give 0 for a free one, or below 65536.",
                 field="metrics_port",
             )
+        if self.zero not in (None, 0, 1):
+            raise InvalidArgumentError(f"zero is {self.zero}.", hint="Give 0 or 1.", field="zero")
         _among("precision", self.precision, PRECISIONS)
         if self.checkpoint.best and self.validation is None:
             raise InvalidArgumentError(

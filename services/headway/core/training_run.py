@@ -107,20 +107,23 @@ class TrainingNews:
     restart: str = ""
 
 
-def plan_stages(plan: TrainingPlan, graph: Graph) -> tuple[StageSpec, ...]:
+def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) -> tuple[StageSpec, ...]:
     """The stages of a plan as they run.
 
     Args:
         graph: that the plan is for.
+        zero: 0 or 1, whatever the plan says of that; None as it says.
 
     Raises:
-        FailedPreconditionError: a stage splits an operator along something else than the batch, or shards its state.
+        FailedPreconditionError: a stage splits an operator along something else than the batch, or shards gradients or
+            weights.
     """
     loops = {op.name: along for op, along in zip(graph.operators, BatchDims(graph).loops, strict=True)}
     backward = {operator.name for operator in graph.operators if operator.is_backward}
     found = []
     for number, stage in enumerate(plan.stages):
         _check_stage(number, stage, loops)
+        kept = max(stage.zero_stages, default=0) if zero is None else zero
         found.append(
             StageSpec(
                 forward=tuple(name for name in stage.operators if name not in backward),
@@ -128,6 +131,7 @@ def plan_stages(plan: TrainingPlan, graph: Graph) -> tuple[StageSpec, ...]:
                 ranks=tuple(stage.devices),
                 micro_batch=plan.micro_batch_of(stage),
                 recomputes=stage.recomputes,
+                shards_update=kept == 1,
             )
         )
     return tuple(found)
@@ -143,9 +147,10 @@ def _check_stage(number: int, stage: TrainingStage, loops: dict[str, dict[str, i
                 hint=hint,
                 field="plan",
             )
-    if any(stage.zero_stages):
+    if max(stage.zero_stages, default=0) > 1:
         raise FailedPreconditionError(
-            f"Stage {number} shards what it keeps of its parameters (ZeRO), which workers do not.",
+            f"Stage {number} shards its gradients or weights (ZeRO stage {stage.zero_stages[-1]}), and workers the "
+            "optimizer's state only.",
             hint=hint,
             field="plan",
         )

@@ -16,6 +16,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.train.shard import whole_state
 
 LATEST = "LATEST"
 _INDEX, _FACTS = "model.safetensors.index.json", "training.json"
@@ -125,7 +126,8 @@ class Checkpoint:
         return dict(self._tensors("model"))
 
     def optimizer(self) -> dict[str, torch.Tensor]:
-        return dict(self._tensors("optimizer"))
+        """The optimizer's state by 'KEY/NAME', however ranks shared it; of one dim where they did."""
+        return whole_state(dict(self._tensors("optimizer")))
 
     def _tensors(self, kind: str) -> Iterator[tuple[str, torch.Tensor]]:
         for path in sorted(self.directory.glob(f"{kind}-*.safetensors")):

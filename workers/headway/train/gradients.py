@@ -7,6 +7,13 @@ import torch
 
 from headway.core.execution.execution import ActionKind, Execution
 from headway.train.links import Links, Pending
+from headway.train.shard import Shard
+
+
+def reduce_groups(execution: Execution) -> list[tuple[int, ...]]:
+    """The sets of ranks that add up gradients together, in an order that is the same everywhere."""
+    actions = (action for each in execution.ranks for action in each.actions)
+    return sorted({action.ranks for action in actions if action.kind is ActionKind.REDUCE})
 
 
 class Gradients:
@@ -14,17 +21,30 @@ class Gradients:
 
     Args:
         parameters: of this rank, by name.
+
+    Attributes:
+        by_name: of all parameters; of those in `shards` this rank's own sums.
+        shards: parameters of which this rank changes a part.
     """
 
     def __init__(self, execution: Execution, rank: int, parameters: Mapping[str, torch.Tensor]) -> None:
         self.by_name: dict[str, torch.Tensor] = {}
+        self.shards: list[Shard] = []
         self._buckets: list[torch.Tensor] = []
-        self._shared: dict[tuple[int, ...], list[torch.Tensor]] = {}
-        self._queues: dict[tuple[int, ...], list[torch.Tensor]] = {}
+        self._shared: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
+        self._queues: dict[tuple[int, ...], list[torch.Tensor | Shard]] = {}
         self._coming: list[Pending] = []
         reduced = [a for a in execution.ranks[rank].actions if a.kind is ActionKind.REDUCE]
         for action in reduced:
-            self._shared.setdefault(action.ranks, []).append(self._bucket(action.parameters, parameters))
+            parts = len(action.ranks) if action.shards else 1
+            bucket = self._bucket(action.parameters, parameters, parts)
+            queue = self._shared.setdefault(action.ranks, [])
+            if action.shards:
+                given = {name: parameters[name] for name in action.parameters}
+                self.shards.append(Shard(given, bucket, ranks=action.ranks, rank=rank))
+                queue.append(self.shards[-1])
+            else:
+                queue.append(bucket)
         alone = [name for name in parameters if name not in self.by_name]
         self._bucket(alone, parameters)
 
@@ -34,23 +54,29 @@ class Gradients:
         self._queues = {ranks: list(buckets) for ranks, buckets in self._shared.items()}
 
     def add(self, names: Sequence[str], values: Sequence[torch.Tensor]) -> None:
-        for name, value in zip(names, values, strict=True):
-            self.by_name[name].add_(value)
+        torch._foreach_add_([self.by_name[name] for name in names], list(values))
 
     def add_up(self, ranks: tuple[int, ...], links: Links) -> None:
         """Begins to add up the next bucket of these ranks."""
-        self._coming.append(links.add_up(self._queues[ranks].pop(0), ranks))
+        bucket = self._queues[ranks].pop(0)
+        if isinstance(bucket, Shard):
+            self._coming.append(links.add_up_parts(bucket.summands, bucket.gradient, ranks))
+        else:
+            self._coming.append(links.add_up(bucket, ranks))
 
     def wait(self) -> None:
         for pending in self._coming:
             pending.wait("gradients to be added up")
         self._coming.clear()
 
-    def _bucket(self, names: Sequence[str], parameters: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    def _bucket(self, names: Sequence[str], parameters: Mapping[str, torch.Tensor], parts: int = 1) -> torch.Tensor:
+        """Args:
+        parts: equal ones that it has, with zeros at its end.
+        """
         dtype = reduce(torch.promote_types, (parameters[name].dtype for name in names), torch.bfloat16)
         sizes = [parameters[name].numel() for name in names]
-        bucket = torch.zeros(sum(sizes), dtype=dtype)
-        pieces = torch.split(bucket, sizes) if names else ()
+        bucket = torch.zeros(-(-sum(sizes) // parts) * parts, dtype=dtype)
+        pieces = torch.split(bucket[: sum(sizes)], sizes) if names else ()
         for name, piece in zip(names, pieces, strict=True):
             self.by_name[name] = piece.view(parameters[name].shape)
         self._buckets.append(bucket)

@@ -46,6 +46,22 @@ class Links:
         """Replaces the tensor on all these ranks by the sum of theirs, the same bits on each."""
         return self._begun(dist.all_reduce(tensor, group=self._groups[ranks], async_op=True), tensor, -1)
 
+    def add_up_parts(self, tensor: torch.Tensor, own: torch.Tensor, ranks: tuple[int, ...]) -> "PartSum":
+        """Fills `own` with the sum of the ranks' tensors in this rank's part of them, added in the ranks' order.
+
+        Args:
+            tensor: of one dim, as many equal parts as there are ranks.
+        """
+        received = torch.empty_like(tensor)
+        work = dist.all_to_all_single(received, tensor, group=self._groups[ranks], async_op=True)
+        return PartSum(self._begun(work, tensor, -1), received.view(len(ranks), -1), own)
+
+    def gather(self, tensor: torch.Tensor, own: torch.Tensor, ranks: tuple[int, ...]) -> "Transfer":
+        """Fills a tensor of one dim with the equal parts that the ranks have of it."""
+        parts = list(tensor.chunk(len(ranks)))
+        work = dist.all_gather(parts, own.clone(), group=self._groups[ranks], async_op=True)
+        return self._begun(work, tensor, -1)
+
     def add_up_everywhere(self, tensor: torch.Tensor) -> None:
         self._begun(dist.all_reduce(tensor, async_op=True), tensor, -1).wait("the sums of all ranks")
 
@@ -62,6 +78,19 @@ class Links:
         if self._blocks:
             transfer.wait("a transfer that blocks")
         return transfer
+
+
+class PartSum:
+    """A sum of which each rank gets a part; see `Pending`."""
+
+    def __init__(self, transfer: "Transfer", received: torch.Tensor, own: torch.Tensor) -> None:
+        self._transfer, self._received, self._own = transfer, received, own
+
+    def wait(self, what: str) -> None:
+        self._transfer.wait(what)
+        self._own.zero_()
+        for part in self._received:
+            self._own.add_(part)
 
 
 class Transfer:

@@ -10,6 +10,7 @@ from math import cos, pi
 import torch
 
 from headway.core.training_job import OptimizerSettings
+from headway.train.shard import PIECE
 
 _STEP, _FIRST, _SECOND, _MOMENTUM = "step", "exp_avg", "exp_avg_sq", "momentum_buffer"
 _KEPT = {"adamw": (_FIRST, _SECOND), "momentum": (_MOMENTUM,), "sgd": ()}
@@ -92,10 +93,15 @@ class Optimizer:
         return {f"{key}/{name}": value for key, name, value in self._entries()}
 
     def restore(self, state: Mapping[str, torch.Tensor]) -> None:
-        """Takes what `state` gave, of whichever ranks."""
-        for key, name, value in self._entries():
-            if f"{key}/{name}" in state:
-                value.copy_(state[f"{key}/{name}"])
+        """Takes what a checkpoint has, of whichever ranks and pieces."""
+        for key, given, value in self._entries():
+            name, _, first = given.partition(PIECE)
+            known = state.get(f"{key}/{name}")
+            if known is not None and value.ndim:
+                start = int(first or 0)
+                value.copy_(known.flatten()[start : start + value.numel()].view_as(value))
+            elif known is not None:
+                value.copy_(known)
 
     def _entries(self) -> Iterator[tuple[str, str, torch.Tensor]]:
         for key, values in (*self._kept.items(), (_STEP, self._counts)):

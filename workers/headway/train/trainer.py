@@ -12,7 +12,7 @@ from safetensors.torch import load_file
 
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
-from headway.core.execution.execution import RUNS, ActionKind, Execution
+from headway.core.execution.execution import RUNS, Execution
 from headway.core.execution.forward import forward_execution
 from headway.core.execution.parts import StagePart, StepParts
 from headway.core.execution.simulator import ExecutionTimes, Span, simulate
@@ -22,12 +22,13 @@ from headway.train.batch import make_batch
 from headway.train.checkpoint import CheckpointFacts, Checkpoints
 from headway.train.data import open_data
 from headway.train.executor import Executor
-from headway.train.gradients import Gradients
+from headway.train.gradients import Gradients, reduce_groups
 from headway.train.links import Links
 from headway.train.optimizer import Optimizer
 from headway.train.parts import ComputingParts, PartRunner, TimedParts, stage_cuts
 from headway.train.saving import Saver
 from headway.train.setup import Setup
+from headway.train.shard import PIECE
 from headway.train.validation import Validation
 
 
@@ -84,7 +85,7 @@ class Trainer:
             rank,
             len(execution.ranks),
             store=store,
-            groups=_groups(execution),
+            groups=reduce_groups(execution),
             timeout_s=job.timeout_s,
             blocks=blocks,
         )
@@ -97,10 +98,14 @@ class Trainer:
         trained = {name for number in cuts for name in execution.stages[number].parameters}
         dtypes = setup.dtypes
         self._masters = {name: given[name].clone() for name in sorted(names & given.keys())}
+        self._gradients = Gradients(execution, rank, {name: self._masters[name] for name in sorted(trained)})
+        for shard in self._gradients.shards:
+            self._masters |= shard.parameters
         self._state = {name: each.to(dtypes.get(name, each.dtype)) for name, each in self._masters.items()}
         self._parameters = {name: self._masters[name] for name in sorted(trained)}
-        self._gradients = Gradients(execution, rank, self._parameters)
-        self._optimizer = Optimizer(job.optimizer, self._parameters, self._gradients.by_name, num_steps=job.steps)
+        self._owned = _owned(execution, rank)
+        changed, self._changes = self._changed()
+        self._optimizer = Optimizer(job.optimizer, changed, self._changes, num_steps=job.steps)
         self._first = 0
         if latest is not None:
             self._first = latest.facts.step
@@ -109,7 +114,6 @@ class Trainer:
         self._data = open_data(job.data, inputs, batch=job.batch, seed=job.seed)
         self._runner: PartRunner = ComputingParts(execution, cuts)
         self._cuts = cuts
-        self._owned = _owned(execution, rank)
         self._saver = Saver(checkpoints, kept, rank, self._links)
         self._validation = self._validated(inputs)
 
@@ -200,6 +204,20 @@ class Trainer:
         path.with_suffix(".tmp").write_text(json.dumps(to_document(trace)))
         path.with_suffix(".tmp").rename(path)
 
+    def _changed(self) -> tuple[dict[str, torch.Tensor], dict[str, torch.Tensor]]:
+        """What this rank changes, and its gradients: whole parameters, and pieces of those that ranks share."""
+        shared = {name for shard in self._gradients.shards for name in shard.parameters}
+        changed = {name: each for name, each in self._parameters.items() if name not in shared}
+        gradients = {name: self._gradients.by_name[name] for name in changed}
+        for shard in self._gradients.shards:
+            for name, piece, gradient in shard.pieces():
+                changed[name], gradients[name] = piece, gradient
+        return changed, gradients
+
+    def _counts(self, name: str) -> bool:
+        """Whether a gradient is this rank's to count, of all that hold it."""
+        return name in self._owned or PIECE in name
+
     def _validated(self, inputs: Mapping[str, Value]) -> Validation | None:
         """What validates the model; None where the job has no data for it."""
         job, settings = self._setup.job, self._setup.job.validation
@@ -233,7 +251,8 @@ class Trainer:
     def _step(self, executor: Executor, timed: TimedParts, step: int) -> "_Done":
         began_s = time.monotonic()
         loss = executor.step(make_batch(self._setup.execution, step, self._data.batch(step)))
-        squares = [self._gradients.by_name[name].double().square().sum() for name in self._owned]
+        own_changes = (change for name, change in self._changes.items() if self._counts(name))
+        squares = [change.double().square().sum() for change in own_changes]
         own = [self._should_stop(), self._saver.is_written(), timed.busy_s, time.monotonic() - began_s]
         square = sum(squares, torch.zeros((), dtype=torch.float64))
         sums = torch.cat([torch.stack([loss, square]), torch.tensor(own, dtype=torch.float64)])
@@ -244,6 +263,8 @@ class Trainer:
             raise self._diverged(step + 1, total)
         update_s = time.monotonic()
         self._optimizer.step(step, sqrt(squared))
+        for gathered in [shard.gather(self._links) for shard in self._gradients.shards]:
+            gathered.wait("changed parameters")
         for name, master in self._parameters.items():
             if self._state[name] is not master:
                 self._state[name].copy_(master)
@@ -276,7 +297,7 @@ class Trainer:
     def _save(self, step: int, validation_loss: float | None) -> None:
         own = {name: each for name, each in self._masters.items() if name in self._owned or name in self._buffers}
         state = self._optimizer.state()
-        kept = {key: value for key, value in state.items() if key.partition("/")[2] in self._owned}
+        kept = {key: value for key, value in state.items() if self._counts(key.partition("/")[2])}
         job = self._setup.job
         facts = CheckpointFacts(
             step=step, seed=job.seed, batch=job.batch, model=job.model, validation_loss=validation_loss
@@ -286,11 +307,6 @@ class Trainer:
     @property
     def _buffers(self) -> set[str]:
         return set(self._state) - set(self._parameters)
-
-
-def _groups(execution: Execution) -> list[tuple[int, ...]]:
-    actions = (action for each in execution.ranks for action in each.actions)
-    return sorted({action.ranks for action in actions if action.kind is ActionKind.REDUCE})
 
 
 def _read(cuts: StepParts, part: StagePart) -> list[str]:

@@ -61,7 +61,7 @@ async def prepare_run(job: TrainingJob, *, deadline_s: float, state_dir: Path | 
     plan = await _plan(job, deadline_s=deadline_s, state_dir=state_dir)
     with showing(Console(stderr=True)) as show:
         graph, program = await _capture(job, _CAPTURE_BATCH, deadline_s=deadline_s, show=show)
-        stages = plan_stages(plan, graph)
+        stages = plan_stages(plan, graph, zero=job.zero)
         programs = {_CAPTURE_BATCH: program}
         counts = sorted({stage.examples for stage in stages})
         for count in counts:

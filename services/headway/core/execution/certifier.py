@@ -156,14 +156,14 @@ def _matching(execution: Execution) -> Iterator[str]:
     """Between two ranks, what one sends the other receives, in the same order, of the same shape and dtype; ranks add
     gradients up together, in one order."""
     sides: dict[tuple[int, int], tuple[list[tuple[int, Action]], list[tuple[int, Action]]]] = {}
-    sums: dict[tuple[int, ...], dict[int, list[tuple[str, ...]]]] = {}
+    sums: dict[tuple[int, ...], dict[int, list[tuple[tuple[str, ...], bool]]]] = {}
     for rank, at, action in _actions(execution):
         if action.kind is ActionKind.SEND:
             sides.setdefault((rank, action.peer), ([], []))[0].append((at, action))
         elif action.kind is ActionKind.RECV:
             sides.setdefault((action.peer, rank), ([], []))[1].append((at, action))
         elif action.kind is ActionKind.REDUCE:
-            sums.setdefault(action.ranks, {}).setdefault(rank, []).append(action.parameters)
+            sums.setdefault(action.ranks, {}).setdefault(rank, []).append((action.parameters, action.shards))
     for (source, target), (sent, received) in sorted(sides.items()):
         yield from _unlike(source, sent, target, received)
     for ranks, by_rank in sorted(sums.items()):

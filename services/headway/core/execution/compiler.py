@@ -21,7 +21,7 @@ from headway.core.execution.execution import (
 )
 from headway.core.execution.orders import Order
 from headway.core.execution.parts import StageOperators, cut_stages
-from headway.core.execution.specs import part_specs, value_specs, with_state
+from headway.core.execution.specs import parameter_holders, part_specs, shared_updates, value_specs, with_state
 from headway.core.program import Program
 
 _TIMES = {ActionKind.BACKWARD: 2.0}
@@ -254,19 +254,16 @@ class _Lists:
 
     def _reductions(self, runs: Mapping[int, Sequence[_Run]]) -> dict[_Run, list[Action]]:
         """Of parameters on several ranks, behind the last run that gives their gradient."""
-        holders: dict[str, set[int]] = {}
-        for stage in self.stages:
-            for name in stage.parameters:
-                holders.setdefault(name, set()).update(stage.ranks)
+        holders, shared = parameter_holders(self.stages), shared_updates(self.stages)
         order = self._in_order(runs)
         last: dict[str, _Run] = {name: run for run in order for name in self.parts[run.part].gradients}
-        groups: dict[tuple[_Run, tuple[int, ...]], list[str]] = {}
+        groups: dict[tuple[_Run, tuple[int, ...], bool], list[str]] = {}
         for name, ranks in holders.items():
             if len(ranks) > 1:
-                groups.setdefault((last[name], tuple(sorted(ranks))), []).append(name)
+                groups.setdefault((last[name], ranks, name in shared), []).append(name)
         found: dict[_Run, list[Action]] = {}
-        for (run, group), names in groups.items():
-            action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group)
+        for (run, group, shards), names in groups.items():
+            action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group, shards=shards)
             found.setdefault(run, []).append(action)
         return found
 

@@ -29,9 +29,10 @@ class ActionKind(StrEnum):
     """Makes a slot of others that have its examples between them."""
     FREE = "free"
     REDUCE = "reduce"
-    """Begins to add up gradients over all ranks that hold the parameters."""
+    """Begins to add up gradients over all ranks that hold the parameters; where they share the update, each rank gets
+    the sum of its own part only."""
     UPDATE = "update"
-    """Waits for all gradients, clips them, and changes the parameters."""
+    """Waits for all gradients, clips them, and changes the parameters; gathers what other ranks have changed."""
 
 
 RUNS = (ActionKind.FORWARD, ActionKind.RECOMPUTE, ActionKind.BACKWARD, ActionKind.INPUT, ActionKind.WEIGHT)
@@ -67,6 +68,7 @@ class Action:
     shape, dtype: of RECV and SEND, what travels.
     parameters: of REDUCE.
     ranks: of REDUCE, all that take part.
+    shards: of REDUCE, whether each of them changes a part of the parameters (ZeRO stage 1).
     """
 
     kind: ActionKind
@@ -79,6 +81,7 @@ class Action:
     dtype: str = ""
     parameters: tuple[str, ...] = ()
     ranks: tuple[int, ...] = ()
+    shards: bool = False
 
     def __str__(self) -> str:
         match self.kind:
@@ -89,7 +92,8 @@ class Action:
             case ActionKind.JOIN | ActionKind.FREE:
                 return f"{self.kind.upper()} {self.slots[0]}"
             case ActionKind.REDUCE:
-                return f"REDUCE {len(self.parameters)} gradients over ranks {', '.join(map(str, self.ranks))}"
+                shared = ", each a part" if self.shards else ""
+                return f"REDUCE {len(self.parameters)} gradients over ranks {', '.join(map(str, self.ranks))}{shared}"
             case ActionKind.UPDATE:
                 return "UPDATE"
             case _:
@@ -151,8 +155,10 @@ class StageSpec:
         forward, backward: names of its operators in the captured program.
         ranks: that hold it, each for an equal part of every micro-batch.
         micro_batch: examples, over all of its ranks.
+        shards_update: whether its ranks share the optimizer's state, each for a part of the parameters (ZeRO stage 1);
+            of a parameter that other stages hold too only where they do as well.
         parameters: that it reads, by name.
-        state_bytes: of its parameters, their gradients and the optimizer's state.
+        state_bytes: of its parameters, their gradients and the optimizer's state, on each rank.
     """
 
     forward: tuple[str, ...]
@@ -160,6 +166,7 @@ class StageSpec:
     ranks: tuple[int, ...]
     micro_batch: int
     recomputes: bool = False
+    shards_update: bool = False
     parameters: tuple[str, ...] = ()
     state_bytes: int = 0
 

@@ -14,6 +14,7 @@ STATE_COPIES = {"adamw": 4, "sgd": 2, "momentum": 3}
 """By optimizer, of each parameter: itself, its gradient, and what is kept for it; all at least in float32."""
 
 _MASTER_BYTES = 4
+_HELD_COPIES = 2
 
 
 def part_specs(cuts: Mapping[int, StepParts], stages: Sequence[StageSpec], num_inputs: int) -> tuple[PartSpec, ...]:
@@ -80,14 +81,36 @@ def with_state(
 ) -> tuple[StageSpec, ...]:
     """The stages with their parameters and what these take; one that two stages of a rank share counts for both."""
     inputs = dict(zip(program.names, program.inputs, strict=True))
-    filled = []
-    for stage, names in zip(stages, cuts.parameters, strict=True):
-        state_bytes = sum(_state_bytes(inputs[name], STATE_COPIES[optimizer]) for name in names)
-        filled.append(replace(stage, parameters=names, state_bytes=state_bytes))
-    return tuple(filled)
+    named = [replace(stage, parameters=names) for stage, names in zip(stages, cuts.parameters, strict=True)]
+    holders, shared = parameter_holders(named), shared_updates(named)
+
+    def num_bytes(name: str) -> int:
+        parts = len(holders[name]) if name in shared else 1
+        return _state_bytes(inputs[name], STATE_COPIES[optimizer] - _HELD_COPIES, parts)
+
+    return tuple(replace(stage, state_bytes=sum(map(num_bytes, stage.parameters))) for stage in named)
 
 
-def _state_bytes(parameter: Value, copies: int) -> int:
-    """With the master of a parameter that is narrower than that."""
+def parameter_holders(stages: Sequence[StageSpec]) -> dict[str, tuple[int, ...]]:
+    """The ranks that hold each parameter, ascending."""
+    found: dict[str, set[int]] = {}
+    for stage in stages:
+        for name in stage.parameters:
+            found.setdefault(name, set()).update(stage.ranks)
+    return {name: tuple(sorted(ranks)) for name, ranks in found.items()}
+
+
+def shared_updates(stages: Sequence[StageSpec]) -> set[str]:
+    """Parameters of which each of several ranks changes a part."""
+    holders = parameter_holders(stages)
+    whole = {name for stage in stages if not stage.shards_update for name in stage.parameters}
+    return {name for name, ranks in holders.items() if len(ranks) > 1 and name not in whole}
+
+
+def _state_bytes(parameter: Value, kept: int, parts: int) -> int:
+    """The parameter and its gradient, and of what is kept for it this rank's part; with the master of a parameter that
+    is narrower than float32."""
     own = dtype_bytes(parameter.dtype)
-    return prod(parameter.shape) * (copies * max(own, _MASTER_BYTES) + (own if own < _MASTER_BYTES else 0))
+    wide = max(own, _MASTER_BYTES)
+    count = prod(parameter.shape)
+    return count * (_HELD_COPIES * wide + (own if own < wide else 0)) + -(-count * kept * wide // parts)

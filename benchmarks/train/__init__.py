@@ -1,0 +1,1 @@
+"""What running training plans costs beside their work, how well it is predicted, and beside torch's pipelines."""

@@ -1,0 +1,160 @@
+"""`make bench-train`: in four parts, each a command of its own where time is short."""
+
+import json
+from collections.abc import Callable
+from dataclasses import asdict
+from enum import StrEnum
+from pathlib import Path
+from statistics import median
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from benchmarks.serve.report import RESULTS_DIR, write_result
+from benchmarks.train.computing import Trained, on_cores, rank_correlation, train_execution
+from benchmarks.train.gpt import Size, capture
+from benchmarks.train.peers import torch_pipeline
+from benchmarks.train.sleeping import sleeping_rows
+
+_SIZE = Size(hidden=256)
+_BATCH = 32
+_PLANS: tuple[tuple[tuple[int, ...], int, str, bool], ...] = (
+    ((4,), 2, "1f1b", False),
+    ((4,), 4, "1f1b", False),
+    ((4,), 8, "1f1b", False),
+    ((4,), 16, "1f1b", False),
+    ((3,), 4, "1f1b", False),
+    ((2,), 4, "1f1b", False),
+    ((1,), 4, "1f1b", False),
+    ((5,), 8, "1f1b", False),
+    ((6,), 8, "1f1b", False),
+    ((7,), 8, "gpipe", False),
+    ((4,), 8, "1f1b", True),
+    ((6,), 16, "gpipe", True),
+)
+"""Of each plan: where it is cut, its micro-batch, its order and whether it recomputes."""
+
+console = Console()
+
+
+class Part(StrEnum):
+    """What is measured."""
+
+    SLEEPING = "sleeping"
+    PIPELINE = "pipeline"
+    PEERS = "peers"
+    PREDICTION = "prediction"
+
+
+def main(
+    *,
+    only: Annotated[list[Part] | None, typer.Option(help="Parts; default: all.")] = None,
+    stage_s: Annotated[float, typer.Option("--stage", help="Seconds that a stage's forward pass sleeps.")] = 0.1,
+    steps: Annotated[int, typer.Option(help="Iterations of each; the first is left out.")] = 6,
+    out: Annotated[Path, typer.Option(help="Where to write the result; other parts in it stay.")] = RESULTS_DIR
+    / "train.json",
+) -> None:
+    """Measure actions, sleeping ranks, pipelines of two workers beside one worker and torch's, and predictions."""
+    parts: dict[Part, Callable[[], dict[str, Any]]] = {
+        Part.SLEEPING: lambda: _sleeping(stage_s, steps),
+        Part.PIPELINE: lambda: _pipeline(steps),
+        Part.PEERS: lambda: _peers(steps),
+        Part.PREDICTION: lambda: _prediction(steps),
+    }
+    known: dict[str, Any] = json.loads(out.read_text()) if out.is_file() else {}
+    known.pop("machine", None)
+    for part in only or list(Part):
+        known[part.value] = parts[part]()
+        write_result(out, known)
+
+
+def _sleeping(stage_s: float, steps: int) -> dict[str, Any]:
+    rows = sleeping_rows(stage_s, steps)
+    table = Table("ranks", "", "iteration", "least", "simulated", "error of the least", "CPU an action")
+    for row in rows:
+        table.add_row(
+            str(row.num_ranks),
+            "no sleep" if not row.stage_s else "block" if row.blocks else "",
+            f"{row.iteration_s:.3f} s",
+            f"{row.least_s:.3f} s",
+            f"{row.simulated_s:.3f} s",
+            f"{row.error:+.1%}",
+            f"{row.action_us:.0f} us",
+        )
+    console.print(table)
+    return {"rows": [{**asdict(row), "error": row.error} for row in rows]}
+
+
+def _pipeline(steps: int) -> dict[str, Any]:
+    """One worker and two, a core each."""
+    step = capture(_SIZE, (4,))
+    with on_cores(1):
+        one = train_execution(step, step.execution((), batch=_BATCH, micro_batch=4), steps=steps)
+    two = train_execution(step, step.execution((4,), batch=_BATCH, micro_batch=4), steps=steps)
+    console.print(
+        f"one worker {one.least_s:.3f} s, two {two.least_s:.3f} s: {one.least_s / two.least_s:.2f} times as fast "
+        f"(medians {one.seconds:.3f} s and {two.seconds:.3f} s)"
+    )
+    return {"one": asdict(one), "two": asdict(two), "speed_up": one.least_s / two.least_s}
+
+
+def _peers(steps: int) -> dict[str, Any]:
+    """In turns, so that what else the machine does strikes both."""
+    step = capture(_SIZE, (4,))
+    execution = step.execution((4,), batch=_BATCH, micro_batch=4)
+    ours: list[Trained] = []
+    theirs = []
+    for _ in range(2):
+        ours.append(train_execution(step, execution, steps=steps))
+        theirs.append(torch_pipeline(step.model, _SIZE, batch=_BATCH, micro_batch=4, steps=steps))
+    least = min(each.least_s for each in ours), min(each.least_s for each in theirs)
+    medians = median(each.seconds for each in ours), median(each.seconds for each in theirs)
+    losses = max(abs(a - b) / b for a, b in zip(ours[0].losses, theirs[0].losses, strict=True))
+    console.print(
+        f"Headway {least[0]:.3f} s, torch {least[1]:.3f} s (medians {medians[0]:.3f} s and {medians[1]:.3f} s); "
+        f"losses differ by {losses:.1e}"
+    )
+    return {
+        "headway": [asdict(each) for each in ours],
+        "torch": [asdict(each) for each in theirs],
+        "speed_up": least[1] / least[0],
+        "speed_up_of_medians": medians[1] / medians[0],
+        "loss_difference": losses,
+    }
+
+
+def _prediction(steps: int) -> dict[str, Any]:
+    step = capture(_SIZE, (2, 4, 8, 16))
+    table = Table("stages begin at", "micro-batch", "order", "predicted", "measured", "error")
+    rows = []
+    for cuts, micro_batch, method, recomputes in _PLANS:
+        execution = step.execution(cuts, batch=_BATCH, micro_batch=micro_batch, method=method, recomputes=recomputes)
+        found = train_execution(step, execution, steps=steps)
+        error = found.predicted_s / found.seconds - 1
+        rows.append(
+            {
+                "cuts": cuts, "micro_batch": micro_batch, "method": method, "recomputes": recomputes,
+                "predicted_s": found.predicted_s, "seconds": found.seconds, "least_s": found.least_s, "error": error,
+            }
+        )  # fmt: skip
+        order = f"{method}, recomputing" if recomputes else method
+        table.add_row(
+            f"0, {cuts[0]}",
+            str(micro_batch),
+            order,
+            f"{found.predicted_s:.3f} s",
+            f"{found.seconds:.3f} s",
+            f"{error:+.1%}",
+        )
+    predicted, measured = ([float(str(row[key])) for row in rows] for key in ("predicted_s", "seconds"))
+    correlation = rank_correlation(predicted, measured)
+    error = median(abs(float(str(row["error"]))) for row in rows)
+    console.print(table)
+    console.print(f"rank correlation {correlation:.2f}, median error {error:.1%}")
+    return {"rows": rows, "rank_correlation": correlation, "median_error": error}
+
+
+if __name__ == "__main__":
+    typer.run(main)

@@ -1,0 +1,94 @@
+"""The same GPT, 1F1B over two processes, by torch.distributed.pipelining."""
+
+import multiprocessing
+import resource
+import tempfile
+import time
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from statistics import median
+
+import torch
+import torch.distributed as dist
+
+from benchmarks.train.gpt import Gpt, Part, Size, loss_of
+from headway.core.program import Value
+from headway.train.data import SyntheticData
+
+_NUM_RANKS = 2
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PeerRun:
+    """Attributes:
+    peak_bytes: of each process, over all that it did.
+    """
+
+    seconds: float
+    least_s: float
+    losses: tuple[float, ...]
+    peak_bytes: tuple[int, ...]
+
+
+def torch_pipeline(model: Gpt, size: Size, *, batch: int, micro_batch: int, steps: int) -> PeerRun:
+    """Trains with plain SGD from the model's weights on the data of the same steps."""
+    spawn = multiprocessing.get_context("spawn")  # autograd's threads do not survive a fork
+    with tempfile.TemporaryDirectory() as directory:
+        pipes = []
+        for rank in range(_NUM_RANKS):
+            ours, theirs = spawn.Pipe(duplex=False)
+            arguments = (model, size, batch, micro_batch, steps, rank, f"{directory}/store", theirs)
+            spawn.Process(target=_rank, args=arguments).start()
+            pipes.append(ours)
+        told = [pipe.recv() for pipe in pipes]
+    walls = [max(each) for each in zip(*(walls for walls, _, _ in told), strict=True)][1:]
+    return PeerRun(
+        seconds=median(walls),
+        least_s=min(walls),
+        losses=tuple(told[-1][1]),
+        peak_bytes=tuple(peak for _, _, peak in told),
+    )
+
+
+def _rank(
+    model: Gpt, size: Size, batch: int, micro_batch: int, steps: int, rank: int, store: str, pipe: Connection
+) -> None:
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo", store=dist.FileStore(store, _NUM_RANKS), rank=rank, world_size=_NUM_RANKS)
+    half = size.num_layers // _NUM_RANKS
+    part = Part(size, range(rank * half, (rank + 1) * half))
+    whole = model.part.state_dict()
+    part.load_state_dict({name: whole[_whole_name(name, rank * half)] for name in part.state_dict()})
+    example = torch.zeros(micro_batch, size.seq, dtype=torch.long)
+    given = example if rank == 0 else torch.zeros(micro_batch, size.seq, size.hidden)
+    stage = PipelineStage(part, rank, _NUM_RANKS, torch.device("cpu"), input_args=(given,))
+    schedule = Schedule1F1B(stage, batch // micro_batch, loss_fn=loss_of)
+    optimizer = torch.optim.SGD(part.parameters(), lr=0.01)
+    value = Value(shape=(1, size.seq), stride=(size.seq, 1), dtype="int64", bound=size.vocabulary)
+    data = SyntheticData({"tokens": value, "targets": value}, batch=batch, seed=0)
+    walls, means = [], []
+    for step in range(steps):
+        examples = data.batch(step)
+        dist.barrier()
+        began_s = time.monotonic()
+        optimizer.zero_grad()
+        losses: list[torch.Tensor] = []
+        if rank == 0:
+            schedule.step(examples["tokens"])
+        else:
+            schedule.step(target=examples["targets"], losses=losses)
+        optimizer.step()
+        walls.append(time.monotonic() - began_s)
+        means.append(torch.stack(losses).mean().item() if losses else 0.0)
+    pipe.send((walls, means, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024))
+    dist.destroy_process_group()
+
+
+def _whole_name(name: str, first: int) -> str:
+    """The name that a part's parameter has in the whole model."""
+    if not name.startswith("blocks."):
+        return name
+    _, number, rest = name.split(".", maxsplit=2)
+    return f"blocks.{int(number) + first}.{rest}"
