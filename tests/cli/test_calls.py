@@ -9,6 +9,7 @@ import pytest
 
 from headway.cli.calls import calling
 from headway.core.errors import UnauthenticatedError
+from headway.rpc.credentials import Credentials
 from headway.rpc.interceptors import CallInterceptor
 from headway.v1 import controller_pb2, controller_pb2_grpc, replacement_pb2
 
@@ -25,7 +26,7 @@ class Servicer(controller_pb2_grpc.ControllerServiceServicer):
 
 async def ask(token: str | None) -> tuple[bool, int]:
     """Of a service that wants the token: whether it is ready, and messages of a stream."""
-    server = grpc.aio.server(interceptors=[CallInterceptor(TOKEN)])
+    server = grpc.aio.server(interceptors=[CallInterceptor(Credentials.of_stack(TOKEN, role="controller"))])
     controller_pb2_grpc.add_ControllerServiceServicer_to_server(Servicer(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -10,6 +10,7 @@ from typing import Any
 import grpc
 
 from headway.core.errors import InvalidArgumentError, NotFoundError, ResourceExhaustedError
+from headway.rpc.credentials import Credentials
 from headway.rpc.interceptors import CallInterceptor
 from headway.v1 import common_pb2, controller_pb2, inference_pb2, inference_pb2_grpc, planner_pb2, router_pb2
 
@@ -178,7 +179,8 @@ def serving(service: ScriptedService, *, token: str | None = None) -> Iterator[s
     thread.start()
 
     async def start() -> tuple[grpc.aio.Server, int]:
-        server = grpc.aio.server(interceptors=[CallInterceptor(token)])
+        guard = None if token is None else Credentials.of_stack(token, role="gateway")
+        server = grpc.aio.server(interceptors=[CallInterceptor(guard)])
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(service, server)
         port = server.add_insecure_port("127.0.0.1:0")
         await server.start()

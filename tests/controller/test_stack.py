@@ -12,6 +12,7 @@ from headway.controller.stack import SERVICE_KINDS, ChildSettings, resolve_worke
 from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
+from headway.rpc.credentials import role_token
 
 MACHINE = MachineResources(num_cores=8, cores=(0, 4, 1, 5, 2, 6, 3, 7), available_bytes=10_000)
 """Four cores of two hardware threads each."""
@@ -64,7 +65,8 @@ def test_no_secret_stands_on_a_command_line(make_model: Any) -> None:
         command = " ".join(spec.command)
         assert not any(secret in command for secret in ("hunter2", "sesame", "swordfish"))
         assert spec.environment["HEADWAY_REDIS_URL"] == SETTINGS.redis_url
-        assert spec.environment["HEADWAY_AUTH_TOKEN"] == "sesame"
+        assert spec.environment["HEADWAY_AUTH_TOKEN"] == role_token("sesame", spec.kind)
+        assert "sesame" not in " ".join(spec.environment.values()), "that of its own role is all that it has"
 
 
 def test_the_gateway_answers_where_the_user_said(make_model: Any) -> None:

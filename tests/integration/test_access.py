@@ -18,6 +18,8 @@ from headway.cli.running import calling_kvcache
 from headway.client.stack import find_stack
 from headway.client.token import TOKEN_FILE, TOKEN_VARIABLE, find_token
 from headway.core.errors import UnauthenticatedError
+from headway.rpc.credentials import ROLES, role_token
+from headway.rpc.permissions import may_call
 from headway.v1 import kvcache_pb2
 from tests.integration.stack import RunningStack
 
@@ -36,6 +38,8 @@ from redis import Redis
 from redis.exceptions import ConnectionError as RedisConnectionError
 from headway.client.stack import find_stack
 from headway.core.errors import UnauthenticatedError
+from headway.rpc.credentials import ROLES, role_token
+from headway.rpc.permissions import may_call
 from headway.v1 import profiler_pb2, profiler_pb2_grpc
 import encodings.idna
 
@@ -114,6 +118,33 @@ def test_no_method_of_any_service_answers_without_the_token(
         codes = {method.full_name: status_of(channel, method, metadata=metadata) for method in found}
     assert len(codes) > 2
     assert set(codes.values()) == {grpc.StatusCode.UNAUTHENTICATED}, codes
+
+
+@pytest.mark.parametrize("name", INTERNAL)
+def test_a_process_may_call_what_its_role_needs_and_nothing_else(stack: RunningStack, name: str) -> None:
+    """Each role, by its own token, on each method that it has no business with."""
+    token = find_token(stack.state_dir)
+    assert token is not None
+    refused, num_allowed = {}, 0
+    with grpc.insecure_channel(stack.endpoint(name)) as channel:
+        for service in services(channel, stack):
+            for method in methods(service) if service != HEALTH else ():
+                for role in ROLES:
+                    if may_call(role, f"/{service}/{method.name}"):
+                        num_allowed += 1
+                        continue
+                    metadata = (("authorization", f"Bearer {role_token(token, role)}"),)
+                    refused[method.full_name, role] = status_of(channel, method, metadata=metadata)
+    assert set(refused.values()) == {grpc.StatusCode.PERMISSION_DENIED}, refused
+    assert num_allowed > 0
+
+
+def test_a_process_is_given_the_token_of_its_role_alone(stack: RunningStack) -> None:
+    token = find_token(stack.state_dir)
+    assert token is not None
+    for name in ("gateway", "router", "kvcache", "planner", "profiler", "worker-0"):
+        process = Path("/proc") / str(stack.pid(name))
+        assert token.encode() not in (process / "environ").read_bytes(), name
 
 
 def test_the_fault_says_where_the_token_is(stack: RunningStack, monkeypatch: pytest.MonkeyPatch) -> None:

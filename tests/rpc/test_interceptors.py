@@ -6,6 +6,7 @@ import grpc
 import pytest
 
 from headway.core.errors import FailedPreconditionError
+from headway.rpc.credentials import Credentials
 from headway.rpc.interceptors import CallInterceptor
 from headway.v1 import controller_pb2, controller_pb2_grpc
 
@@ -32,7 +33,7 @@ class Controller(controller_pb2_grpc.ControllerServiceServicer):
 async def test_every_call_that_changes_the_stack_is_told_with_its_caller_and_outcome(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    server = grpc.aio.server(interceptors=[CallInterceptor("secret")])
+    server = grpc.aio.server(interceptors=[CallInterceptor(Credentials.of_stack("secret", role="controller"))])
     controller_pb2_grpc.add_ControllerServiceServicer_to_server(Controller(), server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
@@ -51,3 +52,4 @@ async def test_every_call_that_changes_the_stack_is_told_with_its_caller_and_out
     ] * 2
     assert [line.rpartition(": ")[2] for line in told] == ["ok", "failed_precondition", "unauthenticated"]
     assert all("by ipv4:127.0.0.1:" in line for line in told)
+    assert [line.rpartition(", ")[2].partition(":")[0] for line in told] == ["operator", "operator", "unknown"]

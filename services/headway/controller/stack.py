@@ -8,6 +8,7 @@ from headway.controller.process import ProcessSpec, module_command
 from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
+from headway.rpc.credentials import role_token, token_hashes
 
 SERVICE_KINDS = ("router", "planner", "kvcache", "profiler")
 
@@ -24,8 +25,10 @@ _ALL_OF_THE_GPU_BYTES = 2**50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSettings:
-    """The settings that every process of the stack gets. The first two may hold secrets, so they travel in the
-    environment.
+    """The settings that processes of the stack get. The first two may hold secrets, so they travel in the environment.
+
+    Attributes:
+        auth_token: the stack's own.
     """
 
     redis_url: str
@@ -34,11 +37,16 @@ class ChildSettings:
     bind_host: str
     advertise_host: str
 
-    @property
-    def environment(self) -> dict[str, str]:
-        """Ports of the controller's own, which a child would inherit, are set back to 'any'."""
+    def environment(self, role: str) -> dict[str, str]:
+        """Ports of the controller's own, which a child would inherit, are set back to 'any'. Of the stack's token it
+        gets what its role needs."""
         variables = {"HEADWAY_REDIS_URL": self.redis_url, "HEADWAY_PORT": "0", "HEADWAY_METRICS_PORT": "0"}
-        return variables if self.auth_token is None else variables | {"HEADWAY_AUTH_TOKEN": self.auth_token}
+        if self.auth_token is None:
+            return variables
+        return variables | {
+            "HEADWAY_AUTH_TOKEN": role_token(self.auth_token, role),
+            "HEADWAY_AUTH_HASHES": json.dumps(token_hashes(self.auth_token)),
+        }
 
 
 def resolve_workers(options: WorkerOptions, *, machine: MachineResources) -> WorkerOptions:
@@ -142,7 +150,7 @@ def worker_spec(
             group_id=name.replace("worker", "group"),
             queue_policy=queue_policy,
         ),
-        environment=settings.environment | ({VISIBLE_GPUS: workers.gpus[index]} if workers.gpus else {}),
+        environment=settings.environment("worker") | ({VISIBLE_GPUS: workers.gpus[index]} if workers.gpus else {}),
         runtime=_EMULATED_RUNTIME if emulated else _openmp(workers),
         preload=("headway.worker.__main__", f"headway.worker.{'emulated' if emulated else 'computed'}_loading"),
         niceness=0 if emulated else _WORKER_NICENESS,  # it computes nothing, and must wake up in time
@@ -187,7 +195,7 @@ def _gateway(name: str, deployment: Deployment, settings: ChildSettings) -> Proc
         name=name,
         kind="gateway",
         command=module_command("gateway", **flags),
-        environment=settings.environment | {"HEADWAY_API_KEYS": json.dumps(gateway.api_keys)},
+        environment=settings.environment("gateway") | {"HEADWAY_API_KEYS": json.dumps(gateway.api_keys)},
         runtime=_SERVICE_RUNTIME,
         preload=("headway.gateway.__main__",),
     )
@@ -205,7 +213,7 @@ def _service(kind: str, deployment: Deployment, settings: ChildSettings) -> Proc
         name=kind,
         kind=kind,
         command=module_command(kind, **flags),
-        environment=settings.environment,
+        environment=settings.environment(kind),
         runtime=_SERVICE_RUNTIME,
         preload=(f"headway.{kind}.__main__",),
     )

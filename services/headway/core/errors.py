@@ -16,6 +16,7 @@ class ErrorCode(StrEnum):
     FAILED_PRECONDITION = "failed_precondition"
     RESOURCE_EXHAUSTED = "resource_exhausted"
     UNAUTHENTICATED = "unauthenticated"
+    PERMISSION_DENIED = "permission_denied"
     DEADLINE_EXCEEDED = "deadline_exceeded"
     UNAVAILABLE = "unavailable"
     CANCELLED = "cancelled"
@@ -70,6 +71,10 @@ class UnauthenticatedError(HeadwayError):
     code = ErrorCode.UNAUTHENTICATED
 
 
+class PermissionDeniedError(HeadwayError):
+    code = ErrorCode.PERMISSION_DENIED
+
+
 class DeadlineExceededError(HeadwayError):
     code = ErrorCode.DEADLINE_EXCEEDED
 
@@ -95,6 +100,7 @@ ERROR_BY_CODE: dict[ErrorCode, type[HeadwayError]] = {
         FailedPreconditionError,
         ResourceExhaustedError,
         UnauthenticatedError,
+        PermissionDeniedError,
         DeadlineExceededError,
         UnavailableError,
         CancelledError,

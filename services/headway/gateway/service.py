@@ -27,6 +27,7 @@ from headway.gateway.tenants import Tenants, read_tenants
 from headway.gateway.threads import Threads
 from headway.observe.logging import request_id_var
 from headway.observe.tracing import Tracing
+from headway.rpc.credentials import OPERATOR
 from headway.rpc.peers import Peers
 
 _NUM_LARGE_BODIES = 16
@@ -55,6 +56,7 @@ class GatewayService:
         key_ring: KeyRing,
         tracing: Tracing,
     ) -> None:
+        credentials = config.credentials("gateway")
         self.served_models = served_models
         self.threads = Threads()
         self.prompt_tokenizer = PromptTokenizer(self.threads)
@@ -65,7 +67,7 @@ class GatewayService:
         self.callers = Callers(tenants, ring=key_ring)
         self.keys = ApiKeys([*config.api_keys, *tenants.api_keys], ring=key_ring)
         self.operator_keys = OperatorKeys(
-            [*config.admin_keys, *([config.auth_token] if config.auth_token else [])],
+            [*config.admin_keys, *([] if credentials is None else [credentials.hashes[OPERATOR]])],
             guards_paths=bool(config.admin_keys) or not is_loopback(config.http_host),
             clients=self.keys,
             ring=key_ring,

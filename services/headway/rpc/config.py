@@ -8,6 +8,8 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
 
+from headway.rpc.credentials import Credentials
+
 C = TypeVar("C", bound="ProcessConfig")
 
 _TOKEN_FLAG = "--auth-token"
@@ -42,6 +44,8 @@ class ProcessConfig(BaseSettings):
     """Port of /metrics; 0 takes a free one."""
     auth_token: str | None = Field(default=None, min_length=1)
     """Shared secret between the processes; calls without it are refused. None: no check. Not to be given as a flag."""
+    auth_hashes: dict[str, str] | None = None
+    """Hashes of the tokens of all roles, where auth_token is that of this process's own; None: it is the stack's."""
     auth_token_file: Path | None = None
     """File with the shared secret: `auth-token` in the state directory of `headway up`."""
     log_level: str = "info"
@@ -50,6 +54,14 @@ class ProcessConfig(BaseSettings):
     """JSON lines, or text for people."""
     otlp_endpoint: str | None = None
     """OpenTelemetry collector for traces, e.g. http://127.0.0.1:4317; None turns tracing off."""
+
+    def credentials(self, role: str) -> Credentials | None:
+        """Those of this process, of that role; None where calls are not checked."""
+        if self.auth_token is None:
+            return None
+        if self.auth_hashes is None:
+            return Credentials.of_stack(self.auth_token, role=role)
+        return Credentials(self.auth_token, self.auth_hashes)
 
     @model_validator(mode="after")
     def _read_token(self) -> Self:

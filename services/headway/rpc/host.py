@@ -73,9 +73,9 @@ class Host:
         self.peers = peers
         self.tracing = Tracing(kind, otlp_endpoint=config.otlp_endpoint)
         self.stopping = asyncio.Event()
-        token = None if is_public else config.auth_token
+        guard = None if is_public else config.credentials(kind)
         options = dict(_SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
-        self.server = grpc.aio.server(interceptors=[CallInterceptor(token)], options=tuple(options.items()))
+        self.server = grpc.aio.server(interceptors=[CallInterceptor(guard)], options=tuple(options.items()))
         self.membership = membership
         self._health = health.aio.HealthServicer()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -205,7 +205,8 @@ async def hosting(
     configure_logging(config.member_id or kind, level=config.log_level, json_lines=config.log_json)
     database = Database.connect(config.redis_url, namespace=config.namespace)
     membership = Membership(database)
-    peers = Peers(membership, token=config.auth_token)
+    credentials = config.credentials(kind)
+    peers = Peers(membership, token=None if credentials is None else credentials.token)
     async with peers.watching():
         host = Host(kind, config, database, membership, peers, is_public=is_public, max_request_bytes=max_request_bytes)
         loop = asyncio.get_running_loop()

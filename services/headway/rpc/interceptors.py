@@ -1,6 +1,5 @@
 """Server interceptors around every call: errors become statuses, calls are timed, request ids reach the logs."""
 
-import hmac
 import logging
 import re
 import time
@@ -10,14 +9,17 @@ from typing import Any, TypeAlias
 
 import grpc
 
-from headway.core.errors import ErrorCode, HeadwayError, UnauthenticatedError
+from headway.core.errors import ErrorCode, HeadwayError, PermissionDeniedError, UnauthenticatedError
 from headway.observe.logging import request_id_var
 from headway.observe.metrics import RPC_SECONDS
+from headway.rpc.credentials import Credentials
+from headway.rpc.permissions import may_call
 from headway.rpc.status import ERROR_METADATA_KEY, STATUS_BY_CODE, error_to_pb
 
 REQUEST_ID_METADATA_KEY = "x-request-id"
 EPOCH_METADATA_KEY = "x-headway-controller-epoch"
 _AUTH_METADATA_KEY = "authorization"
+_SCHEME = "Bearer "
 _OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 
 _TOKEN_HINT = (
@@ -42,12 +44,12 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
     changes the stack is told to the log `headway.audit`, refused calls among it.
 
     Args:
-        token: shared secret that callers must send as `authorization: Bearer ...`; None accepts all. Every method of
-            every service asks for it, but for health checks.
+        credentials: by which callers are known, who send theirs as `authorization: Bearer ...`; None accepts all.
+            Every method of every service asks for them, but for health checks, and serves those that may call it.
     """
 
-    def __init__(self, token: str | None = None) -> None:
-        self._wanted = None if token is None else f"Bearer {token}".encode()
+    def __init__(self, credentials: Credentials | None = None) -> None:
+        self._credentials = credentials
 
     async def intercept_service(
         self,
@@ -67,7 +69,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
             async def stream(request: Any, context: Any) -> AsyncIterator[Any]:
                 with self._around(method, context) as call:
                     try:
-                        self._authorise(context)
+                        call.caller = self._authorise(method, context)
                         async for response in inner(request, context):
                             yield response
                     except HeadwayError as error:
@@ -87,7 +89,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         async def unary(request: Any, context: Any) -> Any:
             with self._around(method, context) as call:
                 try:
-                    self._authorise(context)
+                    call.caller = self._authorise(method, context)
                     return await inner_unary(request, context)
                 except HeadwayError as error:
                     await call.abort(error)
@@ -99,14 +101,21 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         )
         return make_unary(unary, handler.request_deserializer, handler.response_serializer)
 
-    def _authorise(self, context: Context) -> None:
-        if self._wanted is None:
-            return
-        given = dict(context.invocation_metadata() or ()).get(_AUTH_METADATA_KEY, "")
+    def _authorise(self, method: str, context: Context) -> str:
+        """The caller's role."""
+        if self._credentials is None:
+            return "anybody"
+        given = str(dict(context.invocation_metadata() or ()).get(_AUTH_METADATA_KEY, ""))
         if not given:
             raise UnauthenticatedError("The call carries no token of this stack.", hint=_TOKEN_HINT)
-        if not hmac.compare_digest(str(given).encode(), self._wanted):  # the time taken tells nothing
+        role = self._credentials.role_of(given[len(_SCHEME) :]) if given.startswith(_SCHEME) else None
+        if role is None:
             raise UnauthenticatedError("The call's token is not this stack's.", hint=_TOKEN_HINT)
+        if not may_call(role, method):
+            raise PermissionDeniedError(
+                f"A {role} may not call {method.rpartition('.')[2]}.", hint="The stack's own token opens all methods."
+            )
+        return role
 
     @contextmanager
     def _around(self, method: str, context: Any) -> Iterator["_Call"]:
@@ -119,7 +128,7 @@ class CallInterceptor(grpc.aio.ServerInterceptor):
         finally:
             RPC_SECONDS.labels(method, call.outcome).observe(time.perf_counter() - started)
             if _AUDITED.match(method):
-                audit_log.info("%s by %s: %s", method.rpartition(".")[2], context.peer(), call.outcome)
+                audit_log.info("%s by %s, %s: %s", method.rpartition(".")[2], context.peer(), call.caller, call.outcome)
 
 
 class _Call:
@@ -129,6 +138,7 @@ class _Call:
         self._method = method
         self._context = context
         self.outcome = "ok"
+        self.caller = "unknown"
 
     async def abort(self, error: HeadwayError) -> None:
         self.outcome = error.code

@@ -15,6 +15,7 @@ _KIND_BY_CODE: dict[ErrorCode, _Kind] = {
     ErrorCode.INVALID_ARGUMENT: (400, "invalid_request_error", None),
     ErrorCode.FAILED_PRECONDITION: (400, "invalid_request_error", "failed_precondition"),
     ErrorCode.UNAUTHENTICATED: (401, "invalid_request_error", "invalid_api_key"),
+    ErrorCode.PERMISSION_DENIED: (403, "invalid_request_error", "permission_denied"),
     ErrorCode.NOT_FOUND: (404, "invalid_request_error", "not_found"),
     ErrorCode.ALREADY_EXISTS: (409, "invalid_request_error", "already_exists"),
     ErrorCode.RESOURCE_EXHAUSTED: (429, "rate_limit_error", "rate_limit_exceeded"),

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from headway.controller.launchers.forkserver.order import Order
 from headway.core.errors import UnavailableError
 
+_SECRETS = ("HEADWAY_AUTH_TOKEN",)  # a child could read them in /proc/self/environ, whatever it is given instead
 _MODULE = "headway.controller.launchers.forkserver"
 
 
@@ -30,7 +31,7 @@ class Forkserver:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", _MODULE, *map(str, numbers)],
                 stdin=subprocess.DEVNULL,
-                env=os.environ | runtime,
+                env={name: value for name, value in os.environ.items() if name not in _SECRETS} | dict(runtime),
                 pass_fds=numbers,
                 start_new_session=True,
             )
