@@ -253,9 +253,11 @@ bench-tessel: install ## Pipeline schedules for the placements of CASES=file.jso
 	@$(PY) -m benchmarks.tessel --cases $(CASES) --out $(OUT)
 
 bench-graphpipe: OUT ?= benchmarks/results/graphpipe.json
-bench-graphpipe: install ## GraphPipe's and PipeDream's searches on the paper's models, and what graphs gain over chains
+bench-graphpipe: PIPER ?= ../shared/data/piper
+bench-graphpipe: install ## GraphPipe's and PipeDream's searches on the paper's models, what graphs gain over chains, and Piper's inputs
 	@$(PY) -m benchmarks.graphpipe --out $(OUT)
 	@$(PY) -m benchmarks.graphpipe.gains
+	@$(PY) -m benchmarks.graphpipe.piper --cases $(PIPER)
 
 bench-terapipe: CASES ?= ../shared/data/terapipe
 bench-terapipe: OUT ?= benchmarks/results/terapipe.json

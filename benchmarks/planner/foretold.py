@@ -74,8 +74,9 @@ def foretold(
         batch=num_micro_batches * layout.micro_batch,
         precision=layout.precision,
     )
-    num_layers = len(cut_layers(training_graph(graph, layout.micro_batch, layout.precision), None))
-    bounds = [number * num_layers // num_stages for number in range(num_stages + 1)]
+    layers = cut_layers(training_graph(graph, layout.micro_batch, layout.precision), None)
+    layer_of = {graph.operators[at].name: number for number, layer in enumerate(layers) for at in layer.forward}
+    bounds = [number * len(layers) // num_stages for number in range(num_stages + 1)]
     split = tuple(splits(graph)) if layout.tensor > 1 else ()
     stages = tuple(
         LayoutStage(
@@ -84,7 +85,7 @@ def foretold(
             axes=("data", "model"),
             zero_stages=(layout.zero_stage,),
             recomputes=layout.recomputes,
-            splits=split,
+            splits=tuple(each for each in split if first <= layer_of[each.operator] < behind),
             place=f"stages[{number}]",
         )
         for number, (first, behind) in enumerate(pairwise(bounds))

@@ -31,6 +31,7 @@ def main(
     parts: Annotated[
         str, Option(help="Of table2, scale, memory, bubbles, optimal, race, random and zoo, separated by commas.")
     ] = "table2,scale,memory,bubbles,optimal,race,random,zoo",
+    only: Annotated[str, Option(help="Of zoo: one model, such as gpt-11b; all of them where it is left out.")] = "",
     out: Annotated[Path, Option(help="Where the result goes.")] = RESULTS_DIR / "tessel.json",
 ) -> None:
     """Search everything, and show it beside the targets."""
@@ -42,7 +43,7 @@ def main(
         "memory": memory_rows,
         "race": race_rows,
         "random": random_rows,
-        "zoo": zoo_rows,
+        "zoo": lambda: zoo_rows(only),
     }
     certified(named_placement("V", 2, ShapeOptions()), 4)  # imports and first use are no part of a search
     rows: list[Row] = []

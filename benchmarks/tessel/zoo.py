@@ -49,12 +49,18 @@ _SIZES = {"gpt": ("11b", "24b", "47b", "77b"), "mt5": ("1.8b", "9.5b", "43b", "8
 _PAPER = {"gpt": "4.8x over 1F1B, 1.4x over 1F1B+", "mt5": "5.5x and 1.4x"}
 
 
-def zoo_rows() -> Iterator[Row]:
-    """Figure 15, then table III and figures 13 and 14, the smaller models first."""
-    yield from _inferred()
+def zoo_rows(only: str = "") -> Iterator[Row]:
+    """Figure 15, then table III and figures 13 and 14, the smaller models first.
+
+    Args:
+        only: one of the models, such as 'gpt-11b' or 'flava'; all of them where it is empty.
+    """
+    if only in ("", "flava"):
+        yield from _inferred()
     for num_devices, *sizes in zip(_GPUS, *_SIZES.values(), strict=True):
         for family, size in zip(_SIZES, sizes, strict=True):
-            yield from _trained(f"zoo:tessel-{family}-{size}", family, num_devices)
+            if only in ("", f"{family}-{size}"):
+                yield from _trained(f"zoo:tessel-{family}-{size}", family, num_devices)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -129,3 +129,12 @@ def test_plans_with_refined_stages_are_certified(memory_bytes: int) -> None:
     )
     step = cast_graph(at_batch(problem.graph, plan.micro_batch), problem.precision)
     assert not find_training_violations(plan, step, problem.cluster, graph_hash=problem.graph.content_hash)
+
+
+def test_programs_that_are_too_large_are_not_built(monkeypatch: pytest.MonkeyPatch) -> None:
+    problem = tight(MEMORY[1])
+    found = found_in(problem)
+    better = refined(problem, found, Solver.HIGHS)
+    monkeypatch.setattr("headway.planner.training.exact._MOST_PAIRS", 0)
+    assert refined(problem, found, Solver.HIGHS) == found
+    assert better.iteration_s <= found.iteration_s

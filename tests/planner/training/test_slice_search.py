@@ -88,6 +88,26 @@ def test_auto_takes_the_best_of_all_methods() -> None:
     assert [each.name for each in plan.alternatives] == ["alpa", "graphpipe", "terapipe"]
 
 
+def test_slices_that_cannot_win_are_told_by_what_they_would_take_at_least() -> None:
+    """A full pipeline has nothing to fill: with 1,024 micro-batches slices that cost nothing save too little."""
+    problem = problem_of(batch=1024, micro_batches=(1024,))
+    plan = make_training_plan(
+        problem,
+        COSTS,
+        nonce="0",
+        report=lambda _: None,
+        should_stop=lambda: False,
+        to_document=lambda _: {},
+    )
+    told = {each.name: each for each in plan.alternatives}
+    chain_s, least_s = told["alpa"].iteration_s, told["terapipe"].least_s
+    assert chain_s is not None
+    assert least_s is not None
+    assert told["terapipe"].iteration_s is None
+    assert 0.95 * chain_s < least_s <= chain_s
+    assert told["graphpipe"].iteration_s == pytest.approx(chain_s)
+
+
 def test_auto_says_why_other_models_are_not_sliced() -> None:
     plan = make_training_plan(
         mlp_problem(),

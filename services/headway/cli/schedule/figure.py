@@ -75,4 +75,4 @@ def _draw_memory(axes: "Axes", schedule: Schedule) -> None:
     axes.set_xlabel("time")
     axes.set_ylabel("memory")
     if schedule.placement.num_devices <= _MOST_LINES:
-        axes.legend(ncols=4, fontsize=7)
+        axes.legend(ncols=4, fontsize=7, loc="lower right", bbox_to_anchor=(1.0, 1.0))
