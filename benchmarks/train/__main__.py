@@ -19,6 +19,7 @@ from benchmarks.train.peers import torch_pipeline
 from benchmarks.train.sleeping import sleeping_rows
 
 _SIZE = Size(hidden=256)
+_SMALL = Size(hidden=192, seq=32)
 _BATCH = 32
 _PLANS: tuple[tuple[tuple[int, ...], int, str, bool], ...] = (
     ((4,), 2, "1f1b", False),
@@ -97,18 +98,18 @@ def _pipeline(steps: int) -> dict[str, Any]:
         f"one worker {one.least_s:.3f} s, two {two.least_s:.3f} s: {one.least_s / two.least_s:.2f} times as fast "
         f"(medians {one.seconds:.3f} s and {two.seconds:.3f} s)"
     )
-    return {"one": asdict(one), "two": asdict(two), "speed_up": one.least_s / two.least_s}
+    return {"size": asdict(_SIZE), "one": asdict(one), "two": asdict(two), "speed_up": one.least_s / two.least_s}
 
 
 def _peers(steps: int) -> dict[str, Any]:
     """In turns, so that what else the machine does strikes both."""
-    step = capture(_SIZE, (4,))
+    step = capture(_SMALL, (4,))
     execution = step.execution((4,), batch=_BATCH, micro_batch=4)
     ours: list[Trained] = []
     theirs = []
     for _ in range(2):
         ours.append(train_execution(step, execution, steps=steps))
-        theirs.append(torch_pipeline(step.model, _SIZE, batch=_BATCH, micro_batch=4, steps=steps))
+        theirs.append(torch_pipeline(step.model, _SMALL, batch=_BATCH, micro_batch=4, steps=steps))
     least = min(each.least_s for each in ours), min(each.least_s for each in theirs)
     medians = median(each.seconds for each in ours), median(each.seconds for each in theirs)
     losses = max(abs(a - b) / b for a, b in zip(ours[0].losses, theirs[0].losses, strict=True))
@@ -117,6 +118,7 @@ def _peers(steps: int) -> dict[str, Any]:
         f"losses differ by {losses:.1e}"
     )
     return {
+        "size": asdict(_SMALL),
         "headway": [asdict(each) for each in ours],
         "torch": [asdict(each) for each in theirs],
         "speed_up": least[1] / least[0],
@@ -126,7 +128,7 @@ def _peers(steps: int) -> dict[str, Any]:
 
 
 def _prediction(steps: int) -> dict[str, Any]:
-    step = capture(_SIZE, (2, 4, 8, 16))
+    step = capture(_SMALL, (2, 4, 8, 16))
     table = Table("stages begin at", "micro-batch", "order", "predicted", "measured", "error")
     rows = []
     for cuts, micro_batch, method, recomputes in _PLANS:
@@ -153,7 +155,7 @@ def _prediction(steps: int) -> dict[str, Any]:
     error = median(abs(float(str(row["error"]))) for row in rows)
     console.print(table)
     console.print(f"rank correlation {correlation:.2f}, median error {error:.1%}")
-    return {"rows": rows, "rank_correlation": correlation, "median_error": error}
+    return {"size": asdict(_SMALL), "rows": rows, "rank_correlation": correlation, "median_error": error}
 
 
 if __name__ == "__main__":

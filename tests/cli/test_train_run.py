@@ -20,6 +20,7 @@ checkpoint: {every: 2, best: 1}
 validation: {data: {synthetic: true}, every: 1}
 optimizer: {name: sgd, rate: 0.01}
 precision: bfloat16
+deterministic: true
 metrics_port: 0
 """
 

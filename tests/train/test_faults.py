@@ -17,6 +17,7 @@ from headway.core.training_job import CheckpointSettings, DataSettings, Optimize
 from headway.core.training_run import CHECKPOINTS_DIRECTORY
 from headway.train.checkpoint import CheckpointFacts, Checkpoints
 from headway.train.data import open_data
+from headway.train.gang import unexpected
 from headway.train.setup import read_setup
 from tests.train.models import Gpt, gpt_stage
 from tests.train.runs import captured, execution_of, stages_of, write_run
@@ -147,6 +148,18 @@ def test_a_loss_that_is_no_number_is_named_with_its_step(runs: dict[str, Path]) 
     assert "optimizer.rate" in told["error"]
     assert "gradients of stage 0, 1 are no finite numbers" in told["error"] or "squares" in told["error"]
     assert told["restarts"] == []
+
+
+def test_an_operator_that_is_not_deterministic_is_named() -> None:
+    torch.use_deterministic_algorithms(True)
+    try:
+        with pytest.raises(RuntimeError) as raised:
+            torch.zeros(3).put_(torch.tensor([0, 0]), torch.ones(2))
+    finally:
+        torch.use_deterministic_algorithms(False)
+    fault = unexpected(1, raised.value)
+    assert (fault.field, "put_" in fault.message) == ("deterministic", True), fault.message
+    assert "This is a fault of Headway" in unexpected(0, KeyError("x")).hint
 
 
 _FACTS = CheckpointFacts(step=5, seed=0, batch=8, model="test")

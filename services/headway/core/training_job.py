@@ -122,6 +122,8 @@ class TrainingJob:
     zero: 1 where the ranks of each stage share its optimizer's state, 0 where each has all of it; None as the plan has
         it.
     seed: of weights, data and everything random in the model.
+    deterministic: operators that could give other bits each time are refused; without it a run has the same bits again
+        on the same machine as far as torch's kernels have.
     timeout_s: a rank that gives no answer for so long ends the run.
     restarts: how often the run begins again from its last checkpoint when a rank dies.
     trace_every: steps between two iterations that are kept as traces, from the second one on; 0 for none.
@@ -143,6 +145,7 @@ class TrainingJob:
     checkpoint: CheckpointSettings = field(default_factory=CheckpointSettings)
     validation: ValidationSettings | None = None
     seed: int = 0
+    deterministic: bool = False
     timeout_s: float = 60.0
     restarts: int = 2
     trace_every: int = 100

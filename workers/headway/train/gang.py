@@ -14,7 +14,7 @@ import torch
 import torch.distributed as dist
 
 from headway.core.codec import from_document, to_document
-from headway.core.errors import HeadwayError, InternalError, UnavailableError
+from headway.core.errors import FailedPreconditionError, HeadwayError, InternalError, UnavailableError
 from headway.core.fault import Fault
 from headway.core.training_run import StepReport
 from headway.observe.parentage import end_with_parent
@@ -113,6 +113,7 @@ class Gang:
         end_with_parent()
         world = len(self._setup.execution.ranks)
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // world))
+        torch.use_deterministic_algorithms(self._setup.job.deterministic)
 
         def tell(document: dict[str, Any]) -> None:
             pipe.send(document)
@@ -127,13 +128,21 @@ class Gang:
             tell({"error": to_document(Fault.of(error))})
         except Exception as error:  # noqa: BLE001 - root of the process
             traceback.print_exc()
-            fault = InternalError(
-                f"Rank {rank} failed: {type(error).__name__}: {error}", hint="This is a fault of Headway."
-            )
-            tell({"error": to_document(Fault.of(fault))})
+            tell({"error": to_document(Fault.of(unexpected(rank, error)))})
         finally:
             pipe.close()
         os._exit(0)  # threads of gloo that wait for a peer would be waited for
+
+
+def unexpected(rank: int, error: Exception) -> HeadwayError:
+    """What an error means that no part of a rank has foreseen."""
+    if isinstance(error, RuntimeError) and "use_deterministic_algorithms" in str(error):
+        return FailedPreconditionError(
+            f"Rank {rank}: the model has an operator that may give other bits each time: {str(error).split(',')[0]}.",
+            hint="Leave deterministic out, or write the model without it.",
+            field="deterministic",
+        )
+    return InternalError(f"Rank {rank} failed: {type(error).__name__}: {error}", hint="This is a fault of Headway.")
 
 
 def train(

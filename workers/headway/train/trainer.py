@@ -252,7 +252,7 @@ class Trainer:
         began_s = time.monotonic()
         loss = executor.step(make_batch(self._setup.execution, step, self._data.batch(step)))
         own_changes = (change for name, change in self._changes.items() if self._counts(name))
-        squares = [change.double().square().sum() for change in own_changes]
+        squares = [torch.dot(flat, flat).double() for flat in map(torch.flatten, own_changes)]
         own = [self._should_stop(), self._saver.is_written(), timed.busy_s, time.monotonic() - began_s]
         square = sum(squares, torch.zeros((), dtype=torch.float64))
         sums = torch.cat([torch.stack([loss, square]), torch.tensor(own, dtype=torch.float64)])
