@@ -82,7 +82,7 @@ def start_vllm(order: LoadOrder, spec: ModelSpec, *, directory: Path, queue_poli
 def _arguments(order: LoadOrder, spec: ModelSpec, *, feed: BlockFeed, queue_policy: QueuePolicy) -> AsyncEngineArgs:
     """The user's own arguments, and over them what the plan has decided. vLLM keeps a block for itself."""
     parser = AsyncEngineArgs.add_cli_args(_Parser())
-    arguments = AsyncEngineArgs.from_cli_args(parser.parse_args(shlex.split(order.engine_args)))
+    arguments = parser.parse_args(shlex.split(order.engine_args))
     num_blocks = order.num_blocks + 1
     decided: dict[str, Any] = {
         "model": order.directory,
@@ -106,4 +106,4 @@ def _arguments(order: LoadOrder, spec: ModelSpec, *, feed: BlockFeed, queue_poli
     }
     for name, value in decided.items():
         setattr(arguments, name, value)
-    return arguments
+    return AsyncEngineArgs.from_cli_args(arguments)
