@@ -15,6 +15,7 @@ from tests.worker.conftest import serving
 
 ENGINES = tuple(EngineKind) if os.environ.get("HEADWAY_TEST_VLLM") else (EngineKind.HEADWAY,)
 """`make test-vllm` sets the variable: the others need no environment of their own."""
+collect_ignore = [] if os.environ.get("HEADWAY_TEST_VLLM") else ["test_vllm_stack.py"]
 
 
 @pytest.fixture(scope="session")

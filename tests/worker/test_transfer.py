@@ -78,7 +78,7 @@ async def fetch(
 
 async def wait_until_known(bench: Bench, request_id: str) -> None:
     """Until the engine has the request."""
-    thread = bench.service.require_generator().thread
+    thread = bench.service.require_generator().engine.thread
     while request_id not in await thread.call(lambda engine: engine.request_ids()):
         pass
 

@@ -36,6 +36,11 @@ class Hardware:
         return EngineKind.VLLM if EngineKind.VLLM in self.software else EngineKind.HEADWAY
 
     @property
+    def engine_label(self) -> str:
+        """The engine with its version, where it has one of its own."""
+        return " ".join((self.engine, *self.software.get(self.engine, "").split()))
+
+    @property
     def label(self) -> str:
         """The hardware's name, for messages and tables."""
         return f"{self.name}, emulated" if self.is_emulated else self.name
