@@ -90,11 +90,11 @@ def test_both_engines_serve_side_by_side_and_the_status_tells_which(stack: Runni
 
 
 def test_what_vllm_lacks_is_refused_by_name(stack: RunningStack) -> None:
-    refused = ask(stack, guided_regex="[ab]+")
+    refused = ask(stack, guided_regex="[ab]+", ignore_eos=False)
     assert refused.status_code == 400
     assert refused.json()["error"]["param"] == "guided"
     assert "vllm, which lacks guided" in refused.json()["error"]["message"]
-    assert ask(stack, model="own", guided_regex="[ab]+").status_code == 200
+    assert ask(stack, model="own", guided_regex="[ab]+", ignore_eos=False).status_code == 200
 
 
 def test_prompts_that_begin_alike_meet_at_one_worker(stack: RunningStack) -> None:

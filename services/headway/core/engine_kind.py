@@ -55,6 +55,31 @@ FEATURES: Mapping[EngineKind, frozenset[Feature]] = {
 }
 """What each engine declares; the contract's tests hold it to that."""
 
+WORDS: Mapping[Feature, str] = {
+    Feature.GUIDED: "answers guided by a JSON schema, regular expression, choice or grammar, and tool calls that use one",
+    Feature.BEAM_SEARCH: "beam search",
+    Feature.BAD_WORDS: "`bad_words`",
+    Feature.LOGPROBS: "log probabilities of the answer",
+    Feature.PROMPT_LOGPROBS: "log probabilities of the prompt",
+    Feature.RESUME_GREEDY: "a greedy stream, also with a repetition penalty, goes on at another worker token for token",
+    Feature.RESUME_SEEDED: "so does a sampled one",
+    Feature.RESUME_PENALTIES: "so does one with presence or frequency penalties",
+    Feature.RESUME_GUIDED: "so does a guided one",
+    Feature.BLOCK_EVENTS: "the prefix index knows its cache: prompts that begin alike meet at one worker",
+    Feature.BLOCK_TABLES: "`headway kv show REQUEST`",
+    Feature.BLOCK_TRANSFER: "requests move with their blocks, prefixes are fetched from other workers, prefill and "
+    "decode workers",
+    Feature.PINS: "`headway prefix pin`",
+    Feature.GROUPS: "several workers share a model: `--tp`, `--pp`, `--cp`",
+    Feature.HOST_CACHE: "swapping to host memory: `--swap-space`",
+    Feature.DRAFT_TOKENS: "`--speculative-tokens`",
+    Feature.PREFILL_LIMIT: "`--max-num-prefill-tokens`",
+    Feature.INT8: "`--quantization int8`",
+    Feature.ENCODERS: "models that do not generate: embeddings, reranking, classification",
+    Feature.MEASURED_STEPS: "the profiler times its steps; else predictions are estimates from the hardware",
+}
+"""What a feature is, for people."""
+
 
 def needs_of(sampling: SamplingParams) -> list[Feature]:
     """The features that a request with this sampling needs of its engine from its start."""
