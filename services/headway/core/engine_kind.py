@@ -56,7 +56,8 @@ FEATURES: Mapping[EngineKind, frozenset[Feature]] = {
 """What each engine declares; the contract's tests hold it to that."""
 
 WORDS: Mapping[Feature, str] = {
-    Feature.GUIDED: "answers guided by a JSON schema, regular expression, choice or grammar, and tool calls that use one",
+    Feature.GUIDED: "answers guided by a JSON schema, regular expression, choice or grammar, and tool calls that use "
+    "one",
     Feature.BEAM_SEARCH: "beam search",
     Feature.BAD_WORDS: "`bad_words`",
     Feature.LOGPROBS: "log probabilities of the answer",

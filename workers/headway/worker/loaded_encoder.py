@@ -62,6 +62,11 @@ class LoadedEncoder:
     def weight_bytes(self) -> int:
         return self.runner.weight_bytes
 
+    @property
+    def holder(self) -> object:
+        """What holds the memory: once it is gone, that is free."""
+        return self.runner
+
     async def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
         """Seconds of one synthetic step; FailedPreconditionError while requests run."""
         return await self.thread.call_when_idle(

@@ -58,6 +58,11 @@ class LoadedModel:
     def weight_bytes(self) -> int:
         return self.engine.facts.weight_bytes
 
+    @property
+    def holder(self) -> object:
+        """What holds the memory: once it is gone, that is free."""
+        return self.engine.runner if isinstance(self.engine, HeadwayEngine) else self.engine
+
     def own_engine(self, feature: Feature) -> HeadwayEngine:
         """Headway's own engine, for a feature that only it has; FailedPreconditionError where another one serves."""
         if not isinstance(self.engine, HeadwayEngine):

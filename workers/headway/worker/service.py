@@ -323,7 +323,7 @@ class WorkerService:
 
     def on_release(self, model: str) -> None:
         if (replica := self.replicas.remove(model)) is not None:  # else another load has been waiting for it
-            self._heap.free(weakref.ref(replica.loaded.runner))
+            self._heap.free(weakref.ref(replica.loaded.holder))
             self._tell_state()
 
     async def _load(self, order: LoadOrder, call: LoadCall) -> None:
@@ -358,7 +358,7 @@ class WorkerService:
             return
         self.on_change()
         await replica.loaded.stop()
-        runner = weakref.ref(replica.loaded.runner)
+        runner = weakref.ref(replica.loaded.holder)
         del replica
         self._heap.free(runner)
 
