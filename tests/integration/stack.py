@@ -26,14 +26,17 @@ _UP_TIMEOUT_S = 90
 class RunningStack:
     """Started by `start`, ended by `stop`. All but its status goes through the command line, as by a user's hands."""
 
-    def __init__(self, state_dir: Path, models: dict[str, Path], *options: str) -> None:
+    def __init__(
+        self, state_dir: Path, models: dict[str, Path], *options: str, up_timeout_s: float = _UP_TIMEOUT_S
+    ) -> None:
         self.state_dir = state_dir
+        self._up_timeout_s = up_timeout_s
         self._models = models
         self._options = options
 
     def start(self) -> "RunningStack":
         models = [part for name, path in self._models.items() for part in ("--model", f"{name}={path}")]
-        result = self.headway("up", *models, "--port", "0", *self._options, "--detach", timeout_s=_UP_TIMEOUT_S)
+        result = self.headway("up", *models, "--port", "0", *self._options, "--detach", timeout_s=self._up_timeout_s)
         assert result.returncode == 0, f"headway up failed:\n{result.stdout}\n{result.stderr}\n{self.logs()}"
         return self
 

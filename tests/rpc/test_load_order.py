@@ -2,6 +2,7 @@
 
 from dataclasses import fields
 
+from headway.core.engine_kind import EngineKind
 from headway.core.latency import LatencyModel
 from headway.core.load_order import DEFAULT_COLLECTIVE_TIMEOUT_S, LoadOrder
 from headway.core.parallel_config import SINGLE, ParallelConfig
@@ -31,6 +32,8 @@ ORDER = LoadOrder(
     num_draft_tokens=3,
     quantization="int8",
     generation_config="off",
+    engine=EngineKind.VLLM,
+    engine_args="--enforce-eager",
     parallel=ParallelConfig(tp=2, pp=2, stage_layers=(2, 1)),
     worker_ids=("worker-0", "worker-1", "worker-2", "worker-3"),
     group_id="group-7",
@@ -53,7 +56,8 @@ def test_every_field_of_the_message_arrives() -> None:
 
 def test_what_is_left_out_is_as_the_worker_has_it_by_default() -> None:
     order = load_order_from_pb(worker_pb2.LoadModelRequest(model="tiny", num_blocks=8))
-    assert (order.preemption, order.parallel, order.collective_timeout_s) == (
+    assert (order.engine, order.preemption, order.parallel, order.collective_timeout_s) == (
+        EngineKind.HEADWAY,
         "auto",
         SINGLE,
         DEFAULT_COLLECTIVE_TIMEOUT_S,

@@ -100,7 +100,7 @@ async def test_sequences_go_on_where_they_are_to_be_decoded(pair: Pair, n: int, 
 
 
 async def test_so_do_those_whose_steps_overlap(overlapped_steps: None, pair: Pair) -> None:
-    assert pair["worker-0"].service.require_generator().runner.runs_ahead
+    assert pair["worker-0"].service.require_generator().engine.runner.runs_ahead
     await test_sequences_go_on_where_they_are_to_be_decoded(pair, 1, GREEDY)
 
 

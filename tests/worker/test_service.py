@@ -55,9 +55,9 @@ async def rest_of(stream: grpc.aio.StreamStreamCall) -> list[worker_pb2.Sequence
 async def until_idle(bench: Bench) -> None:
     loaded = bench.service.require_loaded()
     await asyncio.wait_for(loaded.sessions.wait_until_idle(), 60)
-    stats = await loaded.thread.call(lambda engine: engine.stats())
+    stats = await loaded.engine.thread.call(lambda engine: engine.stats())
     assert stats.num_used_blocks == 0
-    await loaded.thread.call(lambda engine: engine.check_integrity())
+    await loaded.engine.thread.call(lambda engine: engine.check_integrity())
 
 
 async def test_many_sequences_on_one_stream_end_with_their_tokens(bench: Bench) -> None:
@@ -126,11 +126,11 @@ async def test_a_cancelled_sequence_costs_at_most_one_more_step(bench: Bench) ->
     steps = session.steps()
     for _ in range(3):
         await anext(steps)
-    counted = asyncio.ensure_future(loaded.thread.call(lambda engine: engine.stats().num_steps))
+    counted = asyncio.ensure_future(loaded.engine.thread.call(lambda engine: engine.stats().num_steps))
     await asyncio.sleep(0)  # the count is on its way; the cancellation is right behind it
     session.cancel(["r"])
     await until_idle(bench)
-    num_steps = (await loaded.thread.call(lambda engine: engine.stats())).num_steps
+    num_steps = (await loaded.engine.thread.call(lambda engine: engine.stats())).num_steps
     assert num_steps - await counted <= 1
 
 
@@ -285,7 +285,7 @@ async def test_a_checkpoint_that_does_not_load_leaves_the_worker_usable(
 
 async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = bench.service.require_generator()
-    runner = loaded.runner
+    runner = loaded.engine.runner
     compute = runner.finish
     num_failures = 2  # the second time it was alone
 
@@ -306,7 +306,7 @@ async def test_a_failing_step_ends_its_requests_with_an_error(bench: Bench, monk
     await run(bench, submit("a"))
     await run(bench, submit("b"))
     await run(bench, submit("c"))
-    await loaded.thread.join()
+    await loaded.engine.thread.join()
     await asyncio.sleep(0)  # what the thread said last is delivered
     assert "crashed" in bench.states
 
@@ -317,7 +317,7 @@ async def test_requests_of_a_lost_runner_are_to_be_taken_elsewhere(
     def finish() -> StepResult:
         raise RunnerLostError("rank 1 is gone")
 
-    monkeypatch.setattr(bench.service.require_loaded().runner, "finish", finish)
+    monkeypatch.setattr(bench.service.require_loaded().engine.runner, "finish", finish)
     outputs = await run(bench, submit("r"))
     assert outputs["r"][-1].error.code == "unavailable"
     assert "crashed" in bench.states

@@ -128,7 +128,7 @@ async def test_block_events_say_whose_they_are(shared: Bench) -> None:
 
 async def test_one_model_goes_while_another_streams_and_its_memory_with_it(shared: Bench, opt: Path) -> None:
     expected = (await generate(shared, "tiny", max_tokens=400))["tiny"]
-    runner = weakref.ref(shared.service.require_generator("opt").runner)
+    runner = weakref.ref(shared.service.require_generator("opt").engine.runner)
     streaming = asyncio.create_task(generate(shared, "tiny", max_tokens=400))
     ending = asyncio.create_task(_outputs(shared, submit("r", "opt", max_tokens=450)))
     sessions = shared.service.require_generator("opt").sessions

@@ -78,7 +78,7 @@ async def fetch(
 
 async def wait_until_known(bench: Bench, request_id: str) -> None:
     """Until the engine has the request."""
-    thread = bench.service.require_generator().thread
+    thread = bench.service.require_generator().engine.thread
     while request_id not in await thread.call(lambda engine: engine.request_ids()):
         pass
 
@@ -110,7 +110,7 @@ async def test_a_moved_request_gives_the_tokens_of_one_that_stayed(
 
 
 async def test_so_does_one_whose_steps_overlap(overlapped_steps: None, pair: dict[str, Bench], pace: Pace) -> None:
-    assert pair["worker-0"].service.require_generator().runner.runs_ahead
+    assert pair["worker-0"].service.require_generator().engine.runner.runs_ahead
     await test_a_moved_request_gives_the_tokens_of_one_that_stayed(pair, pace, SEEDED, 2)
 
 
@@ -226,7 +226,7 @@ async def test_blocks_are_fetched_once_and_shared_by_whoever_asks_next(pair: dic
     expected = await stream(pair, name="first", max_tokens=4, **GREEDY).run("worker-0")
     fetched = await fetch(source, target, PROMPT)
     assert fetched.num_blocks == 4
-    assert fetched.num_bytes == 4 * target.service.require_generator().runner.blocks.block_bytes
+    assert fetched.num_bytes == 4 * target.service.require_generator().engine.runner.blocks.block_bytes
     assert (await fetch(source, target, PROMPT)).num_blocks == 0
     second = stream(pair, name="second", max_tokens=4, **GREEDY)
     assert list((await second.run("worker-1")).values()) == list(expected.values())

@@ -1,8 +1,10 @@
 """The models that `headway up` was asked for."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 
+from headway.cli.engine_choice import EngineChoice, with_engine
 from headway.core.errors import InvalidArgumentError
 from headway.core.plan.serving import ModelDeployment
 from headway.core.slo import Slo
@@ -22,6 +24,7 @@ def read_models(
     slo: Slo,
     is_emulated: bool = False,
     generation_config: str = "auto",
+    engines: Mapping[str, EngineChoice] = MappingProxyType({}),
 ) -> tuple[ModelDeployment, ...]:
     """Reads the checkpoint of each `DIR` or `NAME=DIR`.
 
@@ -29,6 +32,7 @@ def read_models(
         is_emulated: weights are not needed then, and `profile:MODEL` and `NAME=profile:MODEL` stand for a model that
             is known by its imported stage profiles alone.
         generation_config: 'auto' for the checkpoints' own, 'none' or 'vllm' to do without, or a directory.
+        engines: what computes each model, by name; '' for those that are not named.
 
     Raises:
         HeadwayError: a checkpoint is missing, malformed or of a kind that Headway does not run; two models have one
@@ -51,7 +55,7 @@ def read_models(
         raise InvalidArgumentError(
             f"Two models are called {repeated[0]}.", hint="Name them: --model NAME=DIR.", field="--model"
         )
-    return models
+    return tuple(with_engine(model, engines) for model in models)
 
 
 def _read_model(

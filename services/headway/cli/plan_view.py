@@ -5,20 +5,24 @@ from rich.table import Table
 from rich.text import Text
 
 from headway.cli.rank_text import rank_text
-from headway.core.plan.serving import Assignment, RankShare, ServingPlan
+from headway.core.engine_kind import EngineKind
+from headway.core.plan.serving import Assignment, ModelDeployment, RankShare, ServingPlan
 from headway.core.units import format_bytes, format_duration
 
 
 def plan_view(plan: ServingPlan) -> RenderableType:
     """Shows each replica: where it runs, its memory, its limits, and its predictions."""
     title = f"plan {plan.plan_id}" + (f" on emulated {plan.emulated_devices}" if plan.is_emulated else "")
-    return Group(Text(title, style="bold"), *map(_replica, plan.assignments))
+    replicas = (_replica(assignment, plan.model(assignment.model)) for assignment in plan.assignments)
+    return Group(Text(title, style="bold"), *replicas)
 
 
-def _replica(assignment: Assignment) -> Table:
+def _replica(assignment: Assignment, model: ModelDeployment | None) -> Table:
     table = Table.grid(padding=(0, 2))
     table.add_column(style="cyan")
     table.add_row(Text(f"  {assignment.model}"), _place(assignment))
+    if model is not None and model.engine is not EngineKind.HEADWAY:
+        table.add_row(Text("    engine"), f"{model.engine} {model.engine_args}".rstrip())
     for rank, share in enumerate(assignment.shares):
         owner = f" of {share.worker_id}" if assignment.ranks else ""
         part = f"{text}: " if (text := rank_text(assignment, rank)) else ""

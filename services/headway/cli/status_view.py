@@ -13,6 +13,7 @@ from headway.client.status import (
     ModelAttainment,
     WorkerStatus,
 )
+from headway.core.engine_kind import EngineKind
 from headway.core.plan.serving import ServingPlan
 from headway.core.slo import Slo
 from headway.core.units import format_bytes, format_duration
@@ -111,7 +112,8 @@ def _workers(controller: ControllerStatus, fleet: FleetStatus, plan: ServingPlan
             threads = "" if hardware.is_emulated else f", {hardware.num_threads} threads"
             bound = f" on {_cores(own)}" if (own := cores.get(worker.worker_id)) else ""
             device = f" (GPU {hardware.device_id})" if hardware.device_id else ""
-            described = f"{hardware.label}{device}{threads}{bound}, {format_bytes(hardware.memory_bytes)}"
+            engine = "" if hardware.engine is EngineKind.HEADWAY else f", {hardware.engine_label}"
+            described = f"{hardware.label}{device}{threads}{bound}{engine}, {format_bytes(hardware.memory_bytes)}"
         for number, model in enumerate(worker.models or (worker.model,)):
             load = loads.get((worker.worker_id, model))
             worker_id, group = (worker.worker_id, _group(worker, plan)) if number == 0 else ("", "")

@@ -10,10 +10,11 @@ from rich.console import Console
 from headway.cli import up_options as options
 from headway.cli.claim import claim
 from headway.cli.emulation import parse_emulation
+from headway.cli.engine_choice import check_limits, check_names, find_vllm, read_engines
 from headway.cli.models import read_models
 from headway.cli.options import CatalogueFile, StateDir
 from headway.cli.ports import take_port
-from headway.cli.worker_count import count_workers
+from headway.cli.worker_count import count_vllm, count_workers
 from headway.client.stack import default_state_dir
 from headway.core.deployment import Deployment, EmulatedDevices, GatewayOptions, WorkerOptions
 from headway.core.errors import InvalidArgumentError
@@ -37,6 +38,8 @@ def up(
     device: options.Device = "cpu",
     emulate: options.Emulate = None,
     stage_profiles: options.StageProfiles = None,
+    engine: options.Engines = None,
+    engine_args: options.EngineArgs = None,
     dtype: options.Dtype = None,
     quantization: options.Quantization = None,
     kv_cache_memory: options.KvCacheMemory = None,
@@ -82,6 +85,7 @@ def up(
     """Start a stack on this machine and serve models."""
     slo = Slo(ttft_s=_seconds(slo_ttft_ms), tpot_s=_seconds(slo_tpot_ms), e2e_s=_seconds(slo_ms))
     emulated = _emulated(emulate, workers=workers, memory=memory, stage_profiles=stage_profiles, catalogue=catalogue)
+    engines = read_engines(engine or (), engine_args or ())
     models = read_models(
         model,
         dtype=dtype,
@@ -90,7 +94,9 @@ def up(
         slo=slo,
         is_emulated=bool(emulated),
         generation_config=generation_config,
+        engines=engines,
     )
+    check_names(engines, models)
     limits = EngineLimits(
         block_size=block_size,
         max_num_seqs=max_num_seqs,
@@ -109,6 +115,8 @@ def up(
         prefill_workers=prefill_workers,
         decode_workers=decode_workers,
     )
+    check_limits(limits, models, device=device, is_emulated=bool(emulated))
+    num_vllm = count_vllm(workers, models)
     if not emulated:
         worker_options = WorkerOptions(
             count=count_workers(workers, models, limits),
@@ -116,6 +124,8 @@ def up(
             num_threads=threads,
             memory_bytes=memory or 0,
             cores=() if no_bind_cores else None,
+            num_vllm=num_vllm,
+            vllm_python=find_vllm() if num_vllm else "",
         )
     else:
         worker_options = WorkerOptions(

@@ -45,6 +45,24 @@ StageProfiles: TypeAlias = Annotated[
         rich_help_panel=_EMULATION,
     ),
 ]
+Engines: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine",
+        metavar="ENGINE|NAME=ENGINE",
+        help="What computes the models, or the one of that name: headway or vllm. Repeatable. Default: headway.",
+        rich_help_panel=_ENGINE,
+    ),
+]
+EngineArgs: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--engine-args",
+        metavar="'ARGS'|NAME='ARGS'",
+        help="Flags for vllm as they are, e.g. '--enforce-eager'; not those that Headway decides. Repeatable.",
+        rich_help_panel=_ENGINE,
+    ),
+]
 Threads: TypeAlias = Annotated[int, typer.Option(min=0, help="Compute threads of each worker; 0 shares the cores.")]
 NoBindCores: TypeAlias = Annotated[
     bool,

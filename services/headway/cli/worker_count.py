@@ -1,5 +1,6 @@
 """Decides how many workers `headway up` starts."""
 
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan.serving import EngineLimits, ModelDeployment
@@ -31,6 +32,26 @@ def count_workers(wanted: int | None, models: tuple[ModelDeployment, ...], limit
             field="--workers",
         )
     return num_workers
+
+
+def count_vllm(wanted: int | None, models: tuple[ModelDeployment, ...]) -> int:
+    """Returns how many of the workers compute with vLLM: all, where it computes every model, else its models' share.
+
+    Raises:
+        InvalidArgumentError: they are fewer than its models, or leave none for the others.
+    """
+    num_models = sum(model.engine is EngineKind.VLLM for model in models)
+    num_others = len(models) - num_models
+    if wanted is None or num_models == 0:
+        return num_models
+    num_vllm = wanted * num_models // len(models)
+    if num_vllm < num_models or wanted - num_vllm < min(num_others, 1):
+        raise InvalidArgumentError(
+            f"{wanted} workers are too few: each model on vllm needs one of its own, and there are {num_models}.",
+            hint=f"Give --workers {len(models)} or more.",
+            field="--workers",
+        )
+    return num_vllm
 
 
 def _count_role_workers(wanted: int | None, num_needed: int) -> int:

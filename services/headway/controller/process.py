@@ -38,12 +38,12 @@ class ProcessSpec:
         return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def module_command(kind: str, **flags: object) -> tuple[str, ...]:
-    """`python -m headway.KIND --flag value ...` with the interpreter that runs us; flags that are None are left out,
-    and those that are True stand alone."""
+def module_command(kind: str, python: str = sys.executable, /, **flags: object) -> tuple[str, ...]:
+    """`python -m headway.KIND --flag value ...` with the interpreter that runs us, or another; flags that are None are
+    left out, and those that are True stand alone."""
     named = [(f"--{name.replace('_', '-')}", value) for name, value in flags.items() if value is not None]
     parts = ((name,) if value is True else (name, str(value)) for name, value in named)
-    return (sys.executable, "-m", f"headway.{kind}", *(part for pair in parts for part in pair))
+    return (python, "-m", f"headway.{kind}", *(part for pair in parts for part in pair))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -223,6 +223,8 @@ def _work(assignment: Assignment, model: ModelDeployment) -> LoadOrder:
         num_draft_tokens=assignment.num_draft_tokens,
         quantization=model.spec.quantization or "",
         generation_config=model.generation_config,
+        engine=model.engine,
+        engine_args=model.engine_args,
         parallel=assignment.parallel,
         worker_ids=assignment.worker_ids,
         group_id=assignment.group_id,

@@ -12,6 +12,7 @@ from headway.controller.reconcile import load_orders_of, reconcile
 from headway.controller.status import ProcessStatus, StackStatus, assess_readiness, worker_status
 from headway.controller.worker_pool import WorkerPool
 from headway.core.deployment import Deployment
+from headway.core.engine_kind import FEATURES, Feature
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
 from headway.core.plan.serving import ServingPlan
 from headway.core.profile import profile_id
@@ -193,7 +194,8 @@ class ControllerService:
             assert model is not None, "a certified plan has its models"
             assert worker is not None, "a certified plan has its workers"
             profile = profile_id(model.spec, worker.hardware, assignment.parallel)
-            if assignment.prediction.profile_id or profile in done:
+            can_be_timed = Feature.MEASURED_STEPS in FEATURES[model.engine]
+            if assignment.prediction.profile_id or profile in done or not can_be_timed:
                 continue
             await self._profiler.profile(
                 model.spec,

@@ -1,11 +1,13 @@
 """Lists the processes that a deployment needs. Pure."""
 
 import json
+import sys
 from dataclasses import dataclass, replace
 
 from headway.controller.machine import VISIBLE_GPUS, MachineResources
 from headway.controller.process import ProcessSpec, module_command
 from headway.core.deployment import Deployment, WorkerOptions
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
 from headway.rpc.credentials import role_token, token_hashes
@@ -135,24 +137,31 @@ def worker_spec(
         port, metrics_port: that it listens on; None for any.
     """
     emulated = workers.emulated_by(index)
+    engine = workers.engine_of(index)
+    is_own = engine is EngineKind.HEADWAY
     return ProcessSpec(
         name=name,
         kind="worker",
         command=module_command(
             "worker",
+            sys.executable if is_own else workers.vllm_python,
             **_common_flags(name, settings, log_level=log_level, otlp_endpoint=otlp_endpoint),
             port=port,
             metrics_port=metrics_port,
             device=workers.device,
             num_threads=workers.num_threads,
             memory_bytes=workers.memory_bytes if emulated is None else emulated.memory_bytes,
+            engine=None if is_own else engine,
             emulate=None if emulated is None else emulated.name,
             group_id=name.replace("worker", "group"),
             queue_policy=queue_policy,
         ),
         environment=settings.environment("worker") | ({VISIBLE_GPUS: workers.gpus[index]} if workers.gpus else {}),
         runtime=_EMULATED_RUNTIME if emulated else _openmp(workers),
-        preload=("headway.worker.__main__", f"headway.worker.{'emulated' if emulated else 'computed'}_loading"),
+        # Another interpreter's modules cannot be had from a process of ours.
+        preload=("headway.worker.__main__", f"headway.worker.{'emulated' if emulated else 'computed'}_loading")
+        if is_own
+        else (),
         niceness=0 if emulated else _WORKER_NICENESS,  # it computes nothing, and must wake up in time
         cores=workers.cores[index] if workers.cores else (),
     )

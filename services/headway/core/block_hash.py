@@ -12,17 +12,22 @@ from collections.abc import Sequence
 HASH_BYTES = 16
 
 
-def block_hashes(token_ids: Sequence[int], *, block_size: int, salt: bytes = b"") -> list[bytes]:
+def block_hashes(token_ids: Sequence[int], *, block_size: int, salt: bytes = b"", parent: bytes = b"") -> list[bytes]:
     """Hashes of the full blocks of `token_ids`, each `HASH_BYTES` long; a partial last block has none.
 
     Args:
         token_ids: in [0, 2**31).
         block_size: tokens per block.
         salt: keeps apart caches that must not be shared, such as two models'.
+        parent: hash of the block before the first, which then covers the salt; empty where there is none.
     """
-    hashes: list[bytes] = []
-    extend_block_hashes(hashes, token_ids, block_size=block_size, salt=salt)
-    return hashes
+    if not parent:
+        hashes: list[bytes] = []
+        extend_block_hashes(hashes, token_ids, block_size=block_size, salt=salt)
+        return hashes
+    following = [parent]
+    extend_block_hashes(following, [*([0] * block_size), *token_ids], block_size=block_size)
+    return following[1:]
 
 
 def extend_block_hashes(hashes: list[bytes], token_ids: Sequence[int], *, block_size: int, salt: bytes = b"") -> None:

@@ -4,6 +4,8 @@ import hashlib
 import json
 from dataclasses import dataclass, field
 
+from headway.core.engine_kind import EngineKind
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hardware:
@@ -27,6 +29,16 @@ class Hardware:
     software: dict[str, str] = field(default_factory=dict)
     is_emulated: bool = False
     device_id: str = ""
+
+    @property
+    def engine(self) -> EngineKind:
+        """What its workers compute with: an engine other than ours is among the software."""
+        return EngineKind.VLLM if EngineKind.VLLM in self.software else EngineKind.HEADWAY
+
+    @property
+    def engine_label(self) -> str:
+        """The engine with its version, where it has one of its own."""
+        return " ".join((self.engine, *self.software.get(self.engine, "").split()))
 
     @property
     def label(self) -> str:

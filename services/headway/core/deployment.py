@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field, replace
 
 from headway.core.api_key import hashed_key
+from headway.core.engine_kind import EngineKind
 from headway.core.line import QueuePolicy
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 
@@ -59,6 +60,8 @@ class WorkerOptions:
         cores: the cores that each worker is bound to, by worker; () for none: they run where there is room. None
             gives each its share where there are several that compute on the CPU, and cores enough for their threads.
         gpus: the GPU of each worker, as `CUDA_VISIBLE_DEVICES` names it; () for none.
+        num_vllm: how many of the workers, the last ones, compute with vLLM.
+        vllm_python: the interpreter that has it; empty for none.
         emulated: devices that the workers take the time of, one after the other, computing nothing; () to compute.
     """
 
@@ -69,6 +72,12 @@ class WorkerOptions:
     cores: tuple[tuple[int, ...], ...] | None = None
     gpus: tuple[str, ...] = ()
     emulated: tuple[EmulatedDevices, ...] = ()
+    num_vllm: int = 0
+    vllm_python: str = ""
+
+    def engine_of(self, index: int) -> EngineKind:
+        """What a worker computes with."""
+        return EngineKind.VLLM if index >= self.count - self.num_vllm else EngineKind.HEADWAY
 
     def emulated_by(self, index: int) -> EmulatedDevices | None:
         """The kind of device of a worker; None for a real one."""

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field, replace
 
+from headway.core.engine_kind import EngineKind
 from headway.core.latency import LatencyModel
 from headway.core.parallel_config import SINGLE, ParallelConfig
 
@@ -19,6 +20,7 @@ class LoadOrder:
         dtype, quantization: empty for the checkpoint's own.
         num_blocks, num_host_blocks: of all the group's cache shards together, which have equally many.
         preemption: "auto", "recompute" or "swap".
+        engine, engine_args: what computes it, and its own flags besides what is said here.
         worker_ids: the group's, by rank; rank 0 leads. Empty where a worker alone is told so by hand.
         stage_latencies: what a step takes in each stage of the pipeline, on emulated devices; empty on real ones.
         memory_bytes: that it takes on each worker, by rank. The controller's own: no worker is told.
@@ -43,6 +45,8 @@ class LoadOrder:
     num_draft_tokens: int = 0
     quantization: str = ""
     generation_config: str = ""
+    engine: EngineKind = EngineKind.HEADWAY
+    engine_args: str = ""
     parallel: ParallelConfig = SINGLE
     worker_ids: tuple[str, ...] = ()
     group_id: str = ""
@@ -59,8 +63,11 @@ class LoadOrder:
 
     def continues(self, other: "LoadOrder") -> bool:
         """Whether it answers as the other does, so that a request can go from that to this."""
-        mine = (self.model, self.directory, self.dtype, self.quantization, self.generation_config)
-        return mine == (other.model, other.directory, other.dtype, other.quantization, other.generation_config)
+        mine, theirs = (
+            (each.model, each.directory, each.dtype, each.quantization, each.generation_config, each.engine)
+            for each in (self, other)
+        )
+        return mine == theirs
 
     @property
     def is_in_group(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import headway.rpc  # noqa: F401 - gRPC's settings, before gRPC
 from headway.core.cluster import Hardware
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError
 from headway.core.line import QueuePolicy
 from headway.observe.metrics import EMULATED_DEVICE
@@ -19,6 +20,7 @@ from headway.worker.service import WorkerService
 from headway.worker.servicer import WorkerServicer
 from headway.worker.state import WorkerState
 from headway.worker.transfer.client import PeerWorkerClient
+from headway.worker.vllm.environment import vllm_version
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +29,10 @@ def _hardware(config: WorkerConfig) -> Hardware:
     if config.emulate:
         return emulated_hardware(config.emulate, memory_bytes=config.memory_bytes)
     try:
-        return detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
+        found = detect_hardware(device=config.device, num_threads=config.num_threads, memory_bytes=config.memory_bytes)
+        if config.engine is EngineKind.HEADWAY:
+            return found
+        return replace(found, software=found.software | {config.engine.value: vllm_version()})
     except HeadwayError as error:
         raise SystemExit(f"headway-worker: {error}") from None
 

@@ -10,6 +10,8 @@ from typing import TypeAlias
 import torch
 
 from headway.core.cluster import Hardware
+from headway.core.engine_kind import EngineKind
+from headway.core.errors import FailedPreconditionError
 from headway.core.load_order import LoadOrder
 from headway.core.model import ModelSpec
 from headway.core.shard import check_parallel
@@ -29,6 +31,7 @@ from headway.runner.shard_runner import ShardRunner
 from headway.runner.step_graphs import CudaGraph
 from headway.store.checkpoint import Checkpoint, read_checkpoint
 from headway.worker.group_loading import GroupLoading, GroupMembership
+from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
@@ -56,6 +59,11 @@ class ComputedLoader:
 
     def prepare(self, order: LoadOrder, *, call: LoadCall) -> Start:
         """Loads the weights; in a group, those of the worker's rank. See `Loader.prepare`."""
+        if order.engine is not EngineKind.HEADWAY:
+            raise FailedPreconditionError(
+                f"The worker computes itself; '{order.model}' is to run on {order.engine}.",
+                hint="Make a plan for the workers that are there.",
+            )
         if order.is_in_group:
             return self._groups.load(order, call=call, load=partial(self._load, call=call))
         return self._load(order, None, call=call)
@@ -129,9 +137,8 @@ class ComputedLoader:
         def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
             own = replace(config, queue_policy=owner.queue_policy)
             engine = Engine(own, runner=runner, clock=time.perf_counter)
-            return LoadedModel(
-                order, engine=engine, runner=runner, device_lock=device_lock, owner=owner, tracing=tracing
-            )
+            computed = HeadwayEngine(order, engine=engine, runner=runner, device_lock=device_lock)
+            return LoadedModel(order, engine=computed, owner=owner, tracing=tracing)
 
         return start_model
 

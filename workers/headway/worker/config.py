@@ -4,6 +4,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from headway.core.engine_kind import EngineKind
 from headway.rpc.config import ProcessConfig
 
 
@@ -20,6 +21,8 @@ class WorkerConfig(ProcessConfig):
     """Compute threads on the CPU."""
     memory_bytes: int = Field(default=4 * 1024**3, ge=1)
     """What weights, KV blocks and workspace may use."""
+    engine: EngineKind = EngineKind.HEADWAY
+    """What computes its models."""
     emulate: str = ""
     """Device of the catalogue that the worker takes the time of, computing nothing; empty to compute."""
     queue_policy: Literal["fcfs", "least-slack", "priority"] = "least-slack"

@@ -19,6 +19,7 @@ from headway.runner.emulated.memory import release_unused
 from headway.runner.emulated.model_runner import EmulatedModelRunner
 from headway.runner.emulated.rank_runner import EmulatedRankRunner
 from headway.store.checkpoint import read_spec
+from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.limits import encoder_limits, engine_config
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
@@ -100,4 +101,5 @@ def _start_model(order: LoadOrder, spec: ModelSpec, line: Line, owner: Owner, tr
     runner = EmulatedModelRunner(spec, stage_latencies=order.stage_latencies, line=line)
     config = replace(engine_config(order, spec), num_logged_events=_NUM_LOGGED_EVENTS, queue_policy=owner.queue_policy)
     engine = Engine(config, runner=runner, clock=line.clock.now_s)
-    return LoadedModel(order, engine=engine, runner=runner, device_lock=NullDeviceLock(), owner=owner, tracing=tracing)
+    emulated = HeadwayEngine(order, engine=engine, runner=runner, device_lock=NullDeviceLock())
+    return LoadedModel(order, engine=emulated, owner=owner, tracing=tracing)

@@ -72,6 +72,9 @@ class EngineThread(Generic[E]):
     A request for which steps fail ends with an error. When `_MAX_FAILURES` have, and no step succeeded in between, the
     thread gives up, and at once where the runner is gone. It leaves the requests as they are then: they can go on
     elsewhere.
+
+    Attributes:
+        has_crashed: whether it has given up.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class EngineThread(Generic[E]):
         self._listener = listener
         self._device_lock = device_lock
         self._loop = loop
+        self.has_crashed = False
         self._inbox: SimpleQueue[Callable[[], object] | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="engine", daemon=True)
 
@@ -140,7 +144,7 @@ class EngineThread(Generic[E]):
             self._work()
         except RunnerLostError as error:
             log.warning("the engine has lost its runner: %s", error)
-            self._tell(self._listener.on_crash)
+            self._give_up()
 
     def _work(self) -> None:
         while self._take_calls():
@@ -154,8 +158,12 @@ class EngineThread(Generic[E]):
                 outputs = self._engine.recover(_FAILED)
             self._tell(self._listener.on_step, outputs, self._engine.stats())
             if self._engine.num_failures >= _MAX_FAILURES:
-                self._tell(self._listener.on_crash)
+                self._give_up()
                 return
+
+    def _give_up(self) -> None:
+        self.has_crashed = True
+        self._tell(self._listener.on_crash)
 
     def _take_calls(self) -> bool:
         """Runs what is in the inbox, waiting for more until there is a step to take; False to end."""

@@ -58,6 +58,23 @@ class LoadedEncoder:
     def num_steps(self) -> int:
         return self.stats.num_steps
 
+    @property
+    def weight_bytes(self) -> int:
+        return self.runner.weight_bytes
+
+    @property
+    def holder(self) -> object:
+        """What holds the memory: once it is gone, that is free."""
+        return self.runner
+
+    async def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
+        """Seconds of one synthetic step; FailedPreconditionError while requests run."""
+        return await self.thread.call_when_idle(
+            lambda: self.runner.measure(
+                prefill_tokens=prefill_tokens, num_decodes=num_decodes, context_tokens=context_tokens
+            )
+        )
+
     def report(self, state: str) -> LoadReport:
         stats, order = self.stats, self.order
         return LoadReport(

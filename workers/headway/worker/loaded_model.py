@@ -1,70 +1,49 @@
-"""A model that generates, loaded: its engine in a thread, and the streams of its callers."""
+"""A model that generates, loaded: its engine, and the streams of its callers."""
 
 import asyncio
-import logging
 import time
 import uuid
 
+from headway.core.engine_kind import Feature, lacks
 from headway.core.load import LoadReport
 from headway.core.load_order import LoadOrder
 from headway.core.request import SequenceOutput
-from headway.engine.batch import RunnerLostError
-from headway.engine.engine import Engine
-from headway.engine.events import BlockEventLog
 from headway.engine.stats import StepStats
 from headway.observe.tracing import Tracing
-from headway.runner.device_lock import DeviceLock
-from headway.worker.engine_thread import EngineThread
-from headway.worker.metrics import CacheInfo, CollectiveMetrics, PhaseMetrics, StepMetrics, TransferMetrics
+from headway.worker.headway_engine import HeadwayEngine
+from headway.worker.metrics import CacheInfo, StepMetrics, TransferMetrics
 from headway.worker.owner import Owner
-from headway.worker.runners import GeneratorRunner
+from headway.worker.serving_engine import ServingEngine
 from headway.worker.sessions import Sessions
 from headway.worker.transfer.rate import FetchRate
-
-log = logging.getLogger(__name__)
 
 
 class LoadedModel:
     """A model with its engine, running.
 
     Attributes:
+        engine: that computes it.
         epoch: names this cache; it changes with every load.
         transfers: counts the blocks sent to other workers and fetched from them.
         fetch_rate: how fast blocks come from other workers.
     """
 
-    def __init__(
-        self,
-        order: LoadOrder,
-        *,
-        engine: Engine,
-        runner: GeneratorRunner,
-        device_lock: DeviceLock,
-        owner: Owner,
-        tracing: Tracing,
-    ) -> None:
-        loop = asyncio.get_running_loop()
+    def __init__(self, order: LoadOrder, *, engine: ServingEngine, owner: Owner, tracing: Tracing) -> None:
         self.order = order
+        self.engine = engine
         self.epoch = uuid.uuid4().hex
-        self.runner = runner
-        self.events: BlockEventLog = engine.events
-        self.thread = EngineThread(engine, listener=self, device_lock=device_lock, loop=loop)
-        self.sessions = Sessions(self.thread, loop=loop, tracing=tracing)
+        self.events = engine.events
+        self.sessions = Sessions(engine, loop=asyncio.get_running_loop(), tracing=tracing)
         self._metrics = StepMetrics(
             order.model,
-            stats=engine.stats(),
+            stats=engine.start(self),
             num_host_blocks=order.num_host_blocks,
             max_num_batched_tokens=order.max_num_batched_tokens,
         )
-        engine.tell_phases(PhaseMetrics(order.model))
         self._cache_info = CacheInfo(order)
         self.transfers = TransferMetrics(order.model)
         self.fetch_rate = FetchRate(time.monotonic)
-        self._traffic = CollectiveMetrics(order.model, runner.traffic, loop=loop)
-        self._device_lock = device_lock
         self._owner = owner
-        self._has_crashed = False
-        self.thread.start()
 
     @property
     def stats(self) -> StepStats:
@@ -74,6 +53,27 @@ class LoadedModel:
     @property
     def num_steps(self) -> int:
         return self.stats.num_steps
+
+    @property
+    def weight_bytes(self) -> int:
+        return self.engine.facts.weight_bytes
+
+    @property
+    def holder(self) -> object:
+        """What holds the memory: once it is gone, that is free."""
+        return self.engine.runner if isinstance(self.engine, HeadwayEngine) else self.engine
+
+    def own_engine(self, feature: Feature) -> HeadwayEngine:
+        """Headway's own engine, for a feature that only it has; FailedPreconditionError where another one serves."""
+        if not isinstance(self.engine, HeadwayEngine):
+            raise lacks(self.engine.facts.kind, feature, model=self.order.model)
+        return self.engine
+
+    async def measure(self, *, prefill_tokens: int, num_decodes: int, context_tokens: int) -> float:
+        """Seconds of one synthetic step; see `ServingEngine.measure`."""
+        return await self.engine.measure(
+            prefill_tokens=prefill_tokens, num_decodes=num_decodes, context_tokens=context_tokens
+        )
 
     def report(self, state: str) -> LoadReport:
         order, stats = self.order, self.stats
@@ -108,28 +108,14 @@ class LoadedModel:
         self._owner.on_change()
 
     def on_crash(self) -> None:
-        self._has_crashed = True
         self.sessions.close()
         self._owner.on_crash()
 
     async def stop(self) -> None:
         """Ends what runs, and lets the group's other ranks go."""
         self.sessions.close()
-        self.thread.stop()
-        await self.thread.join()
-        self._traffic.stop()
+        await self.engine.stop()
         self._cache_info.remove()
-        if self._has_crashed:
-            return
-        try:
-            await asyncio.to_thread(self._close_runner)
-        except RunnerLostError as error:
-            log.warning("the group's other ranks are lost: %s", error)
-            self._owner.on_crash()
-
-    def _close_runner(self) -> None:
-        with self._device_lock.hold():
-            self.runner.close()
 
 
 def _num_tokens(output: SequenceOutput) -> int:

@@ -34,6 +34,15 @@ class LoadedRank:
         self._traffic = CollectiveMetrics(order.model, runner.traffic, loop=self._loop)
         threading.Thread(target=self._run, name="release", daemon=True).start()
 
+    @property
+    def weight_bytes(self) -> int:
+        return self.runner.weight_bytes
+
+    @property
+    def holder(self) -> object:
+        """What holds the memory: once it is gone, that is free."""
+        return self.runner
+
     def refusal(self, worker_id: str) -> FailedPreconditionError:
         """Returns the error for requests, blocks and timings, which only the group's leader serves."""
         order = self.order

@@ -3,6 +3,8 @@
 from typing import Protocol
 
 from headway.core.cluster import Hardware
+from headway.core.engine_kind import EngineKind
+from headway.core.line import QueuePolicy
 from headway.core.load_order import LoadOrder
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
@@ -20,7 +22,9 @@ class Loader(Protocol):
         """
 
 
-def loader_of(hardware: Hardware, *, address: str, has_graphs: bool, overlaps_steps: bool) -> Loader:
+def loader_of(
+    hardware: Hardware, *, address: str, has_graphs: bool, overlaps_steps: bool, queue_policy: QueuePolicy
+) -> Loader:
     """Returns the loader for this hardware. Loaders are imported only where they are used: an emulated device has no
     use for torch.
 
@@ -28,11 +32,16 @@ def loader_of(hardware: Hardware, *, address: str, has_graphs: bool, overlaps_st
         address: where other processes reach this one.
         has_graphs: whether decode steps are captured, on a GPU.
         overlaps_steps: whether a step is launched while the one before runs, on a GPU.
+        queue_policy: whose request is next, for engines that have a queue of their own.
     """
     if hardware.is_emulated:
         from headway.worker.emulated_loading import EmulatedLoader
 
         return EmulatedLoader()
+    if hardware.engine is EngineKind.VLLM:
+        from headway.worker.vllm.loading import VllmLoader
+
+        return VllmLoader(hardware, queue_policy=queue_policy)
     from headway.worker.computed_loading import ComputedLoader
 
     return ComputedLoader(hardware, address=address, has_graphs=has_graphs, overlaps_steps=overlaps_steps)

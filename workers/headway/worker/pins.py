@@ -5,9 +5,12 @@ from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
 
+from headway.core.engine_kind import Feature
 from headway.core.errors import HeadwayError
 from headway.core.request import GenerationRequest, SamplingParams
+from headway.engine.engine import Engine
 from headway.engine.pins import PinnedPrefix
+from headway.worker.engine_thread import EngineThread
 from headway.worker.loaded_model import LoadedModel
 from headway.worker.sessions import Refusal, Session
 
@@ -27,15 +30,19 @@ class PinState:
 
 async def set_pins(loaded: LoadedModel, pins: Mapping[str, tuple[int, ...]]) -> list[PinState]:
     """Pins exactly these prefixes, token ids by name, and computes those that are not resident."""
-    for known in await loaded.thread.call(lambda engine: engine.pinned_prefixes()):
+    for known in await _thread(loaded).call(lambda engine: engine.pinned_prefixes()):
         if known.pin_id not in pins:
             await _unpin(loaded, known.pin_id)
     return [await _pin(loaded, name, token_ids) for name, token_ids in pins.items()]
 
 
+def _thread(loaded: LoadedModel) -> EngineThread[Engine]:
+    return loaded.own_engine(Feature.PINS).thread
+
+
 async def _pin(loaded: LoadedModel, name: str, token_ids: tuple[int, ...]) -> PinState:
     try:
-        await loaded.thread.call(lambda engine: engine.pin(name, token_ids))
+        await _thread(loaded).call(lambda engine: engine.pin(name, token_ids))
     except HeadwayError as error:
         await _unpin(loaded, name)  # what the name stood for before is not wanted any more
         return PinState(name=name, fault=error.message)
@@ -50,12 +57,12 @@ async def _pin(loaded: LoadedModel, name: str, token_ids: tuple[int, ...]) -> Pi
 
 
 async def _find(loaded: LoadedModel, name: str) -> PinnedPrefix:
-    prefixes = await loaded.thread.call(lambda engine: engine.pinned_prefixes())
+    prefixes = await _thread(loaded).call(lambda engine: engine.pinned_prefixes())
     return next(prefix for prefix in prefixes if prefix.pin_id == name)
 
 
 async def _unpin(loaded: LoadedModel, name: str) -> None:
-    await loaded.thread.call(lambda engine: engine.unpin(name))
+    await _thread(loaded).call(lambda engine: engine.unpin(name))
 
 
 async def _compute(loaded: LoadedModel, name: str, token_ids: tuple[int, ...]) -> str:

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from headway.core.engine_kind import Feature
 from headway.core.errors import InvalidArgumentError
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest, Guide
@@ -35,7 +36,7 @@ class Preparation:
         self, request: GenerationRequest, guide: Guide | None, loaded: LoadedModel, source: PrefixSource | None
     ) -> None:
         if guide is not None:
-            await self._compile(guide, loaded.runner)
+            await self._compile(guide, loaded.own_engine(Feature.GUIDED).runner)
         if source is not None:
             await self._prefixes.bring(loaded, request, source)
 

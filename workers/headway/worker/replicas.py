@@ -97,7 +97,7 @@ class Replicas:
     def generators(self) -> list[LoadedModel]:
         return [replica.loaded for replica in self if isinstance(replica.loaded, LoadedModel)]
 
-    async def running(self, request_id: str) -> tuple[LoadedModel, list[str]]:
+    def running(self, request_id: str) -> tuple[LoadedModel, list[str]]:
         """Returns the model that a request runs on, and the ids of its sequences; see `ids_of`.
 
         Raises:
@@ -105,7 +105,7 @@ class Replicas:
         """
         self.check_leads()
         for loaded in self.generators():
-            if request_ids := await loaded.thread.call(lambda engine: ids_of(engine, request_id)):
+            if request_ids := ids_of(loaded.sessions.request_ids(), request_id):
                 return loaded, request_ids
         raise NotFoundError(f"Request '{request_id}' does not run on {self._worker_id}.", field="request_id")
 

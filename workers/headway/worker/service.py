@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from headway.core.cache_sharding import CacheSharding
 from headway.core.cluster import Hardware
+from headway.core.engine_kind import Feature, check_request
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError, NotFoundError, UnavailableError
 from headway.core.infer import InferRequest
 from headway.core.kv import KvUsage, SequenceBlocks
@@ -20,6 +21,7 @@ from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest
 from headway.encoder.group_line import GroupLine
 from headway.observe.tracing import Tracing
+from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.heap import Heap
 from headway.worker.load_call import LoadCall
 from headway.worker.loaded import Start
@@ -39,7 +41,7 @@ from headway.worker.transfer.fetch import Fetched, fetch
 from headway.worker.transfer.handoff import Handoff
 from headway.worker.transfer.local import LocalBlocks
 from headway.worker.transfer.migrator import Migrator
-from headway.worker.usage import sequences_of, shards_of, usage_of
+from headway.worker.usage import sequences_of, shards_of
 
 log = logging.getLogger(__name__)
 
@@ -175,11 +177,17 @@ class WorkerService:
         """
         loaded = self.require_generator(requests[0].model)
         self._refuse_if_draining(loaded.order.model)
-        before = self._preparation.of(requests[0], loaded=loaded, source=source)
-        session.submit(requests, to=loaded.sessions, traceparent=traceparent, before=before)
+        for request in requests:
+            check_request(request, loaded.engine.facts.kind)
+        if Feature.BLOCK_TRANSFER not in loaded.engine.facts.features:
+            source = None  # its blocks are computed here instead
+        handoff = None
         if decode_target is not None:
             request_ids = [request.request_id for request in requests]
             handoff = Handoff(loaded, request_ids, target=decode_target, client=self._workers)
+        before = self._preparation.of(requests[0], loaded=loaded, source=source)
+        session.submit(requests, to=loaded.sessions, traceparent=traceparent, before=before)
+        if handoff is not None:
             loaded.sessions.spawn(handoff.run())
 
     async def infer(self, request: InferRequest, *, traceparent: str) -> tuple[bytes, ...]:
@@ -195,8 +203,9 @@ class WorkerService:
     async def sequences(self, request_id: str) -> tuple[LoadOrder, list[SequenceBlocks]]:
         """Whose request it is, its sequences and their block tables; NotFoundError where none is here."""
         self._check_alive()
-        loaded, _ = await self.replicas.running(request_id)
-        return loaded.order, await loaded.thread.call(lambda engine: sequences_of(engine, request_id))
+        loaded, _ = self.replicas.running(request_id)
+        thread = loaded.own_engine(Feature.BLOCK_TABLES).thread
+        return loaded.order, await thread.call(lambda engine: sequences_of(engine, request_id))
 
     async def sharding(self) -> CacheSharding:
         """Returns how the cache lies on the group, and what attention over this worker's shard has cost.
@@ -206,12 +215,13 @@ class WorkerService:
         loaded = next((replica.loaded for replica in self.replicas), None)
         if loaded is None or isinstance(loaded, LoadedEncoder):
             return CacheSharding()
-        work = loaded.runner.shard_work
         if isinstance(loaded, LoadedRank):
-            return CacheSharding(work=work)
-        owners = loaded.order.shard_owners
-        shards = await loaded.thread.call(lambda engine: shards_of(engine, owners))
-        return CacheSharding(epoch=loaded.epoch, shards=shards, work=work)
+            return CacheSharding(work=loaded.runner.shard_work)
+        if not isinstance(loaded.engine, HeadwayEngine):
+            return CacheSharding()
+        own, owners = loaded.engine, loaded.order.shard_owners
+        shards = await own.thread.call(lambda engine: shards_of(engine, owners))
+        return CacheSharding(epoch=loaded.epoch, shards=shards, work=own.runner.shard_work)
 
     async def set_sharding(self, weights: Sequence[float], *, epoch: str) -> None:
         """Decides how the shards of the cache with that epoch share blocks from now on; see `Engine.set_shard_weights`.
@@ -221,7 +231,8 @@ class WorkerService:
             InvalidArgumentError: these are no weights for its shards.
         """
         self._check_alive()
-        await self.replicas.by_epoch(epoch).thread.call(lambda engine: engine.set_shard_weights(weights))
+        own = self.replicas.by_epoch(epoch).own_engine(Feature.GROUPS)
+        await own.thread.call(lambda engine: engine.set_shard_weights(weights))
 
     async def set_pins(self, model: str, pins: Mapping[str, tuple[int, ...]]) -> list[PinState]:
         """Keeps exactly these prefixes of the model resident; see `headway.worker.pins`."""
@@ -239,10 +250,8 @@ class WorkerService:
             raise FailedPreconditionError(
                 f"The worker served requests within the last {_QUIET_S:.0f} s.", hint="Try again when it is idle."
             )
-        return await loaded.thread.call_when_idle(
-            lambda: loaded.runner.measure(
-                prefill_tokens=prefill_tokens, num_decodes=num_decodes, context_tokens=context_tokens
-            )
+        return await loaded.measure(
+            prefill_tokens=prefill_tokens, num_decodes=num_decodes, context_tokens=context_tokens
         )
 
     def own_blocks(self, model: str) -> LocalBlocks:
@@ -267,7 +276,7 @@ class WorkerService:
         if target.worker_id == self.worker_id:
             raise InvalidArgumentError(f"The request runs on {self.worker_id} already.", field="target")
         self._check_alive()
-        loaded, request_ids = await self.replicas.running(request_id)
+        loaded, request_ids = self.replicas.running(request_id)
         return await self._mover(loaded).move(request_ids, target=target)
 
     async def drain(self, *, deadline_s: float, targets: Sequence[MoveTarget] = (), model: str = "") -> Drained:
@@ -314,7 +323,7 @@ class WorkerService:
 
     def on_release(self, model: str) -> None:
         if (replica := self.replicas.remove(model)) is not None:  # else another load has been waiting for it
-            self._heap.free(weakref.ref(replica.loaded.runner))
+            self._heap.free(weakref.ref(replica.loaded.holder))
             self._tell_state()
 
     async def _load(self, order: LoadOrder, call: LoadCall) -> None:
@@ -334,7 +343,11 @@ class WorkerService:
 
     def _prepare(self, order: LoadOrder, call: LoadCall) -> Start:
         self._loader = self._loader or loader_of(
-            self.hardware, address=self._address, has_graphs=self._has_graphs, overlaps_steps=self._overlaps_steps
+            self.hardware,
+            address=self._address,
+            has_graphs=self._has_graphs,
+            overlaps_steps=self._overlaps_steps,
+            queue_policy=self.queue_policy,
         )
         return self._loader.prepare(order, call=call)
 
@@ -345,24 +358,20 @@ class WorkerService:
             return
         self.on_change()
         await replica.loaded.stop()
-        runner = weakref.ref(replica.loaded.runner)
+        runner = weakref.ref(replica.loaded.holder)
         del replica
         self._heap.free(runner)
 
     async def _usage_of(self, replica: LoadedReplica) -> KvUsage:
-        loaded, worker_id, model = replica.loaded, self.worker_id, replica.model
-        if not isinstance(loaded, LoadedModel):
-            return KvUsage(worker_id=worker_id, model=model)
-        owners = loaded.order.shard_owners
-        return await loaded.thread.call(
-            lambda engine: usage_of(engine, worker_id=worker_id, model=model, owners=owners)
-        )
+        if not isinstance(replica.loaded, LoadedModel):
+            return KvUsage(worker_id=self.worker_id, model=replica.model)
+        return await replica.loaded.engine.usage(worker_id=self.worker_id)
 
     async def _empty(self, replica: LoadedReplica, deadline_s: float, targets: Sequence[MoveTarget]) -> Drained:
         loaded = replica.loaded
         assert not isinstance(loaded, LoadedRank), "its leader is emptied"
         drain = None
-        if targets and isinstance(loaded, LoadedModel):
+        if targets and isinstance(loaded, LoadedModel) and Feature.BLOCK_TRANSFER in loaded.engine.facts.features:
             drain = Drain(loaded, self._mover(loaded), targets=targets)
         num_cancelled = 0
         try:

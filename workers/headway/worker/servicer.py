@@ -53,17 +53,18 @@ class WorkerServicer(worker_pb2_grpc.WorkerServiceServicer):
                 model=order.model,
                 plan_id=order.plan_id,
                 state=replica.state,
-                weight_bytes=loaded.runner.weight_bytes,
+                weight_bytes=loaded.weight_bytes,
                 num_blocks=order.num_blocks,
                 block_size=order.block_size,
                 max_model_len=order.max_model_len,
                 num_steps=loaded.num_steps,
+                engine=order.engine,
             )
         if replicas:
             loaded, order = replicas[0].loaded, replicas[0].loaded.order
             response.model = order.model
             response.plan_id = order.plan_id
-            response.weight_bytes = loaded.runner.weight_bytes
+            response.weight_bytes = loaded.weight_bytes
             response.num_blocks = order.num_blocks
             response.block_size = order.block_size
             response.max_model_len = order.max_model_len

@@ -10,9 +10,8 @@ from typing import Any
 
 from headway.core.errors import AlreadyExistsError, HeadwayError, UnavailableError
 from headway.core.request import GenerationRequest, SequenceOutput
-from headway.engine.engine import Engine
 from headway.observe.tracing import Tracing
-from headway.worker.engine_thread import EngineThread
+from headway.worker.serving_engine import ServingEngine
 
 log = logging.getLogger(__name__)
 
@@ -95,10 +94,8 @@ class Session:
 class Sessions:
     """Maps the running sequences of a model to the streams (sessions) that submitted them."""
 
-    def __init__(
-        self, engine_thread: EngineThread[Engine], *, loop: asyncio.AbstractEventLoop, tracing: Tracing
-    ) -> None:
-        self._engine_thread = engine_thread
+    def __init__(self, engine: ServingEngine, *, loop: asyncio.AbstractEventLoop, tracing: Tracing) -> None:
+        self._engine = engine
         self._loop = loop
         self._tracing = tracing
         self._entries: dict[str, _Entry] = {}
@@ -121,6 +118,10 @@ class Sessions:
     def knows(self, request_ids: Sequence[str]) -> bool:
         """Whether any of the sequences has not ended."""
         return any(request_id in self._entries for request_id in request_ids)
+
+    def request_ids(self) -> list[str]:
+        """The ids of all sequences that have not ended."""
+        return list(self._entries)
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
         """Does something for the sequences in the background, until `close` at the latest."""
@@ -167,26 +168,13 @@ class Sessions:
             self._post(wanted)
 
     def _post(self, requests: Sequence[GenerationRequest]) -> None:
-        request_ids = [request.request_id for request in requests]
-
-        def submit(engine: Engine) -> None:
-            try:
-                engine.submit_group(requests)
-            except HeadwayError as error:
-                self._loop.call_soon_threadsafe(self._refuse, request_ids, error)
-
-        self._engine_thread.post(submit)
+        self._engine.submit(requests, refuse=self._refuse)
 
     def cancel(self, request_ids: Sequence[str]) -> None:
         """Takes sequences back, all of them before another step begins."""
         for request_id in request_ids:
             self._forget(request_id)
-
-        def end(engine: Engine) -> None:
-            for request_id in request_ids:
-                engine.cancel(request_id)
-
-        self._engine_thread.post(end)
+        self._engine.cancel(request_ids)
 
     def cancel_all(self) -> int:
         """Ends every sequence as cancelled; returns how many."""
@@ -199,14 +187,17 @@ class Sessions:
 
     async def hand_over(self, request_ids: Sequence[str], *, worker_id: str) -> int:
         """Ends sequences that go on at another worker, and tells their streams; returns how many had not ended."""
+        told: asyncio.Future[int] = self._loop.create_future()
 
-        def end(engine: Engine) -> int:
-            ended = [request_id for request_id in request_ids if engine.cancel(request_id)]
-            # Told from here, lest they be dropped in silence where the caller is cancelled.
-            self._loop.call_soon_threadsafe(self._tell_moved, ended, worker_id)
-            return len(ended)
+        def tell(ended: Sequence[str]) -> None:
+            self._tell_moved(
+                ended, worker_id
+            )  # from here, lest they be dropped in silence where the caller is cancelled
+            if not told.done():
+                told.set_result(len(ended))
 
-        return await self._engine_thread.call(end)
+        self._engine.cancel(request_ids, on_ended=tell)
+        return await told
 
     def close(self) -> None:
         """Cancels every sequence: the model goes away."""

@@ -1,7 +1,7 @@
 """Reports what a worker's KV blocks are used for: all of them, and those of one request."""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TypeAlias
 
 from headway.core.kv import BlockUse, KvUsage, SequenceBlocks, ShardUsage
@@ -63,21 +63,21 @@ def shards_of(engine: Engine, owners: Owners) -> tuple[ShardUsage, ...]:
 def sequences_of(engine: Engine, request_id: str) -> list[SequenceBlocks]:
     """Every sequence of a request; see `ids_of`."""
     found: dict[str, SequenceBlocks] = {}
-    for known_id in ids_of(engine, request_id):
+    for known_id in ids_of(engine.request_ids(), request_id):
         if known_id not in found:
             blocks = engine.describe(known_id)
             found |= {table.label: _sequence(table, blocks, engine.config) for table in blocks.tables}
     return list(found.values())
 
 
-def ids_of(engine: Engine, request_id: str) -> list[str]:
-    """Ids of a request's sequences, as its client or a worker calls it; none where it is not here.
+def ids_of(known_ids: Iterable[str], request_id: str) -> list[str]:
+    """Those of the sequences that belong to a request, as its client or a worker calls it; none where none does.
 
     Gateways make ids unique and number the sequences: "req-1" becomes "req-1.0a1b2c3d", its third one
     "req-1.0a1b2c3d/2".
     """
     accepted = re.compile(re.escape(request_id) + r"(\.[0-9a-f]{8})?(/\d+)?")
-    return [known_id for known_id in engine.request_ids() if accepted.fullmatch(known_id)]
+    return [known_id for known_id in known_ids if accepted.fullmatch(known_id)]
 
 
 def _sequence(table: SequenceTable, blocks: RequestBlocks, config: EngineConfig) -> SequenceBlocks:

@@ -7,6 +7,7 @@ from enum import StrEnum
 from typing import Any
 
 from headway.core.cluster import PlanWorker
+from headway.core.engine_kind import EngineKind
 from headway.core.latency import LatencyModel
 from headway.core.links import LinkFigure
 from headway.core.model import ModelSpec
@@ -27,6 +28,8 @@ class ModelDeployment:
             computed, or estimated from its shape.
         generation_config: the directory of its `generation_config.json`, 'none' to do without; empty for the
             checkpoint's own.
+        engine: what computes it.
+        engine_args: the engine's own flags, as on a command line, besides what the plan decides.
     """
 
     name: str
@@ -36,6 +39,8 @@ class ModelDeployment:
     slo: Slo = field(default_factory=Slo)
     profile: str = ""
     generation_config: str = ""
+    engine: EngineKind = EngineKind.HEADWAY
+    engine_args: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

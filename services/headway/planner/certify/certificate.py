@@ -69,6 +69,8 @@ def _assignment_violations(plan: ServingPlan) -> Iterator[str]:
         if missing := [name for name in assignment.worker_ids if name not in hardware]:
             yield f"The plan assigns '{assignment.model}' to worker '{missing[0]}', which it does not have."
             continue
+        if others := [name for name in assignment.worker_ids if hardware[name].engine is not model.engine]:
+            yield f"'{model.name}' is to run on {model.engine}, and {others[0]} has {hardware[others[0]].engine}."
         if unfit := list(_layout_violations(assignment, model, hardware)):
             yield from (f"{assignment.group_id}: {violation}" for violation in unfit)
             continue  # what a rank should hold is not known

@@ -11,7 +11,9 @@ from headway.core.parallel_config import SINGLE, ParallelConfig
 from headway.core.plan.serving import Alternative, Assignment, EngineLimits, ModelDeployment, ServingPlan, Verdict
 from headway.core.profile import Profile
 from headway.core.stage_profile import StageProfile
-from headway.planner.serving.layouts import CandidateLayout, choose, layouts_of, verdict_of, weigh, worth
+from headway.planner.serving.engines import EnginePart, joined, parts_of
+from headway.planner.serving.layouts import CandidateLayout, layouts_of, verdict_of, weigh, worth
+from headway.planner.serving.layouts import choose as choose_layout
 from headway.planner.serving.plan import make_plan
 
 
@@ -28,7 +30,8 @@ def choose_plan(
     link_profiles: Sequence[LinkProfile] = (),
     catalogue: Catalogue | None = None,
 ) -> ServingPlan:
-    """Makes a plan as `make_plan` does, with a layout that the limits leave open.
+    """Makes a plan as `make_plan` does, with a layout that the limits leave open; for the models of each engine on the
+    workers that have it.
 
     Layouts are weighed by estimates, so that measuring one of them changes no choice.
 
@@ -36,6 +39,37 @@ def choose_plan(
         InvalidArgumentError, FailedPreconditionError: also without layout, where no layout is feasible.
     """
 
+    def choose(part: EnginePart) -> ServingPlan:
+        return _choose(
+            part.models,
+            part.workers,
+            limits=part.limits,
+            profiles=profiles,
+            stage_profiles=stage_profiles,
+            plan_id=plan_id,
+            created_at_s=created_at_s,
+            current=part.current,
+            link_profiles=link_profiles,
+            catalogue=catalogue,
+        )
+
+    parts = parts_of(models, workers, limits=limits, current=current)
+    return joined([choose(part) for part in parts], models)
+
+
+def _choose(
+    models: Sequence[ModelDeployment],
+    workers: Sequence[PlanWorker],
+    *,
+    limits: EngineLimits,
+    profiles: Mapping[str, Profile],
+    plan_id: str,
+    created_at_s: float,
+    stage_profiles: Mapping[str, StageProfile] | None,
+    current: ServingPlan | None,
+    link_profiles: Sequence[LinkProfile],
+    catalogue: Catalogue | None,
+) -> ServingPlan:
     def plan_with(layout: EngineLimits, known: Mapping[str, Profile]) -> ServingPlan:
         return make_plan(
             models,
@@ -68,7 +102,7 @@ def choose_plan(
             unfit.append(layout)
     if not candidates and refusal is not None:
         raise refusal
-    chosen, verdict = choose(candidates, in_use=_in_use(current))
+    chosen, verdict = choose_layout(candidates, in_use=_in_use(current))
     others = sorted((each for each in candidates if each is not chosen), key=worth, reverse=True)
     alternatives = (
         _alternative(chosen, verdict),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from itertools import cycle
 
+from headway.core.engine_kind import Feature
 from headway.core.errors import ErrorCode, HeadwayError
 from headway.core.move import MoveTarget
 from headway.worker.loaded_model import LoadedModel
@@ -29,6 +30,7 @@ class Drain:
     def __init__(self, loaded: LoadedModel, mover: Migrator, *, targets: Sequence[MoveTarget]) -> None:
         self.num_moved = 0
         self._loaded = loaded
+        self._thread = loaded.own_engine(Feature.BLOCK_TRANSFER).thread
         self._mover = mover
         self._targets = cycle(targets)
         self._places = asyncio.Semaphore(_NUM_AT_ONCE)
@@ -37,7 +39,7 @@ class Drain:
         """Returns when nothing runs any more."""
         sessions = self._loaded.sessions
         while not sessions.is_idle:
-            groups = await self._loaded.thread.call(lambda engine: engine.kv_transfer.groups())
+            groups = await self._thread.call(lambda engine: engine.kv_transfer.groups())
             await asyncio.gather(*(self._move(request_ids) for request_ids in groups))
             with suppress(TimeoutError):
                 await asyncio.wait_for(sessions.wait_until_idle(), _RETRY_S)

@@ -13,6 +13,7 @@ import logging
 from collections.abc import Sequence
 from contextlib import suppress
 
+from headway.core.engine_kind import Feature
 from headway.core.errors import HeadwayError, ResourceExhaustedError
 from headway.core.move import MoveTarget
 from headway.engine.kv_transfer import SequenceProgress
@@ -32,6 +33,7 @@ class Handoff:
         self, loaded: LoadedModel, request_ids: Sequence[str], *, target: MoveTarget, client: PeerWorkerClient
     ) -> None:
         self._loaded = loaded
+        self._thread = loaded.own_engine(Feature.BLOCK_TRANSFER).thread
         self._request_ids = request_ids
         self._target = target
         self._client = client
@@ -48,7 +50,7 @@ class Handoff:
 
     async def _advance(self) -> None:
         """Fetches the blocks that are new since the last step, or waits for the prefill to go on."""
-        progress = await self._loaded.thread.call(lambda engine: engine.kv_transfer.progress(self._request_ids))
+        progress = await self._thread.call(lambda engine: engine.kv_transfer.progress(self._request_ids))
         if progress is None or not progress.has_begun:
             await asyncio.sleep(_WAIT_S)
         elif progress.is_decoding:

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from functools import partial
 from typing import TypeVar
 
+from headway.core.engine_kind import Feature
 from headway.engine.engine import Engine
 from headway.engine.kv_transfer import NamedBlock
 from headway.worker.loaded_model import LoadedModel
@@ -25,7 +26,8 @@ class LocalBlocks:
     """
 
     def __init__(self, loaded: LoadedModel) -> None:
-        order, spec = loaded.order, loaded.runner.spec
+        own = loaded.own_engine(Feature.BLOCK_TRANSFER)
+        order, spec = loaded.order, own.runner.spec
         self.layout = BlockLayout(
             model=order.model,
             directory=order.directory,
@@ -36,8 +38,8 @@ class LocalBlocks:
             num_kv_heads=spec.num_kv_heads,
             head_dim=spec.head_dim,
         )
-        self._thread = loaded.thread
-        self._blocks = loaded.runner.blocks
+        self._thread = own.thread
+        self._blocks = own.runner.blocks
         self._metrics = loaded.transfers
 
     @property

@@ -12,6 +12,7 @@ Until the end nothing has changed for them, so a fault leaves them where they ar
 import asyncio
 from collections.abc import Sequence
 
+from headway.core.engine_kind import Feature
 from headway.core.errors import DeadlineExceededError, FailedPreconditionError, HeadwayError, NotFoundError
 from headway.core.move import MoveTarget, RequestMove
 from headway.worker.loaded_model import LoadedModel
@@ -28,6 +29,7 @@ class Migrator:
     def __init__(self, worker_id: str, loaded: LoadedModel, *, client: PeerWorkerClient) -> None:
         self._worker_id = worker_id
         self._loaded = loaded
+        self._thread = loaded.own_engine(Feature.BLOCK_TRANSFER).thread
         self._client = client
 
     async def move(self, request_ids: Sequence[str], *, target: MoveTarget) -> RequestMove:
@@ -65,7 +67,7 @@ class Migrator:
         """
         fetched, brought = Fetched(), set[bytes]()
         for number in range(_MAX_ROUNDS):
-            chains = await self._loaded.thread.call(lambda engine: engine.kv_transfer.chains(request_ids))
+            chains = await self._thread.call(lambda engine: engine.kv_transfer.chains(request_ids))
             num_new = len(set[bytes]().union(*chains) - brought)
             if number and num_new <= len(chains):
                 break

@@ -1,0 +1,151 @@
+"""What computes the models that `headway up` was asked for: --engine, --engine-args, and what they rule out."""
+
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from headway.core.engine_args import check_engine_args
+from headway.core.engine_kind import EngineKind, Feature
+from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.plan.serving import EngineLimits, ModelDeployment
+
+VLLM_PYTHON = "HEADWAY_VLLM_PYTHON"
+_BUILT = Path(__file__).resolve().parents[3] / "build" / "vllm" / ".venv" / "bin" / "python"
+_CPU_BLOCK_SIZE = 32
+"""vLLM's attention on the CPU takes blocks of so many tokens, or a multiple."""
+_VERSION = "from headway.worker.vllm.environment import vllm_version\nprint(vllm_version())"
+_VERSION_TIMEOUT_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EngineChoice:
+    """What computes a model, and the flags that its engine is handed."""
+
+    kind: EngineKind = EngineKind.HEADWAY
+    args: str = ""
+
+
+def read_engines(engines: Sequence[str], engine_args: Sequence[str]) -> dict[str, EngineChoice]:
+    """Reads `ENGINE` and `NAME=ENGINE`, and `ARGS` and `NAME=ARGS`, by model; '' is any that is not named.
+
+    Raises:
+        InvalidArgumentError: an engine is unknown, or arguments are for none, or contradict what Headway decides.
+    """
+    kinds = {name: _kind(text) for name, text in (_split(each, "--engine") for each in engines)}
+    arguments = dict(_split_args(each) for each in engine_args)
+    choices = {name: EngineChoice(kind=kind, args=arguments.get("", "")) for name, kind in kinds.items()}
+    for name, args in arguments.items():
+        check_engine_args(args)
+        kind = kinds.get(name, kinds.get("", EngineKind.HEADWAY))
+        if kind is EngineKind.HEADWAY and (name or EngineKind.VLLM not in kinds.values()):
+            raise InvalidArgumentError(
+                f"--engine-args '{args}' are for --engine vllm, and headway computes the model.",
+                hint="Say --engine vllm, or leave them out.",
+                field="--engine-args",
+            )
+        if name:
+            choices[name] = EngineChoice(kind=kind, args=args)
+    return {
+        name: choice if choice.kind is EngineKind.VLLM else replace(choice, args="") for name, choice in choices.items()
+    }
+
+
+def with_engine(model: ModelDeployment, engines: Mapping[str, EngineChoice]) -> ModelDeployment:
+    """The model with what computes it. InvalidArgumentError where its engine cannot."""
+    choice = engines.get(model.name, engines.get("", EngineChoice()))
+    if choice.kind is EngineKind.VLLM and model.spec.encoder is not None:
+        raise InvalidArgumentError(
+            f"{model.name} does not generate, and vllm lacks {Feature.ENCODERS} here.",
+            hint=f"Serve it with --engine {model.name}=headway.",
+            field="--engine",
+        )
+    return replace(model, engine=choice.kind, engine_args=choice.args)
+
+
+def check_names(engines: Mapping[str, EngineChoice], models: Sequence[ModelDeployment]) -> None:
+    """InvalidArgumentError where an engine is named for a model that is not there."""
+    names = {model.name for model in models}
+    for name in engines:
+        if name and name not in names:
+            raise InvalidArgumentError(
+                f"--engine {name}=... names no model; there are {', '.join(sorted(names))}.", field="--engine"
+            )
+
+
+def check_limits(limits: EngineLimits, models: Sequence[ModelDeployment], *, device: str, is_emulated: bool) -> None:
+    """InvalidArgumentError where an option asks for something that vLLM lacks."""
+    if all(model.engine is EngineKind.HEADWAY for model in models):
+        return
+    block_size = limits.block_size or _CPU_BLOCK_SIZE
+    ruled_out = (
+        ("--emulate", is_emulated, "emulation"),
+        ("--tp, --pp and --cp", limits.parallel.num_ranks > 1, Feature.GROUPS),
+        ("--prefill-workers", limits.is_disaggregated, Feature.BLOCK_TRANSFER),
+        ("--swap-space", bool(limits.host_cache_bytes), Feature.HOST_CACHE),
+        ("--preemption", limits.preemption not in (None, "auto", "recompute"), Feature.HOST_CACHE),
+        ("--speculative-tokens", bool(limits.num_draft_tokens), Feature.DRAFT_TOKENS),
+        ("--max-num-prefill-tokens", limits.max_num_prefill_tokens is not None, Feature.PREFILL_LIMIT),
+        ("--quantization", any(m.spec.quantization and m.engine is EngineKind.VLLM for m in models), Feature.INT8),
+    )
+    for option, is_set, feature in ruled_out:
+        if is_set:
+            raise InvalidArgumentError(
+                f"{option}: a model runs on vllm, which lacks {feature}.",
+                hint="Leave it out, or serve every model with --engine headway.",
+                field=option.partition(" ")[0].rstrip(","),
+            )
+    if device == "cpu" and block_size % _CPU_BLOCK_SIZE:
+        raise InvalidArgumentError(
+            f"--block-size {block_size}: vllm takes multiples of {_CPU_BLOCK_SIZE} on the CPU.",
+            hint=f"Give --block-size {_CPU_BLOCK_SIZE}.",
+            field="--block-size",
+        )
+
+
+def find_vllm() -> str:
+    """The interpreter that has vLLM.
+
+    Raises:
+        FailedPreconditionError: there is none, or it has none, or another version of it.
+    """
+    python = Path(os.environ.get(VLLM_PYTHON) or _BUILT).expanduser()
+    if not python.exists():
+        raise FailedPreconditionError(
+            f"--engine vllm: vLLM is not installed: there is no {python}.",
+            hint=f"Run `make vllm`, or name an interpreter that has vLLM and Headway in {VLLM_PYTHON}.",
+            field="--engine",
+        )
+    asked = subprocess.run(
+        [str(python), "-c", _VERSION], capture_output=True, text=True, timeout=_VERSION_TIMEOUT_S, check=False
+    )
+    if asked.returncode:
+        words = (asked.stderr.strip() or "it ends without a word").splitlines()[-1]
+        raise FailedPreconditionError(
+            f"--engine vllm: {python} cannot run it: {words.rpartition('Error: ')[2]}",
+            hint=f"Run `make vllm`, or name another interpreter in {VLLM_PYTHON}.",
+            field="--engine",
+        )
+    return str(python)
+
+
+def _kind(text: str) -> EngineKind:
+    if text not in tuple(EngineKind):
+        raise InvalidArgumentError(
+            f"--engine {text} is unknown.", hint=f"There are {', '.join(EngineKind)}.", field="--engine"
+        )
+    return EngineKind(text)
+
+
+def _split(text: str, option: str) -> tuple[str, str]:
+    name, equals, rest = text.rpartition("=")
+    if equals and not name.strip():
+        raise InvalidArgumentError(f"{option} {text} has no name before the '='.", field=option)
+    return name, rest
+
+
+def _split_args(text: str) -> tuple[str, str]:
+    """A name never begins with '-', and arguments do."""
+    name, equals, rest = text.partition("=")
+    return ("", text) if not equals or text.lstrip().startswith("-") else (name, rest)

@@ -1,0 +1,66 @@
+"""Arguments that users hand to an engine as they are, besides what Headway decides. Pure."""
+
+import shlex
+
+from headway.core.errors import InvalidArgumentError
+
+_PLAN = "the plan"
+_DECIDED = {
+    "model": "--model",
+    "served-model-name": "--model NAME=DIR",
+    "tokenizer": _PLAN,
+    "skip-tokenizer-init": _PLAN,
+    "dtype": "--dtype",
+    "max-model-len": "--max-model-len",
+    "max-num-seqs": "--max-num-seqs",
+    "max-num-batched-tokens": "--max-num-batched-tokens",
+    "block-size": "--block-size",
+    "num-gpu-blocks-override": "--kv-cache-memory",
+    "kv-cache-memory-bytes": "--kv-cache-memory",
+    "gpu-memory-utilization": "--memory",
+    "enable-prefix-caching": "--no-prefix-cache",
+    "no-enable-prefix-caching": "--no-prefix-cache",
+    "tensor-parallel-size": _PLAN,
+    "pipeline-parallel-size": _PLAN,
+    "data-parallel-size": "--workers",
+    "decode-context-parallel-size": _PLAN,
+    "prefill-context-parallel-size": _PLAN,
+    "distributed-executor-backend": _PLAN,
+    "worker-cls": _PLAN,
+    "worker-extension-cls": _PLAN,
+    "kv-events-config": _PLAN,
+    "scheduling-policy": "--queue-policy",
+    "generation-config": "--generation-config",
+    "seed": "the seed of each request",
+    "disable-log-stats": _PLAN,
+    "enable-logging-iteration-details": _PLAN,
+}
+"""vLLM's flags, and who says it instead."""
+_SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
+
+
+def check_engine_args(text: str) -> None:
+    """Refuses arguments that contradict, or only repeat, what Headway decides; the engine itself checks the others.
+
+    Raises:
+        InvalidArgumentError: it names the flag, and what decides instead.
+    """
+    try:
+        parts = shlex.split(text)
+    except ValueError as error:
+        raise InvalidArgumentError(f"--engine-args {text!r} cannot be read: {error}.", field="--engine-args") from None
+    if parts and not parts[0].startswith("-"):
+        raise InvalidArgumentError(
+            f"--engine-args '{parts[0]}' is no flag.",
+            hint="Write as in --engine-args '--enforce-eager'.",
+            field="--engine-args",
+        )
+    for part in parts:
+        flag = part.partition("=")[0].lstrip("-").replace("_", "-")
+        decides = _DECIDED.get(_SHORT.get(flag, flag)) if part.startswith("-") else None
+        if decides is not None:
+            raise InvalidArgumentError(
+                f"--engine-args '{part}': that is decided by {decides}.",
+                hint="Leave it out." if decides == _PLAN else f"Leave it out, and give `headway up` {decides}.",
+                field="--engine-args",
+            )

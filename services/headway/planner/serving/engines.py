@@ -1,0 +1,101 @@
+"""Plans for several engines: each has its own models and workers, and limits that it can keep. Pure."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from headway.core.cluster import PlanWorker
+from headway.core.engine_kind import EngineKind
+from headway.core.errors import FailedPreconditionError
+from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
+
+_VLLM_BLOCK_SIZE = {"cpu": 32, "cuda": 16}
+"""The smallest that vLLM's attention takes: a prefix is found in as many blocks as possible."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EnginePart:
+    """The models that one engine computes, and the workers that have it."""
+
+    models: tuple[ModelDeployment, ...]
+    workers: tuple[PlanWorker, ...]
+    limits: EngineLimits
+    current: ServingPlan | None
+
+
+def parts_of(
+    models: Sequence[ModelDeployment],
+    workers: Sequence[PlanWorker],
+    *,
+    limits: EngineLimits,
+    current: ServingPlan | None,
+) -> list[EnginePart]:
+    """The parts of a plan, Headway's own engine first; a single one for what has a single engine.
+
+    Raises:
+        FailedPreconditionError: no worker has the engine of a model.
+    """
+    if len({*(model.engine for model in models), *(worker.hardware.engine for worker in workers)}) == 1:
+        kind = models[0].engine if models else EngineKind.HEADWAY
+        return [
+            EnginePart(
+                models=tuple(models), workers=tuple(workers), limits=_limits(kind, limits, workers), current=current
+            )
+        ]
+    kinds = [kind for kind in EngineKind if any(model.engine is kind for model in models)] or [EngineKind.HEADWAY]
+    return [_part(kind, models, workers, limits=limits, current=current) for kind in kinds]
+
+
+def joined(parts: Sequence[ServingPlan], models: Sequence[ModelDeployment]) -> ServingPlan:
+    """One plan of all parts, with the models in their order."""
+    if len(parts) == 1:
+        return parts[0]
+    return replace(
+        parts[0],
+        models=tuple(models),
+        workers=tuple(worker for part in parts for worker in part.workers),
+        assignments=tuple(assignment for part in parts for assignment in part.assignments),
+        alternatives=(),
+    )
+
+
+def _part(
+    kind: EngineKind,
+    models: Sequence[ModelDeployment],
+    workers: Sequence[PlanWorker],
+    *,
+    limits: EngineLimits,
+    current: ServingPlan | None,
+) -> EnginePart:
+    own_models = tuple(model for model in models if model.engine is kind)
+    own_workers = tuple(worker for worker in workers if worker.hardware.engine is kind)
+    if workers and not own_workers:
+        raise FailedPreconditionError(
+            f"'{own_models[0].name}' is to run on {kind}, and no worker has that engine.",
+            hint="Start the stack with a worker for it.",
+            field="engine",
+        )
+    names, ids = {model.name for model in own_models}, {worker.worker_id for worker in own_workers}
+    return EnginePart(
+        models=own_models,
+        workers=own_workers,
+        limits=_limits(kind, limits, own_workers),
+        current=None if current is None else _current(current, names, ids),
+    )
+
+
+def _limits(kind: EngineKind, limits: EngineLimits, workers: Sequence[PlanWorker]) -> EngineLimits:
+    if kind is EngineKind.HEADWAY or not workers:
+        return limits
+    block_size = limits.block_size or _VLLM_BLOCK_SIZE[workers[0].hardware.device]
+    return replace(limits, block_size=block_size, tp=1, pp=1, cp=1, cp_ffn=None, stage_layers=())
+
+
+def _current(current: ServingPlan, models: set[str], workers: set[str]) -> ServingPlan:
+    return replace(
+        current,
+        models=tuple(model for model in current.models if model.name in models),
+        workers=tuple(worker for worker in current.workers if worker.worker_id in workers),
+        assignments=tuple(
+            each for each in current.assignments if each.model in models and workers.issuperset(each.worker_ids)
+        ),
+    )

@@ -1,0 +1,152 @@
+"""A stack whose workers compute with vLLM beside one of ours: `make test-vllm`."""
+
+import json
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psutil
+import pytest
+
+from tests.integration.stack import RunningStack, wait_for
+
+_UP_TIMEOUT_S = 600
+_KILLED_AT = 17
+_NUM_TOKENS = 400
+_PROMPT = "the headway between two trains " * 8
+
+
+@pytest.fixture(scope="module")
+def stack(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[RunningStack]:
+    """Two vLLM workers with 'tiny' (the last two), two of ours with the same checkpoint as 'own'."""
+    options = (
+        *("--engine", "tiny=vllm", "--engine-args", "--enforce-eager", "--workers", "4", "--threads", "1"),
+        *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "16", "--memory", "1GiB", "--no-profile"),
+    )
+    state_dir = tmp_path_factory.mktemp("stack")
+    running = RunningStack(state_dir, {"tiny": tiny, "own": tiny}, *options, up_timeout_s=_UP_TIMEOUT_S).start()
+    yield running
+    running.stop()
+
+
+def body(model: str = "tiny", **fields: Any) -> dict[str, Any]:
+    base = {"model": model, "prompt": _PROMPT, "max_tokens": 24, "temperature": 0, "ignore_eos": True}
+    return base | fields
+
+
+def ask(stack: RunningStack, **fields: Any) -> httpx.Response:
+    return httpx.post(f"{stack.url}/v1/completions", json=body(**fields), timeout=120)
+
+
+def text_of(response: httpx.Response) -> str:
+    assert response.status_code == 200, response.text
+    return str(response.json()["choices"][0]["text"])
+
+
+def killed_at(stack: RunningStack, **fields: Any) -> tuple[str, dict[str, Any] | None]:
+    """Streams an answer, whose worker is killed at its 17th token; returns its text, and the error that ended it."""
+    text, error, is_killed = "", None, False
+    asked = body(max_tokens=_NUM_TOKENS, stream=True, **fields)
+    with httpx.stream("POST", f"{stack.url}/v1/completions", json=asked, timeout=300) as response:
+        events = (line.removeprefix("data: ") for line in response.iter_lines() if line.startswith("data: "))
+        for number, event in enumerate(events):
+            if event == "[DONE]":
+                break
+            message = json.loads(event)
+            if (error := message.get("error")) is not None:
+                break
+            text += message["choices"][0]["text"]
+            if number >= _KILLED_AT and not is_killed:
+                stack.kill(busy_worker(stack))
+                is_killed = True
+    assert is_killed
+    return text, error
+
+
+def busy_worker(stack: RunningStack) -> str:
+    """The vLLM worker that runs something."""
+    return next(
+        load["worker_id"]
+        for load in stack.status()["fleet"]["groups"]
+        if load["model"] == "tiny" and load.get("num_running", 0)
+    )
+
+
+def until_both_serve(stack: RunningStack) -> None:
+    def serve() -> bool:
+        workers = stack.status()["controller"]["workers"]
+        return sum(worker["state"] == "ready" and worker.get("model") == "tiny" for worker in workers) == 2
+
+    wait_for(serve, timeout_s=400)
+
+
+def test_both_engines_serve_side_by_side_and_the_status_tells_which(stack: RunningStack) -> None:
+    assert text_of(ask(stack, model="tiny")) == text_of(ask(stack, model="own"))
+    shown = stack.headway("status").stdout
+    assert "vllm 0.32" in shown
+    assert "vllm --enforce-eager" in stack.headway("plan", "show").stdout
+
+
+def test_what_vllm_lacks_is_refused_by_name(stack: RunningStack) -> None:
+    refused = ask(stack, guided_regex="[ab]+", ignore_eos=False)
+    assert refused.status_code == 400
+    assert refused.json()["error"]["param"] == "guided"
+    assert "vllm, which lacks guided" in refused.json()["error"]["message"]
+    assert ask(stack, model="own", guided_regex="[ab]+", ignore_eos=False).status_code == 200
+
+
+def test_prompts_that_begin_alike_meet_at_one_worker(stack: RunningStack) -> None:
+    prompt = "one line, one signal, one long shared beginning of a prompt. " * 8
+    first = ask(stack, prompt=f"{prompt} first", max_tokens=4).json()["usage"]
+
+    def hits() -> bool:
+        usage = ask(stack, prompt=f"{prompt} again", max_tokens=4).json()["usage"]
+        return usage["prompt_tokens_details"]["cached_tokens"] >= 64
+
+    assert first["prompt_tokens_details"]["cached_tokens"] == 0
+    wait_for(hits)
+    assert all(hits() for _ in range(6)), "another worker, whose cache does not have it, was asked"
+
+
+def test_a_greedy_stream_survives_its_worker_token_for_token(stack: RunningStack) -> None:
+    whole = text_of(ask(stack, max_tokens=_NUM_TOKENS))
+    engines = [process for process in psutil.process_iter(["name"]) if process.info["name"] == "VLLM::EngineCor"]
+    text, error = killed_at(stack)
+    assert error is None
+    assert text == whole
+    wait_for(lambda: any(not process.is_running() for process in engines))  # the killed worker's engine process
+    until_both_serve(stack)
+
+
+def test_a_seeded_stream_ends_with_the_declared_error(stack: RunningStack) -> None:
+    until_both_serve(stack)
+    whole = text_of(ask(stack, max_tokens=_NUM_TOKENS, temperature=1.0, seed=5))
+    text, error = killed_at(stack, temperature=1.0, seed=5)
+    assert error is not None
+    assert "lacks resume_seeded" in error["message"]
+    assert whole.startswith(text)
+    until_both_serve(stack)
+
+
+def test_clients_that_leave_free_their_blocks(stack: RunningStack) -> None:
+    with ThreadPoolExecutor(4) as pool:
+        for future in [pool.submit(leave, stack) for _ in range(8)]:
+            future.result()
+
+    def is_idle() -> bool:
+        loads = [load for load in stack.status()["fleet"]["groups"] if load["model"] == "tiny"]
+        return all(
+            load.get("num_running", 0) == load.get("num_waiting", 0) == 0
+            and load["num_free_blocks"] == load["num_blocks"]
+            for load in loads
+        )
+
+    wait_for(is_idle, timeout_s=60)
+
+
+def leave(stack: RunningStack) -> None:
+    asked = body(max_tokens=900, stream=True)
+    with httpx.stream("POST", f"{stack.url}/v1/completions", json=asked, timeout=60) as response:
+        next(response.iter_lines())

@@ -1,0 +1,71 @@
+"""Loading a model that vLLM computes: its engine process is started, which loads the weights."""
+
+import os
+import shlex
+import tempfile
+from pathlib import Path
+
+from headway.core.cluster import Hardware
+from headway.core.engine_args import check_engine_args
+from headway.core.engine_kind import EngineKind
+from headway.core.errors import FailedPreconditionError, HeadwayError
+from headway.core.line import QueuePolicy
+from headway.core.load_order import LoadOrder
+from headway.observe.tracing import Tracing
+from headway.store.checkpoint import read_checkpoint
+from headway.worker.load_call import LoadCall
+from headway.worker.loaded import Start
+from headway.worker.loaded_model import LoadedModel
+from headway.worker.owner import Owner
+from headway.worker.vllm.echo import Echo
+from headway.worker.vllm.environment import vllm_environment, vllm_version
+
+
+class VllmLoader:
+    """Loads models into vLLM; implements `Loader`."""
+
+    def __init__(self, hardware: Hardware, *, queue_policy: QueuePolicy) -> None:
+        self._hardware = hardware
+        self._queue_policy = queue_policy
+
+    def prepare(self, order: LoadOrder, *, call: LoadCall) -> Start:
+        """Starts vLLM's engine process, and returns when it has loaded the model; see `Loader.prepare`.
+
+        Raises:
+            FailedPreconditionError: vLLM cannot load it, in its own words; or the order is for another engine.
+        """
+        if order.engine is not EngineKind.VLLM or order.is_in_group:
+            raise FailedPreconditionError(
+                f"The worker computes on vLLM, alone; '{order.model}' is to run on {order.engine}, {order.parallel}.",
+                hint="Make a plan for the workers that are there.",
+            )
+        check_engine_args(order.engine_args)
+        version = vllm_version()
+        spec = read_checkpoint(
+            Path(order.directory), dtype=order.dtype or None, generation_config=order.generation_config
+        ).spec
+        is_eager = "--enforce-eager" in shlex.split(order.engine_args)
+        os.environ.update(vllm_environment(num_threads=self._hardware.num_threads, is_eager=is_eager))
+        directory = Path(tempfile.mkdtemp(prefix="headway-vllm-"))
+        call.tell(0.0, f"starting vLLM {version}")
+        echo = Echo()
+        try:
+            with echo.listening():
+                from headway.worker.vllm.starting import start_vllm
+
+                start = start_vllm(order, spec, directory=directory, queue_policy=self._queue_policy)
+        except HeadwayError:
+            raise
+        except (RuntimeError, ValueError, OSError, ImportError, AssertionError, NotImplementedError) as error:
+            words = echo.cause() or str(error)
+            raise FailedPreconditionError(
+                f"vLLM cannot load '{order.model}': {words.rstrip('.')}.",
+                hint="The worker's log says more. Correct the model's options and apply again.",
+                field="engine",
+            ) from error
+
+        def start_model(owner: Owner, tracing: Tracing) -> LoadedModel:
+            engine = start(version=version, weight_bytes=spec.weight_bytes)
+            return LoadedModel(order, engine=engine, owner=owner, tracing=tracing)
+
+        return start_model
