@@ -83,6 +83,7 @@ def test_the_sdk_streams_from_a_group(layout: RunningStack, expected: dict[str, 
 
 
 def test_every_rank_is_shown_with_its_part_and_counts_what_it_sends(layout: RunningStack) -> None:
+    assert layout.headway("generate", "trains run", "--max-tokens", "4").returncode == 0
     status = layout.status()["controller"]
     num_ranks = len(status["workers"])
     shown = layout.headway("status").stdout

@@ -9,6 +9,7 @@ from typing import Protocol
 
 from headway.core.api_key import ApiKeyRecord, hash_of
 from headway.core.errors import InvalidArgumentError, NotFoundError
+from headway.observe.failpoint import failpoint
 
 audit_log = logging.getLogger("headway.audit")
 
@@ -78,6 +79,7 @@ class ApiKeys:
             expires_at_s=None if lifetime_s is None else now_s + lifetime_s,
         )
         await self._book.put(record)
+        failpoint("controller.key-kept")
         audit_log.info("%s is made for tenant '%s'%s", key_id, tenant, ", an operator's" if is_admin else "")
         return key, record
 

@@ -11,6 +11,7 @@ from headway.controller.process import Handle, ProcessRecord, ProcessSpec
 from headway.controller.status import ProcessStatus
 from headway.controller.supervised import Supervised
 from headway.core.errors import HeadwayError
+from headway.observe.failpoint import failpoint
 from headway.observe.metrics import PROCESS_RESTARTS, PROCESSES_READY
 from headway.rpc.peers import Peers
 from headway.store.membership import Member, Membership
@@ -229,6 +230,7 @@ class Supervisor:
 
     async def _launch(self, process: Supervised) -> None:
         handle = await self._launcher.launch(process.spec)
+        failpoint("controller.launched")
         process.begin(handle, now_s=time.monotonic())
         await self._record(process)
 

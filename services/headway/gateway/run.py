@@ -23,6 +23,7 @@ from headway.gateway.output_queue import OutputQueue
 from headway.gateway.quarantine import Quarantine, Trial
 from headway.gateway.retry_deadline import RetryDeadline
 from headway.gateway.route import Route
+from headway.observe.failpoint import failpoint
 
 log = logging.getLogger(__name__)
 
@@ -339,6 +340,7 @@ class Run:
     def _release(self, lease: Lease | None, outcome: LeaseOutcome) -> None:
         if lease is None:
             return
+        failpoint("gateway.answered")
         self._router.release(
             Release(
                 lease_id=lease.lease_id,

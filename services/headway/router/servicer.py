@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 
 from headway.core.errors import InvalidArgumentError
 from headway.core.fair_share import check_weight
+from headway.observe.failpoint import failpoint
 from headway.observe.tracing import Tracing
 from headway.router.dispatch_stream import Answer, DispatchStream
 from headway.router.lease import Lease, LeaseOutcome, Release
@@ -33,6 +34,7 @@ class RouterServicer(router_pb2_grpc.RouterServiceServicer):
         reader = asyncio.create_task(_read(request_iterator, dispatch_stream))
         try:
             async for answer in dispatch_stream.answers():
+                failpoint("router.placed")
                 yield _answer_to_pb(answer)
         finally:
             await end_tasks([reader])

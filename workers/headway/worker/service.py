@@ -20,6 +20,7 @@ from headway.core.move import MoveTarget, RequestMove
 from headway.core.prefix_source import PrefixSource
 from headway.core.request import GenerationRequest
 from headway.encoder.group_line import GroupLine
+from headway.observe.failpoint import failpoint
 from headway.observe.tracing import Tracing
 from headway.worker.headway_engine import HeadwayEngine
 from headway.worker.heap import Heap
@@ -339,6 +340,7 @@ class WorkerService:
         start = await asyncio.to_thread(self._prepare, order, call)
         self.replicas.add(LoadedReplica(start(self, self._tracing), "rank" if order.rank else "ready"))
         self._heap.keep()
+        failpoint("worker.loaded")
         log.info("loaded %s in %.1f s", order.model, time.perf_counter() - started_s)
 
     def _prepare(self, order: LoadOrder, call: LoadCall) -> Start:

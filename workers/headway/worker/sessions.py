@@ -10,6 +10,7 @@ from typing import Any
 
 from headway.core.errors import AlreadyExistsError, HeadwayError, UnavailableError
 from headway.core.request import GenerationRequest, SequenceOutput
+from headway.observe.failpoint import failpoint
 from headway.observe.tracing import Tracing
 from headway.worker.serving_engine import ServingEngine
 
@@ -207,6 +208,7 @@ class Sessions:
 
     def publish(self, outputs: list[SequenceOutput], *, step_s: float) -> None:
         """Hands each output to its stream, one message per stream."""
+        failpoint("worker.computed")
         messages: dict[Session, list[SequenceOutput | Refusal]] = {}
         for output in outputs:
             entry = self._entries.get(output.request_id)
