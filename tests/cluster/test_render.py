@@ -20,6 +20,14 @@ _FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute")
 _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
 
+# A change here is a change of what a stolen token may do.
+_CONTROLLERS_RIGHTS = {
+    ("serving.headway.dev", "modeldeployments", "list"),
+    ("serving.headway.dev", "modeldeployments", "watch"),
+    ("serving.headway.dev", "modeldeployments/status", "patch"),
+    ("", "events", "create"),
+}
+
 by_values = pytest.mark.parametrize("name", sorted(VALUES))
 
 
@@ -80,7 +88,7 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
     for owner, pod in pods(objects(render(VALUES[name]))).items():
         assert pod["securityContext"]["runAsNonRoot"], owner
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, owner
-        assert not pod["automountServiceAccountToken"], f"{owner} has no business with the API server"
+        assert not pod["automountServiceAccountToken"], owner
         assert not pod["enableServiceLinks"], f"a Service named headway would give {owner} HEADWAY_PORT=tcp://..."
         for container in pod["containers"]:
             security = container["securityContext"]
@@ -89,9 +97,20 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
 
 
 @by_values
-def test_nothing_in_it_has_rights(name: str) -> None:
-    kinds = {document["kind"] for document in objects(render(VALUES[name]))}
-    assert not {kind for kind in kinds if "Role" in kind or kind == "CustomResourceDefinition"}
+def test_nobody_has_rights_but_the_controller_on_its_resources(name: str) -> None:
+    found = objects(render(VALUES[name]))
+    granting = [document for document in found if document["kind"].endswith(("Role", "Binding"))]
+    if name != "resources":
+        assert granting == []
+        return
+    [role, binding] = granting
+    assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
+    assert {
+        (*rule["apiGroups"], *rule["resources"], verb) for rule in role["rules"] for verb in rule["verbs"]
+    } == _CONTROLLERS_RIGHTS
+    [subject] = binding["subjects"]
+    accounts = {owner: pod["serviceAccountName"] for owner, pod in pods(found).items()}
+    assert [owner for owner, account in accounts.items() if account == subject["name"]] == ["headway-controller"]
 
 
 @by_values

@@ -1,0 +1,206 @@
+"""Serves what ModelDeployments declare: plans for them, has that applied, and tells in their status what came of it."""
+
+import asyncio
+import logging
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from headway.controller.kubernetes.admission import Admission, admit
+from headway.controller.kubernetes.api import GROUP, VERSION, KubernetesApi
+from headway.controller.kubernetes.model_resource import KIND, PLURAL, ModelResource
+from headway.controller.kubernetes.model_status import reason_of, status_of
+from headway.controller.kubernetes.watch import ResourceWatch
+from headway.core.cluster import PlanWorker
+from headway.core.errors import AlreadyExistsError, ErrorCode, HeadwayError
+from headway.core.load_order import LoadOrder
+from headway.core.plan.serving import ModelDeployment, ServingPlan
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+_LAST_RETRY_S = 30.0
+_MESSAGE_CHARS = 1024
+_NEEDED_FOR_ANSWERS = ("gateway", "router")
+
+
+class Planned(Protocol):
+    """What is desired and what is there, of which this is a source: the controller's service."""
+
+    @property
+    def desired_plan(self) -> ServingPlan | None: ...
+
+    def present_workers(self) -> list[PlanWorker]: ...
+
+    def serving(self) -> Mapping[str, Collection[LoadOrder]]: ...
+
+    def missing(self, kinds: Collection[str]) -> list[str]: ...
+
+    async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan: ...
+
+    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[str]: ...
+
+
+class ModelDeployments:
+    """Keeps the desired plan one for the declared models, and their status true. It writes nothing that stands already.
+
+    Args:
+        num_workers: to wait for before the first plan.
+        is_emulated: whether models need no weights.
+    """
+
+    def __init__(self, api: KubernetesApi, *, service: Planned, num_workers: int, is_emulated: bool) -> None:
+        self.watch = ResourceWatch(api, PLURAL)
+        self._api = api
+        self._service = service
+        self._num_workers = num_workers
+        self._is_emulated = is_emulated
+        self._planned_for: object = None
+        self._faults: dict[str, HeadwayError] = {}  # by resource
+        self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
+
+    async def reconcile_forever(self) -> None:
+        """Plans when resources or workers are others than before, and looks every second what is loaded by now; waits
+        longer after each failure."""
+        wait_s = _LOOK_EVERY_S
+        while True:
+            self.watch.changed.clear()
+            try:
+                await self._step()
+                wait_s = _LOOK_EVERY_S
+            except HeadwayError as error:
+                log.warning("model resources are looked at again in %.0f s: %s", wait_s, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _LAST_RETRY_S)
+            try:
+                await asyncio.wait_for(self.watch.changed.wait(), _LOOK_EVERY_S)
+            except TimeoutError:
+                continue
+
+    async def _step(self) -> None:
+        if self.watch.objects is None:
+            return
+        resources = sorted(map(ModelResource.of, self.watch.objects.values()), key=lambda each: each.seniority)
+        workers = self._service.present_workers()
+        if len(workers) >= self._num_workers or self._service.desired_plan is not None:
+            await self._plan(resources, workers)
+        for resource in resources:
+            await self._tell(resource)
+        uids = {resource.uid for resource in resources}
+        self._written = {uid: written for uid, written in self._written.items() if uid in uids}
+
+    async def _plan(self, resources: Sequence[ModelResource], workers: Sequence[PlanWorker]) -> None:
+        """Plans anew where resources have changed, or there are workers that the plan does not know. Those that are
+        away are expected back."""
+        plan = self._service.desired_plan
+        known = set() if plan is None else {worker.worker_id for worker in plan.workers}
+        newcomers = frozenset(worker.worker_id for worker in workers) - known
+        declared = tuple((resource.uid, resource.generation) for resource in resources)
+        if (declared, newcomers) == self._planned_for:
+            return
+        wanted, faults = await self._read(resources)
+        try:
+            admission = await self._admit(list(wanted.values()), plan)
+        except HeadwayError as error:
+            if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
+                raise
+            admission = Admission(plan=plan, refused=dict.fromkeys((model.name for model in wanted.values()), error))
+        refusals = {name: admission.refused.get(model.name) for name, model in wanted.items()}
+        self._faults = faults | {name: refusal for name, refusal in refusals.items() if refusal is not None}
+        changes = await self._apply(admission.plan, plan)
+        self._planned_for = (declared, newcomers if admission.plan is plan else frozenset())
+        for resource in resources:
+            await self._report(resource, admission.plan, changes)
+
+    async def _read(
+        self, resources: Sequence[ModelResource]
+    ) -> tuple[dict[str, ModelDeployment], dict[str, HeadwayError]]:
+        """The models by resource, and what is wrong with the other resources. Of a resource that became wrong the model
+        stays that is planned for."""
+        plan = self._service.desired_plan
+        wanted: dict[str, ModelDeployment] = {}
+        faults: dict[str, HeadwayError] = {}
+        owner: dict[str, str] = {}
+        for resource in resources:
+            try:
+                model = await asyncio.to_thread(resource.read, is_emulated=self._is_emulated)
+                if model.name in owner:
+                    raise AlreadyExistsError(
+                        f"{owner[model.name]} serves a model as {model.name}.", hint="Give another servedName."
+                    )
+            except HeadwayError as error:
+                faults[resource.name] = error
+                before = None if plan is None else plan.model(resource.model)
+                if before is None or before.name in owner:
+                    continue
+                model = before
+            owner[model.name] = resource.name
+            wanted[resource.name] = model
+        return wanted, faults
+
+    async def _admit(self, wanted: Sequence[ModelDeployment], plan: ServingPlan | None) -> Admission:
+        if not wanted:
+            nothing = None if plan is None else replace(plan, plan_id="", models=(), assignments=(), placement_id="")
+            return Admission(plan=nothing, refused={})
+        current = {} if plan is None else {model.name: model for model in plan.models}
+        return await admit(wanted, current=current, try_plan=self._service.propose)
+
+    async def _apply(self, plan: ServingPlan | None, current: ServingPlan | None) -> list[str]:
+        if plan is None or plan is current or (current is not None and _is_same(plan, current)):
+            return []
+        return await self._service.apply(plan, dry_run=False, replaces="" if current is None else current.plan_id)
+
+    async def _tell(self, resource: ModelResource) -> None:
+        version, written = self._written.get(resource.uid, ("", dict(resource.status)))
+        status = status_of(
+            resource,
+            plan=self._service.desired_plan,
+            fault=self._faults.get(resource.name),
+            serving=self._service.serving(),
+            waiting_for=", ".join(self._service.missing(_NEEDED_FOR_ANSWERS)),
+            previous=written,
+            now=_now(),
+        )
+        is_heard = status == dict(resource.status)
+        is_on_its_way = status == written and version == resource.version
+        if not is_heard and not is_on_its_way:
+            await self._api.apply_status(PLURAL, KIND, resource.name, status)
+            self._written[resource.uid] = (resource.version, status)
+
+    async def _report(self, resource: ModelResource, plan: ServingPlan | None, changes: Sequence[str]) -> None:
+        """An event with why nothing is planned, or with what the plan changes."""
+        fault = self._faults.get(resource.name)
+        if fault is not None:
+            await self._api.create_event(self._event(resource, "Warning", reason_of(fault), str(fault)))
+        elif changes and plan is not None:
+            await self._api.create_event(self._event(resource, "Normal", "PlanApplied", "; ".join(changes)))
+
+    def _event(self, resource: ModelResource, kind: str, reason: str, message: str) -> dict[str, Any]:
+        now = _now()
+        return {
+            "metadata": {"generateName": f"{resource.name}.", "namespace": self._api.namespace},
+            "involvedObject": {
+                "apiVersion": f"{GROUP}/{VERSION}",
+                "kind": KIND,
+                "name": resource.name,
+                "namespace": self._api.namespace,
+                "uid": resource.uid,
+            },
+            "type": kind,
+            "reason": reason,
+            "message": message[:_MESSAGE_CHARS],
+            "source": {"component": "headway-controller"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+
+
+def _is_same(plan: ServingPlan, current: ServingPlan) -> bool:
+    """Whether they differ in nothing that is loaded or counted on."""
+    return (plan.models, plan.assignments, plan.workers) == (current.models, current.assignments, current.workers)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
