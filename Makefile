@@ -132,7 +132,7 @@ go:
 $(HELM) $(KUBECONFORM): | go
 	@echo "Building $(notdir $@) (Helm: three minutes, once) ..."
 	@mkdir -p $@.new
-	@CGO_ENABLED=0 GOBIN=$@.new go install -ldflags "-s -w" $(GO_PACKAGE)@$(GO_VERSION_OF)
+	@CGO_ENABLED=0 GOBIN=$@.new timeout 900 go install -ldflags "-s -w" $(GO_PACKAGE)@$(GO_VERSION_OF)
 	@mv $@.new/* $@ && rmdir $@.new
 $(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
 $(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform

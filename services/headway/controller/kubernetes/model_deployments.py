@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ log = logging.getLogger(__name__)
 
 _LOOK_EVERY_S = 1.0
 _LAST_RETRY_S = 30.0
+_PATIENCE_S = 60.0
 _MESSAGE_CHARS = 1024
 _NEEDED_FOR_ANSWERS = ("gateway", "router")
 
@@ -39,23 +41,34 @@ class Planned(Protocol):
 
     async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan: ...
 
-    async def apply(self, plan: ServingPlan, *, dry_run: bool, replaces: str | None = None) -> list[str]: ...
+    async def apply(self, plan: ServingPlan, *, dry_run: bool) -> list[str]: ...
 
 
 class ModelDeployments:
     """Keeps the desired plan one for the declared models, and their status true. It writes nothing that stands already.
 
     Args:
-        num_workers: to wait for before the first plan.
+        num_workers: how many there should be.
         is_emulated: whether models need no weights.
+        patience_s: how long workers that are missing are waited for before others have to do.
     """
 
-    def __init__(self, api: KubernetesApi, *, service: Planned, num_workers: int, is_emulated: bool) -> None:
+    def __init__(
+        self,
+        api: KubernetesApi,
+        *,
+        service: Planned,
+        num_workers: int,
+        is_emulated: bool,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
         self.watch = ResourceWatch(api, PLURAL)
         self._api = api
         self._service = service
         self._num_workers = num_workers
         self._is_emulated = is_emulated
+        self._patience_s = patience_s
+        self._complete_s = time.monotonic()  # when all workers were there last
         self._planned_for: object = None
         self._faults: dict[str, HeadwayError] = {}  # by resource
         self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
@@ -82,22 +95,25 @@ class ModelDeployments:
         if self.watch.objects is None:
             return
         resources = sorted(map(ModelResource.of, self.watch.objects.values()), key=lambda each: each.seniority)
-        workers = self._service.present_workers()
-        if len(workers) >= self._num_workers or self._service.desired_plan is not None:
-            await self._plan(resources, workers)
+        if self._has_workers():
+            await self._plan(resources)
         for resource in resources:
             await self._tell(resource)
         uids = {resource.uid for resource in resources}
         self._written = {uid: written for uid, written in self._written.items() if uid in uids}
 
-    async def _plan(self, resources: Sequence[ModelResource], workers: Sequence[PlanWorker]) -> None:
+    def _has_workers(self) -> bool:
+        """Whether to plan for those that are there: all are, or the others have been waited for."""
+        num_present, now_s = len(self._service.present_workers()), time.monotonic()
+        if num_present >= self._num_workers:
+            self._complete_s = now_s
+        return num_present >= self._num_workers or (num_present > 0 and now_s - self._complete_s > self._patience_s)
+
+    async def _plan(self, resources: Sequence[ModelResource]) -> None:
         """Plans anew where resources have changed, or there are workers that the plan does not know. Those that are
         away are expected back."""
         plan = self._service.desired_plan
-        known = set() if plan is None else {worker.worker_id for worker in plan.workers}
-        newcomers = frozenset(worker.worker_id for worker in workers) - known
-        declared = tuple((resource.uid, resource.generation) for resource in resources)
-        if (declared, newcomers) == self._planned_for:
+        if self._planned_for == self._given(resources):
             return
         wanted, faults = await self._read(resources)
         try:
@@ -109,9 +125,16 @@ class ModelDeployments:
         refusals = {name: admission.refused.get(model.name) for name, model in wanted.items()}
         self._faults = faults | {name: refusal for name, refusal in refusals.items() if refusal is not None}
         changes = await self._apply(admission.plan, plan)
-        self._planned_for = (declared, newcomers if admission.plan is plan else frozenset())
+        self._planned_for = self._given(resources)
         for resource in resources:
             await self._report(resource, admission.plan, changes)
+
+    def _given(self, resources: Sequence[ModelResource]) -> object:
+        """What a plan is made of: the resources, and the workers that the desired plan does not know."""
+        plan = self._service.desired_plan
+        known = set() if plan is None else {worker.worker_id for worker in plan.workers}
+        present = {worker.worker_id for worker in self._service.present_workers()}
+        return present - known, [(resource.uid, resource.generation) for resource in resources]
 
     async def _read(
         self, resources: Sequence[ModelResource]
@@ -149,7 +172,7 @@ class ModelDeployments:
     async def _apply(self, plan: ServingPlan | None, current: ServingPlan | None) -> list[str]:
         if plan is None or plan is current or (current is not None and _is_same(plan, current)):
             return []
-        return await self._service.apply(plan, dry_run=False, replaces="" if current is None else current.plan_id)
+        return await self._service.apply(plan, dry_run=False)
 
     async def _tell(self, resource: ModelResource) -> None:
         version, written = self._written.get(resource.uid, ("", dict(resource.status)))

@@ -46,6 +46,7 @@ class ResourceWatch:
                     name = each["metadata"]["name"]
                     others = {other: found for other, found in (self.objects or {}).items() if other != name}
                     self._hear(others if kind == "DELETED" else {**others, name: each})
+                await asyncio.sleep(_FIRST_RETRY_S)
             except HeadwayError as error:
                 log.warning("%s are not followed for %.1f s: %s", self._plural, retry_s, error)
                 await asyncio.sleep(retry_s)
