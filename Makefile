@@ -23,7 +23,7 @@ export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidi
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
-  bench-kernels bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-tessel bench-graphpipe bench-terapipe bench-planner-whole
+  bench-kernels bench-planner bench-planner-ablation bench-planner-growth bench-planner-memory bench-planner-llama bench-planner-rivals bench-tessel bench-graphpipe bench-terapipe bench-planner-whole
 
 help: ## List the targets
 	@grep -hE '^[a-zA-Z_-]+:.*?## ' $(MAKEFILE_LIST) | awk 'BEGIN {FS = ":.*?## "} {printf "  make %-18s %s\n", $$1, $$2}'
@@ -257,6 +257,10 @@ bench-planner-memory: install ## Memory of training plans foretold, beside PyTor
 
 bench-planner-llama: install ## Llama 3.1 on H100s foretold, beside what torchtitan published
 	@$(PY) -m benchmarks.planner.published
+
+bench-planner-rivals: OUT ?= benchmarks/results/planner-rivals.json
+bench-planner-rivals: install ## Llama-2-7B on 8 GPUs: our plan beside the layout of Galvatron's search
+	@$(PY) -m benchmarks.planner.rivals --out $(OUT)
 
 bench-tessel: CASES ?= ../shared/data/tessel/placements.json
 bench-tessel: OUT ?= benchmarks/results/tessel.json

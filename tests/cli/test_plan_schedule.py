@@ -78,6 +78,7 @@ def test_what_is_wrong_is_said_before_a_planner_starts(headway: Run) -> None:
         (("--placement", "Q"), "There is no placement 'Q'"),
         (("--placement", "M", "--schedule", "fast"), "There is no schedule 'fast'"),
         (("check", "nothing.csv", "--times", "F=1"), "nothing.csv"),
+        (("--placement", "V", "--csv", "nowhere/a.csv"), "There is no directory nowhere"),
         ((), "Usage"),
     ):
         found = headway("plan", "schedule", *arguments)

@@ -193,7 +193,8 @@ def test_a_checkpoint_that_does_not_load_is_told_and_leaves_nothing(checkpoint: 
     assert read_stack(directory) is None
 
 
-def test_down_ends_everything(state_dir: Path, headway: Command) -> None:
-    assert headway("down").returncode == 0
-    assert processes_of(state_dir) == []
-    assert headway("down").returncode == 1
+def test_down_ends_everything(checkpoint: Path, tmp_path: Path) -> None:
+    assert run("up", "--model", str(checkpoint), "--port", "0", "--detach", state_dir=tmp_path).returncode == 0
+    assert run("down", state_dir=tmp_path).returncode == 0
+    assert processes_of(tmp_path) == []
+    assert run("down", state_dir=tmp_path).returncode == 1

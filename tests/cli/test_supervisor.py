@@ -42,7 +42,7 @@ async def supervising(state_dir: Path) -> AsyncIterator[tuple[Supervisor, "async
 
 
 async def stack_where(state_dir: Path, holds: Callable[[Stack], bool]) -> Stack:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (stack := read_stack(state_dir)) is None or not holds(stack):  # noqa: ASYNC110 - another process writes it
             await asyncio.sleep(0.05)
     return stack
@@ -53,7 +53,7 @@ async def served_stack(state_dir: Path) -> Stack:
 
 
 async def until(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - another process makes it true
             await asyncio.sleep(0.02)
 
@@ -61,7 +61,7 @@ async def until(condition: Callable[[], bool]) -> None:
 async def written(stack: Stack) -> None:
     """Until nothing that Redis was told waits to be written to its file; what has been written outlives it."""
     database = Database.connect(stack.redis_url, namespace=NAMESPACE)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while (await database.redis.info("persistence"))["aof_buffer_length"]:  # noqa: ASYNC110 - as above
             await asyncio.sleep(0.02)
     await database.close()

@@ -76,7 +76,7 @@ def test_the_table_is_whole_in_a_narrow_terminal(width: int) -> None:
     for part in ("weights", "gradients", "optimizer", "activations", "workspace", "12.0 GiB", "80%", "0-3", "4-7"):
         assert part in text
     assert "data parallel: 1.6 s, 1.50x; 1 stage on 8x1" in text
-    assert "ZeRO-2: does not fit" in text
+    assert "ZeRO-2: does not fit: a device lacks 512.0 MiB" in text
 
 
 def test_the_schedule_is_named_with_what_others_would_take(headway: Run, tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def process_of(redis_url: str, namespace: str) -> Callable[..., ProcessSpec]:
 def until() -> Callable[..., Awaitable[None]]:
     """Waits until a condition holds; fails with what was waited for."""
 
-    async def wait(condition: Callable[[], object], *, what: str, timeout_s: float = 20.0) -> float:
+    async def wait(condition: Callable[[], object], *, what: str, timeout_s: float = 60.0) -> float:
         started_s = time.monotonic()
         while True:
             result = condition()

@@ -79,6 +79,17 @@ def test_the_gateway_answers_where_the_user_said(make_model: Any) -> None:
     assert gateway.environment["HEADWAY_API_KEYS"] == '["swordfish"]'
 
 
+def test_two_gateways_share_an_address(make_model: Any) -> None:
+    options = GatewayOptions(port=8080, grpc_port=9090, count=2)
+    specs = wanted_processes(make_deployment(make_model, gateway=options), settings=SETTINGS)
+    gateways = [spec for spec in specs if spec.kind == "gateway"]
+    assert [gateway.name for gateway in gateways] == ["gateway-0", "gateway-1"]
+    for gateway in gateways:
+        command = " ".join(gateway.command)
+        assert f"--member-id {gateway.name}" in command
+        assert "--http-port 8080 --shares-port" in command
+
+
 def test_a_new_secret_means_a_new_process(make_model: Any) -> None:
     specs = wanted_processes(make_deployment(make_model), settings=SETTINGS)
     others = wanted_processes(make_deployment(make_model), settings=replace(SETTINGS, auth_token="mellon"))

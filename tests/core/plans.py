@@ -97,7 +97,7 @@ TRAINING = TrainingPlan(
         TrainingAlternative(
             name="data parallel", iteration_s=1.608, layout="1 stage on 8x1", why_not=("It synchronises 2.6 GB.",)
         ),
-        TrainingAlternative(name="ZeRO-2", why_not=("It lacks 512 MiB.",)),
+        TrainingAlternative(name="ZeRO-2", missing_bytes=512 * 2**20, why_not=("It lacks 512 MiB.",)),
     ),
 )
 PLANS: dict[str, Plan] = {"serving": SERVING, "placement": PLACEMENT, "training": TRAINING}

@@ -287,7 +287,7 @@ def free_port() -> int:
         return port
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_s: float = 15, log: Path | None = None) -> None:
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 60, log: Path | None = None) -> None:
     """Returns when `condition` holds; connection faults count as not yet."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

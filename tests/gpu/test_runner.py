@@ -5,18 +5,22 @@ import time
 from array import array
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
+from headway.core.infer import InferSequence
 from headway.core.request import SamplingParams
 from headway.engine.batch import StepBatch
 from headway.engine.config import EngineConfig
 from headway.engine.engine import Engine
 from headway.kernels.cuda import build, copy_blocks, swap_blocks
-from headway.runner.cuda_graph import TorchCudaGraph
+from headway.runner.cuda_graph import TorchCudaGraph, launches_whole_steps
+from headway.runner.encoder_runner import EncoderRunner
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import read_checkpoint
-from tests.checkpoints import make_checkpoint
+from tests.checkpoints import FAMILIES, make_checkpoint
+from tests.encoders import make_encoder
 from tests.models.oracle import random_prompts
 from tests.runner.stepper import Stepper
 from tests.worker.workload import generate, make_group
@@ -131,9 +135,30 @@ def test_nothing_waits_for_the_device_while_a_step_is_launched(
         engine.step()
 
 
-def test_tokens_are_those_of_the_cpu(directory: Path) -> None:
-    captured = outputs_of(make_stepper(directory, dtype="float32", is_captured=True), num_sequences=7)
-    assert captured == outputs_of(make_stepper(directory, dtype="float32", device="cpu"), num_sequences=7)
+@pytest.mark.parametrize("family", FAMILIES)
+def test_tokens_are_those_of_the_cpu(tmp_path: Path, family: str) -> None:
+    directory = make_checkpoint(tmp_path, family)
+    is_captured = launches_whole_steps(read_checkpoint(directory, dtype="float32").spec, DEVICE)
+    on_gpu = outputs_of(make_stepper(directory, dtype="float32", is_captured=is_captured), num_sequences=7)
+    assert on_gpu == outputs_of(make_stepper(directory, dtype="float32", device="cpu"), num_sequences=7)
+
+
+@pytest.mark.parametrize("family", [family for family in FAMILIES if "moe" in family or family == "mixtral"])
+def test_experts_of_a_captured_step_give_what_launches_give(tmp_path: Path, family: str) -> None:
+    directory = make_checkpoint(tmp_path, family)
+    launched = outputs_of(make_stepper(directory, dtype="bfloat16"), num_sequences=20)
+    assert outputs_of(make_stepper(directory, dtype="bfloat16", is_captured=True), num_sequences=20) == launched
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert"])
+def test_vectors_are_those_of_the_cpu(tmp_path: Path, family: str) -> None:
+    checkpoint = read_checkpoint(make_encoder(tmp_path, family), dtype="float32")
+    batch = [InferSequence(token_ids=tuple(prompt)) for prompt in random_prompts(400, (3, 40, 100))]
+    vectors, expected = (
+        [np.frombuffer(vector, "<f4") for vector in EncoderRunner(checkpoint, device=device).execute(batch)]
+        for device in ("cuda", "cpu")
+    )
+    np.testing.assert_allclose(vectors, expected, rtol=0, atol=1e-4)
 
 
 def test_the_log_says_what_capturing_took(directory: Path, caplog: pytest.LogCaptureFixture) -> None:

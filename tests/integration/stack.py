@@ -42,7 +42,7 @@ class RunningStack:
         result = self.headway("down")
         assert result.returncode == 0, result.stderr
         assert self.processes() == [], "headway down left processes behind"
-        wait_for(lambda: not any(map(_is_alive, forked)), timeout_s=5)  # forkservers end with the controller
+        wait_for(lambda: not any(map(_is_alive, forked)))  # forkservers end with the controller
 
     def headway(self, *arguments: str, timeout_s: float = 60) -> subprocess.CompletedProcess[str]:
         """Runs the `headway` command on this stack."""
@@ -113,7 +113,7 @@ class RunningStack:
         os.kill(pid, signal.SIGKILL)
         return pid
 
-    def wait_until_ready(self, *, timeout_s: float = 30) -> None:
+    def wait_until_ready(self, *, timeout_s: float = 60) -> None:
         wait_for(lambda: httpx.get(f"{self.url}/ready", timeout=5).status_code == 200, timeout_s=timeout_s)
 
     def _descendants(self) -> list[psutil.Process]:
@@ -136,7 +136,7 @@ def _is_alive(process: psutil.Process) -> bool:
         return False
 
 
-def wait_for(condition: Callable[[], bool], *, timeout_s: float = 20, every_s: float = 0.05) -> None:
+def wait_for(condition: Callable[[], bool], *, timeout_s: float = 60, every_s: float = 0.05) -> None:
     """Returns when `condition` holds; connection faults count as not yet."""
     deadline = time.monotonic() + timeout_s
     while time.monotonic() < deadline:

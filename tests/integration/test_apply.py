@@ -197,7 +197,7 @@ def test_the_duty_goes_on_after_a_restart_of_the_controller_and_ends_when_it_is_
     wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
     gone = stack.kill("controller")
     wait_for(lambda: stack.status()["controller"]["ready"] and stack.pid("controller") != gone, timeout_s=60)
-    wait_for(is_found, timeout_s=10)
+    wait_for(is_found)
     told = len(status()["decisions"])
     wait_for(lambda: len(status()["decisions"]) > told, timeout_s=60)
     assert "Every 2.0 s for the traffic" in stack.headway("replan", "--status").stdout

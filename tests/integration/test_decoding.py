@@ -147,7 +147,7 @@ def test_a_pinned_prefix_is_resident_everywhere_and_again_after_a_worker_restart
         usages = {usage["worker_id"]: usage for usage in document(tiered, "kv", "top")}
         return "worker-0" in usages and usages["worker-0"]["num_used_blocks"] == num_blocks
 
-    wait_for(is_back, timeout_s=40, every_s=1.0)
+    wait_for(is_back, every_s=1.0)
     assert tiered.headway("prefix", "unpin", "system").returncode == 0
     assert document(tiered, "prefix", "list") == []
     assert {usage["num_used_blocks"] for usage in document(tiered, "kv", "top")} == {0}

@@ -98,7 +98,7 @@ def split(tmp_path_factory: pytest.TempPathFactory, checkpoint: Path, expected: 
 @pytest.fixture
 def ready(split: RunningStack) -> RunningStack:
     split.wait_until_ready()
-    wait_for(lambda: num_serving(split) == 2, timeout_s=30, every_s=0.5)
+    wait_for(lambda: num_serving(split) == 2, every_s=0.5)
     return split
 
 
@@ -141,7 +141,7 @@ def test_streams_that_are_cancelled_leave_nothing_behind(ready: RunningStack) ->
         fleet = ready.status()["fleet"]
         return not int(fleet.get("num_in_flight", 0)) and not any(g.get("num_running") for g in fleet["groups"])
 
-    wait_for(is_idle, timeout_s=20, every_s=0.3)
+    wait_for(is_idle, every_s=0.3)
 
 
 @pytest.mark.parametrize(("victim", "num_events"), [(PREFILL, 1), (DECODE, 1), (DECODE, 40)])
@@ -153,4 +153,4 @@ def test_kill_9_loses_nothing(ready: RunningStack, expected: tuple[Any, Any], vi
             stream.wait()
         assert ready.kill(victim) == pid
         assert {name: stream.texts.result() for name, stream in streams.items()} == expected[1]
-    wait_for(lambda: ready.pid(victim) != pid, timeout_s=30, every_s=0.3)
+    wait_for(lambda: ready.pid(victim) != pid, every_s=0.3)

@@ -117,7 +117,7 @@ def test_kill_9_of_an_idle_rank_is_noticed_without_a_request(group: RunningStack
     wait_for(lambda: is_ready(group), every_s=0.2)
     before = worker_pids(group)
     os.kill(before["worker-1"], signal.SIGKILL)
-    wait_for(lambda: not psutil.pid_exists(before["worker-0"]), timeout_s=5)
+    wait_for(lambda: not psutil.pid_exists(before["worker-0"]))
     wait_until_renewed(group, before)
 
 
@@ -139,6 +139,6 @@ def test_a_dead_controllers_successor_adopts_the_group(group: RunningStack) -> N
     assert controller is not None
     os.kill(controller.pid, signal.SIGKILL)
     assert ask(group, prompt="trains run")
-    wait_for(lambda: group.headway("status", "--json").returncode == 0, timeout_s=20)
+    wait_for(lambda: group.headway("status", "--json").returncode == 0)
     wait_for(lambda: is_ready(group), every_s=0.2)
     assert worker_pids(group) == before

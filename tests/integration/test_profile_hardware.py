@@ -48,7 +48,8 @@ def test_killed_workers_and_a_killed_profiler_cost_only_what_was_running(pair: R
         output, complaints = command.communicate(timeout=120)
         assert command.returncode == 0, complaints.decode()
     profile: dict[str, Any] = json.loads(output)
-    assert {timing["cell"]["family"] for timing in profile["timings"]} == {"dispatch", "relu"}
+    families = {timing["cell"]["family"] for timing in profile["timings"]}
+    assert families - {"all_reduce", "all_reduce_gloo"} == {"dispatch", "relu"}  # another test times those
     hardware = profile["machine"]["hardware"]
     (known,) = json.loads(pair.headway("profile", "list", "--json").stdout)[-1:]
     assert known["machine"] == profile["machine"]
@@ -79,7 +80,7 @@ def test_ctrl_c_ends_what_times(pair: RunningStack) -> None:
         command.send_signal(signal.SIGINT)
         command.communicate(timeout=30)
         assert command.returncode != 0
-    wait_for(lambda: calibrating(pair) == [], timeout_s=10)
+    wait_for(lambda: calibrating(pair) == [])
 
 
 def test_what_cannot_be_is_refused_with_a_hint(pair: RunningStack) -> None:

@@ -97,4 +97,4 @@ def test_ctrl_c_ends_the_job_and_leaves_no_process(here: Path) -> None:
         measuring.communicate(timeout=60)
         assert measuring.returncode != 0
     for process in record["processes"]:
-        wait_for(lambda pid=process["pid"]: not Path(f"/proc/{pid}").exists(), timeout_s=10)
+        wait_for(lambda pid=process["pid"]: not Path(f"/proc/{pid}").exists())

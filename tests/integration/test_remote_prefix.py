@@ -66,7 +66,7 @@ def test_a_burst_with_one_prefix_fetches_it_once_if_that_pays(pair: RunningStack
     # One client: those that are made request by request take longer to make than a worker to answer.
     with httpx.Client(base_url=pair.url, timeout=120) as client, ThreadPoolExecutor(len(PROMPTS)) as pool:
         ask(client, [*PREFIX, 3])
-        wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= len(PREFIX) // 16, timeout_s=10)
+        wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= len(PREFIX) // 16)
         texts = list(pool.map(lambda prompt: ask(client, prompt), PROMPTS))
     assert texts == reference(checkpoint, PROMPTS)
     num_fetched = pair.metric("headway:prefix_fetched_tokens_total")
@@ -86,7 +86,7 @@ def test_a_salted_prefix_is_fetched_by_its_own_name(pair: RunningStack, checkpoi
     num_before, num_blocks = fetched(), pair.metric("headway:prefix_index_blocks")
     with httpx.Client(base_url=pair.url, timeout=120) as client, ThreadPoolExecutor(len(PROMPTS)) as pool:
         ask(client, [*PREFIX, 3], cache_salt="mine")
-        wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= num_blocks + len(PREFIX) // 16, timeout_s=10)
+        wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= num_blocks + len(PREFIX) // 16)
         texts = list(pool.map(lambda prompt: ask(client, prompt, cache_salt="mine"), PROMPTS))
     assert texts == reference(checkpoint, PROMPTS)
     assert fetched() - num_before == len(PREFIX)

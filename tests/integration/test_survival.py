@@ -95,9 +95,9 @@ def test_a_client_that_leaves_stops_the_worker_and_frees_its_blocks(stack: Runni
         with pytest.raises(httpx.ReadTimeout):
             rest.extend(lines)
         num_tokens += sum(map(num_tokens_of_first, rest))
-    wait_for(lambda: int(stack.status()["fleet"].get("num_in_flight", 0)) == 0, timeout_s=5)
+    wait_for(lambda: int(stack.status()["fleet"].get("num_in_flight", 0)) == 0)
     os.kill(pid, signal.SIGCONT)
-    wait_for(lambda: load(stack, endpoint).num_running == 0, timeout_s=5)
+    wait_for(lambda: load(stack, endpoint).num_running == 0)
     report, num_steps = load(stack, endpoint), worker(stack, endpoint).num_steps
     assert num_steps - num_before <= num_tokens + 3
     assert report.num_free_blocks == report.num_blocks
@@ -123,8 +123,8 @@ def test_kill_9_is_survived(stack: RunningStack, name: str) -> None:
     except httpx.TransportError:
         assert name == "gateway"
     stack.wait_until_ready()
-    wait_for(lambda: _is_back(stack, name, killed), timeout_s=30)
-    wait_for(lambda: ask(stack).status_code == 200, timeout_s=10)
+    wait_for(lambda: _is_back(stack, name, killed))
+    wait_for(lambda: ask(stack).status_code == 200)
     assert ask(stack).status_code == 200
 
 
@@ -164,7 +164,7 @@ def test_a_dead_controller_is_replaced_and_nothing_else_notices(stack: RunningSt
     assert controller is not None
     os.kill(controller.pid, signal.SIGKILL)
     assert ask(stack).status_code == 200
-    wait_for(lambda: stack.headway("status", "--json").returncode == 0, timeout_s=20)
+    wait_for(lambda: stack.headway("status", "--json").returncode == 0)
     wait_for(lambda: len(_pids_of_others(stack)) == len(before))
     assert _pids_of_others(stack) == before
 
@@ -189,7 +189,7 @@ def kill_busy_worker(stack: RunningStack, endpoints: dict[str, int]) -> None:
 def worker_processes(pair: RunningStack) -> dict[str, int]:
     """The process at each worker's endpoint, once both have one."""
     names = ("worker-0", "worker-1")
-    wait_for(lambda: all(pair.endpoint(name) for name in names), timeout_s=30, every_s=0.5)
+    wait_for(lambda: all(pair.endpoint(name) for name in names), every_s=0.5)
     return {pair.endpoint(name): pair.pid(name) for name in names}
 
 

@@ -15,7 +15,7 @@ from tests.router.scripted import IDLE
 A, B, C, D = (bytes([i]) * 16 for i in range(4))
 
 
-async def until(kvcache: RunningKvCache, matches: dict[str, int], *, timeout_s: float = 5.0) -> None:
+async def until(kvcache: RunningKvCache, matches: dict[str, int], *, timeout_s: float = 60.0) -> None:
     """Until the prompt A B C D is answered so."""
     deadline_s = time.monotonic() + timeout_s
     while (found := await kvcache.lookup(A, B, C, D)) != matches:

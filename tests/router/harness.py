@@ -145,7 +145,7 @@ class RunningRouter:
         return await self.stub.GetFleet(router_pb2.GetFleetRequest())
 
 
-async def eventually(condition: Callable[[], bool], *, timeout_s: float = 5.0) -> None:
+async def eventually(condition: Callable[[], bool], *, timeout_s: float = 60.0) -> None:
     """Returns once the condition holds; fails the test if it does not in time."""
     deadline_s = time.monotonic() + timeout_s
     while not condition():

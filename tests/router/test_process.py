@@ -51,7 +51,7 @@ async def get_fleet(peers: Peers) -> router_pb2.GetFleetResponse:
 
 async def until_router(peers: Peers, *, not_at: str = "") -> str:
     """The endpoint of the router once it has registered."""
-    deadline_s = time.monotonic() + 20.0
+    deadline_s = time.monotonic() + 60.0
     while not (members := [member for member in peers.members("router") if member.endpoint != not_at]):
         assert time.monotonic() < deadline_s
         await peers.wait_for_change(timeout_s=0.1)

@@ -62,7 +62,7 @@ class Following:
 
 
 async def eventually(condition: Callable[[], bool]) -> None:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - what changes it is the code under test
             await asyncio.sleep(0.01)
 

@@ -109,3 +109,28 @@ async def test_pid_1_of_another_container_of_this_machine_may_live() -> None:
     boot, _, ticks = str(process_start(1)).split("/")
     assert not has_ended(f"1 {boot}/pid:[1]/{ticks}0")
     assert has_ended(f"1 {process_start(1)!s}0")
+
+
+async def test_a_redis_that_has_lost_the_lease_is_written_again_by_who_holds_it_with_the_same_epoch(
+    database: Database, lease_key: str
+) -> None:
+    """One that stands by lets it, and takes over with a higher epoch where it does not."""
+    now_s, epoch_key = 0.0, CONTROLLER_EPOCH.key(database.namespace)
+    await database.redis.set(epoch_key, 6)
+    first = ControllerLease(database, run=ELSEWHERE, has_ended=has_ended, clock=lambda: now_s)
+    assert await acquired(first)
+    later_s = 0.0
+    second = ControllerLease(database, run=own_run(), has_ended=has_ended, clock=lambda: later_s)
+    waiting = asyncio.create_task(acquired(second))
+    await asyncio.sleep(0.6)
+    await database.redis.delete(lease_key, epoch_key)
+    await asyncio.sleep(0.6)
+    assert not waiting.done()
+    now_s += 60.0
+    assert await first.may_act()
+    assert await database.redis.get(epoch_key) == str(first.epoch)
+    await asyncio.sleep(0.6)
+    await database.redis.delete(lease_key, epoch_key)
+    later_s += 60.0
+    assert await waiting
+    assert second.epoch > first.epoch

@@ -98,3 +98,40 @@ async def test_announcements_are_heard_again_when_redis_is_back(tmp_path: Path) 
         await asyncio.wait_for(wait, FOREVER_S / 2)
     await database.close()
     server.stop()
+
+
+async def test_a_redis_that_has_lost_our_own_lease_has_lost_the_others_and_nobody_is_taken_for_gone(
+    database: Database,
+) -> None:
+    now_s = 100.0
+    membership = Membership(database, clock=lambda: now_s)
+    await membership.enter(MEMBER)
+    await membership.members()
+    await database.redis.delete(f"{database.namespace}:member:router:router-0")
+    with pytest.raises(UnavailableError, match="lost the leases"):
+        await membership.members()
+    await membership.renew(MEMBER)
+    with pytest.raises(UnavailableError, match="not everyone"):
+        await membership.members()
+    now_s += 4.0  # everyone has renewed its lease by now
+    assert await membership.members() == [MEMBER]
+    await membership.withdraw(MEMBER)
+    assert await membership.members() == [], "that one is gone indeed"
+
+
+async def test_a_loss_is_noticed_also_where_our_own_lease_is_written_again_first(database: Database) -> None:
+    membership = Membership(database, clock=lambda: 100.0)
+    await membership.enter(MEMBER)
+    await database.redis.delete(f"{database.namespace}:member:router:router-0")
+    await membership.renew(MEMBER)
+    with pytest.raises(UnavailableError, match="not everyone"):
+        await membership.members()
+
+
+async def test_a_lease_of_our_own_that_has_lapsed_is_no_loss(database: Database) -> None:
+    now_s = 100.0
+    membership = Membership(database, clock=lambda: now_s)
+    await membership.enter(MEMBER)
+    await database.redis.delete(f"{database.namespace}:member:router:router-0")
+    now_s += 4.0
+    assert await membership.members() == []

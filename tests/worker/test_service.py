@@ -54,7 +54,7 @@ async def rest_of(stream: grpc.aio.StreamStreamCall) -> list[worker_pb2.Sequence
 
 async def until_idle(bench: Bench) -> None:
     loaded = bench.service.require_loaded()
-    await asyncio.wait_for(loaded.sessions.wait_until_idle(), 5)
+    await asyncio.wait_for(loaded.sessions.wait_until_idle(), 60)
     stats = await loaded.thread.call(lambda engine: engine.stats())
     assert stats.num_used_blocks == 0
     await loaded.thread.call(lambda engine: engine.check_integrity())

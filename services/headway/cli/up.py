@@ -63,6 +63,7 @@ def up(
     api_key: options.ApiKeys = None,
     max_body_bytes: options.MaxBodyBytes = None,
     max_concurrency: options.MaxConcurrency = _GATEWAY.max_concurrency,
+    gateways: options.Gateways = _GATEWAY.count,
     slo_ttft_ms: options.SloTtftMs = None,
     slo_tpot_ms: options.SloTpotMs = None,
     slo_ms: options.SloMs = None,
@@ -136,6 +137,7 @@ def up(
         tenants=str(tenants or ""),
         max_body_bytes=_GATEWAY.max_body_bytes if max_body_bytes is None else max_body_bytes,
         max_concurrency=max_concurrency,
+        count=gateways,
         strict_fields=strict_fields,
     )
     deployment = Deployment(

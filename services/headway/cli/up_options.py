@@ -211,6 +211,15 @@ MaxConcurrency: TypeAlias = Annotated[
     int,
     typer.Option(min=1, help="Requests being answered at once; more are refused.", rich_help_panel=_GATEWAY),
 ]
+Gateways: TypeAlias = Annotated[
+    int,
+    typer.Option(
+        min=1,
+        max=64,
+        help="Gateways that share the address: where one dies, the others answer.",
+        rich_help_panel=_GATEWAY,
+    ),
+]
 SloTtftMs: TypeAlias = Annotated[
     float | None,
     typer.Option(min=0.1, help="Objective: milliseconds to the first token.", rich_help_panel=_GATEWAY),

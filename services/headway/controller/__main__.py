@@ -39,6 +39,7 @@ from headway.rpc.host import Host, hosting, run
 from headway.store.api_keys import ApiKeyStore
 from headway.store.controller_lease import ControllerLease
 from headway.store.documents import Documents
+from headway.store.kept import KeptData
 from headway.store.plan_documents import plan_documents
 from headway.store.plans import PlanStore
 from headway.store.replanning import ReplanningStore
@@ -67,8 +68,11 @@ async def main(config: ControllerConfig) -> None:
                 num_workers=deployment.workers.count,
                 has_workers=stands,
             )
-        plans, profiler = PlanStore(host.database), ProfilerClient(host.peers)
-        planner, stored = PlannerClient(host.peers), plan_documents(host.database, PLACEMENT, PlacementPlan)
+        kept = KeptData(host.database, on_restored=processes.record_all)
+        await kept.begin()
+        database = replace(host.database, writing=kept.writing)
+        plans, profiler = PlanStore(database), ProfilerClient(host.peers)
+        planner, stored = PlannerClient(host.peers), plan_documents(database, PLACEMENT, PlacementPlan)
         desired = DesiredPlan(
             plans,
             planner=planner,
@@ -87,7 +91,7 @@ async def main(config: ControllerConfig) -> None:
             desired=desired,
             profiler=profiler,
             plans=plans,
-            deployments=deployments,
+            deployments=Documents(database, DEPLOYMENT, Deployment),
             peers=host.peers,
             own_member=lambda: host.member,
         )
@@ -103,7 +107,7 @@ async def main(config: ControllerConfig) -> None:
             queue_policy=deployment.queue_policy,
         )
         replanning_loop = ReplanningLoop(
-            ReplanningStore(host.database), replanning=replanning, is_ready=lambda: service.status().ready
+            ReplanningStore(database), replanning=replanning, is_ready=lambda: service.status().ready
         )
 
         async def end() -> None:
@@ -114,11 +118,12 @@ async def main(config: ControllerConfig) -> None:
             service,
             placements=placements,
             replanning=replanning_loop,
-            api_keys=ApiKeys(ApiKeyStore(host.database), clock=time.time),
+            api_keys=ApiKeys(ApiKeyStore(database), clock=time.time),
             on_shutdown=end,
         )
         controller_pb2_grpc.add_ControllerServiceServicer_to_server(servicer, host.server)
         host.spawn(lease.keep(on_loss=host.stopping.set), name="keep-controller-lease")
+        host.spawn(kept.keep(), name="keep-data")
         await service.start()
         host.spawn(service.supervise_forever(), name="supervise")
         host.spawn(service.reconcile_forever(), name="reconcile")

@@ -76,6 +76,9 @@ class CellProcesses:
     async def stop(self) -> None:
         """Whoever started them ends them."""
 
+    async def record_all(self) -> None:
+        """Whoever started them has recorded them."""
+
     async def _end_run(self, name: str, pid: int) -> None:
         try:
             await self._client.end_run(name, pid=pid)

@@ -91,7 +91,7 @@ def wanted_processes(deployment: Deployment, *, settings: ChildSettings) -> tupl
     """Workers first: they take longest to start. The deployment's worker options are resolved."""
     return (
         *(_worker(index, deployment, settings) for index in range(deployment.workers.count)),
-        _gateway(deployment, settings),
+        *(_gateway(name, deployment, settings) for name in _gateway_names(deployment.gateway.count)),
         *(_service(kind, deployment, settings) for kind in SERVICE_KINDS),
     )
 
@@ -163,15 +163,20 @@ def _openmp(workers: WorkerOptions) -> dict[str, str]:
     return variables
 
 
-def _gateway(deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
+def _gateway_names(count: int) -> tuple[str, ...]:
+    return ("gateway",) if count == 1 else tuple(f"gateway-{index}" for index in range(count))
+
+
+def _gateway(name: str, deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
     """Clients come to its host; the other processes know it by the address that the others have too."""
     gateway = deployment.gateway
-    flags = _flags("gateway", deployment, settings) | {
+    flags = _flags(name, deployment, settings) | {
         "bind_host": gateway.host,
         "advertise_host": settings.advertise_host or settings.bind_host,
         "port": gateway.grpc_port,
         "http_host": gateway.host,
         "http_port": gateway.port,
+        "shares_port": True if gateway.count > 1 else None,
         "max_body_bytes": gateway.max_body_bytes,
         "max_concurrency": gateway.max_concurrency,
         "tenants": gateway.tenants or None,
@@ -179,7 +184,7 @@ def _gateway(deployment: Deployment, settings: ChildSettings) -> ProcessSpec:
         "answer_overhead_s": deployment.answer_overhead_s,
     }
     return ProcessSpec(
-        name="gateway",
+        name=name,
         kind="gateway",
         command=module_command("gateway", **flags),
         environment=settings.environment | {"HEADWAY_API_KEYS": json.dumps(gateway.api_keys)},

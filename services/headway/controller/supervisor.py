@@ -124,6 +124,10 @@ class Supervisor:
         """The error of the first process that cannot be started, if there is one."""
         return next((fault for process in self.processes.values() if (fault := process.fault) is not None), None)
 
+    async def record_all(self) -> None:
+        """Records every run again: Redis has lost the records."""
+        await asyncio.gather(*(self._record(each) for each in self.processes.values() if each.handle is not None))
+
     async def stop(self) -> None:
         """Ends everything, workers first, and forgets it."""
         self._stopped = True

@@ -18,7 +18,8 @@ class GatewayOptions:
         tenants: a YAML file of tenants and their objectives; empty for none.
         strict_fields: whether requests with fields that have no effect are refused.
         max_body_bytes: the largest HTTP body; larger ones are refused with 413.
-        max_concurrency: the most requests answered at once; more are refused with 429.
+        max_concurrency: the most requests answered at once by each; more are refused with 429.
+        count: gateways that share the address: where one dies, the others answer.
     """
 
     host: str = "127.0.0.1"
@@ -29,6 +30,7 @@ class GatewayOptions:
     strict_fields: bool = False
     max_body_bytes: int = 8 * 1024 * 1024
     max_concurrency: int = 1024
+    count: int = 1
 
     @property
     def to_keep(self) -> "GatewayOptions":

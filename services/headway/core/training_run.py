@@ -126,7 +126,7 @@ def plan_stages(plan: TrainingPlan, graph: Graph) -> tuple[StageSpec, ...]:
                 forward=tuple(name for name in stage.operators if name not in backward),
                 backward=tuple(name for name in stage.operators if name in backward),
                 ranks=tuple(stage.devices),
-                micro_batch=plan.micro_batch,
+                micro_batch=plan.micro_batch_of(stage),
                 recomputes=stage.recomputes,
             )
         )

@@ -51,7 +51,13 @@ async def main(config: GatewayConfig) -> None:
             key_ring=key_ring,
             tracing=host.tracing,
         )
-        http = HttpServer(make_app(service), host=config.http_host, port=config.http_port, grace_s=config.drain_s)
+        http = HttpServer(
+            make_app(service),
+            host=config.http_host,
+            port=config.http_port,
+            grace_s=config.drain_s,
+            shares_port=config.shares_port,
+        )
         servicer = InferenceServicer(service, peers=host.peers)
         inference_pb2_grpc.add_InferenceServiceServicer_to_server(servicer, host.server)
         host.spawn(served_models.follower.watch(), name="watch-plan")

@@ -14,6 +14,8 @@ class GatewayConfig(ProcessConfig):
     """Address to answer HTTP on."""
     http_port: int = Field(default=8000, ge=0, le=65535)
     """HTTP port; 0 takes a free one."""
+    shares_port: bool = False
+    """Whether other gateways of the same user listen on the HTTP port, too: the kernel shares connections out."""
     api_keys: list[str] = Field(default_factory=list)
     """Bearer tokens that clients may use, over HTTP and gRPC; none accepts every client."""
     admin_keys: list[str] = Field(default_factory=list)

@@ -23,11 +23,21 @@ class HttpServer(uvicorn.Server):
         port: the port that it listens on.
     """
 
-    def __init__(self, app: ASGIApp, *, host: str, port: int, grace_s: int, limits: HttpLimits = _LIMITS) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        host: str,
+        port: int,
+        grace_s: int,
+        shares_port: bool = False,
+        limits: HttpLimits = _LIMITS,
+    ) -> None:
         """Binds at once, so that a port in use is found out before anything else is started.
 
         Args:
             grace_s: how long running requests get when the server stops.
+            shares_port: whether other processes of the user may listen there, too.
             limits: of each connection.
         """
         super().__init__(
@@ -44,7 +54,7 @@ class HttpServer(uvicorn.Server):
                 backlog=_BACKLOG,
             )
         )
-        self._socket = _bind(host, port)
+        self._socket = _bind(host, port, is_shared=shares_port)
         self.port: int = self._socket.getsockname()[1]
         self._task: asyncio.Task[None] | None = None
 
@@ -78,10 +88,11 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def _bind(host: str, port: int) -> socket.socket:
+def _bind(host: str, port: int, *, is_shared: bool) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listener = socket.socket(family, socket.SOCK_STREAM)
     listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, int(is_shared))
     try:
         listener.bind((host, port))
     except OSError as error:

@@ -24,7 +24,8 @@ class KeyBook(Protocol):
 
 class KeyRing:
     """Keeps up with the book; the last known keys stay while that is away. A book in which there ever was a key asks
-    all clients for one, though none be left that opens anything.
+    all clients for one, though none be left that opens anything: keys are never deleted, so where it is empty
+    afterwards it was lost.
 
     Args:
         book: None for a ring without keys.
@@ -59,6 +60,9 @@ class KeyRing:
             records = await self._book.all()
         except HeadwayError as error:
             log.warning("keeping the last known API keys: %s", error)
+            return
+        if self._records and not records:
+            log.warning("keeping the last known API keys: the book was lost")
             return
         self._records, self._is_known = {record.hashed: record for record in records}, True
         self._rates = {key_id: rate for record in records if (rate := self._rates.get(key_id := record.key_id))}

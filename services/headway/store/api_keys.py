@@ -15,12 +15,15 @@ class ApiKeyStore:
 
     def __init__(self, database: Database) -> None:
         self._redis = database.redis
+        self._writing = database.writing
         self._key = API_KEYS.key(database.namespace)
 
     async def put(self, record: ApiKeyRecord) -> None:
         """Keeps a key, in place of one of the same id."""
-        with redis_faults():
-            await cast("Awaitable[int]", self._redis.hset(self._key, record.key_id, json.dumps(to_document(record))))
+        text = json.dumps(to_document(record))
+        async with self._writing():
+            with redis_faults():
+                await cast("Awaitable[int]", self._redis.hset(self._key, record.key_id, text))
 
     async def get(self, key_id: str) -> ApiKeyRecord | None:
         with redis_faults():

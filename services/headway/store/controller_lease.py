@@ -22,18 +22,20 @@ _RENEW_EVERY_S = 1.0
 _LOOK_EVERY_S = 0.25
 _ENDED = "ended"
 
-# KEYS: lease, epoch. ARGV: what may be there already, who wants it, milliseconds.
+# KEYS: lease, epoch. ARGV: what may be there already, who wants it, milliseconds, an epoch that there was.
 _TAKE = """
 local found = redis.call('GET', KEYS[1])
 if found and found ~= ARGV[1] then return 0 end
+if tonumber(redis.call('GET', KEYS[2]) or 0) < tonumber(ARGV[4]) then redis.call('SET', KEYS[2], ARGV[4]) end
 local epoch = redis.call('INCR', KEYS[2])
 redis.call('SET', KEYS[1], epoch .. ' ' .. ARGV[2], 'PX', ARGV[3])
 return epoch
 """
-# KEYS: lease, epoch. ARGV: ours, our epoch, milliseconds, what to write.
+# KEYS: lease, epoch. ARGV: ours, our epoch, milliseconds, what to write. Where neither is there, Redis has lost them.
 _RENEW = """
 local found = redis.call('GET', KEYS[1])
 if found and found ~= ARGV[1] then return 0 end
+if not found and not redis.call('GET', KEYS[2]) then redis.call('SET', KEYS[2], ARGV[2]) end
 if redis.call('GET', KEYS[2]) ~= ARGV[2] then return 0 end
 redis.call('SET', KEYS[1], ARGV[4], 'PX', ARGV[3])
 return 1
@@ -70,6 +72,7 @@ class ControllerLease:
         self._has_ended = has_ended
         self._clock = clock
         self._renewed_s = -math.inf
+        self._seen_epoch, self._seen_s = 0, -math.inf  # of the last other controller that held the lease
         self._is_over = False  # the stack was shut down
 
     @property
@@ -134,13 +137,27 @@ class ControllerLease:
             return str(await self._redis.get(self._keys[0]) or "")
 
     async def _take(self, found: str) -> bool:
-        if found and found != _ENDED and not self._has_ended(found.partition(" ")[2]):
+        if found and found != _ENDED:
+            held_by, _, run = found.partition(" ")
+            self._seen_epoch, self._seen_s = int(held_by), self._clock()
+            if not self._has_ended(run):
+                return False
+        if not found and await self._is_lost():
             return False
         asked_s = self._clock()
-        epoch = await self._eval(_TAKE, found, self._run, self._ttl_ms)
+        epoch = await self._eval(_TAKE, found, self._run, self._ttl_ms, str(self._seen_epoch))
         if epoch:
             self.epoch, self._renewed_s = epoch, asked_s
         return bool(epoch)
+
+    async def _is_lost(self) -> bool:
+        """Whether Redis has lost the lease of one that was there a moment ago: it comes before us, for it knows the
+        rest of what was lost.
+        """
+        if self._clock() - self._seen_s > self._ttl_s:
+            return False
+        with redis_faults():
+            return not await self._redis.exists(self._keys[1])
 
     async def _write(self, text: str) -> bool:
         """False where another controller has had the lease since."""

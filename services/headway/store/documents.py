@@ -34,8 +34,9 @@ class Documents(Generic[T]):
         self._decode = decode
 
     async def put(self, value: T, *parts: str) -> None:
-        with redis_faults():
-            await self._database.redis.set(self._key(*parts), json.dumps(self._encode(value)))
+        async with self._database.writing():
+            with redis_faults():
+                await self._database.redis.set(self._key(*parts), json.dumps(self._encode(value)))
 
     async def get(self, *parts: str) -> T | None:
         with redis_faults():
@@ -44,8 +45,9 @@ class Documents(Generic[T]):
 
     async def delete(self, *parts: str) -> bool:
         """Whether it was there."""
-        with redis_faults():
-            return bool(await self._database.redis.delete(self._key(*parts)))
+        async with self._database.writing():
+            with redis_faults():
+                return bool(await self._database.redis.delete(self._key(*parts)))
 
     async def all(self) -> list[T]:
         """Every document of a family with one placeholder, in the order of their keys."""

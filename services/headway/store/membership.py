@@ -100,8 +100,8 @@ class Announcements:
 class Membership:
     """Leases of all processes of a stack.
 
-    Where Redis has just refused to write our own lease, or was away, it has done the same to the others: their leases
-    lapse, and mean nothing until everyone has had the time to renew its own.
+    Where Redis has just refused to write our own lease, was away, or has lost what it had, it has done the same to the
+    others: their leases are gone, which means nothing until everyone has had the time to renew its own.
 
     Args:
         clock: monotonic seconds.
@@ -112,6 +112,7 @@ class Membership:
         self._clock = clock
         self._fault: HeadwayError | None = None  # of the last write
         self._trusted_from_s = -math.inf
+        self._own: dict[tuple[str, str], float] = {}  # by kind and id, when the lease was written
 
     async def enter(self, member: Member) -> None:
         """Writes the lease of a member that is new, or has changed, and announces it."""
@@ -122,18 +123,22 @@ class Membership:
         """Writes the lease; it lapses `MEMBER.ttl_s` after the last call."""
         assert MEMBER.ttl_s is not None
         key = MEMBER.key(self._database.namespace, member.kind, member.member_id)
+        lease, ttl_ms = json.dumps(to_document(member)), int(MEMBER.ttl_s * 1000)
         try:
             with redis_faults():
-                await self._database.redis.set(key, json.dumps(to_document(member)), px=int(MEMBER.ttl_s * 1000))
+                last = await self._database.redis.set(key, lease, px=ttl_ms, get=True)
         except HeadwayError as error:
             self._fault = error
             raise
-        if self._fault is not None:
+        name = member.kind, member.member_id
+        if self._fault is not None or (last is None and self._is_ours(name)):
             self._fault, self._trusted_from_s = None, self._clock() + MEMBER.ttl_s
+        self._own[name] = self._clock()
 
     async def withdraw(self, member: Member) -> None:
         """Ends the lease, and announces it."""
         key = MEMBER.key(self._database.namespace, member.kind, member.member_id)
+        self._own.pop((member.kind, member.member_id), None)
         with redis_faults():
             await self._database.redis.delete(key)
         await self._announce()
@@ -152,7 +157,22 @@ class Membership:
             texts = await cast("Awaitable[list[str | None]]", self._database.redis.eval(_READ_ALL, 0, pattern))
         # One that has lapsed since it was found is none.
         found = {_read(text) for text in texts if text}
+        if kind == "*":
+            self._check_own(found)
         return sorted(found, key=lambda member: (-member.started_at_s, member.member_id))
+
+    def _check_own(self, found: set[Member]) -> None:
+        """UnavailableError where the lease that we have just renewed is not among those that were found."""
+        assert MEMBER.ttl_s is not None
+        present = {(member.kind, member.member_id) for member in found}
+        if any(name not in present and self._is_ours(name) for name in self._own):
+            self._trusted_from_s = self._clock() + MEMBER.ttl_s
+            raise UnavailableError("Redis has lost the leases, and not everyone has renewed its own by now.")
+
+    def _is_ours(self, name: tuple[str, str]) -> bool:
+        """Whether we have written the lease so lately that it cannot have lapsed."""
+        assert MEMBER.ttl_s is not None
+        return self._clock() - self._own.get(name, -math.inf) < MEMBER.ttl_s / 2
 
     @asynccontextmanager
     async def announcements(self) -> AsyncIterator[Announcements]:

@@ -55,11 +55,12 @@ class PlanStore:
         namespace = self._database.namespace
         keys = [self._key_current, self._key_history, PLAN.key(namespace, plan.plan_id)]
         document = json.dumps(to_plan_document(plan))
-        with redis_faults():
-            swap = self._database.redis.eval(
-                _SWAP, len(keys), *keys, replaces, plan.plan_id, document, str(_HISTORY_LENGTH)
-            )
-            won = await cast("Awaitable[str]", swap)
+        async with self._database.writing():
+            with redis_faults():
+                swap = self._database.redis.eval(
+                    _SWAP, len(keys), *keys, replaces, plan.plan_id, document, str(_HISTORY_LENGTH)
+                )
+                won = await cast("Awaitable[str]", swap)
         if won != plan.plan_id:
             raise FailedPreconditionError(
                 f"Plan {replaces or '(none)'} is no longer the current one: {won or '(none)'} is.",

@@ -1,8 +1,8 @@
 """The connection to Redis, and the one place that turns its faults into ours."""
 
 import asyncio
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -28,10 +28,15 @@ _OPTIONS: dict[str, Any] = {
 
 @dataclass(frozen=True, slots=True)
 class Database:
-    """A Redis connection pool and the namespace of one stack."""
+    """A Redis connection pool and the namespace of one stack.
+
+    Attributes:
+        writing: surrounds each write of what must not be lost; see `KeptData.writing`.
+    """
 
     redis: Redis
     namespace: str
+    writing: Callable[[], AbstractAsyncContextManager[None]] = nullcontext
 
     @classmethod
     def connect(cls, url: str, *, namespace: str) -> "Database":

@@ -31,11 +31,12 @@ class ReplanningStore:
             await self._duty.put(duty)
 
     async def add(self, decision: ReplanningDecision) -> None:
-        with redis_faults():
-            async with self._database.redis.pipeline(transaction=True) as pipeline:
-                pipeline.lpush(self._key, json.dumps(to_document(decision)))
-                pipeline.ltrim(self._key, 0, _MOST_DECISIONS - 1)
-                await pipeline.execute()
+        async with self._database.writing():
+            with redis_faults():
+                async with self._database.redis.pipeline(transaction=True) as pipeline:
+                    pipeline.lpush(self._key, json.dumps(to_document(decision)))
+                    pipeline.ltrim(self._key, 0, _MOST_DECISIONS - 1)
+                    await pipeline.execute()
 
     async def decisions(self) -> tuple[ReplanningDecision, ...]:
         """Returns the decisions, the newest first."""

@@ -15,7 +15,7 @@ from headway.core.search_progress import SearchProgress
 from headway.core.training_cluster import NodeGroup, TrainingCluster
 from headway.planner.certify.training.certificate import find_training_violations
 from headway.planner.training.alpa import AlpaSearch
-from headway.planner.training.graph_search import layer_flows
+from headway.planner.training.graph_cut import layer_flows
 from headway.planner.training.plan import make_training_plan
 from headway.planner.training.problem import TrainingProblem
 from headway.profiler.capture.graph import build_graph
@@ -101,7 +101,9 @@ def test_auto_is_no_slower_than_any_method() -> None:
     problem, plan = planned()
     auto = plan_of(problem, "auto")
     assert auto.iteration_s <= plan.iteration_s
-    assert {each.name for each in auto.alternatives} == {"alpa", "graphpipe", "terapipe"}
+    assert {"alpa", "graphpipe", "terapipe"} <= {each.name for each in auto.alternatives}
+    numbers = {each.name: (each.iteration_s, each.least_s, each.missing_bytes) for each in auto.alternatives}
+    assert [name for name, known in numbers.items() if known == (None, None, None)] == ["terapipe"]  # no language model
     assert any("graphpipe" in reason for reason in auto.reasons)
 
 

@@ -76,6 +76,18 @@ class _Files:
     csv: Path | None = None
     out: Path | None = None
 
+    def check(self) -> None:
+        """Raises InvalidArgumentError where one of them cannot be written; called before a long search."""
+        if self.figure is not None:
+            check_figure_path(self.figure)
+        for option, path in (("trace", self.trace), ("csv", self.csv), ("out", self.out)):
+            if path is not None and not path.parent.is_dir():
+                raise InvalidArgumentError(
+                    f"There is no directory {path.parent}.",
+                    hint=f"Make it, or name another --{option}.",
+                    field=option,
+                )
+
 
 @app.callback(invoke_without_command=True)
 def schedule(
@@ -163,8 +175,8 @@ def schedule(
         most_repetend=max_repetend,
         solver=solver,
     )
-    report = _run(search, figure, time_limit_s=time_limit, anew=anew, state_dir=state_dir)
-    _tell(report, _Files(figure=figure, trace=trace, csv=csv, out=out), as_json=as_json)
+    files = _Files(figure=figure, trace=trace, csv=csv, out=out)
+    _tell(_run(search, files, time_limit_s=time_limit, anew=anew, state_dir=state_dir), files, as_json=as_json)
 
 
 @app.command()
@@ -180,8 +192,9 @@ def check(
 ) -> None:
     """Simulate a schedule of yours with measured times: bubbles, memory, critical path, and what would improve it."""
     search = given_search(file, ScheduleAction.CHECK, times=times, memory=memory)
-    report = _run(search, figure, state_dir=state_dir)
-    _tell(report, _Files(figure=figure, trace=trace), as_json=as_json)
+    files = _Files(figure=figure, trace=trace)
+    report = _run(search, files, state_dir=state_dir)
+    _tell(report, files, as_json=as_json)
     if report.violations:
         raise typer.Exit(1)
 
@@ -203,20 +216,19 @@ def improve(
 ) -> None:
     """Make a schedule of yours shorter within the memory; what comes out is never longer."""
     search = given_search(file, ScheduleAction.IMPROVE, times=times, memory=memory, effort=effort)
-    report = _run(search, figure, time_limit_s=time_limit, state_dir=state_dir)
-    _tell(report, _Files(figure=figure, trace=trace, csv=csv, out=out), as_json=as_json)
+    files = _Files(figure=figure, trace=trace, csv=csv, out=out)
+    _tell(_run(search, files, time_limit_s=time_limit, state_dir=state_dir), files, as_json=as_json)
 
 
 def _run(
     search: ScheduleSearch,
-    figure: Path | None,
+    files: _Files,
     *,
     time_limit_s: float | None = None,
     anew: bool = False,
     state_dir: Path | None,
 ) -> ScheduleReport:
-    if figure is not None:
-        check_figure_path(figure)
+    files.check()
     return asyncio.run(search_schedule(search, time_limit_s=time_limit_s, anew=anew, state_dir=state_dir))
 
 

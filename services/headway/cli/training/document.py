@@ -42,7 +42,7 @@ def _stage(plan: TrainingPlan, stage: TrainingStage) -> dict[str, Any]:
         "device": plan.cluster.groups[stage.group].device,
         "devices": list(stage.devices),
         "mesh": list(stage.mesh.shape),
-        "micro_batch": plan.micro_batch,
+        "micro_batch": plan.micro_batch_of(stage),
         "in_flight": stage.in_flight,
         "recomputes": stage.recomputes,
         "zero_stages": list(stage.zero_stages),

@@ -50,6 +50,8 @@ def _draw_devices(axes: "Axes", plan: TrainingPlan, number: int, group: NodeGrou
             begin, num_devices = stage.first_device - first, stage.mesh.num_devices
             nodes, rows = np.divmod(np.arange(begin, begin + num_devices), group.devices_per_node)
             label = f"stage {stage_number}\n{stage.mesh}"
+            if plan.has_own_sizes:
+                label += f"\nof {plan.micro_batch_of(stage)}"
             axes.text(nodes.mean(), rows.mean(), label, ha="center", va="center", fontsize=8)
     axes.set_xlabel(f"node ({group.label})")
     axes.set_ylabel("device")

@@ -67,6 +67,8 @@ def _state_text(stage: TrainingStage) -> str:
 def _resting_on(plan: TrainingPlan) -> str:
     ended = "" if plan.is_complete else ", ended before it was done"
     parts = f" in {plan.num_micro_batches} micro-batches of {plan.micro_batch}" if plan.num_micro_batches > 1 else ""
+    if plan.has_own_sizes:
+        parts += ", smaller ones in some stages"
     if plan.slices:
         parts += f", each in slices of {', '.join(map(str, plan.slices))} tokens"
     return (
@@ -92,13 +94,16 @@ def _scheduled(schedule: PlannedSchedule) -> str:
 
 
 def _stages(plan: TrainingPlan) -> WideTable:
-    names = ("stage", "devices", "mesh", "operators", "forward", "backward", "hands over", "once", "in flight", "state")
+    names = ["stage", "devices", "mesh", "operators", "forward", "backward", "hands over", "once", "in flight", "state"]
+    if plan.has_own_sizes:
+        names.insert(names.index("forward"), "micro-batch")
     rows = [
         (
             str(number),
             _devices_text(plan, stage),
             str(stage.mesh),
             str(len(stage.operators)),
+            *([str(plan.micro_batch_of(stage))] if plan.has_own_sizes else []),
             *(format_duration(s) for s in (stage.forward_s, stage.backward_s, stage.handover_s, stage.once_s)),
             str(stage.in_flight),
             _state_text(stage),
@@ -143,7 +148,11 @@ def _memory(plan: TrainingPlan) -> WideTable:
 
 
 def _alternative(plan: TrainingPlan, alternative: TrainingAlternative) -> Text:
-    takes = "does not fit"
+    takes = "no plan"
+    if alternative.missing_bytes is not None:
+        takes = f"does not fit: a device lacks {format_bytes(alternative.missing_bytes)}"
+    if alternative.least_s is not None:
+        takes = f"{format_duration(alternative.least_s)} at least, {alternative.least_s / plan.iteration_s:.2f}x"
     if alternative.iteration_s is not None:
         takes = f"{format_duration(alternative.iteration_s)}, {alternative.iteration_s / plan.iteration_s:.2f}x"
     layout = f"; {alternative.layout}" if alternative.layout else ""

@@ -26,6 +26,7 @@ def dtensor_placements(plan: TrainingPlan, graph: Graph) -> str:
     stages = [
         {
             "mesh": _ranks(stage),
+            "micro_batch": plan.micro_batch_of(stage),
             "recomputes": stage.recomputes,
             "parameters": {
                 each.parameter: _parameter(each, shapes[each.parameter], stage.mesh.shape) for each in stage.parameters

@@ -112,6 +112,11 @@ def _check_stages(plan: TrainingPlan, target: str) -> None:
             f"{len(plan.slices)} slices of their tokens.",
             hint="Plan with --method alpa, or export it with dtensor.",
         )
+    if plan.has_own_sizes:
+        raise FailedPreconditionError(
+            f"{target} has micro-batches of one size, and the plan's stages have some of their own.",
+            hint="Plan with --method alpa, or export it with dtensor.",
+        )
     sizes = [stage.mesh.num_devices for stage in plan.stages]
     if len(set(sizes)) > 1:
         raise FailedPreconditionError(

@@ -108,6 +108,7 @@ class TrainingStage:
         parameters: of all parameters that its operators read.
         received: of all activations and gradients that its operators read and other stages make.
         in_flight: micro-batches whose activations are held at the same time.
+        micro_batch: examples of one of its micro-batches, over all its devices; None for as many as the plan's have.
         recomputes: whether the forward pass is computed again before the backward pass, layer by layer, so that only
             the layers' inputs are kept.
         layers: the number of forward operators of each layer, in order; what recomputes has them, others may.
@@ -130,6 +131,7 @@ class TrainingStage:
     parameters: tuple[ParameterSharding, ...]
     received: tuple[TensorSharding, ...] = ()
     in_flight: int
+    micro_batch: int | None = None
     recomputes: bool = False
     layers: tuple[int, ...] = ()
     forward_s: float
@@ -202,14 +204,18 @@ class TrainingAlternative:
 
     Attributes:
         name: of the method, such as 'data parallel' or 'megatron'.
-        iteration_s: None where it does not fit.
+        iteration_s: None where it has no plan.
         layout: in words, such as '8 stages on 1x8, micro-batch 4'.
+        least_s: without a plan, what none of those that were tried can take less than; None where that is not known.
+        missing_bytes: what each device lacks at least where it does not fit; else None.
         why_not: in sentences.
     """
 
     name: str
     iteration_s: float | None = None
     layout: str = ""
+    least_s: float | None = None
+    missing_bytes: int | None = None
     why_not: tuple[str, ...] = ()
 
 
@@ -240,12 +246,13 @@ class TrainingPlan:
         model: as the user named it.
         graph_hash: of the captured graph.
         batch: examples of one iteration.
-        num_micro_batches: B of equation 3.2.
+        num_micro_batches: B of equation 3.2; where stages have micro-batches of their own sizes, of the largest ones.
         precision: 'float32', or 'bfloat16' or 'float16' with float32 masters.
         method: that found it, such as 'auto'; 'fixed' where the user gave it.
         slices: tokens of each slice that every micro-batch is cut into (TeraPipe); empty where they are whole.
         flops: of one iteration, forward and backward, without recomputing.
-        iteration_s: predicted, by equation 3.2 with what happens once an iteration; with slices by equation 2.5.
+        iteration_s: predicted, by equation 3.2 with what happens once an iteration; with slices by equation 2.5, and
+            with micro-batches of several sizes by simulation.
         schedule: of the pipeline, with what it takes by simulation; None in plans that name none.
         relative_error: estimated error of the prediction.
         reasons: why this plan, in sentences.
@@ -281,6 +288,19 @@ class TrainingPlan:
         """Examples of one micro-batch, over all devices of a stage."""
         return self.batch // self.num_micro_batches
 
+    def micro_batch_of(self, stage: TrainingStage) -> int:
+        """Examples of one micro-batch of a stage, over all its devices."""
+        return self.micro_batch if stage.micro_batch is None else stage.micro_batch
+
+    def num_passes(self, stage: TrainingStage) -> int:
+        """Micro-batches of a stage in an iteration."""
+        return self.batch // self.micro_batch_of(stage)
+
+    @property
+    def has_own_sizes(self) -> bool:
+        """Whether stages have micro-batches of different sizes."""
+        return len({self.micro_batch_of(stage) for stage in self.stages}) > 1
+
     @property
     def once_s(self) -> float:
         """What happens once an iteration, on the stage that it takes longest."""
@@ -315,7 +335,7 @@ class TrainingPlan:
         """The share of the devices' time in which they wait for other stages."""
         devices = sum(stage.mesh.num_devices for stage in self.stages)
         busy_s = sum(
-            stage.mesh.num_devices * (self.num_micro_batches * stage.latency_s + stage.once_s) for stage in self.stages
+            stage.mesh.num_devices * (self.num_passes(stage) * stage.latency_s + stage.once_s) for stage in self.stages
         )
         return max(0.0, 1 - busy_s / (devices * self.iteration_s))
 

@@ -5,9 +5,9 @@ from dataclasses import dataclass, replace
 
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.plan.training import OtherSchedule, PlannedSchedule, TrainingPlan, TrainingStage
-from headway.core.schedule import Placement, Schedule
+from headway.core.schedule import Placement, Schedule, TaskKind
 from headway.core.stage_chain import stage_chain
-from headway.core.training_placement import training_placement
+from headway.core.training_placement import stage_tasks, training_placement
 from headway.core.training_search import SCHEDULES
 from headway.core.units import format_bytes
 from headway.planner.schedule.halves import halved
@@ -147,18 +147,24 @@ def _too_much(schedule: Schedule) -> str:
 def _planned(plan: TrainingPlan, tried: Tried, others: tuple[OtherSchedule, ...]) -> PlannedSchedule:
     schedule = tried.schedule
     assert schedule is not None
-    tasks = schedule.placement.tasks
     return PlannedSchedule(
         name=tried.name,
-        orders=tuple(
-            " ".join(f"{tasks[run.task].name[0]}{run.micro_batch}" for run in runs) for runs in schedule.runs_by_device
-        ),
+        orders=tuple(map(" ".join, _orders(plan, schedule))),
         makespan_s=schedule.makespan,
         iteration_s=schedule.makespan + plan.once_s,
         period_s=tried.period,
         bubble=max(0.0, schedule.bubble_of_makespan),
         others=others,
     )
+
+
+def _orders(plan: TrainingPlan, schedule: Schedule) -> Iterator[list[str]]:
+    """Of each stage the passes of its own micro-batches, such as 'F0'."""
+    splits = any(task.kind is TaskKind.INPUT for task in schedule.placement.tasks)
+    tasks = stage_tasks(plan, splits_backward=splits)
+    for stage, runs in zip(plan.stages, schedule.runs_by_device, strict=True):
+        parts = plan.micro_batch // plan.micro_batch_of(stage)
+        yield [f"{tasks[run.task].letter}{run.micro_batch * parts + tasks[run.task].part}" for run in runs]
 
 
 def _held(plan: TrainingPlan, schedule: Schedule) -> Iterator[TrainingStage]:

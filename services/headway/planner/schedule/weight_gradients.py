@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import replace
 
+from headway.core.batching import at_batch
 from headway.core.cost.costs import Costs
 from headway.core.dataflow import Dataflow
 from headway.core.gradients import is_accumulation
@@ -18,12 +19,20 @@ def with_weight_gradients(plan: TrainingPlan, graph: Graph, costs: Sequence[Cost
         graph: of one micro-batch, in the plan's precision.
         costs: of each group of nodes.
     """
-    names, tensors = weight_operators(graph), graph.tensors_by_name()
-    operators = {operator.name: operator for operator in graph.operators if operator.name in names}
+    names = weight_operators(graph)
+    graphs = {size: at_batch(graph, size) for size in set(map(plan.micro_batch_of, plan.stages))}
+    tensors = {size: of_size.tensors_by_name() for size, of_size in graphs.items()}
+    operators = {
+        size: {operator.name: operator for operator in of_size.operators if operator.name in names}
+        for size, of_size in graphs.items()
+    }
 
     def timed(stage: TrainingStage) -> TrainingStage:
+        size = plan.micro_batch_of(stage)
         seconds = sum(
-            costs[stage.group].time(operators[each.operator], tensors, _splits(each, stage.mesh.shape)).seconds
+            costs[stage.group]
+            .time(operators[size][each.operator], tensors[size], _splits(each, stage.mesh.shape))
+            .seconds
             for each in stage.shardings
             if each.operator in names
         )

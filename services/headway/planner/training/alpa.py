@@ -132,6 +132,10 @@ class AlpaSearch:
         """That is searched for."""
         return self._cluster
 
+    def numbers_of_micro_batches(self) -> list[int]:
+        """Those that may be tried, ascending."""
+        return self._problem.numbers_of_micro_batches()
+
     @property
     def elsewhere_cpu_s(self) -> float:
         """Processor time of candidates that other processes tried."""

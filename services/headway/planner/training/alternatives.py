@@ -48,7 +48,12 @@ def _alternative(
     if best is None:
         missing = [more for each in tables if (more := missing_bytes(search, each, narrow.cluster)) is not None]
         misfit = Misfit(problem=narrow, missing_bytes=min(missing, default=None))
-        return TrainingAlternative(name=baseline.name, layout=baseline.what, why_not=(f"{misfit.sentence()}.",))
+        return TrainingAlternative(
+            name=baseline.name,
+            layout=baseline.what,
+            missing_bytes=misfit.missing_bytes,
+            why_not=(f"{misfit.sentence()}.",),
+        )
     return TrainingAlternative(
         name=baseline.name,
         iteration_s=best.iteration_s,

@@ -7,7 +7,8 @@ from headway.core.cost.costs import Costs
 from headway.core.token_slices import TokenSlices
 from headway.core.training_cluster import TrainingCluster
 from headway.planner.training.alpa import AlpaSearch, Found, StepTables
-from headway.planner.training.graph_search import FoundGraph, Pipeline, cut_graph
+from headway.planner.training.graph_cut import FoundGraph, cut_graph
+from headway.planner.training.graph_search import Pipeline
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.slice_search import FoundSlices, cut_slices
 

@@ -20,13 +20,14 @@ from headway.planner.intra.elimination import eliminate
 from headway.planner.intra.ilp import Solver, solve
 from headway.planner.intra.quantities import Floats, Quantity
 from headway.planner.training.alpa import Found
-from headway.planner.training.graph_search import FoundGraph
+from headway.planner.training.graph_cut import FoundGraph
 from headway.planner.training.stage_problem import StageProblem
 from headway.planner.training.stages import ChosenLayer, StageLayout, StageMaker
 
 _GAIN = 1e-6  # relative: less is rounding
 _NUM_PRICES = 16
 _STAGE_LIMIT_S = 5.0
+_MOST_PAIRS = 100_000  # of strategies of neighbours: a larger program is not solved in that time
 
 P = TypeVar("P", bound=Found | FoundGraph)
 
@@ -71,7 +72,7 @@ class _Exact:
     solver: Solver
 
     def stage(self) -> TrainingStage | None:
-        """A faster one; None where there is none, or none was found in time."""
+        """A faster one; None where there is none, or none can be found in time."""
         layers = self.maker.layers(self.layout)
         problem = StageProblem(
             layers=layers,
@@ -82,7 +83,7 @@ class _Exact:
         )
         known_s = self._seconds(layers)
         kept = self._promising(problem, known_s)
-        if kept is None:
+        if kept is None or problem.num_pairs(kept) > _MOST_PAIRS:
             return None
         try:
             solution = solve(problem.problem(kept), solver=self.solver, time_limit_s=_STAGE_LIMIT_S)

@@ -60,16 +60,21 @@ class Misfit:
 
 def misfit_of(problem: TrainingProblem, costs: Sequence[Costs]) -> Misfit:
     """What a problem lacks for which a search has found nothing."""
-    missing = [missing_bytes(search, each, problem.cluster) for search, each in _smallest(problem, costs)]
-    known = [each for each in missing if each is not None]
-    if not known:
+    missing = least_missing_bytes(problem, costs)
+    if missing is None:
         return Misfit(problem=problem, missing_bytes=None)
     return Misfit(
         problem=problem,
-        missing_bytes=min(known),
+        missing_bytes=missing,
         times_nodes=_enough_nodes(problem, costs),
         batch=_smaller_batch(problem, costs),
     )
+
+
+def least_missing_bytes(problem: TrainingProblem, costs: Sequence[Costs]) -> int | None:
+    """The least that each device would need more for a chain of stages to fit; None where none is possible at all."""
+    missing = (missing_bytes(search, each, problem.cluster) for search, each in _smallest(problem, costs))
+    return min((each for each in missing if each is not None), default=None)
 
 
 def missing_bytes(search: AlpaSearch, tables: StepTables, cluster: TrainingCluster) -> int | None:

@@ -20,6 +20,7 @@ from headway.planner.training.candidates import CandidateExecutor
 from headway.planner.training.exact import refine
 from headway.planner.training.explanation import explain
 from headway.planner.training.fixed import lay_out
+from headway.planner.training.graph_cut import FoundGraph
 from headway.planner.training.graph_reasons import with_methods
 from headway.planner.training.graph_search import GraphSearch, Pipeline
 from headway.planner.training.misfit import misfit_of
@@ -28,7 +29,8 @@ from headway.planner.training.slice_search import FoundSlices, SliceSearch
 from headway.planner.training.stages import StageMaker
 
 FIXED = "fixed"
-_REFINING_S = 20.0
+_REFINING_S = (1.0, 20.0)  # of processor time, at least and at most
+_REFINING_SHARE = 0.2  # of the search's
 _TOLD_GAIN = 1e-4
 GRAPHPIPE, TERAPIPE, AUTO = "graphpipe", "terapipe", "auto"
 Report = Callable[[SearchProgress], None]
@@ -53,17 +55,20 @@ class _Planning:
     elsewhere_cpu_s: float = 0.0
 
     def refined(self, found: Pipeline, solver: Solver, *, report: Report, should_stop: Callable[[], bool]) -> Pipeline:
-        """The same pipeline, its stages solved once more within some seconds; slices stay as they are."""
-        if isinstance(found, FoundSlices):
+        """The same pipeline, its stages solved once more within a share of the search's time; slices, and stages with
+        sizes of micro-batches of their own, stay as they are."""
+        if isinstance(found, FoundSlices) or (isinstance(found, FoundGraph) and found.simulated_s is not None):
             return found
         report(SearchProgress(phase=f"solving stages once more by {solver}"))
-        until_s = time.monotonic() + _REFINING_S
+        began_s = time.process_time()
+        least_s, most_s = _REFINING_S
+        budget_s = min(most_s, max(least_s, _REFINING_SHARE * (began_s - self.began_cpu_s + self.elsewhere_cpu_s)))
         checked = [CheckedCosts(each) for each in self.costs]
         pricing = mesh_pricing(self.problem.cluster, checked)
         maker = StageMaker(step=found.step, pricing=pricing, prices=found.prices)
 
         def is_over() -> bool:
-            return should_stop() or time.monotonic() > until_s
+            return should_stop() or time.process_time() - began_s > budget_s
 
         return refine(found, maker, self.problem.cluster, solver=solver, should_stop=is_over)
 
@@ -144,7 +149,7 @@ def make_training_plan(
     plan = planning.plan(best, is_complete=not should_stop())
     if explains and not should_stop():
         report(SearchProgress(phase="pricing other ways to train"))
-        plan = explain(problem, costs, best, should_stop=should_stop).of(plan)
+        plan = explain(problem, costs, _of_one_size(best, searching), should_stop=should_stop).of(plan)
     plan = plan if isinstance(searching, AlpaSearch) else with_methods(plan, searching)
     return _with_refined(plan, searched_s, solver)
 
@@ -155,6 +160,14 @@ def _search(problem: TrainingProblem, costs: Sequence[Costs], method: str) -> Al
     if method == GRAPHPIPE:
         return GraphSearch(problem, costs)
     return (SliceSearch if method == TERAPIPE else AlpaSearch)(problem, costs)
+
+
+def _of_one_size(best: Pipeline, searching: AlpaSearch | GraphSearch | SliceSearch) -> Pipeline:
+    """The pipeline, or where its stages have micro-batches of their own sizes the graph that it was made of: by what
+    changes that it is told what would change the choice."""
+    if isinstance(searching, GraphSearch) and best is searching.graph and searching.alike is not None:
+        return searching.alike
+    return best
 
 
 def _with_refined(plan: TrainingPlan, searched_s: float, solver: Solver) -> TrainingPlan:

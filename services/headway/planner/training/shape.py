@@ -16,6 +16,7 @@ _DATA, _MODEL, _COPIES = "data", "model", "copies"
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageShape:
     """Attributes:
+    micro_batch: examples of one of its own.
     axes: what most of the work is split along, for each axis with several devices: 'data' for examples, 'model' for
         anything else, 'copies' where devices do the same.
     zero_stage: that most parameters have, by their bytes.
@@ -23,6 +24,7 @@ class StageShape:
 
     num_layers: int
     mesh: DeviceMesh
+    micro_batch: int
     axes: tuple[str, ...]
     recomputes: bool
     zero_stage: int
@@ -39,7 +41,7 @@ class PlanShape:
     """Attributes:
     depth: stages on the longest way of a micro-batch.
     num_slices: of each micro-batch's tokens.
-    micro_batch: examples of one.
+    micro_batch: examples of one, of the largest ones.
     """
 
     stages: tuple[StageShape, ...]
@@ -81,7 +83,7 @@ class PlanShape:
             "devices of stages": _listed(stage.mesh.num_devices for stage in self.stages),
             "layers of stages": _listed(stage.num_layers for stage in self.stages),
             "parallelism": _listed(stage.parallelism for stage in self.stages),
-            "examples of a micro-batch": str(self.micro_batch),
+            "examples of a micro-batch": _listed(stage.micro_batch for stage in self.stages),
             "recomputes": _listed("yes" if stage.recomputes else "no" for stage in self.stages),
             "ZeRO": _listed(stage.zero_stage for stage in self.stages),
         }
@@ -112,6 +114,7 @@ def shape_of(found: Pipeline) -> PlanShape:
         StageShape(
             num_layers=len(stage.layers),
             mesh=stage.mesh,
+            micro_batch=stage.micro_batch or training.graph.batch,
             axes=_axes(training, stage),
             recomputes=stage.recomputes,
             zero_stage=_zero_stage(training, stage),

@@ -7,7 +7,7 @@ slicing that is best for these stages is found, with what slices really take.
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -53,7 +53,35 @@ class FoundSlices:
         return pipeline_s(slices, self.num_micro_batches) + max(stage.once_s for stage in self.stages)
 
 
-_Both = tuple[Found | None, FoundSlices | None]
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SlicesTried:
+    """What slices gain for one number of micro-batches.
+
+    Attributes:
+        found: the best; None where none fits, or none can be worth it.
+        least_s: an iteration that none is below: that of the best stages for slices that cost nothing. Infinite where
+            none fits.
+    """
+
+    found: FoundSlices | None = None
+    least_s: float = np.inf
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Candidate:
+    """One number of micro-batches.
+
+    Attributes:
+        least_s: that of `SlicesTried`.
+        price: finds the best slices.
+    """
+
+    chain: Found | None = None
+    least_s: float = np.inf
+    price: Callable[[], FoundSlices | None] = lambda: None
+
+
+_Both = tuple[Found | None, SlicesTried]
 
 
 @dataclass
@@ -64,6 +92,8 @@ class SliceSearch:
     Attributes:
         costs: of each group of nodes.
         chain, sliced: the best that were found of each.
+        least_s: what no slices take less than, of the numbers of micro-batches that were tried; infinite where none
+            fits.
         elsewhere_cpu_s: processor time of candidates that other processes tried.
 
     Raises:
@@ -74,6 +104,7 @@ class SliceSearch:
     costs: Sequence[Costs]
     chain: Found | None = None
     sliced: FoundSlices | None = None
+    least_s: float = np.inf
     elsewhere_cpu_s: float = 0.0
 
     def __post_init__(self) -> None:
@@ -91,8 +122,8 @@ class SliceSearch:
         should_stop: Callable[[], bool],
         executor: CandidateExecutor | None = None,
     ) -> Found | FoundSlices | None:
-        """Searches over the numbers of micro-batches that Alpa tries, then over fewer ones as long as slices of them
-        are faster.
+        """Searches chains over the numbers of micro-batches that Alpa tries, then slices where those that cost nothing
+        would be faster than the best chain, then fewer micro-batches as long as slices of them are faster.
 
         Args:
             executor: tries several numbers at once; None to try one after the other.
@@ -101,65 +132,102 @@ class SliceSearch:
             The pipeline with the shortest iteration; None where none fits.
         """
         shared, numbers = Candidates(problem=self.problem, costs=self.costs), self.problem.numbers_of_micro_batches()
-        ask: Callable[[int], _Both | None] = _Tries(shared)
+        ask: Callable[[int], _Candidate] = _Tries(shared)
         if executor is not None:
-            ask = ahead = Ahead(
-                task=_candidate, shared=shared, numbers=numbers, executor=executor, should_stop=should_stop
-            )
+            ahead = Ahead(task=_candidate, shared=shared, numbers=numbers, executor=executor, should_stop=should_stop)
+            ask = _Elsewhere(ahead)
         tried: set[int] = set()
+        waiting: list[_Candidate] = []
 
         def cut(number: int) -> Found | None:
             tried.add(number)
-            chain, sliced = ask(number) or (None, None)
-            if sliced is not None and _is_faster(sliced, self.sliced):
-                self.sliced = sliced
-                if _is_faster(sliced, self.chain):
-                    report(sliced)
-            return chain
+            candidate = ask(number)
+            self.least_s = min(self.least_s, candidate.least_s)
+            if _is_faster(candidate.chain, self.chain):
+                self.chain = candidate.chain
+            waiting[:] = [each for each in (*waiting, candidate) if self._is_worth(each)]
+            return candidate.chain
 
-        self.chain = search_micro_batches(
+        search_micro_batches(
             numbers, cut, num_devices=self.problem.cluster.num_devices, report=report, should_stop=should_stop
         )
+        self._price(waiting, report=report, should_stop=should_stop)
         for number in reversed(numbers):
             best = self.sliced
             if should_stop() or best is None or number > best.num_micro_batches or number in tried:
                 continue
             cut(number)
+            self._price(waiting, report=report, should_stop=should_stop)
             if self.sliced is best:
                 break
         self.elsewhere_cpu_s = 0.0 if executor is None else ahead.cpu_s
         found = [each for each in (self.chain, self.sliced) if each is not None]
         return min(found, key=lambda each: each.iteration_s, default=None)
 
+    def _price(
+        self,
+        waiting: list[_Candidate],
+        *,
+        report: Callable[[FoundSlices], None],
+        should_stop: Callable[[], bool],
+    ) -> None:
+        """Finds the slices of what is worth it, the most promising first."""
+        for candidate in sorted(waiting, key=lambda each: each.least_s):
+            sliced = candidate.price() if self._is_worth(candidate) and not should_stop() else None
+            if sliced is not None and _is_faster(sliced, self.sliced):
+                self.sliced = sliced
+                if _is_faster(sliced, self.chain):
+                    report(sliced)
+        waiting.clear()
+
+    def _is_worth(self, candidate: _Candidate) -> bool:
+        """Whether slices may save something; the tables of what is not are let go."""
+        if candidate.least_s == np.inf:
+            return False
+        return self.chain is None or candidate.least_s <= _WORTH * self.chain.iteration_s
+
 
 class _Tries:
-    """Finds the best chain, and the best of slices, for one number of micro-batches."""
+    """Finds the best chain for one number of micro-batches, and the best of slices when it is asked for."""
 
     def __init__(self, shared: Candidates) -> None:
         self._slices = TokenSlices(shared.problem.graph)
         self._alpa = AlpaSearch(shared.problem, shared.costs)
 
-    def __call__(self, number: int) -> _Both:
-        return self.by(self._alpa.next_tables(number))
+    def __call__(self, number: int) -> _Candidate:
+        return self._by(self._alpa.next_tables(number))
 
     def alone(self, number: int) -> _Both:
-        """The same without tables of the numbers that are next."""
-        return self.by(self._alpa.tables(number))
+        """Both at once, without tables of the numbers that are next."""
+        candidate = self._by(self._alpa.tables(number))
+        return candidate.chain, SlicesTried(found=candidate.price(), least_s=candidate.least_s)
 
-    def by(self, tables: StepTables) -> _Both:
+    def _by(self, tables: StepTables) -> _Candidate:
         """By tables that are made."""
         chain = self._alpa.cut(tables)
         below_s = np.inf if chain is None else chain.iteration_s
-        return chain, cut_slices(self._slices, self._alpa, tables, below_s=below_s)
+        cutting = _slice_cut(self._slices, self._alpa, tables)
+        return _Candidate(chain=chain, least_s=cutting.least_s, price=lambda: cutting.best(below_s=below_s))
+
+
+@dataclass(frozen=True, slots=True)
+class _Elsewhere:
+    """The same of what other processes try."""
+
+    ahead: Ahead[_Both]
+
+    def __call__(self, number: int) -> _Candidate:
+        chain, slices = self.ahead(number) or (None, SlicesTried())
+        return _Candidate(chain=chain, least_s=slices.least_s, price=lambda: slices.found)
 
 
 def _candidate(shared: Candidates, number: int) -> Tried[_Both]:
-    """The same in a process of its own."""
+    """What is tried in a process of its own."""
     return timed(partial(_Tries(shared).alone, number))
 
 
-def _is_faster(found: FoundSlices, known: Found | FoundSlices | None) -> bool:
-    return known is None or found.iteration_s < known.iteration_s
+def _is_faster(found: Found | FoundSlices | None, known: Found | FoundSlices | None) -> bool:
+    return found is not None and (known is None or found.iteration_s < known.iteration_s)
 
 
 def cut_slices(
@@ -169,47 +237,71 @@ def cut_slices(
     *,
     cluster: TrainingCluster | None = None,
     num_micro_batches: int | None = None,
-    below_s: float = np.inf,
 ) -> FoundSlices | None:
-    """The best sliced pipeline for one number of micro-batches; None where none fits, or none can be worth it.
+    """The best sliced pipeline for one number of micro-batches; None where none fits.
 
     Args:
         alpa: the search that the tables are of.
         cluster: the search's with other memory; None for as it is.
         num_micro_batches: another number than that of the tables.
-        below_s: an iteration that is known.
     """
-    cutting = _SliceCut(
+    return _slice_cut(slices, alpa, tables, cluster=cluster, num_micro_batches=num_micro_batches).best(below_s=np.inf)
+
+
+def _slice_cut(
+    slices: TokenSlices,
+    alpa: AlpaSearch,
+    tables: StepTables,
+    *,
+    cluster: TrainingCluster | None = None,
+    num_micro_batches: int | None = None,
+) -> "_SliceCut":
+    return _SliceCut(
+        alpa=alpa,
         slices=slices,
         cluster=cluster or alpa.cluster,
         tables=tables,
         num_micro_batches=num_micro_batches or tables.num_micro_batches,
         pricing=SlicePricing(slices=slices, maker=tables.maker),
     )
-    return cutting.best(alpa, below_s=below_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class _SliceCut:
     """The sliced pipeline for one number of micro-batches."""
 
+    alpa: AlpaSearch
     slices: TokenSlices
     cluster: TrainingCluster
     tables: StepTables
     num_micro_batches: int
     pricing: SlicePricing
 
-    def best(self, alpa: AlpaSearch, *, below_s: float) -> FoundSlices | None:
-        """Cuts stages as if slices cost nothing, which no fewer can beat: where that is not worth it, none is."""
+    @property
+    def least_s(self) -> float:
+        """What no slices take less than: the most of them, as if they cost nothing. Infinite where nothing fits."""
+        return np.inf if self._most is None else self._most.cut.iteration_s
+
+    @cached_property
+    def _most(self) -> Found | None:
+        return self._cut(_CUT_FOR[0])
+
+    def _cut(self, num_slices: int) -> Found | None:
+        """Stages as they are best if slices cost nothing."""
+        return self.alpa.cut(
+            self.tables, cluster=self.cluster, num_micro_batches=self.num_micro_batches, num_slices=num_slices
+        )
+
+    def best(self, *, below_s: float) -> FoundSlices | None:
+        """The fastest; None where none fits, or where even slices that cost nothing are not worth it.
+
+        Args:
+            below_s: an iteration that is known.
+        """
         best: FoundSlices | None = None
         known: set[tuple[StageLayout, ...]] = set()
         for number in _CUT_FOR:
-            cut = alpa.cut(
-                self.tables,
-                cluster=self.cluster,
-                num_micro_batches=self.num_micro_batches,
-                num_slices=number,
-            )
+            cut = self._most if number == _CUT_FOR[0] else self._cut(number)
             if cut is not None and cut.cut.iteration_s > _WORTH * below_s:
                 break
             if cut is None or len(cut.stages) == 1 or cut.layouts in known:

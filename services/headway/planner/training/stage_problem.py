@@ -108,6 +108,10 @@ class StageProblem:
         for (a, b), seconds in self.layers[layer].problem.edges.items():
             yield Edge(source=a, target=b, cost_s=self._seconds(seconds))
 
+    def num_pairs(self, kept: Sequence[Sequence[int]]) -> int:
+        """Pairs of strategies of neighbours, among some strategies of each node: most of a program's variables."""
+        return sum(len(kept[edge.source]) * len(kept[edge.target]) for edge in self.edges)
+
     def problem(self, kept: Sequence[Sequence[int]]) -> StrategyProblem:
         """The choice among some strategies of each node; a last node stands for what is held in any case."""
         chosen = [[own[at] for at in which] for own, which in zip(self.strategies, kept, strict=True)]

@@ -125,9 +125,25 @@ struct RowSampler {
     lowest = __float_as_uint(problem.min_p[row]);
   }
 
+  // Calls `visit` with each `step`th token from `first` on whose logit is not below `floor`, and with that logit. Several
+  // are loaded before the first is looked at: a row is read by one SM, which waits for memory otherwise.
+  template <typename Visit>
+  __device__ __forceinline__ void visit_tokens(int first, int end, int step, float floor, Visit visit) const {
+    constexpr int kAhead = 8;
+    for (int token = first; token < end; token += kAhead * step) {
+      float ahead[kAhead];
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) ahead[i] = token + i * step < end ? logits[token + i * step] : 0.0f;
+#pragma unroll
+      for (int i = 0; i < kAhead; ++i) {
+        if (token + i * step < end && !(ahead[i] < floor)) visit(token + i * step, ahead[i]);
+      }
+    }
+  }
+
   __device__ __forceinline__ void find_best() {
-    for (int token = static_cast<int>(threadIdx.x); token < num_tokens; token += num_threads)
-      best.meet(logits[token], token);
+    visit_tokens(static_cast<int>(threadIdx.x), num_tokens, num_threads, negative_infinity(),
+                 [&](int token, float logit) { best.meet(logit, token); });
     best.meet_lanes();
     if (lane == 0) shared.best[warp] = best;
     __syncthreads();
@@ -135,14 +151,25 @@ struct RowSampler {
     best.meet_lanes();
   }
 
-  __device__ __forceinline__ float weight(int token) const {
-    return is_broken ? 1.0f : expf((logits[token] - best.logit) / temperature);
+  __device__ __forceinline__ float weight(float logit) const {
+    return is_broken ? 1.0f : expf((logit - best.logit) / temperature);
   }
 
-  __device__ __forceinline__ Mass kept_mass(int token) const {
-    const float it = weight(token);
+  __device__ __forceinline__ Mass kept_mass(float logit) const {
+    const float it = weight(logit);
     return __float_as_uint(it) < lowest ? 0 : static_cast<Mass>(it * kMassOfOne);
   }
+
+  // A logit below which weights are less than the one of these bits, by a margin that no rounding makes up for: most
+  // tokens need no exponential then. Weights are 2^-43 at least, whose logarithm is -30.
+  __device__ __forceinline__ float floor_of(uint32_t weight_bits) const {
+    if (is_broken) return negative_infinity();
+    const float margin = 1e-3f * temperature + 1e-6f * fabsf(best.logit);
+    return best.logit + temperature * logf(__uint_as_float(weight_bits)) - margin;
+  }
+
+  // Where no weight is lower than what can be drawn.
+  __device__ __forceinline__ uint32_t least_drawn() const { return lowest > kLeastDrawn ? lowest : kLeastDrawn; }
 
   __device__ __forceinline__ Mass sum_of_lanes(Mass sum) const {
 #pragma unroll
@@ -188,18 +215,20 @@ struct RowSampler {
   // histograms, of which each looks into the bin that the one before has ended in. Tokens without a mass, at a low
   // temperature nearly all, are in none: nothing draws them.
   __device__ __forceinline__ void cut(double share, Mass count) {
-    const uint32_t least = share > 0 && lowest > kLeastDrawn ? lowest : kLeastDrawn;
+    const uint32_t least = share > 0 ? least_drawn() : kLeastDrawn;
     uint32_t found = 0;  // the upper bits of the weight
     if (threadIdx.x == 0) shared.wanted = count;
     for (int shift = kWeightBits - kBinBits; shift >= 0; shift -= kBinBits) {
       for (int bin = static_cast<int>(threadIdx.x); bin < Bins::kCount; bin += num_threads) shared.bins.clear(bin);
       __syncthreads();
-      for (int token = static_cast<int>(threadIdx.x); token < num_tokens; token += num_threads) {
-        const float it = weight(token);
+      const uint32_t first_found = found << kBinBits << shift;
+      const float floor = floor_of(first_found > least ? first_found : least);
+      visit_tokens(static_cast<int>(threadIdx.x), num_tokens, num_threads, floor, [&](int, float logit) {
+        const float it = weight(logit);
         const uint32_t bits = __float_as_uint(it);
-        if (bits < least || bits >> shift >> kBinBits != found) continue;
+        if (bits < least || bits >> shift >> kBinBits != found) return;
         shared.bins.add(bits >> shift & (Bins::kCount - 1), share > 0 ? static_cast<Mass>(it * kMassOfOne) : 1);
-      }
+      });
       __syncthreads();
       if (warp == 0) find_bin(shift == kWeightBits - kBinBits ? share : 0);
       __syncthreads();
@@ -213,13 +242,14 @@ struct RowSampler {
   // the one that the draw falls into.
   __device__ __forceinline__ void draw(uint64_t uniform, int64_t* out) {
     Mass target = 0;
+    const float floor = floor_of(least_drawn());
     int first = 0, end = num_tokens;
     for (int part = 0; part != 32; end = first + part < end ? first + part : end) {
       const bool is_whole = part == 0;
       part = ((end - first + num_warps - 1) / num_warps + 31) / 32 * 32;
       const int own = first + warp * part, own_end = own + part < end ? own + part : end;
       Mass sum = 0;
-      for (int token = own + lane; token < own_end; token += 32) sum += kept_mass(token);
+      visit_tokens(own + lane, own_end, 32, floor, [&](int, float logit) { sum += kept_mass(logit); });
       sum = sum_of_lanes(sum);
       __syncthreads();  // all have read the sums of the round before
       if (lane == 0) shared.sums[warp] = sum;
@@ -231,7 +261,7 @@ struct RowSampler {
       }
     }
     if (warp > 0) return;
-    const Mass own = first + lane < end ? kept_mass(first + lane) : 0, reached = running_sum(own);
+    const Mass own = first + lane < end ? kept_mass(logits[first + lane]) : 0, reached = running_sum(own);
     if (reached - own <= target && target < reached) *out = first + lane;
   }
 };

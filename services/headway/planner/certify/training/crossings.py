@@ -17,7 +17,7 @@ def crossing_violations(step: PlannedStep, cluster: TrainingCluster) -> Iterator
         if not others:
             continue
         slowest = min(_bytes_per_s(cluster.groups[group]) for group in {stage.group, *others})
-        num_bytes = _sent_bytes(step, number)
+        num_bytes = _sent_bytes(step.of(number), number)
         least_s = num_bytes / (stage.mesh.submesh.num_nodes * slowest)
         if stage.handover_s < least_s * (1 - _ROUNDING):
             yield (

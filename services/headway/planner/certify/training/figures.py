@@ -44,6 +44,11 @@ def _batch_violations(step: PlannedStep) -> Iterator[str]:
             f"{plan.num_micro_batches * graph.batch}, and the batch is {plan.batch}."
         )
         return
+    for number, stage in enumerate(plan.stages):
+        size = plan.micro_batch_of(stage)
+        if size < 1 or plan.micro_batch % size:
+            yield f"Stage {number} has micro-batches of {size} examples, which do not divide {plan.micro_batch}."
+            return
     flops = graph.flops * plan.num_micro_batches
     if not math.isclose(plan.flops, flops, rel_tol=_EXACT):
         yield f"The plan says {plan.flops:.6g} operations an iteration, and the graph has {flops:.6g}."
@@ -53,6 +58,6 @@ def _alternative_violations(plan: TrainingPlan) -> Iterator[str]:
     for number, alternative in enumerate(plan.alternatives):
         if not alternative.name:
             yield f"Alternative {number} has no name."
-        seconds = alternative.iteration_s
+        seconds = alternative.least_s if alternative.iteration_s is None else alternative.iteration_s
         if seconds is not None and not (math.isfinite(seconds) and seconds > 0):
             yield f"Alternative '{alternative.name}' takes {seconds} s."

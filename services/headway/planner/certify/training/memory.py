@@ -33,6 +33,7 @@ def memory_violations(step: PlannedStep, cluster: TrainingCluster) -> Iterator[s
 
 def recount(step: PlannedStep, number: int) -> DeviceMemory:
     """Counts anew what each device of a stage holds at its peak."""
+    step = step.of(number)
     stage, held = step.plan.stages[number], HeldTensors(step, number)
     weights, gradients, optimizer = state_bytes(step, stage)
     return DeviceMemory(

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from headway.core.plan.training import TrainingPlan, TrainingStage
 from headway.planner.certify.training.slices import held_micro_batches, least_pipeline_s
-from headway.planner.certify.training.task_orders import task_order_violations
+from headway.planner.certify.training.task_orders import own_size_violations, task_order_violations
 
 _ROUNDING = 1e-6
 
@@ -13,13 +13,15 @@ _ROUNDING = 1e-6
 def schedule_violations(plan: TrainingPlan) -> Iterator[str]:
     """For plans whose stages wait for later ones only; see `graph_violations`."""
     for number, stage in enumerate(plan.stages):
-        yield from (f"Stage {number}: {fault}" for fault in _flight_faults(plan, number) if plan.schedule is None)
+        if plan.schedule is None and not plan.has_own_sizes:
+            yield from (f"Stage {number}: {fault}" for fault in _flight_faults(plan, number))
         yield from (f"Stage {number}: {fault}" for fault in _time_faults(stage))
     for number, stage in enumerate(plan.stages):
         if not plan.successors[number] and stage.handover_s != 0:
             yield f"Stage {number} is the last one, and hands over in {stage.handover_s} s."
     yield from _iteration_violations(plan)
     yield from task_order_violations(plan)
+    yield from own_size_violations(plan)
 
 
 def graph_violations(plan: TrainingPlan) -> Iterator[str]:
@@ -67,15 +69,24 @@ def _iteration_violations(plan: TrainingPlan) -> Iterator[str]:
         yield f"The iteration takes {plan.iteration_s} s."
         return
     latencies = [stage.forward_s + stage.backward_s + stage.handover_s for stage in plan.stages]
-    if plan.slices:
-        least_s = least_pipeline_s(plan)
+    if plan.has_own_sizes:
+        least_s, rule = _least_of_sizes_s(plan), "the work of its stages"
+    elif plan.slices:
+        least_s, rule = least_pipeline_s(plan), "equation 2.5"
     else:
-        least_s = max(_way_s(plan, number) for number in range(len(plan.stages)))
+        least_s, rule = max(_way_s(plan, number) for number in range(len(plan.stages))), "equation 3.2"
         least_s += (plan.num_micro_batches - 1) * max(latencies)
     least_s += max(stage.once_s for stage in plan.stages)
     if plan.iteration_s < least_s * (1 - _ROUNDING):
-        slowest, rule = latencies.index(max(latencies)), "2.5" if plan.slices else "3.2"
+        slowest = latencies.index(max(latencies))
         yield (
-            f"The iteration takes {plan.iteration_s:.6g} s, and by equation {rule} it takes {least_s:.6g} s at least: "
+            f"The iteration takes {plan.iteration_s:.6g} s, and by {rule} it takes {least_s:.6g} s at least: "
             f"stage {slowest} is the slowest with {latencies[slowest]:.6g} s for each micro-batch."
         )
+
+
+def _least_of_sizes_s(plan: TrainingPlan) -> float:
+    """The longest way of an example through the stages, or all micro-batches of one stage."""
+    ways = [_way_s(plan, number) for number in range(len(plan.stages))]
+    busy = [plan.num_passes(stage) * (stage.forward_s + stage.backward_s + stage.handover_s) for stage in plan.stages]
+    return max(*ways, *busy)

@@ -17,9 +17,10 @@ def sharding_violations(step: PlannedStep) -> Iterator[str]:
         if named != list(stage.operators):
             yield f"Stage {number} has shardings of {_difference(named, stage.operators)}."
             continue
+        own = step.of(number)
         for sharding in stage.shardings:
-            yield from (f"Stage {number}: {fault}." for fault in _operator_faults(step, stage, sharding))
-        yield from (f"Stage {number}: {fault}." for fault in _received_faults(step, number))
+            yield from (f"Stage {number}: {fault}." for fault in _operator_faults(own, stage, sharding))
+        yield from (f"Stage {number}: {fault}." for fault in _received_faults(own, number))
 
 
 def _difference(named: Sequence[str], wanted: Sequence[str]) -> str:

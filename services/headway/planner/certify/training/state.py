@@ -14,7 +14,7 @@ _ZERO_STAGES = range(4)
 
 def state_violations(step: PlannedStep) -> Iterator[str]:
     for number, stage in enumerate(step.plan.stages):
-        yield from (f"Stage {number}: {fault}." for fault in _parameter_faults(step, stage))
+        yield from (f"Stage {number}: {fault}." for fault in _parameter_faults(step.of(number), stage))
         yield from (f"Stage {number}: {fault}." for fault in _layer_faults(step, stage))
 
 

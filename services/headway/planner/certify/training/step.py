@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 
+from headway.core.batching import at_batch
 from headway.core.dataflow import Dataflow
 from headway.core.gradients import contributions, primals
 from headway.core.graph import Graph, Operator, TensorRole, TensorSpec
@@ -13,10 +14,27 @@ from headway.core.precision import Precision, cast_graph
 
 @dataclass(frozen=True)
 class PlannedStep:
-    """A plan and the graph of one of its micro-batches. Stages are named by their index."""
+    """A plan and the graph of one of its micro-batches. Stages are named by their index.
+
+    Attributes:
+        graph: of the largest micro-batches, where stages have sizes of their own; see `of`.
+    """
 
     plan: TrainingPlan
     graph: Graph
+
+    def of(self, number: int) -> "PlannedStep":
+        """The step with the graph of one of a stage's own micro-batches."""
+        size = self.plan.stages[number].micro_batch
+        if size is None or size == self.graph.batch:
+            return self
+        if size not in self._sized:
+            self._sized[size] = PlannedStep(self.plan, at_batch(self.graph, size))
+        return self._sized[size]
+
+    @cached_property
+    def _sized(self) -> "dict[int, PlannedStep]":
+        return {}
 
     @cached_property
     def tensors(self) -> dict[str, TensorSpec]:

@@ -32,6 +32,28 @@ def task_order_violations(plan: TrainingPlan) -> Iterator[str]:
     yield from _time_faults(plan, schedule, replay.end_s)
 
 
+def own_size_violations(plan: TrainingPlan) -> Iterator[str]:
+    """For plans that name no schedule: that stages with micro-batches of different sizes do not wait for ever under
+    1F1B with those in flight."""
+    if not plan.has_own_sizes or plan.schedule is not None:
+        return
+    wrong = [f"Stage {i}: {each.in_flight} micro-batches are in flight." for i, each in enumerate(plan.stages)]
+    if least := [fault for fault, stage in zip(wrong, plan.stages, strict=True) if stage.in_flight < 1]:
+        yield from least
+        return
+    yield from _Replay(plan, [_one_by_one(plan.num_passes(stage), stage.in_flight) for stage in plan.stages]).stuck()
+
+
+def _one_by_one(number: int, in_flight: int) -> Passes:
+    """So many forward passes, then a backward and a forward one in turn."""
+    order = [("F", n) for n in range(min(in_flight, number))]
+    for n in range(number):
+        order.append(("B", n))
+        if n + in_flight < number:
+            order.append(("F", n + in_flight))
+    return order
+
+
 def _passes(order: str) -> Passes:
     return [(each[:1], int(each[1:]) if each[1:].isdecimal() else -1) for each in order.split()]
 
@@ -42,7 +64,7 @@ def _order_faults(plan: TrainingPlan, number: int, order: Passes) -> Iterator[st
     if kinds not in _KINDS:
         yield f"Stage {number}: the schedule has {', '.join(sorted(kinds)) or 'nothing'}, not F and B or F, I and W."
         return
-    wanted = Counter((kind, n) for kind in kinds for n in range(plan.num_micro_batches))
+    wanted = Counter((kind, n) for kind in kinds for n in range(plan.num_passes(plan.stages[number])))
     if Counter(order) != wanted:
         kind, n = min((wanted - Counter(order)) or (Counter(order) - wanted))
         yield f"Stage {number}: {kind}{n} is missing from the schedule, or too much."
@@ -102,9 +124,15 @@ class _Replay:
         if kind in ("B", "I"):
             needs = [(other, "B", stages[number].handover_s / 2) for other in self._plan.successors[number]]
             needs.append((number, "F", 0.0))
-        if any((other, what, n) not in self._ends for other, what, _ in needs):
+        runs = [((other, what, m), lag_s) for other, what, lag_s in needs for m in self._same(number, n, other)]
+        if any(run not in self._ends for run, _ in runs):
             return None
-        return max((self._ends[other, what, n] + lag_s for other, what, lag_s in needs), default=0.0)
+        return max((self._ends[run] + lag_s for run, lag_s in runs), default=0.0)
+
+    def _same(self, number: int, n: int, other: int) -> range:
+        """The micro-batches of another stage with the examples of one of a stage's."""
+        own, theirs = (self._plan.micro_batch_of(self._plan.stages[each]) for each in (number, other))
+        return range(n * own // theirs, ((n + 1) * own - 1) // theirs + 1)
 
 
 def _task_s(stage: TrainingStage, kind: str) -> float:
@@ -117,7 +145,9 @@ def _time_faults(plan: TrainingPlan, schedule: PlannedSchedule, end_s: float) ->
         said_s = getattr(schedule, field)
         if not math.isclose(said_s, found_s, rel_tol=_ROUNDING):
             yield f"Schedule {schedule.name} says {field} {said_s:.6g} s, and it is {found_s:.6g} s."
-    busiest_s = max(stage.forward_s + stage.backward_s for stage in plan.stages)
+    busiest_s = max(
+        (stage.forward_s + stage.backward_s) * plan.micro_batch / plan.micro_batch_of(stage) for stage in plan.stages
+    )
     bubble = 1 - busiest_s * plan.num_micro_batches / end_s
     if not math.isclose(schedule.bubble, bubble, abs_tol=_ROUNDING):
         yield f"Schedule {schedule.name} says a bubble of {schedule.bubble:.6g}, and it is {bubble:.6g}."

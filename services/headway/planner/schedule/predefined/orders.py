@@ -38,13 +38,19 @@ def graph_1f1b(placement: Placement, num_micro_batches: int, *, in_flight: Seque
     """1F1B of stages that are no chain: each starts with so many forward tasks, as GraphPipe's stages do.
 
     Args:
-        in_flight: of each device, which has one forward and one backward task.
+        in_flight: of each device, which has as many backward tasks as forward ones, both in the order of its own
+            micro-batches.
     """
     orders: Orders = []
     for on, warmup in zip(placement.tasks_by_device, in_flight, strict=True):
-        forward, backward = sorted(on, key=lambda i: placement.tasks[i].kind is not TaskKind.FORWARD)
-        forwards, backwards = ([[(task, n)] for n in range(num_micro_batches)] for task in (forward, backward))
-        orders.append(_alternate(forwards, backwards, min(warmup, num_micro_batches)))
+        forward, backward = (
+            [task for task in on if (placement.tasks[task].kind is TaskKind.FORWARD) is is_forward]
+            for is_forward in (True, False)
+        )
+        forwards, backwards = (
+            [[(task, n)] for n in range(num_micro_batches) for task in tasks] for tasks in (forward, backward)
+        )
+        orders.append(_alternate(forwards, backwards, min(warmup, len(forwards))))
     return _timed(placement, orders, num_micro_batches, "1f1b")
 
 

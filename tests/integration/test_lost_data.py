@@ -1,0 +1,80 @@
+"""Redis loses all that it had while a stack serves: what people have asked for is there again, and nothing stops."""
+
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+from redis import Redis
+
+from tests.integration.emulation import write_model
+from tests.integration.stack import RunningStack, wait_for
+
+pytestmark = pytest.mark.timeout(180)
+
+
+@pytest.fixture
+def emulated(tmp_path: Path) -> Iterator[RunningStack]:
+    models = {"tiny": write_model(tmp_path / "model")}
+    running = RunningStack(tmp_path / "state", models, "--emulate", "2xV100", "--no-profile").start()
+    yield running
+    running.stop()
+
+
+def make_key(stack: RunningStack) -> str:
+    made = stack.headway("key", "create")
+    assert made.returncode == 0, made.stderr
+    return made.stdout.split()[0]
+
+
+class Client:
+    """Asks again and again, from a thread, and counts what it is answered."""
+
+    def __init__(self, stack: RunningStack, key: str) -> None:
+        self.answers: Counter[int] = Counter()
+        self._url = f"{stack.url}/v1/completions"
+        self._headers = {"authorization": f"Bearer {key}"}
+        self._is_over = threading.Event()
+        self._thread = threading.Thread(target=self._ask)
+        self._thread.start()
+
+    def _ask(self) -> None:
+        body = {"model": "tiny", "prompt": "a b c", "max_tokens": 5}
+        with httpx.Client(headers=self._headers, timeout=60) as client:
+            while not self._is_over.is_set():
+                self.answers[client.post(self._url, json=body).status_code] += 1
+
+    def end(self) -> Counter[int]:
+        self._is_over.set()
+        self._thread.join()
+        return self.answers
+
+
+def test_all_that_was_acknowledged_is_there_again_and_no_request_fails(emulated: RunningStack) -> None:
+    first = make_key(emulated)
+    before = emulated.status()["controller"]
+    client = Client(emulated, first)
+    wait_for(lambda: client.answers[200] > 3)
+    redis = Redis(unix_socket_path=emulated.stack.redis_url.removeprefix("unix://"), decode_responses=True)
+    with redis:
+        epoch = redis.get("headway:controller-epoch")
+        redis.flushall()
+        second = make_key(emulated)
+        names = ("kept", "deployment", "plan-current", "controller-lease", "process:gateway", "member:router:router")
+        wait_for(lambda: redis.exists(*(f"headway:{name}" for name in names)) == len(names), timeout_s=60)
+        assert redis.get("headway:controller-epoch") == epoch
+        assert redis.hlen("headway:api-keys") == 2
+    answered = client.answers[200]
+    wait_for(lambda: client.answers[200] > answered + 3)
+    assert set(client.end()) == {200}
+    for key in (first, second):
+        models = f"{emulated.url}/v1/models"
+        wait_for(lambda: httpx.get(models, headers={"authorization": f"Bearer {key}"}).status_code == 200)  # noqa: B023
+    assert httpx.get(f"{emulated.url}/v1/models").status_code == 401, "at no time is it open to everybody"
+
+    after = emulated.status()["controller"]
+    assert after["plan_id"] == before["plan_id"]
+    runs = [{each["name"]: each["pid"] for each in status["processes"]} for status in (before, after)]
+    assert runs[0] == runs[1]
