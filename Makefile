@@ -121,9 +121,8 @@ PROGRAMS := $(or $(HEADWAY_PROGRAMS),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/head
 HELM := $(PROGRAMS)/helm-v3.22.0
 KUBECONFORM := $(PROGRAMS)/kubeconform-v0.8.0
 ETCD := $(PROGRAMS)/etcd-v3.6.13
-KUBE_APISERVER := $(PROGRAMS)/kube-apiserver-v1.36.3
+RESOURCE_SERVER := $(PROGRAMS)/resource-server-v0.36.3
 GO_VERSION_OF = v$(lastword $(subst -v, ,$(notdir $@)))
-GO_BUILD := CGO_ENABLED=0 go build -mod=readonly
 
 .PHONY: go
 go:
@@ -137,12 +136,13 @@ $(HELM) $(KUBECONFORM): | go
 $(HELM): GO_PACKAGE := helm.sh/helm/v3/cmd/helm
 $(KUBECONFORM): GO_PACKAGE := github.com/yannh/kubeconform/cmd/kubeconform
 
-# Their modules have replace lines, so that `go install` refuses them: each has a module here that requires it.
-$(ETCD) $(KUBE_APISERVER): | go
-	@echo "Building $(notdir $@) (the API server: five minutes of two cores, once) ..."
+# `go install` refuses modules with replace lines: these have a module here that requires them.
+$(ETCD): PROGRAM := etcd
+$(RESOURCE_SERVER): PROGRAM := kubernetes/resource-server
+$(ETCD) $(RESOURCE_SERVER): | go
+	@echo "Building $(notdir $@) (some minutes, once) ..."
 	@mkdir -p $(PROGRAMS)
-	@cd tests/cluster/programs/$(firstword $(subst -v, ,$(notdir $@))) && $(GO_BUILD) -o $@.new \
-	  -ldflags "-s -w -X k8s.io/component-base/version.gitVersion=$(GO_VERSION_OF)" .
+	@cd tests/cluster/programs/$(PROGRAM) && CGO_ENABLED=0 timeout 1800 go build -mod=readonly -o $@.new -ldflags "-s -w" .
 	@mv $@.new $@
 
 $(BUILD)/cluster/.installed: requirements-cluster.lock | $(UV)
@@ -158,9 +158,9 @@ test-chart: install | $(BUILD)/prometheus/usr/bin/prometheus ## The Helm chart, 
 	then $(CLUSTER_TESTS) -n 2 tests/cluster/test_render.py tests/cluster/test_values.py; \
 	else echo "make: Helm could not be built: the chart is NOT tested."; fi
 
-test-cluster: test-chart ## The Helm chart: rendered, run as processes of this machine, and with an API server of Kubernetes
-	@if test -x $(HELM) && $(MAKE) $(ETCD) $(KUBE_APISERVER); \
-	then HEADWAY_ETCD=$(ETCD) HEADWAY_KUBE_APISERVER=$(KUBE_APISERVER) $(CLUSTER_TESTS) -n 1 --durations=10 \
+test-cluster: test-chart ## The Helm chart: rendered, run as processes of this machine, and with Kubernetes' server of custom resources
+	@if test -x $(HELM) && $(MAKE) $(ETCD) $(RESOURCE_SERVER); \
+	then HEADWAY_ETCD=$(ETCD) HEADWAY_RESOURCE_SERVER=$(RESOURCE_SERVER) $(CLUSTER_TESTS) -n 1 --durations=10 \
 	  tests/cluster/test_release.py tests/cluster/test_resources.py; \
 	else echo "make: programs are missing: releases of the chart are NOT tested."; fi
 

@@ -1,4 +1,4 @@
-"""A real API server of Kubernetes on this machine, with etcd under it, all in one directory."""
+"""The part of Kubernetes' API server that serves custom resources, on this machine, with etcd under it."""
 
 import json
 import os
@@ -13,11 +13,18 @@ import httpx
 
 from headway.cli.ports import take_port
 
-_ADMIN_TOKEN = "a-token-of-this-test"
+_NOWHERE = {
+    "apiVersion": "v1",
+    "kind": "Config",
+    "current-context": "nowhere",
+    "clusters": [{"name": "nowhere", "cluster": {"server": "http://127.0.0.1:1"}}],
+    "contexts": [{"name": "nowhere", "context": {"cluster": "nowhere", "user": "nobody"}}],
+    "users": [{"name": "nobody", "user": {}}],
+}
 
 
 class ControlPlane:
-    """Runs both; use it as a context. Its calls are those of an administrator.
+    """Runs both; use it as a context. Accounts, roles and events are no custom resources: there are none here.
 
     Attributes:
         address: host and port of the API server, as pods are told them.
@@ -30,15 +37,11 @@ class ControlPlane:
         self._running: dict[str, subprocess.Popen[bytes]] = {}
         self._client = httpx.Client(
             base_url=f"https://127.0.0.1:{port}",
-            headers={"authorization": f"Bearer {_ADMIN_TOKEN}"},
             verify=False,  # the certificate is not there yet
             timeout=30,
         )
 
     def __enter__(self) -> Self:
-        key = self._directory / "service-accounts.pem"
-        subprocess.run(["openssl", "genrsa", "-out", str(key), "2048"], check=True, capture_output=True)
-        (self._directory / "tokens.csv").write_text(f'{_ADMIN_TOKEN},admin,admin,"system:masters"\n')
         try:
             self._spawn(
                 os.environ["HEADWAY_ETCD"],
@@ -66,25 +69,21 @@ class ControlPlane:
 
     def start_api_server(self) -> None:
         """Returns when it answers."""
-        key = self._directory / "service-accounts.pem"
+        elsewhere = self._directory / "no-kubernetes"  # whose own objects it would ask another server for
+        elsewhere.write_text(json.dumps(_NOWHERE))
         self._spawn(
-            os.environ["HEADWAY_KUBE_APISERVER"],
+            os.environ["HEADWAY_RESOURCE_SERVER"],
             f"--etcd-servers=http://127.0.0.1:{self._etcd_port}",
             f"--secure-port={self.address[1]}",
             "--bind-address=127.0.0.1",
             f"--cert-dir={self._directory / 'certificates'}",
-            "--service-account-issuer=https://kubernetes.default.svc",
-            f"--service-account-key-file={key}",
-            f"--service-account-signing-key-file={key}",
-            f"--token-auth-file={self._directory / 'tokens.csv'}",
-            "--authorization-mode=RBAC",
-            "--service-cluster-ip-range=10.77.0.0/16",
-            "--endpoint-reconciler-type=none",
+            f"--kubeconfig={elsewhere}",
+            "--enable-priority-and-fairness=false",
         )
         self._wait(lambda: self.call("GET", "/readyz").status_code == httpx.codes.OK)
 
     def kill_api_server(self) -> None:
-        process = self._running.pop(Path(os.environ["HEADWAY_KUBE_APISERVER"]).name)
+        process = self._running.pop(Path(os.environ["HEADWAY_RESOURCE_SERVER"]).name)
         process.kill()
         process.wait()
 
@@ -102,17 +101,10 @@ class ControlPlane:
         answer = self.call("POST", path, dict(body))
         assert answer.status_code == httpx.codes.CREATED, answer.text
 
-    def service_account(self, namespace: str, name: str, directory: Path) -> Path:
-        """What a pod of the service account has mounted."""
-        request = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600},
-        }
-        answer = self.call("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{name}/token", request)
-        assert answer.status_code == httpx.codes.CREATED, answer.text
+    def service_account(self, namespace: str, directory: Path) -> Path:
+        """What a pod has mounted, but for a token that would be worth something."""
         directory.mkdir()
-        (directory / "token").write_text(answer.json()["status"]["token"])
+        (directory / "token").write_text("nobody looks at it")
         (directory / "ca.crt").write_text((self._directory / "certificates/apiserver.crt").read_text())
         (directory / "namespace").write_text(namespace)
         return directory

@@ -9,7 +9,8 @@ from datetime import UTC, datetime
 from typing import Any, Protocol
 
 from headway.controller.kubernetes.admission import Admission, admit
-from headway.controller.kubernetes.api import GROUP, VERSION, KubernetesApi
+from headway.controller.kubernetes.api import KubernetesApi
+from headway.controller.kubernetes.event import event_of
 from headway.controller.kubernetes.model_resource import KIND, PLURAL, ModelResource
 from headway.controller.kubernetes.model_status import reason_of, status_of
 from headway.controller.kubernetes.watch import ResourceWatch
@@ -23,7 +24,6 @@ log = logging.getLogger(__name__)
 _LOOK_EVERY_S = 1.0
 _LAST_RETRY_S = 30.0
 _PATIENCE_S = 60.0
-_MESSAGE_CHARS = 1024
 _NEEDED_FOR_ANSWERS = ("gateway", "router")
 
 
@@ -192,32 +192,22 @@ class ModelDeployments:
             self._written[resource.uid] = (resource.version, status)
 
     async def _report(self, resource: ModelResource, plan: ServingPlan | None, changes: Sequence[str]) -> None:
-        """An event with why nothing is planned, or with what the plan changes."""
+        """An event with why nothing is planned, or with what the plan changes. One that cannot be written is lost."""
         fault = self._faults.get(resource.name)
-        if fault is not None:
-            await self._api.create_event(self._event(resource, "Warning", reason_of(fault), str(fault)))
-        elif changes and plan is not None:
-            await self._api.create_event(self._event(resource, "Normal", "PlanApplied", "; ".join(changes)))
-
-    def _event(self, resource: ModelResource, kind: str, reason: str, message: str) -> dict[str, Any]:
-        now = _now()
-        return {
-            "metadata": {"generateName": f"{resource.name}.", "namespace": self._api.namespace},
-            "involvedObject": {
-                "apiVersion": f"{GROUP}/{VERSION}",
-                "kind": KIND,
-                "name": resource.name,
-                "namespace": self._api.namespace,
-                "uid": resource.uid,
-            },
-            "type": kind,
-            "reason": reason,
-            "message": message[:_MESSAGE_CHARS],
-            "source": {"component": "headway-controller"},
-            "firstTimestamp": now,
-            "lastTimestamp": now,
-            "count": 1,
-        }
+        if fault is None and (plan is None or not changes):
+            return
+        event = event_of(
+            resource,
+            namespace=self._api.namespace,
+            is_warning=fault is not None,
+            reason="PlanApplied" if fault is None else reason_of(fault),
+            message="; ".join(changes) if fault is None else str(fault),
+            now=_now(),
+        )
+        try:
+            await self._api.create_event(event)
+        except HeadwayError as error:
+            log.warning("an event of %s is lost: %s", resource.name, error)
 
 
 def _is_same(plan: ServingPlan, current: ServingPlan) -> bool:
