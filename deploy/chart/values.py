@@ -29,7 +29,7 @@ def _image(what: str) -> Schema:
     )
 
 
-_MODEL = fields(
+MODEL = fields(
     "A model to serve.",
     "name",
     "path",
@@ -254,7 +254,14 @@ def _service(description: str, **more: Schema) -> Schema:
 
 
 VALUES: dict[str, Schema] = {
-    "models": listing("The models to serve.", _MODEL, least=1),
+    "models": listing("The models to serve.", MODEL),
+    "modelDeployments": fields(
+        "Models that are declared as resources of the release's namespace, instead of in models.",
+        of={
+            "enabled": flag("Whether they are served; the controller then has rights on them."),
+            "installDefinition": flag("Whether the definition of ModelDeployment is part of the release."),
+        },
+    ),
     "modelStorage": fields(
         "The volume that every gateway, worker and controller has the models in, read-only.",
         of={
@@ -339,7 +346,7 @@ def schema() -> dict[str, Any]:
         "title": "Values of the chart headway",
         "type": "object",
         "additionalProperties": False,
-        "required": ["models", "workers"],
+        "required": ["workers"],
         "properties": VALUES,
         "definitions": DEFINITIONS,
     }

@@ -25,6 +25,7 @@ class Surroundings(Protocol):
     """What a pod is given from outside."""
 
     directory: Path
+    kubernetes: tuple[tuple[str, int], Path] | None
 
     def secret(self, name: str) -> Mapping[str, str]: ...
 
@@ -129,6 +130,9 @@ class Pod:
 
     def _environment(self) -> dict[str, str]:
         values = {key: os.environ[key] for key in ("PATH", "LANG", "LD_LIBRARY_PATH") if key in os.environ}
+        if self._surroundings.kubernetes is not None:
+            (host, port), _ = self._surroundings.kubernetes
+            values |= {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": str(port)}
         for variable in self.container.get("env", []):
             given = variable["value"] if "value" in variable else self._value_from(variable["valueFrom"])
             values[variable["name"]] = self._local(re.sub(r"\$\((\w+)\)", lambda found: values[found[1]], given))
@@ -153,6 +157,9 @@ class Pod:
         [volume] = [volume for volume in self._spec["volumes"] if volume["name"] == name]
         if "hostPath" in volume:
             return Path(volume["hostPath"]["path"])
+        if "projected" in volume:
+            assert self._surroundings.kubernetes is not None
+            return self._surroundings.kubernetes[1]
         path = self._directory / name
         if "persistentVolumeClaim" in volume:
             path = self._surroundings.directory / "claims" / volume["persistentVolumeClaim"]["claimName"]

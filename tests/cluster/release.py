@@ -17,10 +17,15 @@ _LOOKS_EVERY_S = 0.2
 
 
 class Release:
-    """The pods of a rendering. Use it as a context; leaving it ends all of them."""
+    """The pods of a rendering. Use it as a context; leaving it ends all of them.
+
+    Attributes:
+        kubernetes: host and port of an API server, and a directory with what its service account has mounted.
+    """
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
+        self.kubernetes: tuple[tuple[str, int], Path] | None = None
         self.pods: dict[str, Pod] = {}
         self._secrets: dict[str, dict[str, str]] = {}
         self._config_maps: dict[str, dict[str, str]] = {}

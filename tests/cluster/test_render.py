@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
+from headway.controller.kubernetes.event import event_of
+from headway.controller.kubernetes.model_resource import ModelResource
 from tests.cluster.chart import CHART, KUBE_VERSION, ROOT, VALUES, helm, objects, pods, render, without_secrets
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -19,6 +21,14 @@ _SCHEMAS = Path(os.environ["HEADWAY_SCHEMAS"]) / "kubernetes_validate/kubernetes
 _FOREIGN = ("PodMonitor", "PrometheusRule", "HTTPRoute")
 _UNPACKED = ROOT / "build/prometheus/usr/bin/promtool"
 PROMTOOL = shutil.which("promtool") or (str(_UNPACKED) if _UNPACKED.exists() else None)
+
+# A change here is a change of what a stolen token may do.
+_CONTROLLERS_RIGHTS = {
+    ("serving.headway.dev", "modeldeployments", "list"),
+    ("serving.headway.dev", "modeldeployments", "watch"),
+    ("serving.headway.dev", "modeldeployments/status", "patch"),
+    ("", "events", "create"),
+}
 
 by_values = pytest.mark.parametrize("name", sorted(VALUES))
 
@@ -55,18 +65,26 @@ def schemas(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.parametrize("version", KUBERNETES)
 def test_kubernetes_knows_every_field(version: str, schemas: Path) -> None:
+    _check_fields("\n---\n".join(map(render, VALUES.values())), version, schemas)
+
+
+@pytest.mark.parametrize("version", KUBERNETES)
+def test_kubernetes_knows_every_field_of_an_event(version: str, schemas: Path) -> None:
+    resource = ModelResource(
+        name="chat", uid="1", generation=1, created_at="", version="1", spec={"path": "/models/chat"}, status={}
+    )
+    event = event_of(
+        resource, namespace="serving", is_warning=True, reason="Invalid", message="x" * 2000, now="2026-11-26T12:00:00Z"
+    )
+    _check_fields(yaml.safe_dump(event), version, schemas)
+
+
+def _check_fields(text: str, version: str, schemas: Path) -> None:
     location = f"{schemas}/{{{{.NormalizedKubernetesVersion}}}}/{{{{.ResourceKind}}}}{{{{.KindSuffix}}}}.json"
-    command = [
-        os.environ["HEADWAY_KUBECONFORM"],
-        "-strict",
-        "-kubernetes-version",
-        version,
-        "-skip",
-        ",".join(_FOREIGN),
-    ]
+    command = [os.environ["HEADWAY_KUBECONFORM"], "-strict", "-kubernetes-version", version]
     result = subprocess.run(
         [*command, "-skip", ",".join(_FOREIGN), "-schema-location", location, "-summary"],
-        input="\n---\n".join(map(render, VALUES.values())),
+        input=text,
         capture_output=True,
         text=True,
         check=False,
@@ -80,7 +98,7 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
     for owner, pod in pods(objects(render(VALUES[name]))).items():
         assert pod["securityContext"]["runAsNonRoot"], owner
         assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}, owner
-        assert not pod["automountServiceAccountToken"], f"{owner} has no business with the API server"
+        assert not pod["automountServiceAccountToken"], owner
         assert not pod["enableServiceLinks"], f"a Service named headway would give {owner} HEADWAY_PORT=tcp://..."
         for container in pod["containers"]:
             security = container["securityContext"]
@@ -89,9 +107,20 @@ def test_pods_keep_to_the_restricted_standard(name: str) -> None:
 
 
 @by_values
-def test_nothing_in_it_has_rights(name: str) -> None:
-    kinds = {document["kind"] for document in objects(render(VALUES[name]))}
-    assert not {kind for kind in kinds if "Role" in kind or kind == "CustomResourceDefinition"}
+def test_nobody_has_rights_but_the_controller_on_its_resources(name: str) -> None:
+    found = objects(render(VALUES[name]))
+    granting = [document for document in found if document["kind"].endswith(("Role", "Binding"))]
+    if name != "resources":
+        assert granting == []
+        return
+    [role, binding] = granting
+    assert (role["kind"], binding["kind"]) == ("Role", "RoleBinding")
+    assert {
+        (*rule["apiGroups"], *rule["resources"], verb) for rule in role["rules"] for verb in rule["verbs"]
+    } == _CONTROLLERS_RIGHTS
+    [subject] = binding["subjects"]
+    accounts = {owner: pod["serviceAccountName"] for owner, pod in pods(found).items()}
+    assert [owner for owner, account in accounts.items() if account == subject["name"]] == ["headway-controller"]
 
 
 @by_values

@@ -56,6 +56,8 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- end -}}
 {{- $names = append $names $model.name -}}
 {{- end -}}
+{{- if and $values.modelDeployments.enabled $names }}{{ fail "models: modelDeployments.enabled has them declared as resources instead." }}{{ end -}}
+{{- if not (or $values.modelDeployments.enabled $names) }}{{ fail "models: give one, or modelDeployments.enabled." }}{{ end -}}
 {{- if ne (len $names) (len (uniq $names)) }}{{ fail "models: two have the same name." }}{{ end -}}
 {{- $pools := list -}}
 {{- $emulated := list -}}
@@ -208,9 +210,9 @@ affinity: {{ toYaml . | nindent 2 }}
 {{- end }}
 {{- end }}
 
-{{- /* The head of every pod's spec: it talks to no API server, and no Service's name becomes a variable of ours. */}}
+{{- /* The head of every pod's spec: no account is mounted unasked, and no Service's name becomes a variable of ours. */}}
 {{- define "headway.podHead" -}}
-serviceAccountName: {{ include "headway.name" .root }}
+serviceAccountName: {{ include "headway.name" .root }}{{ with .account }}-{{ . }}{{ end }}
 automountServiceAccountToken: false
 enableServiceLinks: false
 {{- with .root.Values.image.pullSecrets }}
@@ -296,4 +298,14 @@ spec:
       volumes:
         {{- include "headway.volumes" . | nindent 8 }}
         {{- with .volumes }}{{ . | nindent 8 }}{{ end }}
+{{- end }}
+
+{{- /* The controller's account at the API server, and of no other pod. */}}
+{{- define "headway.serviceAccountVolume" -}}
+- name: kubernetes
+  projected:
+    sources:
+      - serviceAccountToken: {path: token, expirationSeconds: 3600}
+      - configMap: {name: kube-root-ca.crt, items: [{key: ca.crt, path: ca.crt}]}
+      - downwardAPI: {items: [{path: namespace, fieldRef: {fieldPath: metadata.namespace}}]}
 {{- end }}

@@ -1,5 +1,6 @@
 """`python -m headway.controller`: the controller process."""
 
+import os
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -14,6 +15,8 @@ from headway.controller.clients.worker import WorkerControlClient
 from headway.controller.config import ControllerConfig
 from headway.controller.deployment_file import read_deployment_file
 from headway.controller.desired import DesiredPlan
+from headway.controller.kubernetes.api import KubernetesApi
+from headway.controller.kubernetes.model_deployments import ModelDeployments
 from headway.controller.launchers.local import LocalLauncher
 from headway.controller.machine import read_machine
 from headway.controller.placements import Placements
@@ -56,7 +59,9 @@ async def main(config: ControllerConfig) -> None:
             deployment = await read_deployment(deployments)
             processes = build_supervisor(config, host, deployment, lease=lease)
         else:
-            deployment, stands = await read_cluster_deployment(config.deployment, deployments)
+            deployment, stands = await read_cluster_deployment(
+                config.deployment, deployments, has_models=not config.models_from_resources
+            )
             processes = CellProcesses(
                 host.peers,
                 client=CellClient(host.peers),
@@ -124,6 +129,10 @@ async def main(config: ControllerConfig) -> None:
         host.spawn(service.reconcile_forever(), name="reconcile")
         host.spawn(service.profile_forever(), name="profile")
         host.spawn(replanning_loop.keep(), name="re-plan")
+        if config.models_from_resources:
+            declared = build_model_deployments(config, service=service, deployment=deployment)
+            host.spawn(declared.watch.follow(), name="watch-models")
+            host.spawn(declared.reconcile_forever(), name="model-resources")
         await host.serve(on_stop=service.close)
 
 
@@ -143,11 +152,13 @@ async def read_deployment(deployments: Documents[Deployment]) -> Deployment:
     return resolved
 
 
-async def read_cluster_deployment(path: Path, deployments: Documents[Deployment]) -> tuple[Deployment, bool]:
+async def read_cluster_deployment(
+    path: Path, deployments: Documents[Deployment], *, has_models: bool
+) -> tuple[Deployment, bool]:
     """Reads the deployment of a file, and whether it is the one that was planned for last: then that plan, or the
     placement that was applied since, stands."""
     try:
-        wanted = read_deployment_file(path)
+        wanted = read_deployment_file(path, has_models=has_models)
     except HeadwayError as error:
         raise SystemExit(f"headway-controller: {error}") from None
     stored = await deployments.get()
@@ -162,6 +173,24 @@ def build_profile_import(deployment: Deployment, profiler: ProfilerClient) -> Pr
         return None
     device = deployment.workers.emulated[0].name  # others are scaled from it
     return ProfileImport(Path(deployment.stage_profiles), hardware=device, profiler=profiler)
+
+
+def build_model_deployments(
+    config: ControllerConfig, *, service: ControllerService, deployment: Deployment
+) -> ModelDeployments:
+    host, port = (os.environ.get(f"KUBERNETES_SERVICE_{part}", "") for part in ("HOST", "PORT"))
+    if not host or not port:
+        raise SystemExit(
+            "headway-controller: --models-from-resources works in a pod of Kubernetes only: KUBERNETES_SERVICE_HOST "
+            "and KUBERNETES_SERVICE_PORT are not set."
+        )
+    try:
+        api = KubernetesApi(f"https://{host}:{port}", directory=config.service_account_dir)
+    except HeadwayError as error:
+        raise SystemExit(f"headway-controller: {error}") from None
+    return ModelDeployments(
+        api, service=service, num_workers=deployment.workers.count, is_emulated=deployment.is_emulated
+    )
 
 
 def build_supervisor(

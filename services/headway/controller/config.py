@@ -1,8 +1,9 @@
 """Settings of the controller process."""
 
 from pathlib import Path
+from typing import Self
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from headway.rpc.catalogue_config import CatalogueConfig
 
@@ -15,3 +16,13 @@ class ControllerConfig(CatalogueConfig):
     deployment: Path | None = None
     """YAML file of what to serve, on workers of cells (`python -m headway.controller.cell`) that something else starts,
     such as a cluster. Without it the deployment is that of `headway up`, and the controller starts every process."""
+    models_from_resources: bool = False
+    """Serve the ModelDeployments of the pod's namespace in Kubernetes, instead of models in the deployment's file."""
+    service_account_dir: Path = Path("/var/run/secrets/kubernetes.io/serviceaccount")
+    """Directory with the token, ca.crt and namespace that the API server is called with."""
+
+    @model_validator(mode="after")
+    def _has_workers(self) -> Self:
+        if self.models_from_resources and self.deployment is None:
+            raise ValueError("--models-from-resources needs --deployment, which says on how many workers to wait")
+        return self

@@ -65,9 +65,9 @@ class LimitsDocument(_Document):
 
 
 class DeploymentDocument(_Document):
-    """What is served, on as many workers as others start."""
+    """What is served, on as many workers as others start. Without models those count that are declared otherwise."""
 
-    models: list[ModelDocument] = Field(min_length=1)
+    models: list[ModelDocument] = []
     workers: int = Field(ge=1)
     is_emulated: bool = False
     """Whether the workers compute nothing; the models need no weights then, and are not measured."""
@@ -78,8 +78,11 @@ class DeploymentDocument(_Document):
     log_level: str = "info"
 
 
-def read_deployment_file(path: Path) -> Deployment:
+def read_deployment_file(path: Path, *, has_models: bool = True) -> Deployment:
     """The deployment that a YAML file describes, with the fingerprint of the file.
+
+    Args:
+        has_models: whether it has to name a model; False where models are declared otherwise.
 
     Raises:
         InvalidArgumentError: the file cannot be read, has an unknown or a wrong field, or a model twice.
@@ -93,23 +96,36 @@ def read_deployment_file(path: Path) -> Deployment:
     except yaml.YAMLError as error:
         raise InvalidArgumentError(f"{path} is not YAML: {error}", field="deployment") from None
     except ValidationError as error:
-        raise InvalidArgumentError(f"{path}: {_faults(error)}", hint="Correct the file.", field="deployment") from None
+        told = f"{path}: {faults_of(error)}"
+        raise InvalidArgumentError(told, hint="Correct the file.", field="deployment") from None
+    if has_models and not document.models:
+        raise InvalidArgumentError(f"{path} names no model.", hint="Name one.", field="deployment.models")
     names = [model.name for model in document.models]
     if repeated := sorted({name for name in names if names.count(name) > 1}):
         raise InvalidArgumentError(f"{path}: two models are called {repeated[0]}.", field="deployment.models")
     return Deployment(
-        models=tuple(_model(model, is_emulated=document.is_emulated) for model in document.models),
+        models=tuple(read_model(model, is_emulated=document.is_emulated) for model in document.models),
         workers=WorkerOptions(count=document.workers, num_threads=1, memory_bytes=1, cores=()),
         limits=EngineLimits(**document.limits.model_dump()),
         profile=document.profile and not document.is_emulated,
         log_level=document.log_level,
         queue_policy=document.queue_policy,
         answer_overhead_s=document.answer_overhead_ms / 1e3,
+        is_emulated=document.is_emulated,
         source=hashlib.sha256(text.encode()).hexdigest()[:16],
     )
 
 
-def _model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment:
+def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment:
+    """The model with what its checkpoint says.
+
+    Args:
+        is_emulated: whether it needs no weights.
+
+    Raises:
+        InvalidArgumentError: it cannot be served as the document says.
+        NotFoundError: its directory, or a file in it, is missing.
+    """
     spec = read_checkpoint(
         document.path,
         dtype=document.dtype,
@@ -132,7 +148,9 @@ def _model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment:
     )
 
 
-def _faults(error: ValidationError) -> str:
+def faults_of(error: ValidationError) -> str:
+    """What is wrong with a document, each fault with its field."""
+
     def told(fault: Any) -> str:
         return f"{'.'.join(map(str, fault['loc']))}: {fault['msg']}"
 

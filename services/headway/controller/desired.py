@@ -69,6 +69,13 @@ class DesiredPlan:
         await self.set(plan)
         self.fault = None
 
+    async def propose(self, models: Sequence[ModelDeployment], workers: Sequence[PlanWorker]) -> ServingPlan:
+        """A plan that keeps as much of the desired one as it can, without desiring it.
+
+        HeadwayError of the planner where there is none.
+        """
+        return await self._planner.make(models, workers, limits=self._limits, current=self.plan)
+
     async def certify(self, plan: ServingPlan) -> None:
         """InvalidArgumentError with what is wrong with a plan."""
         violations = await self._planner.find_violations(plan)

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -11,10 +11,12 @@ from headway.controller.desired import DesiredPlan
 from headway.controller.reconcile import load_orders_of, reconcile
 from headway.controller.status import ProcessStatus, StackStatus, assess_readiness, worker_status
 from headway.controller.worker_pool import WorkerPool
+from headway.core.cluster import PlanWorker
 from headway.core.deployment import Deployment
 from headway.core.engine_kind import FEATURES, Feature
 from headway.core.errors import FailedPreconditionError, HeadwayError, NotFoundError
-from headway.core.plan.serving import ServingPlan
+from headway.core.load_order import LoadOrder
+from headway.core.plan.serving import ModelDeployment, ServingPlan
 from headway.core.profile import profile_id
 from headway.rpc.peers import Peers
 from headway.store.documents import Documents
@@ -124,13 +126,36 @@ class ControllerService:
         plan = await self._desired.named(plan)
         await self._desired.certify(plan)
         self._check_workers(plan)
-        needed = reconcile(load_orders_of(plan), serving=self._pool.serving(), memory_bytes=self._pool.memory_bytes())
+        needed = reconcile(load_orders_of(plan), serving=self.serving(), memory_bytes=self._pool.memory_bytes())
         changes = [str(action) for action in needed]
         if not dry_run:
             await self._desired.set(plan, replaces=replaces)
             self._deployment = replace(self._deployment, models=plan.models, placement_id=plan.placement_id)
             await self._deployments.put(self._deployment)
         return changes
+
+    async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan:
+        """A plan for models on the workers that there are, which keeps as much of the desired one as it can.
+
+        HeadwayError of the planner where there is none.
+        """
+        return await self._desired.propose(models, self._pool.plan_workers())
+
+    @property
+    def desired_plan(self) -> ServingPlan | None:
+        return self._desired.plan
+
+    def present_workers(self) -> list[PlanWorker]:
+        return self._pool.plan_workers()
+
+    def serving(self) -> Mapping[str, tuple[LoadOrder, ...]]:
+        """What each worker serves."""
+        return self._pool.serving()
+
+    def missing(self, kinds: Collection[str]) -> list[str]:
+        """Processes of these kinds that are not there."""
+        statuses = self._processes.statuses(is_stopping=self._stopping)
+        return [each.name for each in statuses if each.kind in kinds and each.state in ("starting", "restarting")]
 
     async def plan(self, plan_id: str) -> ServingPlan:
         """A plan by its id, the desired one for ''."""
@@ -181,7 +206,7 @@ class ControllerService:
 
     async def _step(self) -> None:
         await self._pool.observe(self._peers.members("worker"))
-        if self._desired.plan is None:
+        if self._desired.plan is None and self._deployment.models:
             workers = self._pool.plan_workers()
             if len(workers) >= self._deployment.workers.count and self._peers.members("planner"):
                 await self._desired.make(self._deployment.models, workers)

@@ -100,6 +100,7 @@ class Deployment:
         answer_overhead_s: that an answer takes from the client to the group and back, besides the model.
         stage_profiles: a file to import before the plan is made, of the emulated device; empty for none.
         placement_id: of the placement that was applied since; empty while the planner chooses who serves what.
+        is_emulated: whether workers that others start compute nothing: models need no weights then.
         source: the fingerprint of the file that it was read from; empty where it is `headway up`'s.
     """
 
@@ -115,4 +116,5 @@ class Deployment:
     traffic_retention_s: float | None = None
     answer_overhead_s: float = 0.0
     placement_id: str = ""
+    is_emulated: bool = False
     source: str = ""

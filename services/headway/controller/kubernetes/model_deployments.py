@@ -1,0 +1,219 @@
+"""Serves what ModelDeployments declare: plans for them, has that applied, and tells in their status what came of it."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Protocol
+
+from headway.controller.kubernetes.admission import Admission, admit
+from headway.controller.kubernetes.api import KubernetesApi
+from headway.controller.kubernetes.event import event_of
+from headway.controller.kubernetes.model_resource import KIND, PLURAL, ModelResource
+from headway.controller.kubernetes.model_status import reason_of, status_of
+from headway.controller.kubernetes.watch import ResourceWatch
+from headway.core.cluster import PlanWorker
+from headway.core.errors import AlreadyExistsError, ErrorCode, HeadwayError
+from headway.core.load_order import LoadOrder
+from headway.core.plan.serving import ModelDeployment, ServingPlan
+
+log = logging.getLogger(__name__)
+
+_LOOK_EVERY_S = 1.0
+_LAST_RETRY_S = 30.0
+_PATIENCE_S = 60.0
+_NEEDED_FOR_ANSWERS = ("gateway", "router")
+
+
+class Planned(Protocol):
+    """What is desired and what is there, of which this is a source: the controller's service."""
+
+    @property
+    def desired_plan(self) -> ServingPlan | None: ...
+
+    def present_workers(self) -> list[PlanWorker]: ...
+
+    def serving(self) -> Mapping[str, Collection[LoadOrder]]: ...
+
+    def missing(self, kinds: Collection[str]) -> list[str]: ...
+
+    async def propose(self, models: Sequence[ModelDeployment]) -> ServingPlan: ...
+
+    async def apply(self, plan: ServingPlan, *, dry_run: bool) -> list[str]: ...
+
+
+class ModelDeployments:
+    """Keeps the desired plan one for the declared models, and their status true. It writes nothing that stands already.
+
+    Args:
+        num_workers: how many there should be.
+        is_emulated: whether models need no weights.
+        patience_s: how long workers that are missing are waited for before others have to do.
+    """
+
+    def __init__(
+        self,
+        api: KubernetesApi,
+        *,
+        service: Planned,
+        num_workers: int,
+        is_emulated: bool,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        self.watch = ResourceWatch(api, PLURAL)
+        self._api = api
+        self._service = service
+        self._num_workers = num_workers
+        self._is_emulated = is_emulated
+        self._patience_s = patience_s
+        self._complete_s = time.monotonic()  # when all workers were there last
+        self._planned_for: object = None
+        self._faults: dict[str, HeadwayError] = {}  # by resource
+        self._written: dict[str, tuple[str, dict[str, Any]]] = {}  # by uid: the version before, and the status
+
+    async def reconcile_forever(self) -> None:
+        """Plans when resources or workers are others than before, and looks every second what is loaded by now; waits
+        longer after each failure."""
+        wait_s = _LOOK_EVERY_S
+        while True:
+            self.watch.changed.clear()
+            try:
+                await self._step()
+                wait_s = _LOOK_EVERY_S
+            except HeadwayError as error:
+                log.warning("model resources are looked at again in %.0f s: %s", wait_s, error)
+                await asyncio.sleep(wait_s)
+                wait_s = min(2 * wait_s, _LAST_RETRY_S)
+            try:
+                await asyncio.wait_for(self.watch.changed.wait(), _LOOK_EVERY_S)
+            except TimeoutError:
+                continue
+
+    async def _step(self) -> None:
+        if self.watch.objects is None:
+            return
+        resources = sorted(map(ModelResource.of, self.watch.objects.values()), key=lambda each: each.seniority)
+        if self._has_workers():
+            await self._plan(resources)
+        for resource in resources:
+            await self._tell(resource)
+        uids = {resource.uid for resource in resources}
+        self._written = {uid: written for uid, written in self._written.items() if uid in uids}
+
+    def _has_workers(self) -> bool:
+        """Whether to plan for those that are there: all are, or the others have been waited for."""
+        num_present, now_s = len(self._service.present_workers()), time.monotonic()
+        if num_present >= self._num_workers:
+            self._complete_s = now_s
+        return num_present >= self._num_workers or (num_present > 0 and now_s - self._complete_s > self._patience_s)
+
+    async def _plan(self, resources: Sequence[ModelResource]) -> None:
+        """Plans anew where resources have changed, or there are workers that the plan does not know. Those that are
+        away are expected back."""
+        plan = self._service.desired_plan
+        if self._planned_for == self._given(resources):
+            return
+        wanted, faults = await self._read(resources)
+        try:
+            admission = await self._admit(list(wanted.values()), plan)
+        except HeadwayError as error:
+            if error.code in (ErrorCode.UNAVAILABLE, ErrorCode.DEADLINE_EXCEEDED):
+                raise
+            admission = Admission(plan=plan, refused=dict.fromkeys((model.name for model in wanted.values()), error))
+        refusals = {name: admission.refused.get(model.name) for name, model in wanted.items()}
+        self._faults = faults | {name: refusal for name, refusal in refusals.items() if refusal is not None}
+        changes = await self._apply(admission.plan, plan)
+        self._planned_for = self._given(resources)
+        for resource in resources:
+            await self._report(resource, admission.plan, changes)
+
+    def _given(self, resources: Sequence[ModelResource]) -> object:
+        """What a plan is made of: the resources, and the workers that the desired plan does not know."""
+        plan = self._service.desired_plan
+        known = set() if plan is None else {worker.worker_id for worker in plan.workers}
+        present = {worker.worker_id for worker in self._service.present_workers()}
+        return present - known, [(resource.uid, resource.generation) for resource in resources]
+
+    async def _read(
+        self, resources: Sequence[ModelResource]
+    ) -> tuple[dict[str, ModelDeployment], dict[str, HeadwayError]]:
+        """The models by resource, and what is wrong with the other resources. Of a resource that became wrong the model
+        stays that is planned for."""
+        plan = self._service.desired_plan
+        wanted: dict[str, ModelDeployment] = {}
+        faults: dict[str, HeadwayError] = {}
+        owner: dict[str, str] = {}
+        for resource in resources:
+            try:
+                model = await asyncio.to_thread(resource.read, is_emulated=self._is_emulated)
+                if model.name in owner:
+                    raise AlreadyExistsError(
+                        f"{owner[model.name]} serves a model as {model.name}.", hint="Give another servedName."
+                    )
+            except HeadwayError as error:
+                faults[resource.name] = error
+                before = None if plan is None else plan.model(resource.model)
+                if before is None or before.name in owner:
+                    continue
+                model = before
+            owner[model.name] = resource.name
+            wanted[resource.name] = model
+        return wanted, faults
+
+    async def _admit(self, wanted: Sequence[ModelDeployment], plan: ServingPlan | None) -> Admission:
+        if not wanted:
+            nothing = None if plan is None else replace(plan, plan_id="", models=(), assignments=(), placement_id="")
+            return Admission(plan=nothing, refused={})
+        current = {} if plan is None else {model.name: model for model in plan.models}
+        return await admit(wanted, current=current, try_plan=self._service.propose)
+
+    async def _apply(self, plan: ServingPlan | None, current: ServingPlan | None) -> list[str]:
+        if plan is None or plan is current or (current is not None and _is_same(plan, current)):
+            return []
+        return await self._service.apply(plan, dry_run=False)
+
+    async def _tell(self, resource: ModelResource) -> None:
+        version, written = self._written.get(resource.uid, ("", dict(resource.status)))
+        status = status_of(
+            resource,
+            plan=self._service.desired_plan,
+            fault=self._faults.get(resource.name),
+            serving=self._service.serving(),
+            waiting_for=", ".join(self._service.missing(_NEEDED_FOR_ANSWERS)),
+            previous=written,
+            now=_now(),
+        )
+        is_heard = status == dict(resource.status)
+        is_on_its_way = status == written and version == resource.version
+        if not is_heard and not is_on_its_way:
+            await self._api.apply_status(PLURAL, KIND, resource.name, status)
+            self._written[resource.uid] = (resource.version, status)
+
+    async def _report(self, resource: ModelResource, plan: ServingPlan | None, changes: Sequence[str]) -> None:
+        """An event with why nothing is planned, or with what the plan changes. One that cannot be written is lost."""
+        fault = self._faults.get(resource.name)
+        if fault is None and (plan is None or not changes):
+            return
+        event = event_of(
+            resource,
+            namespace=self._api.namespace,
+            is_warning=fault is not None,
+            reason="PlanApplied" if fault is None else reason_of(fault),
+            message="; ".join(changes) if fault is None else str(fault),
+            now=_now(),
+        )
+        try:
+            await self._api.create_event(event)
+        except HeadwayError as error:
+            log.warning("an event of %s is lost: %s", resource.name, error)
+
+
+def _is_same(plan: ServingPlan, current: ServingPlan) -> bool:
+    """Whether they differ in nothing that is loaded or counted on."""
+    return (plan.models, plan.assignments, plan.workers) == (current.models, current.assignments, current.workers)
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

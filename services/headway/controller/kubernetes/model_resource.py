@@ -1,0 +1,76 @@
+"""A model that is declared as a resource."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from headway.controller.deployment_file import ModelDocument, faults_of, read_model
+from headway.core.errors import InvalidArgumentError
+from headway.core.plan.serving import ModelDeployment
+
+KIND = "ModelDeployment"
+PLURAL = "modeldeployments"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelResource:
+    """A ModelDeployment, as the API server told of it.
+
+    Attributes:
+        created_at: in UTC, as text; of two that cannot both be served the older one is.
+        version: of the object, status included.
+    """
+
+    name: str
+    uid: str
+    generation: int
+    created_at: str
+    version: str
+    spec: Mapping[str, Any]
+    status: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, resource: Mapping[str, Any]) -> "ModelResource":
+        metadata = resource["metadata"]
+        return cls(
+            name=metadata["name"],
+            uid=metadata["uid"],
+            generation=metadata["generation"],
+            created_at=metadata["creationTimestamp"],
+            version=metadata["resourceVersion"],
+            spec=resource.get("spec", {}),
+            status=resource.get("status", {}),
+        )
+
+    @property
+    def model(self) -> str:
+        """The name that clients ask for."""
+        return str(self.spec.get("servedName") or self.name)
+
+    @property
+    def seniority(self) -> tuple[str, str]:
+        """Older ones first."""
+        return (self.created_at, self.name)
+
+    def read(self, *, is_emulated: bool) -> ModelDeployment:
+        """The model with what its checkpoint says. Reads files.
+
+        Raises:
+            InvalidArgumentError: a field is wrong.
+            NotFoundError: the checkpoint's directory, or a file in it, is missing.
+        """
+        fields = {_snake(name): value for name, value in self.spec.items() if name != "servedName"}
+        if "slo" in fields:
+            fields["slo"] = {_snake(name): value for name, value in fields["slo"].items()}
+        try:
+            document = ModelDocument.model_validate({"name": self.model, **fields})
+        except ValidationError as error:
+            raise InvalidArgumentError(faults_of(error), hint="Correct the resource.", field="spec") from None
+        return read_model(document, is_emulated=is_emulated)
+
+
+def _snake(name: str) -> str:
+    return re.sub(r"[A-Z]", lambda found: f"_{found[0].lower()}", name)

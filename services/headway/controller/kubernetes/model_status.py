@@ -1,0 +1,126 @@
+"""The status of a ModelDeployment: what is planned for it, and how much of that is loaded. Pure."""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from headway.controller.kubernetes.model_resource import ModelResource
+from headway.controller.reconcile import is_served, load_orders_of
+from headway.core.errors import ErrorCode, HeadwayError
+from headway.core.load_order import LoadOrder
+from headway.core.plan.serving import Assignment, ServingPlan
+
+_MESSAGE_CHARS = 1024
+_REASONS = {
+    ErrorCode.INVALID_ARGUMENT: "Invalid",
+    ErrorCode.NOT_FOUND: "NotFound",
+    ErrorCode.ALREADY_EXISTS: "NameTaken",
+    ErrorCode.FAILED_PRECONDITION: "CannotBePlanned",
+    ErrorCode.RESOURCE_EXHAUSTED: "CannotBePlanned",
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Condition:
+    """Something that is so or not, with a reason in one word."""
+
+    type: str
+    is_so: bool
+    reason: str
+    message: str = ""
+
+
+def reason_of(fault: HeadwayError) -> str:
+    """A fault in one word."""
+    return _REASONS.get(fault.code, "Waiting")
+
+
+def status_of(
+    resource: ModelResource,
+    *,
+    plan: ServingPlan | None,
+    fault: HeadwayError | None,
+    serving: Mapping[str, Collection[LoadOrder]],
+    waiting_for: str,
+    previous: Mapping[str, Any],
+    now: str,
+) -> dict[str, Any]:
+    """What the status should say.
+
+    Args:
+        fault: why the resource as it is now is not planned for; None where it is, or is about to be.
+        serving: what each worker serves.
+        waiting_for: of the processes of the stack, those that answers need and that are not there; empty for none.
+        previous: the status before: the time of a condition that is as it was stays.
+        now: in UTC, as text.
+    """
+    assignments = [] if plan is None else [each for each in plan.assignments if each.model == resource.model]
+    served = 0 if plan is None else _num_served(plan, resource.model, serving)
+    before = {condition["type"]: condition for condition in previous.get("conditions", [])}
+    conditions = [
+        {
+            "type": each.type,
+            "status": "True" if each.is_so else "False",
+            "reason": each.reason,
+            "message": each.message[:_MESSAGE_CHARS],
+            "observedGeneration": resource.generation,
+            "lastTransitionTime": _since(before.get(each.type), is_so=each.is_so, now=now),
+        }
+        for each in _conditions(fault, num_groups=len(assignments), num_served=served, waiting_for=waiting_for)
+    ]
+    status: dict[str, Any] = {
+        "observedGeneration": resource.generation,
+        "groups": f"{served}/{len(assignments)}",
+        "conditions": conditions,
+    }
+    if plan is not None and assignments:
+        status |= {"planId": plan.plan_id, "layout": str(assignments[0].parallel), "predicted": _predicted(assignments)}
+    return status
+
+
+def _conditions(
+    fault: HeadwayError | None, *, num_groups: int, num_served: int, waiting_for: str
+) -> tuple[Condition, ...]:
+    if fault is not None:
+        planned = Condition(type="Planned", is_so=False, reason=reason_of(fault), message=str(fault))
+    elif num_groups:
+        planned = Condition(type="Planned", is_so=True, reason="InPlan", message=f"{num_groups} groups of workers")
+    else:
+        planned = Condition(type="Planned", is_so=False, reason="Waiting", message="for workers and a plan")
+    groups = f"{num_served} of {num_groups} groups serve it"
+    is_loaded = 0 < num_groups == num_served
+    loaded = Condition(type="Loaded", is_so=is_loaded, reason="Loaded" if is_loaded else "Loading", message=groups)
+    is_ready = num_served > 0 and not waiting_for
+    ready = Condition(
+        type="Ready",
+        is_so=is_ready,
+        reason="Serving" if is_ready else "NotServing",
+        message=groups if not waiting_for else f"waiting for {waiting_for}",
+    )
+    if fault is not None and num_served:
+        degraded = Condition(
+            type="Degraded", is_so=True, reason=reason_of(fault), message=f"An earlier state is served. {fault}"
+        )
+    elif 0 < num_served < num_groups:
+        degraded = Condition(type="Degraded", is_so=True, reason="GroupsMissing", message=groups)
+    else:
+        degraded = Condition(type="Degraded", is_so=False, reason="AsPlanned" if num_served else "NotServing")
+    return planned, loaded, ready, degraded
+
+
+def _num_served(plan: ServingPlan, model: str, serving: Mapping[str, Collection[LoadOrder]]) -> int:
+    orders = {order for works in load_orders_of(plan).values() for order in works if order.model == model}
+    return sum(is_served(order, serving) for order in orders)
+
+
+def _predicted(assignments: Sequence[Assignment]) -> dict[str, int]:
+    """Of the slowest group, in whole milliseconds, which a resource's figures are."""
+    return {
+        "ttftMs": round(max(each.prediction.ttft_s for each in assignments) * 1e3),
+        "tpotMs": round(max(each.prediction.tpot_loaded_s for each in assignments) * 1e3),
+    }
+
+
+def _since(before: Mapping[str, Any] | None, *, is_so: bool, now: str) -> str:
+    is_as_before = before is not None and before["status"] == ("True" if is_so else "False")
+    return str(before["lastTransitionTime"]) if before is not None and is_as_before else now
