@@ -130,6 +130,19 @@ def test_where_nothing_runs_the_reasons_are_told() -> None:
         converse(BackendSearch(model="m", backends=(OPENVINO,)), graph, program)
 
 
+def test_what_was_only_estimated_does_not_count_as_measured() -> None:
+    """An operator that a device lacks ends each process that times it; the estimate then is of a few microseconds."""
+    note = "it was lost 3 times: the process ended with status 1"
+    graph, program = network("aten.relu.default")
+    with pytest.raises(FailedPreconditionError, match=f"eager does not run the whole: {note}"):
+        converse(
+            BackendSearch(model="m", backends=(EAGER, OPENVINO)),
+            graph,
+            program,
+            lambda _candidate, _program: Cost(seconds=5e-6, provenance=Provenance.ESTIMATED, note=note),
+        )
+
+
 def test_bad_searches_are_refused() -> None:
     with pytest.raises(InvalidArgumentError, match="max_error must be above 0"):
         BackendSearch(model="m", backends=(EAGER,), max_error=0.0)

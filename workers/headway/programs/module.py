@@ -6,9 +6,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import fx, nn
+from torch import Tensor, fx, nn
+from torch.nn.functional import scaled_dot_product_attention
 
 from headway.core.program import Program
+
+_CPU_ATTENTION = "aten._scaled_dot_product_flash_attention_for_cpu.default"
+"""As programs that were captured on a CPU have it; nothing else runs it."""
 
 
 class UnknownOperatorError(Exception):
@@ -25,15 +29,31 @@ def build_module(program: Program, device: torch.device) -> fx.GraphModule:
         given = json.loads(instruction.arguments)
         arguments = tuple(_decode(argument, values, device) for argument in given["args"])
         named = {name: _decode(argument, values, device) for name, argument in given["kwargs"].items()}
-        values.append(graph.call_function(_find(instruction.target), arguments, named))
+        values.append(graph.call_function(_find(instruction.target, device), arguments, named))
     given = [values[number] for number in (*program.results, *program.gradients.values())]
     graph.output(tuple(given) if given else values[-1])
     return fx.GraphModule(nn.Module(), graph)
 
 
-def _find(target: str) -> Callable[..., Any]:
+def _attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,  # noqa: FBT001, FBT002 - as the operator is called
+    *,
+    attn_mask: Tensor | None = None,
+    scale: float | None = None,
+) -> tuple[Tensor]:
+    """What `_CPU_ATTENTION` gives first, by whatever kernel a device has. A backward pass asks for the second, too."""
+    return (scaled_dot_product_attention(query, key, value, attn_mask, dropout_p, is_causal, scale=scale),)
+
+
+def _find(target: str, device: torch.device) -> Callable[..., Any]:
     if target == "getitem":
         return operator.getitem
+    if target == _CPU_ATTENTION and device.type != "cpu":
+        return _attention
     found: Any = torch.ops
     for name in target.split("."):
         found = getattr(found, name, None)

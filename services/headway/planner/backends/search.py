@@ -92,9 +92,9 @@ class _Dialogue:
         return self._search.costs.get(self._hash(candidate), UNKNOWN)
 
     def _seconds(self, candidate: Candidate) -> float:
-        """Infinite where it is not known, can't run, or is wrong."""
+        """Infinite where it was not measured, can't run, or is wrong. What is estimated has a note that says why."""
         cost = self._cost(candidate)
-        return cost.seconds if cost.is_known and cost.deviation <= self._search.max_error else math.inf
+        return math.inf if cost.note or cost.deviation > self._search.max_error else cost.seconds
 
     def _best(self, candidates: Iterable[Candidate]) -> Candidate:
         best = self._fastest(candidates)
