@@ -22,8 +22,9 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         workers: endpoint by worker id, in order of preference.
         routed: requests, in order.
         first_tokens: of requests with objectives.
-        released: outcomes by lease id; a lease released twice shows twice. Those of earlier tests' leases are left out:
-            a gateway says again what it has said last, when its stream has broken off while nobody used it.
+        released: outcomes by lease id; a lease released twice shows twice.
+        past: leases whose releases do not count any more: a gateway says again what it has said last, when its stream
+            has broken off while nobody used it.
         withdrawn: requests that were taken back before they had an answer.
         num_streams: that gateways opened.
         fault: the answer to all requests.
@@ -40,6 +41,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     first_tokens: list[router_pb2.FirstToken] = field(default_factory=list)
     released: list[router_pb2.Release] = field(default_factory=list)
     withdrawn: list[router_pb2.Release] = field(default_factory=list)
+    past: set[str] = field(default_factory=set)
     num_streams: int = 0
     fault: HeadwayError | None = None
     delay_s: float = 0.0
@@ -123,7 +125,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
 
     def _release(self, release: router_pb2.Release) -> None:
         if release.lease_id:
-            if release.lease_id in self.leased:
+            if release.lease_id not in self.past:
                 self.released.append(release)
         else:
             if (answering := self._answering.get(release.request_id)) is not None:
