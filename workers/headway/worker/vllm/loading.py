@@ -2,7 +2,9 @@
 
 import os
 import shlex
+import shutil
 import tempfile
+from contextlib import ExitStack
 from pathlib import Path
 
 from headway.core.cluster import Hardware
@@ -50,10 +52,12 @@ class VllmLoader:
         call.tell(0.0, f"starting vLLM {version}")
         echo = Echo()
         try:
-            with echo.listening():
+            with ExitStack() as undo, echo.listening():
                 from headway.worker.vllm.starting import start_vllm
 
+                undo.callback(shutil.rmtree, directory, ignore_errors=True)
                 start = start_vllm(order, spec, directory=directory, queue_policy=self._queue_policy)
+                undo.pop_all()
         except HeadwayError:
             raise
         except (RuntimeError, ValueError, OSError, ImportError, AssertionError, NotImplementedError) as error:
