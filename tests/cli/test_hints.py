@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 from headway.cli.app import COMMANDS
+from headway.controller.config import ControllerConfig
 from headway.rpc.config import ProcessConfig
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -20,6 +21,7 @@ _FLAG = re.compile(r"(?<![\w-])--[a-z][a-z0-9-]*")
 _COMMAND = re.compile(r"(?<![\w/.-])(headway|ray)((?: [a-z]+)+)([^`]*)")
 
 # Whose messages a room's are, where they name no command. The first that fits counts; "" are all commands.
+_VLLMS = {"--enforce-eager"}  # in examples of what --engine-args takes
 _FOREIGN = ("services/headway/core/exports/",)  # they write other tools' flags, whose own parsers test them
 _AUDIENCES = (
     ("services/headway/cli/placement/", ("plan", "apply")),
@@ -31,6 +33,8 @@ _AUDIENCES = (
     ("services/headway/profiler/", ("profile",)),
     ("workers/headway/worker/calibration/", ("profile",)),
     ("services/headway/client/", ("",)),
+    ("services/headway/controller/config.py", ("headway-controller",)),
+    ("services/headway/controller/__main__.py", ("headway-controller", "up")),
     ("services/headway/rpc/interceptors.py", ("",)),  # what a caller is told who has no token
     ("services/headway/rpc/", ("process",)),
     ("", ("up",)),
@@ -50,7 +54,10 @@ class Message:
 
 def _options() -> dict[str, set[str]]:
     """By command, such as 'plan serve'; 'process' are the services themselves."""
-    found = {"process": {"--config", *(f"--{name.replace('_', '-')}" for name in ProcessConfig.model_fields)}}
+    found = {
+        name: {"--config", *(f"--{field.replace('_', '-')}" for field in config.model_fields)}
+        for name, config in (("process", ProcessConfig), ("headway-controller", ControllerConfig))
+    }
 
     def walk(name: str, command: Any) -> None:
         found[name] = {option for given in command.params for option in (*given.opts, *given.secondary_opts)}
@@ -95,7 +102,7 @@ def _faults(message: Message, options: Mapping[str, set[str]]) -> Iterator[str]:
     heads = message.audience
     known = set().union(*(flags for name, flags in options.items() if any(name.startswith(head) for head in heads)))
     for flag in _FLAG.findall(_COMMAND.sub("", message.text)):
-        if flag not in known:
+        if flag not in known | _VLLMS:
             yield f"none of {heads} has {flag}"
 
 

@@ -41,7 +41,7 @@ def read_engines(engines: Sequence[str], engine_args: Sequence[str]) -> dict[str
         kind = kinds.get(name, kinds.get("", EngineKind.HEADWAY))
         if kind is EngineKind.HEADWAY and (name or EngineKind.VLLM not in kinds.values()):
             raise InvalidArgumentError(
-                f"--engine-args '{args}' are for --engine vllm, and headway computes the model.",
+                f"--engine-args '{args}' are for --engine vllm, and Headway's own engine computes the model.",
                 hint="Say --engine vllm, or leave them out.",
                 field="--engine-args",
             )

@@ -50,7 +50,7 @@ Engines: TypeAlias = Annotated[
     typer.Option(
         "--engine",
         metavar="ENGINE|NAME=ENGINE",
-        help="What computes the models, or the one of that name: headway or vllm. Repeatable. Default: headway.",
+        help="What computes the models, or the one of that name: vllm, or headway, the default. Repeatable.",
         rich_help_panel=_ENGINE,
     ),
 ]

@@ -18,7 +18,7 @@ def role_token(stack_token: str, role: str) -> str:
     """The token of a role; nobody who has it can derive another one, or the stack's."""
     if role == OPERATOR:
         return stack_token
-    return hmac.new(stack_token.encode(), f"headway role {role}".encode(), "sha256").hexdigest()
+    return hmac.new(stack_token.encode(), f"headway-role {role}".encode(), "sha256").hexdigest()
 
 
 def token_hashes(stack_token: str) -> dict[str, str]:
