@@ -22,6 +22,7 @@ from headway.train.setup import Setup
 from headway.train.trainer import Trainer
 
 _GRACE_S = 5.0
+_END_S = 1.0
 _RENDEZVOUS = "rendezvous"
 
 
@@ -97,6 +98,8 @@ class Gang:
         """The cause: a rank that was killed, rather than what those say that waited for it."""
         error = fault.raised()
         if isinstance(error, UnavailableError):
+            # A peer hears of a closed connection before the kernel says how its process has ended.
+            wait([process.sentinel for at, (process, _) in enumerate(self._ranks) if at != rank], timeout=_END_S)
             for other, (process, _) in enumerate(self._ranks):
                 if other != rank and process.exitcode is not None and process.exitcode < 0:
                     return self._died(other)
