@@ -13,6 +13,7 @@ import httpx
 
 from headway.cli.ports import take_port
 
+_READY = "/readyz?exclude=informer-sync"  # of Services, which another server would have
 _NOWHERE = {
     "apiVersion": "v1",
     "kind": "Config",
@@ -80,7 +81,7 @@ class ControlPlane:
             f"--kubeconfig={elsewhere}",
             "--enable-priority-and-fairness=false",
         )
-        self._wait(lambda: self.call("GET", "/readyz").status_code == httpx.codes.OK)
+        self._wait(lambda: self.call("GET", _READY).status_code == httpx.codes.OK)
 
     def kill_api_server(self) -> None:
         process = self._running.pop(Path(os.environ["HEADWAY_RESOURCE_SERVER"]).name)

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any, Protocol
 
@@ -163,9 +162,8 @@ class ModelDeployments:
         return wanted, faults
 
     async def _admit(self, wanted: Sequence[ModelDeployment], plan: ServingPlan | None) -> Admission:
-        if not wanted:
-            nothing = None if plan is None else replace(plan, plan_id="", models=(), assignments=(), placement_id="")
-            return Admission(plan=nothing, refused={})
+        if not wanted:  # a plan serves a model at least, so what there is stays
+            return Admission(plan=plan, refused={})
         current = {} if plan is None else {model.name: model for model in plan.models}
         return await admit(wanted, current=current, try_plan=self._service.propose)
 
