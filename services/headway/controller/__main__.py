@@ -196,13 +196,7 @@ def build_model_deployments(
 def build_supervisor(
     config: ControllerConfig, host: Host, deployment: Deployment, *, lease: ControllerLease
 ) -> Supervisor:
-    settings = ChildSettings(
-        redis_url=config.redis_url,
-        auth_token=config.auth_token,
-        namespace=config.namespace,
-        bind_host=config.bind_host,
-        advertise_host=config.advertise_host,
-    )
+    settings = ChildSettings.of(config)
     return Supervisor(
         wanted_processes(deployment, settings=settings),
         launcher=LocalLauncher(config.state_dir / "logs"),

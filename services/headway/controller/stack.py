@@ -3,6 +3,7 @@
 import json
 import sys
 from dataclasses import dataclass, replace
+from typing import Self
 
 from headway.controller.machine import VISIBLE_GPUS, MachineResources
 from headway.controller.process import ProcessSpec, module_command
@@ -10,6 +11,7 @@ from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
+from headway.rpc.config import ProcessConfig
 from headway.rpc.credentials import role_token, token_hashes
 
 SERVICE_KINDS = ("router", "planner", "kvcache", "profiler")
@@ -38,6 +40,17 @@ class ChildSettings:
     namespace: str
     bind_host: str
     advertise_host: str
+
+    @classmethod
+    def of(cls, config: ProcessConfig) -> Self:
+        """The settings of the process that starts the others."""
+        return cls(
+            redis_url=config.redis_url,
+            auth_token=config.auth_token,
+            namespace=config.namespace,
+            bind_host=config.bind_host,
+            advertise_host=config.advertise_host,
+        )
 
     def environment(self, role: str) -> dict[str, str]:
         """Ports of the controller's own, which a child would inherit, are set back to 'any'. Of the stack's token it

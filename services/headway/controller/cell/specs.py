@@ -30,13 +30,7 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
         ),
         machine=machine,
     )
-    settings = ChildSettings(
-        redis_url=config.redis_url,
-        auth_token=config.auth_token,
-        namespace=config.namespace,
-        bind_host=config.bind_host,
-        advertise_host=config.advertise_host,
-    )
+    settings = ChildSettings.of(config)
     return tuple(
         worker_spec(
             f"{cell_id}-{index}",

@@ -19,6 +19,7 @@ from headway.core.execution.execution import (
     StageSpec,
     ValueSpec,
 )
+from headway.core.execution.frees import with_frees
 from headway.core.execution.orders import Order
 from headway.core.execution.parts import StageOperators, cut_stages
 from headway.core.execution.specs import parameter_holders, part_specs, shared_updates, value_specs, with_state
@@ -126,7 +127,7 @@ class _Lists:
                 for rank in action.ranks:
                     self.made[rank].append(action)
         for rank, actions in self.made.items():
-            self.made[rank] = [*self._with_frees(actions), Action(kind=ActionKind.UPDATE)]
+            self.made[rank] = [*with_frees(actions, self.parts), Action(kind=ActionKind.UPDATE)]
         return tuple(RankList(rank=rank, actions=tuple(actions)) for rank, actions in sorted(self.made.items()))
 
     def _runs(self, rank: int) -> Iterator[_Run]:
@@ -266,30 +267,3 @@ class _Lists:
             action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group, shards=shards)
             found.setdefault(run, []).append(action)
         return found
-
-    def _with_frees(self, actions: Sequence[Action]) -> Iterator[Action]:
-        last: dict[Slot, int] = {}
-        for at, action in enumerate(actions):
-            for slot in (*self._read(action), *self._written(action)):
-                last[slot] = at
-        ends: dict[int, list[Slot]] = {}
-        for slot, at in last.items():
-            ends.setdefault(at, []).append(slot)
-        for at, action in enumerate(actions):
-            yield action
-            if at in ends:
-                yield Action(kind=ActionKind.FREE, slots=tuple(sorted(ends[at])))
-
-    def _read(self, action: Action) -> list[Slot]:
-        if action.kind in (ActionKind.SEND, ActionKind.JOIN):
-            return list(action.slots[1:])
-        return self._slots(action, self.parts[action.part].reads) if action.part >= 0 else []
-
-    def _written(self, action: Action) -> list[Slot]:
-        if action.kind in (ActionKind.RECV, ActionKind.JOIN):
-            return list(action.slots[:1])
-        return self._slots(action, self.parts[action.part].writes) if action.part >= 0 else []
-
-    @staticmethod
-    def _slots(action: Action, values: Sequence[int]) -> list[Slot]:
-        return [Slot(value=value, first=action.first, count=action.count) for value in values]

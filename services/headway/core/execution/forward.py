@@ -4,10 +4,11 @@ The lists are the training ones without what no forward pass reads; parts keep t
 """
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
-from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, RankList, Slot
+from headway.core.execution.execution import Action, ActionKind, Execution, RankList, Slot
+from headway.core.execution.frees import slots_of, with_frees
 from headway.core.program import Instruction, Program
 
 
@@ -27,7 +28,7 @@ def forward_execution(execution: Execution) -> Execution:
             for action in actions
             if action.kind is not ActionKind.SEND or (each.rank, action.peer, action.slots[0]) in wanted
         ]
-        ended = [*_with_frees(execution, own), Action(kind=ActionKind.UPDATE)]
+        ended = [*with_frees(own, execution.parts), Action(kind=ActionKind.UPDATE)]
         lists.append(RankList(rank=each.rank, actions=tuple(ended)))
     return replace(execution, ranks=tuple(lists))
 
@@ -38,7 +39,7 @@ def _kept(execution: Execution, actions: Sequence[Action]) -> list[Action]:
     found: list[Action] = []
     for action in reversed(actions):
         if action.kind is ActionKind.FORWARD:
-            needed.update(_slots(action, execution.parts[action.part].reads))
+            needed.update(slots_of(action, execution.parts[action.part].reads))
         elif action.kind is ActionKind.JOIN and action.slots[0] in needed:
             needed.update(action.slots[1:])
         elif action.kind is not ActionKind.SEND and (
@@ -47,29 +48,6 @@ def _kept(execution: Execution, actions: Sequence[Action]) -> list[Action]:
             continue
         found.append(action)
     return found[::-1]
-
-
-def _with_frees(execution: Execution, actions: Sequence[Action]) -> Iterator[Action]:
-    last: dict[Slot, int] = {}
-    for at, action in enumerate(actions):
-        slots: Sequence[Slot] = action.slots
-        if action.kind in RUNS:
-            part = execution.parts[action.part]
-            slots = _slots(action, (*part.reads, *part.writes))
-        elif action.kind is ActionKind.SEND:
-            slots = action.slots[1:]
-        last |= dict.fromkeys(slots, at)
-    ends: dict[int, list[Slot]] = {}
-    for slot, at in last.items():
-        ends.setdefault(at, []).append(slot)
-    for at, action in enumerate(actions):
-        yield action
-        if at in ends:
-            yield Action(kind=ActionKind.FREE, slots=tuple(sorted(ends[at])))
-
-
-def _slots(action: Action, values: Sequence[int]) -> list[Slot]:
-    return [Slot(value=value, first=action.first, count=action.count) for value in values]
 
 
 def without_dropout(program: Program) -> Program:
