@@ -60,23 +60,19 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
     ) -> AsyncIterator[router_pb2.DispatchResponse]:
         self.num_streams += 1
-        answers: asyncio.Queue[router_pb2.DispatchResponse] = asyncio.Queue()
+        answers: asyncio.Queue[router_pb2.DispatchResponse | None] = asyncio.Queue()
         reader = asyncio.create_task(self._read(request_iterator, answers))
+        reader.add_done_callback(lambda _: answers.put_nowait(None))
         try:
-            while True:
-                reading = asyncio.create_task(answers.get())
-                await asyncio.wait({reading, reader}, return_when=asyncio.FIRST_COMPLETED)
-                if not reading.done():
-                    reading.cancel()
-                    return
-                yield reading.result()
+            while (answer := await answers.get()) is not None:
+                yield answer
         finally:
             reader.cancel()
 
     async def _read(
         self,
         requests: AsyncIterator[router_pb2.DispatchRequest],
-        answers: "asyncio.Queue[router_pb2.DispatchResponse]",
+        answers: "asyncio.Queue[router_pb2.DispatchResponse | None]",
     ) -> None:
         async for message in requests:
             if message.HasField("release"):
@@ -89,7 +85,9 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
             answering = asyncio.create_task(self._answer(message.route, answers))
             self._answering[message.route.request_id] = answering
 
-    async def _answer(self, request: router_pb2.Route, answers: "asyncio.Queue[router_pb2.DispatchResponse]") -> None:
+    async def _answer(
+        self, request: router_pb2.Route, answers: "asyncio.Queue[router_pb2.DispatchResponse | None]"
+    ) -> None:
         if self.delay_s:
             await asyncio.sleep(self.delay_s)
         answer = router_pb2.DispatchResponse(request_id=request.request_id)

@@ -4,7 +4,7 @@ import itertools
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -88,26 +88,34 @@ def where(stack: RunningStack) -> dict[str, list[list[str]]]:
     return homes
 
 
-def embed(stack: RunningStack, model: str) -> Any:
-    response = httpx.post(f"{stack.url}/v1/embeddings", json={"model": model, "input": "a b c"}, timeout=60)
+def embed(stack: RunningStack, model: str, *, headers: Mapping[str, str] | None = None) -> Any:
+    body = {"model": model, "input": "a b c"}
+    response = httpx.post(f"{stack.url}/v1/embeddings", json=body, headers=headers, timeout=60)
     assert response.status_code == 200, f"{model}: {response.text}"
     return response.json()["data"][0]["embedding"]
 
 
-def complete(stack: RunningStack) -> Any:
+def complete(stack: RunningStack, *, headers: Mapping[str, str] | None = None) -> Any:
     body = {"model": "tiny", "prompt": "the headway between two trains", "max_tokens": 100, "temperature": 0}
-    response = httpx.post(f"{stack.url}/v1/completions", json=body, timeout=60)
+    response = httpx.post(f"{stack.url}/v1/completions", json=body, headers=headers, timeout=60)
     assert response.status_code == 200, f"tiny: {response.text}"
     return response.json()["choices"][0]["text"]
 
 
 @contextmanager
 def constant_requests(stack: RunningStack, *models: str) -> Iterator[Counter[str]]:
-    """One request after the other to each model; a wrong answer, or none, fails where the block ends.
+    """One request after the other to each model; a wrong answer, or none, fails where the block ends. All have time:
+    the objectives that a model has refuse none of them.
 
     Yields how many were answered, by model.
     """
-    ask = {name: partial(complete, stack) if name == "tiny" else partial(embed, stack, name) for name in models}
+    patient = {"x-headway-slo-ttft-ms": "60000"}
+    ask = {
+        name: partial(complete, stack, headers=patient)
+        if name == "tiny"
+        else partial(embed, stack, name, headers=patient)
+        for name in models
+    }
     right = {name: ask[name]() for name in models}
     answered, stop = Counter[str](models), threading.Event()
 

@@ -30,10 +30,16 @@ def make_key(stack: RunningStack) -> str:
 
 
 class Client:
-    """Asks again and again, from a thread, and counts what it is answered."""
+    """Asks again and again, from a thread, and counts what it is answered.
+
+    Attributes:
+        answers: with its key.
+        unknown_answers: without one.
+    """
 
     def __init__(self, stack: RunningStack, key: str) -> None:
         self.answers: Counter[int] = Counter()
+        self.unknown_answers: Counter[int] = Counter()
         self._url = f"{stack.url}/v1/completions"
         self._headers = {"authorization": f"Bearer {key}"}
         self._is_over = threading.Event()
@@ -42,9 +48,10 @@ class Client:
 
     def _ask(self) -> None:
         body = {"model": "tiny", "prompt": "a b c", "max_tokens": 5}
-        with httpx.Client(headers=self._headers, timeout=60) as client:
+        with httpx.Client(timeout=60) as client:
             while not self._is_over.is_set():
-                self.answers[client.post(self._url, json=body).status_code] += 1
+                self.answers[client.post(self._url, json=body, headers=self._headers).status_code] += 1
+                self.unknown_answers[client.post(self._url, json=body).status_code] += 1
 
     def end(self) -> Counter[int]:
         self._is_over.set()
@@ -54,6 +61,8 @@ class Client:
 
 def test_all_that_was_acknowledged_is_there_again_and_no_request_fails(emulated: RunningStack) -> None:
     first = make_key(emulated)
+    models = f"{emulated.url}/v1/models"
+    wait_for(lambda: httpx.get(models).status_code == 401)
     before = emulated.status()["controller"]
     client = Client(emulated, first)
     wait_for(lambda: client.answers[200] > 3)
@@ -69,10 +78,9 @@ def test_all_that_was_acknowledged_is_there_again_and_no_request_fails(emulated:
     answered = client.answers[200]
     wait_for(lambda: client.answers[200] > answered + 3)
     assert set(client.end()) == {200}
+    assert set(client.unknown_answers) == {401}, "at no time is it open to everybody"
     for key in (first, second):
-        models = f"{emulated.url}/v1/models"
         wait_for(lambda: httpx.get(models, headers={"authorization": f"Bearer {key}"}).status_code == 200)  # noqa: B023
-    assert httpx.get(f"{emulated.url}/v1/models").status_code == 401, "at no time is it open to everybody"
 
     after = emulated.status()["controller"]
     assert after["plan_id"] == before["plan_id"]
