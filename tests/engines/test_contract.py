@@ -1,12 +1,14 @@
 """The contract that every engine keeps: what a worker does with it, over a real socket."""
 
 import asyncio
+import random
+from itertools import takewhile
 
 import grpc
 import pytest
 
 from headway.core.block_hash import block_hashes
-from headway.core.engine_kind import FEATURES, Feature
+from headway.core.engine_kind import FEATURES, EngineKind, Feature
 from headway.rpc.status import error_from_rpc
 from headway.v1 import common_pb2, worker_pb2
 from tests.engines.worker import BLOCK_SIZE, MAX_LEN, NUM_BLOCKS, PROMPT, Answer, EngineWorker, sequence, take
@@ -15,6 +17,7 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 GREEDY = {"temperature": 0.0}
 SEEDED = {"temperature": 1.0, "seed": 11}
+_NUM_RANDOM = {EngineKind.HEADWAY: 60, EngineKind.VLLM: 500}
 _NEEDS = {
     Feature.BEAM_SEARCH: {
         "beam": common_pb2.BeamSearch(width=2, num_hypotheses=1, length_penalty=1.0, early_stopping="false")
@@ -101,12 +104,54 @@ async def test_the_index_hears_of_every_block_under_its_name(engine: EngineWorke
     await engine.generate(sequence(prompt, salt=salt, max_tokens=2, **GREEDY))
     async with asyncio.timeout(60):
         async for update in updates:
-            known = set() if update.snapshot else known
-            for event in update.events:
-                (known.add if event.kind == worker_pb2.BlockEvent.KIND_STORED else known.discard)(event.block_hash)
+            known = take_blocks(update, known)
             if names <= known:
                 break
     updates.cancel()
+
+
+async def test_the_index_foretells_the_engines_own_hits(engine: EngineWorker) -> None:
+    """The cache is far too small for all prompts, so what the index was told is gone counts as much."""
+    rng = random.Random(34)
+    known: set[bytes] = set()
+    call = engine.stub.WatchBlocks(worker_pb2.WatchBlocksRequest())
+    updates = aiter(call)
+    foretold = found = 0
+    before = await engine.load_report()
+    async with asyncio.timeout(400):
+        for _ in range(_NUM_RANDOM[engine.kind]):
+            prompt = random_prompt(rng)
+            names = block_hashes(prompt, block_size=BLOCK_SIZE, salt=b"")
+            foretold += BLOCK_SIZE * sum(1 for _ in takewhile(known.__contains__, names))
+            (answer,) = await engine.generate(sequence(prompt, max_tokens=2, **GREEDY))
+            found += answer.num_cached_tokens
+            while not known.issuperset(names):
+                known = take_blocks(await anext(updates), known)
+    call.cancel()
+    after = await engine.until_idle()
+    assert found > 0
+    assert foretold == pytest.approx(found, rel=0.02)
+    assert after.num_prefix_hit_tokens - before.num_prefix_hit_tokens == found
+    assert len(known) <= NUM_BLOCKS
+
+
+def random_prompt(rng: random.Random) -> tuple[int, ...]:
+    """Whole blocks that other prompts may begin with too, and a few tokens more: no answer fills another block."""
+    branches = [rng.randrange(3) for _ in range(rng.randint(1, 6))]
+    blocks = [
+        20 + 100 * branch + (depth + index * 7) % 90
+        for depth, branch in enumerate(branches)
+        for index in range(BLOCK_SIZE)
+    ]
+    return (*blocks, *(rng.randrange(400) for _ in range(rng.randint(1, BLOCK_SIZE - 4))))
+
+
+def take_blocks(update: worker_pb2.WatchBlocksResponse, known: set[bytes]) -> set[bytes]:
+    """The blocks that are known after an update."""
+    known = set() if update.snapshot else known
+    for event in update.events:
+        (known.add if event.kind == worker_pb2.BlockEvent.KIND_STORED else known.discard)(event.block_hash)
+    return known
 
 
 async def test_a_cancelled_sequence_gives_its_blocks_back(engine: EngineWorker) -> None:

@@ -12,10 +12,10 @@ from headway.gateway.openai.chat import ChatFormat
 from headway.gateway.openai.completion import CompletionFormat
 from headway.gateway.openai.format import Format
 from headway.gateway.openai.handler import RequestHandler
+from headway.gateway.openai.parsed_chat import ParsedChatFormat
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
-from headway.gateway.openai.tool_chat import ToolChatFormat
 from headway.gateway.service import GatewayService
-from headway.gateway.tools.use import tool_use
+from headway.gateway.tools.use import parser_of, shown_for_parser, tool_use
 
 R = TypeVar("R", bound=GenerationRequest)
 
@@ -83,10 +83,11 @@ async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: A
         options=request.template_variables,
         continue_final_message=request.continue_final_message,
     )
-    job = await service.make_job(model, [prompt], options=options, arrival=arrival)
-    return job, ChatFormat(job, parts=request.parts) if use is None else ToolChatFormat(
-        job, use=use, parts=request.parts
-    )
+    make_parser = parser_of(model, use)
+    job = await service.make_job(model, [prompt], options=shown_for_parser(model, options), arrival=arrival)
+    if make_parser is None:
+        return job, ChatFormat(job, parts=request.parts)
+    return job, ParsedChatFormat(job, make_parser=make_parser, parts=request.parts)
 
 
 def _documents(request: ChatRequest) -> list[dict[str, Any]]:

@@ -11,6 +11,8 @@ from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.gateway.tools.harmony import EFFORTS, is_harmony
+from headway.gateway.tools.harmony_messages import harmony_messages
 from headway.gateway.tools.syntax import syntax_of
 
 Message = dict[str, Any]
@@ -39,6 +41,7 @@ class ChatTemplate:
 
     Attributes:
         tool_syntax: how the model writes tool calls; None where it knows none, or writes them otherwise.
+        is_harmony: whether its answers are messages on channels.
         variables: names that the template reads.
     """
 
@@ -46,6 +49,7 @@ class ChatTemplate:
         self, source: str, *, bos_token: str = "", eos_token: str = "", now: Callable[[], datetime] = datetime.now
     ) -> None:
         self.tool_syntax = syntax_of(source)
+        self.is_harmony = is_harmony(source)
         environment = _environment(now)
         self._template = _compile(environment, source)
         self.variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
@@ -69,8 +73,12 @@ class ChatTemplate:
             continue_final_message: whether the assistant is to go on with the last message.
 
         Raises:
-            InvalidArgumentError: the template refuses the messages; the text is its own.
+            InvalidArgumentError: the template refuses the messages; the text is its own. Or it does not know the
+                reasoning effort.
         """
+        if self.is_harmony:
+            _check_effort(options)
+            messages = harmony_messages(messages)
         if continue_final_message:
             content = messages[-1]["content"]
             tagged = [*messages[:-1], messages[-1] | {"content": content + _END_TAG}]
@@ -99,6 +107,17 @@ class ChatTemplate:
                 hint="Change roles, order or content of the messages as the model expects them.",
                 field="messages",
             ) from error
+
+
+def _check_effort(options: Mapping[str, Any] | None) -> None:
+    """The templates write whatever they are given into the system message."""
+    effort = (options or {}).get("reasoning_effort")
+    if effort is not None and effort not in EFFORTS:
+        raise InvalidArgumentError(
+            f"reasoning_effort is '{str(effort)[:100]}', which the model does not know.",
+            hint=f"Set it to {', '.join(EFFORTS)}, or leave it out.",
+            field="reasoning_effort",
+        )
 
 
 def _cut_at_tag(text: str, content: str) -> str:

@@ -2,24 +2,37 @@
 
 import re
 from abc import ABC, abstractmethod
-from typing import TypeAlias
+from typing import Protocol, TypeAlias
 
 from headway.gateway.text.stop import num_overlapping
 from headway.gateway.tools.call import CallDelta, CallScanner
+from headway.gateway.tools.reasoning import Reasoning
 from headway.gateway.tools.tool import Toolbox
 
-Piece: TypeAlias = str | CallDelta
-"""Words, or what came of a call."""
+Piece: TypeAlias = str | Reasoning | CallDelta
+"""Words, thoughts, or what came of a call."""
 
 CALL_START, CALL_END = "<tool_call>", "</tool_call>"
 
 
-class ToolParser(ABC):
-    """Reads one message; however its text is cut, the pieces add up to the same.
+class AnswerParser(Protocol):
+    """Reads one answer; however its text is cut, the pieces add up to the same.
 
     Attributes:
         num_calls: calls so far.
     """
+
+    num_calls: int
+
+    def push(self, text: str) -> list[Piece]:
+        """Takes new text and returns the pieces that are certain now."""
+
+    def flush(self) -> list[Piece]:
+        """Returns the pieces that were held back. Call it when no more text comes."""
+
+
+class ToolParser(ABC):
+    """Reads words and calls that are JSON objects; implements `AnswerParser`."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self.num_calls = 0
@@ -28,7 +41,6 @@ class ToolParser(ABC):
         self._scanner: CallScanner | None = None
 
     def push(self, text: str) -> list[Piece]:
-        """Takes new text and returns the pieces that are certain now."""
         pieces: list[Piece] = []
         rest = text
         while rest and not self._is_done:
@@ -39,7 +51,6 @@ class ToolParser(ABC):
         return pieces
 
     def flush(self) -> list[Piece]:
-        """Returns the pieces that were held back. Call it when no more text comes."""
         words = self._held
         if self._scanner is not None and not self._scanner.is_call:
             words += self._spoil(self._scanner)

@@ -4,16 +4,18 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from headway.core.grammar import lark_json, lark_text
 from headway.core.request import Guide, GuideKind
+from headway.gateway.tools.harmony import HARMONY, HarmonySyntax, is_harmony
 from headway.gateway.tools.parser import CALL_END, CALL_START, BareParser, TaggedParser, ToolParser
 from headway.gateway.tools.tool import Tool, Toolbox
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToolSyntax:
-    """One way to write calls.
+class JsonSyntax:
+    """One way to write calls that are JSON objects.
 
     Attributes:
         start, end: what stands around a call.
@@ -48,10 +50,13 @@ class ToolSyntax:
         return rules
 
 
-TAGGED = ToolSyntax(
+TAGGED = JsonSyntax(
     start=CALL_START + "\n", end="\n" + CALL_END, separator="\n", arguments="arguments", parser=TaggedParser
 )
-BARE = ToolSyntax(start="", end="", separator=None, arguments="parameters", parser=BareParser)
+BARE = JsonSyntax(start="", end="", separator=None, arguments="parameters", parser=BareParser)
+
+
+ToolSyntax: TypeAlias = JsonSyntax | HarmonySyntax
 
 
 def syntax_of(template: str) -> ToolSyntax | None:
@@ -61,6 +66,8 @@ def syntax_of(template: str) -> ToolSyntax | None:
     """
     if "tools" not in template:
         return None
+    if is_harmony(template):
+        return HARMONY
     if CALL_START in template and re.search(r'\\?"arguments\\?"', template):
         return TAGGED
     if re.search(r'\\?"parameters\\?"', template):

@@ -1,6 +1,6 @@
 """A request's tools, once its model is known."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,7 +8,8 @@ from headway.core.errors import InvalidArgumentError
 from headway.gateway.constraint import check_guide
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
-from headway.gateway.tools.parser import ToolParser
+from headway.gateway.tools.harmony import HarmonyParser
+from headway.gateway.tools.parser import AnswerParser
 from headway.gateway.tools.syntax import ToolSyntax
 from headway.gateway.tools.tool import Toolbox
 
@@ -25,12 +26,12 @@ class ToolUse:
         """Returns the tools' documents for the chat template."""
         return [tool.document for tool in self.toolbox.tools]
 
-    def parser(self) -> ToolParser:
-        """Returns a new parser for one message."""
+    def parser(self) -> AnswerParser:
+        """Returns a new parser for one answer."""
         return self.syntax.parser(self.toolbox)
 
     def constrain(self, options: Options) -> Options:
-        """Guides the answer where it must be a call."""
+        """Guides the answer where it must be a call; InvalidArgumentError where the syntax has no such guide."""
         if not self.toolbox.required:
             return options
         guide = self.syntax.guide(self.toolbox)
@@ -48,7 +49,7 @@ async def tool_use(toolbox: Toolbox, *, model: ServedModel, options: Options) ->
     if syntax is None:
         raise InvalidArgumentError(
             f"The chat template of the model '{model.name}' has no tools, or a syntax of calls that is not read here.",
-            hint='Leave tools out, set tool_choice to "none", or use a model with Hermes or Llama 3 tool calls.',
+            hint='Leave tools out, set tool_choice to "none", or use a model with Hermes, Llama 3 or harmony calls.',
             field="tools",
         )
     if options.constraints.guide is not None:
@@ -60,3 +61,20 @@ async def tool_use(toolbox: Toolbox, *, model: ServedModel, options: Options) ->
     for tool in toolbox.required:
         await check_guide(tool.guide, model=model, field=tool.field)
     return ToolUse(toolbox, syntax)
+
+
+def parser_of(model: ServedModel, use: ToolUse | None) -> Callable[[], AnswerParser] | None:
+    """What makes parsers of a chat's answers; None where they are words and nothing else.
+
+    Args:
+        use: the tools of the request; None for none.
+    """
+    if use is not None:
+        return use.parser
+    return HarmonyParser if model.template is not None and model.template.is_harmony else None
+
+
+def shown_for_parser(model: ServedModel, options: Options) -> Options:
+    """The options of a chat with special tokens in the text, where the answer's parts are told by them."""
+    is_harmony = model.template is not None and model.template.is_harmony
+    return replace(options, skip_special_tokens=False) if is_harmony else options

@@ -1,4 +1,4 @@
-"""Answers of POST /v1/chat/completions to requests with tools."""
+"""Answers of POST /v1/chat/completions whose text is more than words: tool calls, reasoning."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -11,18 +11,22 @@ from headway.gateway.job import Delta, Job
 from headway.gateway.openai.chat import ChatFormat
 from headway.gateway.openai.format import AnswerParts
 from headway.gateway.tools.call import CallDelta
-from headway.gateway.tools.parser import Piece
-from headway.gateway.tools.use import ToolUse
+from headway.gateway.tools.parser import AnswerParser, Piece
+from headway.gateway.tools.reasoning import Reasoning
 
 _CALLED = "tool_calls"
 
 
-class ToolChatFormat(ChatFormat):
-    """The assistant's messages, in which words and calls are told apart."""
+class ParsedChatFormat(ChatFormat):
+    """The assistant's messages, in which words, reasoning and calls are told apart.
 
-    def __init__(self, job: Job, *, use: ToolUse, parts: AnswerParts) -> None:
+    Args:
+        make_parser: makes a parser for each answer.
+    """
+
+    def __init__(self, job: Job, *, make_parser: Callable[[], AnswerParser], parts: AnswerParts) -> None:
         super().__init__(job, parts=parts)
-        self._parsers = [use.parser() for _ in range(job.num_sequences)]
+        self._parsers = [make_parser() for _ in range(job.num_sequences)]
         self._unsent: list[list[Delta]] = [[] for _ in range(job.num_sequences)]  # whose tokens no event has told of
 
     def text_events(self, index: int) -> Callable[[str], bytes]:
@@ -41,15 +45,23 @@ class ToolChatFormat(ChatFormat):
         return parts
 
     def _message(self, deltas: Sequence[Delta]) -> dict[str, Any]:
-        words, calls = "", dict[int, dict[str, Any]]()
+        words, reasoning, calls = "", "", dict[int, dict[str, Any]]()
         for piece in [piece for delta in deltas for piece in self._read(delta)]:
             if isinstance(piece, str):
                 words += piece
+            elif isinstance(piece, Reasoning):
+                reasoning += piece.text
             elif piece.name:
                 calls[piece.index] = _call_document(piece)
             else:
                 calls[piece.index]["function"]["arguments"] += piece.arguments
-        message = {"role": "assistant", "content": words if words or not calls else None, "refusal": None}
+        message: dict[str, Any] = {
+            "role": "assistant",
+            "content": words if words or not calls else None,
+            "refusal": None,
+        }
+        if reasoning:
+            message["reasoning_content"] = reasoning
         return message | ({"tool_calls": list(calls.values())} if calls else {})
 
     def _reason(self, delta: Delta) -> str:
@@ -74,5 +86,7 @@ def _call_document(call: CallDelta) -> dict[str, Any]:
 def _delta_document(piece: Piece) -> bytes:
     if isinstance(piece, str):
         return orjson.dumps({"content": piece})
+    if isinstance(piece, Reasoning):
+        return orjson.dumps({"reasoning_content": piece.text})
     document = _call_document(piece) if piece.name else {"function": {"arguments": piece.arguments}}
     return orjson.dumps({"tool_calls": [{"index": piece.index, **document}]})
