@@ -105,7 +105,7 @@ cuda-if-possible: install
 	@if $(HAS_NVCC) || $(MAKE) $(BUILD)/cuda/.installed; then $(PY) -m headway.kernels.cuda.build; \
 	else echo "make: nvcc could not be installed: the CUDA kernels are NOT compiled for GPUs, only for the CPU."; fi
 
-demo: install ## Make a small model, serve it, ask it something, show the plan and the latencies
+demo: install ## Train a small model as a pipeline of two workers, serve it, ask it something, show plan and latencies
 	@$(PY) -m deploy.demo.run
 
 demo-alpaserve: install ## Two models on two emulated GPUs, apart and on one pipeline: what sharing does to bursts

@@ -14,8 +14,8 @@ import typer
 from tokenizers import Tokenizer
 
 from deploy.demo.checkpoint import Recipe, is_current, write_checkpoint
-from deploy.demo.llama import LlamaForCausalLM
 from deploy.demo.tokenizer import TURN_END, train_tokenizer
+from deploy.demo.weights import random_weights
 from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 
 MODEL_NAME = "bench-llama"
@@ -52,8 +52,8 @@ def make_benchmark_model(directory: Path = DEFAULT_DIRECTORY, *, spec: ModelSpec
         return directory
     tokenizer = make_tokenizer(spec.vocab_size)
     assert spec.eos_token_ids == (tokenizer.token_to_id(TURN_END),)
-    network = LlamaForCausalLM(spec, seed=SEED)
-    write_checkpoint(directory, spec=spec, weights=network.checkpoint_tensors(), tokenizer=tokenizer, recipe=recipe)
+    weights = random_weights(spec, seed=SEED)
+    write_checkpoint(directory, spec=spec, weights=weights, tokenizer=tokenizer, recipe=recipe)
     return directory
 
 

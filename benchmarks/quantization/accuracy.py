@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from deploy.demo.corpus import dialogue_epoch
-from deploy.demo.training import IGNORED, encode_dialogue
+from deploy.demo.dialogues import IGNORED, encode_dialogue
 from headway.core.model import ModelSpec
 from headway.models.attention import AttentionContext
 from headway.models.layout import alone

@@ -17,7 +17,7 @@ from benchmarks.serve.report import RESULTS_DIR, write_result, write_share
 from benchmarks.sharing.case import CASES, REPORTED, Method
 from benchmarks.sharing.measurement import SEED, Sharing, measure_sharing
 from benchmarks.sharing.prompt import Corpus
-from deploy.demo.make_model import DEFAULT_DIRECTORY, PLAN, make_demo_model
+from deploy.demo.make_model import DEFAULT_DIRECTORY, make_demo_model
 from headway.engine.config import EngineConfig
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import read_checkpoint
@@ -40,7 +40,7 @@ def main(
 ) -> None:
     """Serve every case with the real engine and the demo model, and count blocks in every step."""
     torch.set_num_threads(threads)
-    checkpoint = read_checkpoint(make_demo_model(model_dir, plan=PLAN))
+    checkpoint = read_checkpoint(make_demo_model(model_dir))
     checkpoint = replace(checkpoint, spec=replace(checkpoint.spec, max_position=MAX_MODEL_LEN))
     config = EngineConfig(
         num_blocks=MAX_NUM_SEQS * MAX_MODEL_LEN // block_size,

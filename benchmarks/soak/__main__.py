@@ -15,7 +15,7 @@ from typer import Option
 from benchmarks.soak.replay import Replay
 from benchmarks.soak.round import Round, Tally
 from benchmarks.soak.traffic import Kind
-from deploy.demo.make_model import PLAN, make_demo_model
+from deploy.demo.make_model import make_demo_model
 from headway.engine.config import EngineConfig
 from headway.runner.model_runner import ModelRunner
 from headway.store.checkpoint import Checkpoint, read_checkpoint
@@ -47,7 +47,7 @@ def main(
 ) -> None:
     """Run rounds of different settings until the time is over; the first broken promise ends it with a traceback."""
     torch.set_num_threads(threads)
-    checkpoint = read_checkpoint(make_demo_model(model_dir, plan=PLAN, is_random=True))
+    checkpoint = read_checkpoint(make_demo_model(model_dir, is_random=True))
     tally = soak(checkpoint, minutes=minutes, seed=seed)
     console.print(tally_table(tally))
     missing = [name for name in (*Kind, *EVENTS) if not tally.counts[name]]

@@ -1,33 +1,44 @@
-"""Make the demo model: a tiny Llama in Hugging Face format, trained on this machine in about a minute.
+"""Make the demo model: a tiny Llama in Hugging Face format, trained on this machine by `headway train` as a pipeline of
+two workers, in about a minute.
 
 Run as `python -m deploy.demo.make_model`. A model made by the same recipe is reused.
 """
 
-import time
-from dataclasses import asdict
+import shutil
+import tempfile
 from hashlib import sha256
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
-import torch
 import typer
+import yaml
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TextColumn, TimeRemainingColumn
+from safetensors.torch import save_file
 from tokenizers import Tokenizer
 
 from deploy.demo.checkpoint import Recipe, is_current, write_checkpoint
 from deploy.demo.corpus import FACTS_FILE, training_texts
-from deploy.demo.llama import LlamaForCausalLM
+from deploy.demo.dialogues import training_tensors
+from deploy.demo.stack import headway
 from deploy.demo.tokenizer import CHAT_TEMPLATE, TURN_END, train_tokenizer
-from deploy.demo.training import TrainingPlan, train
+from deploy.demo.weights import random_weights
 from headway.core.model import ModelFamily, ModelSpec, RopeSpec
-from headway.core.units import format_duration
 
 DEFAULT_DIRECTORY = Path("build/demo-model")
 VOCAB_SIZE = 1024
-PLAN = TrainingPlan()
-SMOOTHING = 0.95  # of the printed loss, from step to step
-SENSIBLE_LOSS = 0.3  # nats per token; above it answers fall apart
+SEED = 7
+NUM_STEPS = 320
+JOB: dict[str, Any] = {
+    "batch": 8,
+    "seq": 112,
+    "workers": 2,
+    "method": "inter-only",
+    "micro_batches": 4,
+    "seed": SEED,
+    "optimizer": {"rate": 3e-3, "schedule": "linear", "warm_up": 16, "weight_decay": 0.01, "clip": 1.0},
+    "checkpoint": {"every": 0},
+}
+"""What `headway train` is given beside the number of steps."""
 
 console = Console()
 
@@ -56,73 +67,57 @@ def demo_spec(tokenizer: Tokenizer) -> ModelSpec:
     )
 
 
-def make_demo_model(directory: Path, *, plan: TrainingPlan, is_random: bool = False) -> Path:
+def make_demo_model(directory: Path, *, num_steps: int = NUM_STEPS, is_random: bool = False) -> Path:
     """Write the model to `directory` unless it is there already; returns the directory."""
     tokenizer = train_tokenizer(training_texts(), vocab_size=VOCAB_SIZE)
     spec = demo_spec(tokenizer)
-    recipe = demo_recipe(spec, plan, is_random=is_random)
+    job = JOB | {"steps": num_steps}
+    recipe = demo_recipe(spec, None if is_random else job)
     if is_current(directory, recipe):
         console.print(f"demo model: reusing {directory}")
         return directory
-    network = LlamaForCausalLM(spec, seed=plan.seed)
-    if not is_random:
-        train_with_progress(network, tokenizer, plan)
-    write_checkpoint(
-        directory,
-        spec=spec,
-        weights=network.checkpoint_tensors(),
-        tokenizer=tokenizer,
-        recipe=recipe,
-    )
+    with tempfile.TemporaryDirectory(prefix="headway-demo-") as made:
+        first = directory if is_random else Path(made) / directory.name
+        weights = random_weights(spec, seed=SEED)
+        write_checkpoint(first, spec=spec, weights=weights, tokenizer=tokenizer, recipe=recipe)
+        if not is_random:
+            train(first, job, tokenizer, out=directory)
     console.print(f"demo model: written to {directory}")
     return directory
 
 
-def demo_recipe(spec: ModelSpec, plan: TrainingPlan, *, is_random: bool) -> Recipe:
+def demo_recipe(spec: ModelSpec, job: dict[str, Any] | None) -> Recipe:
     """Describes all that the model depends on; with another recipe it is made anew."""
     text = "\n".join((FACTS_FILE.read_text(), CHAT_TEMPLATE, *training_texts()))
     return {
         "maker": "deploy.demo.make_model",
         "corpus": sha256(text.encode()).hexdigest()[:16],
         "spec": spec.content_hash,
-        "plan": None if is_random else asdict(plan),
-        "seed": plan.seed,
+        "job": job,
+        "seed": SEED,
     }
 
 
-def train_with_progress(network: LlamaForCausalLM, tokenizer: Tokenizer, plan: TrainingPlan) -> None:
-    """Train and show how far it is; the loss is printed when it is over."""
-    start_s = time.monotonic()
-    smooth_loss = 0.0
-    columns = (
-        TextColumn("demo model: training"),
-        BarColumn(),
-        TextColumn("{task.percentage:>3.0f} %  loss {task.fields[loss]:.3f}"),
-        TimeRemainingColumn(),
-    )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task("training", total=1.0, loss=0.0)
-        for step in train(network, tokenizer, plan):
-            weight = SMOOTHING if smooth_loss else 0.0
-            smooth_loss = weight * smooth_loss + (1 - weight) * step.loss
-            progress.update(task, completed=step.share, loss=smooth_loss)
-    took = format_duration(time.monotonic() - start_s)
-    console.print(f"demo model: trained in {took}, loss {smooth_loss:.3f}")
-    if smooth_loss > SENSIBLE_LOSS:
-        console.print("demo model: this machine was too slow to finish; give --max-seconds more for better answers")
+def train(first: Path, job: dict[str, Any], tokenizer: Tokenizer, *, out: Path) -> None:
+    """Trains what is in `first`, and replaces `out` by what it has become."""
+    work = first.parent
+    num_rows = job["batch"] * job["steps"]
+    save_file(training_tensors(tokenizer, num_rows=num_rows, seq=job["seq"], seed=SEED), work / "data.safetensors")
+    given = {"model": str(first), "data": {"tensors": str(work / "data.safetensors")}, **job}
+    (work / "job.yaml").write_text(yaml.safe_dump(given, sort_keys=False))
+    headway("train", str(work / "job.yaml"), state_dir=work / "state")
+    shutil.rmtree(out, ignore_errors=True)
+    headway("train", "export", "--out", str(out), state_dir=work / "state")
 
 
 def main(
     *,
     out: Annotated[Path, typer.Option(help="Directory of the model.")] = DEFAULT_DIRECTORY,
     random: Annotated[bool, typer.Option("--random", help="Random weights, at once.")] = False,
-    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = PLAN.num_steps,
-    max_seconds: Annotated[float, typer.Option(min=1, help="Training time at most.")] = PLAN.max_seconds,
-    threads: Annotated[int, typer.Option(min=1, help="CPU threads; more help only on an idle machine.")] = 1,
+    steps: Annotated[int, typer.Option(min=1, help="Training steps.")] = NUM_STEPS,
 ) -> None:
     """Make the demo model, or reuse it."""
-    torch.set_num_threads(threads)
-    make_demo_model(out, plan=TrainingPlan(num_steps=steps, max_seconds=max_seconds), is_random=random)
+    make_demo_model(out, num_steps=steps, is_random=random)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The demo: make a small model, serve it, ask it something, show the plan and the latencies, stop.
+"""The demo: train a small model, serve it, ask it something, show the plan and the latencies, stop.
 
 Run as `python -m deploy.demo.run`. It uses a free port and a state directory of its own, and leaves no process.
 """

@@ -6,7 +6,7 @@ import pytest
 
 from benchmarks.quantization.accuracy import Text, compare, random_texts
 from benchmarks.quantization.speed import Format, measure
-from deploy.demo.training import IGNORED
+from deploy.demo.dialogues import IGNORED
 from tests.checkpoints import make_checkpoint
 
 

@@ -7,7 +7,7 @@ from benchmarks.soak.__main__ import ROOMY, SETTINGS, make_runner, of_model, soa
 from benchmarks.soak.replay import Replay
 from benchmarks.soak.round import Round, Tally
 from benchmarks.soak.traffic import Group, Kind, Traffic
-from deploy.demo.make_model import PLAN, make_demo_model
+from deploy.demo.make_model import make_demo_model
 from headway.core.request import GenerationRequest, SamplingParams
 from headway.engine.config import EngineConfig
 from headway.store.checkpoint import Checkpoint, read_checkpoint
@@ -16,7 +16,7 @@ from headway.store.checkpoint import Checkpoint, read_checkpoint
 @pytest.fixture(scope="module")
 def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Checkpoint:
     torch.set_num_threads(1)
-    return read_checkpoint(make_demo_model(tmp_path_factory.mktemp("soak") / "model", plan=PLAN, is_random=True))
+    return read_checkpoint(make_demo_model(tmp_path_factory.mktemp("soak") / "model", is_random=True))
 
 
 def test_traffic_is_seeded_and_of_every_kind() -> None:

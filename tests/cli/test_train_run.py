@@ -60,6 +60,7 @@ def test_a_job_is_planned_trained_and_kept(headway: Run, directory: Path) -> Non
         ("colour: red", "unknown field 'colour'"),
         ("schedule: zigzag", "schedule is 'zigzag'"),
         ("precision: float8", "precision is 'float8'"),
+        ("method: alpa", "method is 'alpa'"),
         ("optimizer: {name: lion}", "optimizer.name is 'lion'"),
         ("optimizer: {rate: -1}", "optimizer.rate is -1"),
         ("checkpoint: {keep: 0}", "keep 1 or more"),

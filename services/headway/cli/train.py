@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from contextlib import ExitStack
+from contextlib import ExitStack, aclosing
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -23,8 +23,10 @@ from headway.cli.training_run.trace import chrome_trace, draw_trace, read_trace,
 from headway.cli.training_run.view import gantt_lines, lists_table, run_document, runs_table, step_line
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError
+from headway.core.initial_weights import ExportRequest
 from headway.core.training_job import TrainingJob
-from headway.core.training_run import INITIAL_FILE
+from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, LATEST_FILE
+from headway.rpc.child import call_child
 
 _RUN = "run"
 RunId = Annotated[str | None, typer.Argument(help="How the run's id begins. Default: the newest run.")]
@@ -119,6 +121,40 @@ def resume(
     found = find_run(run_id, state_dir)
     _check_resumable(found)
     _start(found.directory, found.job, detach=detach, as_json=as_json)
+
+
+@app.command()
+def export(
+    *,
+    run_id: RunId = None,
+    out: Annotated[Path, typer.Option("--out", help="The directory to make, in Hugging Face's format.")],
+    state_dir: StateDir = None,
+) -> None:
+    """Write what a run has trained as a checkpoint directory that can be served: for models that began as one.
+
+    Weights are those of the run's last checkpoint, all other files those of the directory that it began with.
+    """
+    found = find_run(run_id, state_dir)
+    latest = found.directory / CHECKPOINTS_DIRECTORY / LATEST_FILE
+    if not Path(found.job.model).is_dir():
+        raise FailedPreconditionError(
+            f"{found.run_id} did not begin with a checkpoint directory, but with {found.job.model}.",
+            hint=f"Its checkpoints in {latest.parent} are safetensors files with the model's own names.",
+            field="model",
+        )
+    if not latest.is_file():
+        raise FailedPreconditionError(f"{found.run_id} has no checkpoint yet.", hint="See `headway train status`.")
+    checkpoint = latest.parent / latest.read_text().strip()
+    request = ExportRequest(checkpoint=str(checkpoint), model=found.job.model, out=str(out.resolve()))
+    asyncio.run(_export(request))
+    typer.echo(f"{found.run_id}: {checkpoint.name} is written to {out}.")
+
+
+async def _export(request: ExportRequest) -> None:
+    child = call_child("headway.profiler.capture.export", to_document(request), deadline_s=None)
+    async with aclosing(child) as answers:
+        async for _ in answers:
+            pass
 
 
 @app.command()

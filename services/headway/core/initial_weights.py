@@ -1,4 +1,4 @@
-"""The request for the weights that training begins with."""
+"""The requests for the weights that training begins with, and for a directory of those that it ended with."""
 
 from dataclasses import dataclass
 
@@ -16,3 +16,16 @@ class WeightsRequest:
     names: tuple[str, ...]
     seed: int
     path: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExportRequest:
+    """Attributes:
+    checkpoint: the directory of a run's checkpoint.
+    model: the directory that the run began with.
+    out: the directory to make.
+    """
+
+    checkpoint: str
+    model: str
+    out: str

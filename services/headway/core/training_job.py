@@ -8,6 +8,8 @@ OPTIMIZERS = ("adamw", "sgd", "momentum")
 RATE_SCHEDULES = ("constant", "linear", "cosine")
 PRECISIONS = ("float32", "bfloat16")
 AUTO = "auto"
+PLAN_METHODS = ("pp-dp", "inter-only", "data-parallel")
+"""Of `headway plan train`, those whose plans workers can run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -116,6 +118,7 @@ class TrainingJob:
     batch: examples of an iteration.
     workers: ranks, each a process.
     plan: a training plan's file, or 'auto' for one that is searched.
+    method: by which a plan is searched, one of `PLAN_METHODS`: stages with copies, stages alone, or copies alone.
     micro_batches: of an iteration, where the plan is searched; None for as many as the search finds best.
     schedule: the order of forward and backward passes.
     precision: float32, or bfloat16 with float32 masters.
@@ -137,6 +140,7 @@ class TrainingJob:
     seq: int | None = None
     workers: int = 2
     plan: str = AUTO
+    method: str = PLAN_METHODS[0]
     micro_batches: int | None = None
     schedule: str = "1f1b"
     precision: str = "float32"
@@ -169,6 +173,7 @@ class TrainingJob:
         if self.zero not in (None, 0, 1):
             raise InvalidArgumentError(f"zero is {self.zero}.", hint="Give 0 or 1.", field="zero")
         _among("precision", self.precision, PRECISIONS)
+        _among("method", self.method, PLAN_METHODS)
         if self.checkpoint.best and self.validation is None:
             raise InvalidArgumentError(
                 f"checkpoint.best is {self.checkpoint.best}, and nothing is validated.",

@@ -19,6 +19,8 @@ RUN_FILE, INITIAL_FILE, PROGRESS_FILE, PROCESS_FILE = (
     "process.json",
 )
 CHECKPOINTS_DIRECTORY, TENSORBOARD_DIRECTORY = "checkpoints", "tensorboard"
+LATEST_FILE = "LATEST"
+"""Names the last checkpoint, in their directory."""
 
 
 def scrape_file(directory: Path) -> Path:

@@ -73,7 +73,7 @@ def read_checkpoint(
     if not directory.is_dir():
         raise NotFoundError(f"There is no directory {directory}.", hint="Give the path of a model directory.")
     spec = read_spec(directory, dtype=dtype, quantization=quantization, generation_config=generation_config)
-    weight_files = _find_weights(directory) if has_weights else ()
+    weight_files = find_weights(directory) if has_weights else ()
     tokenizer_config = _read_optional_json(directory / "tokenizer_config.json")
     return Checkpoint(
         directory=directory,
@@ -163,7 +163,8 @@ def _read_modules(directory: Path, spec: ModelSpec) -> ModelSpec:
     return replace(spec, encoder=encoder, max_position=min(spec.max_position, int(longest or spec.max_position)))
 
 
-def _find_weights(directory: Path) -> tuple[Path, ...]:
+def find_weights(directory: Path) -> tuple[Path, ...]:
+    """The safetensors files of a directory, in order; errors as of `read_checkpoint`."""
     index_path = directory / _INDEX_FILE
     single_path = directory / "model.safetensors"
     if not index_path.is_file():

@@ -16,9 +16,9 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
+from headway.core.training_run import LATEST_FILE
 from headway.train.shard import whole_state
 
-LATEST = "LATEST"
 _INDEX, _FACTS = "model.safetensors.index.json", "training.json"
 
 
@@ -74,10 +74,10 @@ class Checkpoints:
             if final.exists():
                 shutil.rmtree(final)
             partial.rename(final)
-            named = self._directory / f"{LATEST}.tmp"
+            named = self._directory / f"{LATEST_FILE}.tmp"
             named.write_text(final.name)
             _sync(named)
-            named.rename(self._directory / LATEST)
+            named.rename(self._directory / LATEST_FILE)
             _sync(self._directory)
         except OSError as error:
             raise _unwritten(facts.step, error) from error
@@ -86,7 +86,7 @@ class Checkpoints:
 
     def latest(self) -> "Checkpoint | None":
         """The last one that is whole; None where there is none."""
-        named = self._directory / LATEST
+        named = self._directory / LATEST_FILE
         return Checkpoint(self._directory / named.read_text().strip()) if named.is_file() else None
 
     def _partial(self, step: int) -> Path:

@@ -1,5 +1,6 @@
 """Training jobs in files."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import yaml
@@ -12,7 +13,9 @@ from headway.core.training_job import TrainingJob
 
 
 def read_training_job(path: Path) -> TrainingJob:
-    """Reads a job; InvalidArgumentError names the file and the field that is at fault."""
+    """Reads a job, the path of a model's directory made absolute; InvalidArgumentError names the file and the field
+    that is at fault.
+    """
     try:
         document = yaml.safe_load(read_bytes(path))
     except yaml.YAMLError as error:
@@ -26,4 +29,5 @@ def read_training_job(path: Path) -> TrainingJob:
         raise InvalidArgumentError(
             f"{path}: schedule is '{job.schedule}'.", hint=f"Known are {', '.join(METHODS)}.", field="schedule"
         )
-    return job
+    directory = Path(job.model)
+    return replace(job, model=str(directory.resolve())) if directory.is_dir() else job

@@ -29,7 +29,6 @@ from headway.core.training_job import AUTO, TrainingJob
 from headway.core.training_run import TrainingRun, plan_stages
 from headway.rpc.child import call_child
 
-_METHOD = "pp-dp"
 _CAPTURE_BATCH = 2
 _DEVICE = "CPU"
 _CLUSTER = """\
@@ -132,7 +131,7 @@ async def _search(job: TrainingJob, *, deadline_s: float, state_dir: Path | None
             precision=Precision(job.precision),
             micro_batches=() if job.micro_batches is None else (job.micro_batches,),
             num_layers=None,
-            method=_METHOD,
+            method=job.method,
             explains=False,
             fixed=None,
             hardware=None,

@@ -66,10 +66,12 @@ def load(request: CaptureRequest, *, device: str = "meta") -> Source:
 
 
 def _from_checkpoint(directory: Path, request: CaptureRequest, device: str) -> Source:
-    """Builds the network that `config.json` describes, trained to tell the next token; the weights are not read."""
+    """Builds the network that `config.json` describes, trained in float32 to tell the next
+    token; the weights are not read.
+    """
     spec = read_spec(directory)
     with torch.device(device):
-        module = Decoder(spec).to(getattr(torch, spec.dtype))
+        module = Decoder(spec).to(torch.float32 if request.train else getattr(torch, spec.dtype))
     seq = spec.max_position if request.seq is None else request.seq
     if seq > spec.max_position:
         raise InvalidArgumentError(

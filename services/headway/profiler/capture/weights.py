@@ -11,10 +11,13 @@ from safetensors.torch import save_file
 from torch import nn
 
 from headway.core.codec import from_document, to_document
-from headway.core.errors import FailedPreconditionError, HeadwayError
+from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.fault import Fault
 from headway.core.initial_weights import WeightsRequest
+from headway.profiler.capture.checkpoint_names import check_trainable, checkpoint_name
+from headway.profiler.capture.checkpoint_weights import read_weights
 from headway.profiler.capture.source import load
+from headway.store.checkpoint import read_spec
 
 
 def write_weights(request: WeightsRequest) -> None:
@@ -22,19 +25,32 @@ def write_weights(request: WeightsRequest) -> None:
 
     Raises:
         HeadwayError: the source can't be loaded.
-        FailedPreconditionError: the source is a checkpoint.
+        FailedPreconditionError: the source is a checkpoint of a model that is not trained from one.
     """
-    if Path(request.capture.source).exists():
-        raise FailedPreconditionError(
-            f"{request.capture.source} is a checkpoint, whose weights training does not begin with yet.",
-            hint="Name zoo:NAME or module:factory; a factory may load weights of its own.",
-            field="model",
-        )
+    directory = Path(request.capture.source)
+    if directory.exists():
+        save_file(_checkpoint_tensors(directory, request), request.path)
+        return
     torch.manual_seed(request.seed)
     module = load(request.capture, device="cpu").module
     held = _tensors(module)
     wanted = {name: held[name].detach().clone().contiguous() for name in request.names if name in held}
     save_file(wanted, request.path)
+
+
+def _checkpoint_tensors(directory: Path, request: WeightsRequest) -> dict[str, torch.Tensor]:
+    check_trainable(read_spec(directory), seq=request.capture.seq)
+    held = _tensors(load(request.capture).module)
+    names = {name: checkpoint_name(name) for name in request.names if name in held}
+    read = read_weights(directory, list(names.values()))
+    for name, known in names.items():
+        if read[known].shape != held[name].shape:
+            raise InvalidArgumentError(
+                f"{directory} has a {known} of {list(read[known].shape)}, and its config.json one of "
+                f"{list(held[name].shape)}.",
+                field="model",
+            )
+    return {name: read[known].to(held[name].dtype).contiguous() for name, known in names.items()}
 
 
 def _tensors(module: nn.Module) -> dict[str, torch.Tensor]:
