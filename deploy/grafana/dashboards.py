@@ -205,6 +205,17 @@ ENGINES = Dashboard(
                     ),
                 ),
                 Panel(
+                    title="Engines",
+                    description="What computes each model, at each worker that has it loaded.",
+                    is_stat=True,
+                    queries=(
+                        Query(
+                            expr=f"headway:engine_info{{{_OF_MODEL}}}",
+                            legend="{{model_name}} {{process}}: {{engine}}",
+                        ),
+                    ),
+                ),
+                Panel(
                     title="Token budget used",
                     description="By the latest step of each worker; at 1 prompts wait for the next step.",
                     unit="percentunit",

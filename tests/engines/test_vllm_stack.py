@@ -23,7 +23,7 @@ def stack(tmp_path_factory: pytest.TempPathFactory, tiny: Path) -> Iterator[Runn
     """Two vLLM workers with 'tiny' (the last two), two of ours with the same checkpoint as 'own'."""
     options = (
         *("--engine", "tiny=vllm", "--engine-args", "--enforce-eager", "--workers", "4", "--threads", "1"),
-        *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "16", "--memory", "1GiB", "--no-profile"),
+        *("--dtype", "float32", "--max-model-len", "1024", "--max-num-seqs", "16", "--memory", "3GiB", "--no-profile"),
     )
     state_dir = tmp_path_factory.mktemp("stack")
     running = RunningStack(state_dir, {"tiny": tiny, "own": tiny}, *options, up_timeout_s=_UP_TIMEOUT_S).start()
@@ -87,6 +87,7 @@ def test_both_engines_serve_side_by_side_and_the_status_tells_which(stack: Runni
     shown = stack.headway("status").stdout
     assert "vllm 0.32" in shown
     assert "vllm --enforce-eager" in stack.headway("plan", "show").stdout
+    assert stack.metric("headway:engine_info") == 4
 
 
 def test_what_vllm_lacks_is_refused_by_name(stack: RunningStack) -> None:

@@ -8,6 +8,7 @@ import pytest
 from headway.core.cluster import PlanWorker
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError
+from headway.core.held_memory import RUNTIME_BYTES
 from headway.core.plan.serving import ModelDeployment
 from headway.planner.certify.certificate import find_violations
 
@@ -47,3 +48,13 @@ def test_the_certifier_finds_a_model_on_the_wrong_engine(plan_for: Any, make_mod
     made = plan_for([make_model("own")], [make_worker("worker-0")])
     wrong = replace(made, models=tuple(map(on_vllm, made.models)))
     assert any("is to run on vllm, and worker-0 has headway" in each for each in find_violations(wrong))
+
+
+def test_the_two_processes_of_vllm_count(plan_for: Any, make_model: Any, make_worker: Any) -> None:
+    worker = make_worker("worker-0")
+    (own,) = plan_for([make_model("own")], [worker]).assignments
+    (other,) = plan_for([on_vllm(make_model("own"))], [with_vllm(worker)]).assignments
+    assert other.reserved_bytes - own.reserved_bytes == 2 * 1024**3 - RUNTIME_BYTES["cpu"]
+    small = make_worker("worker-0", memory_bytes=2 * 1024**3)
+    with pytest.raises(FailedPreconditionError, match="memory"):
+        plan_for([on_vllm(make_model("own"))], [with_vllm(small)])

@@ -5,11 +5,12 @@ from dataclasses import replace
 
 from prometheus_client import REGISTRY
 
+from headway.core.engine_kind import EngineKind
 from headway.core.load_order import LoadOrder
 from headway.core.step_work import StepWork
 from headway.engine.stats import StepStats
 from headway.runner.parallel.collective_counters import CollectiveCounters, CollectiveKey
-from headway.worker.metrics import CacheInfo, CollectiveMetrics, StepMetrics
+from headway.worker.metrics import CacheInfo, CollectiveMetrics, EngineInfo, StepMetrics
 
 BEFORE = StepStats(
     num_steps=1,
@@ -109,3 +110,10 @@ def test_a_loaded_model_tells_what_its_cache_is_like() -> None:
     assert value("cache_config_info", **labels) == 1
     info.remove()
     assert value("cache_config_info", **labels) is None
+
+
+def test_a_loaded_model_tells_what_computes_it() -> None:
+    info = EngineInfo("metered", kind=EngineKind.VLLM, version="0.32.0")
+    assert value("engine_info", engine="vllm", version="0.32.0") == 1
+    info.remove()
+    assert value("engine_info", engine="vllm", version="0.32.0") is None

@@ -3,11 +3,20 @@
 from collections.abc import Sequence
 from enum import StrEnum
 
+from headway.core.cluster import Hardware
+from headway.core.engine_kind import EngineKind
 from headway.core.generation import CacheMemory, GenerationProfile
 from headway.core.stage_profile import StageProfile
 
 RUNTIME_BYTES = {"cpu": 400 * 1024**2, "cuda": 1024**3}
 """That a worker needs whatever it serves, by `Hardware.device`."""
+_VLLM_RUNTIME_BYTES = RUNTIME_BYTES | {"cpu": 2 * 1024**3}
+"""The same where it computes with vLLM, in two processes; those of a GPU's worker take host memory beside."""
+
+
+def runtime_bytes_of(hardware: Hardware) -> int:
+    """Bytes that a worker needs whatever it serves, with the engine that it has."""
+    return (_VLLM_RUNTIME_BYTES if hardware.engine is EngineKind.VLLM else RUNTIME_BYTES)[hardware.device]
 
 
 class MemoryRule(StrEnum):

@@ -5,7 +5,7 @@ from collections.abc import Collection, Sequence
 
 from headway.core.catalogue import Catalogue
 from headway.core.cluster import PlanWorker
-from headway.core.held_memory import RUNTIME_BYTES
+from headway.core.held_memory import runtime_bytes_of
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import ServingCluster
 from headway.core.plan.serving import ServingPlan
@@ -64,5 +64,5 @@ def live_cluster(workers: Sequence[PlanWorker], *, device: str) -> ServingCluste
         num_devices=len(workers),
         devices_per_node=machines[0],
         nodes=machines if len(set(machines)) > 1 else (),
-        memory_bytes=min(worker.hardware.memory_bytes - RUNTIME_BYTES[worker.hardware.device] for worker in workers),
+        memory_bytes=min(worker.hardware.memory_bytes - runtime_bytes_of(worker.hardware) for worker in workers),
     )

@@ -160,6 +160,11 @@ CACHE_CONFIG_INFO = Gauge(
     "1 while a model is loaded, by what its KV cache is like; blocks on the device are num_gpu_blocks, of all shards.",
     ["model_name", "block_size", "cache_dtype", "enable_prefix_caching", "num_gpu_blocks", "num_cpu_blocks"],
 )
+ENGINE_INFO = Gauge(
+    "headway:engine_info",
+    "1 while a model is loaded, by what computes it; the version is empty for Headway's own engine.",
+    ["model_name", "engine", "version"],
+)
 STEP_SECONDS = Histogram(
     "headway:engine_step_seconds", "Time of one engine step.", ["model_name"], buckets=_STEP_BUCKETS
 )

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.encoder import EncoderSpec
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.model import ModelFamily
 from headway.core.node_span import NodeLink
@@ -53,14 +54,15 @@ def v100s(count: int, *, machines: int = 1, memory_gib: float = 16.0) -> list[Pl
 
 @pytest.fixture(scope="session")
 def make(make_problem: Any, make_profile: Any, make_model: Any) -> Make:
-    """A plan for models that are known by their profiles: 1x1, 2x1 and 1x2, each of 2 GiB; `llms` have KV caches."""
+    """A plan for models that are known by their profiles: 1x1, 2x1 and 1x2, each of 2 GiB; `llms` have KV caches, and
+    those of `vllm` that engine."""
     profiles = [make_profile("small", 0.1), make_profile("small", 0.06, 0.05), make_profile("small", 0.07, op=2)]
     encoder = {"family": ModelFamily.BERT, "rope": None, "encoder": EncoderSpec(num_positions=512, num_token_types=2)}
 
-    def deployment(name: str, llms: str) -> ModelDeployment:
-        if name in llms:
+    def deployment(name: str, llms: str, vllm: str) -> ModelDeployment:
+        if name in llms + vllm:
             plain: ModelDeployment = make_model(name)
-            return plain
+            return replace(plain, engine=EngineKind.VLLM if name in vllm else EngineKind.HEADWAY)
         usual = make_model(name, num_kv_heads=8, **encoder)
         return ModelDeployment(name=name, directory="/profiled", spec=usual.spec, profile="small")
 
@@ -70,6 +72,7 @@ def make(make_problem: Any, make_profile: Any, make_model: Any) -> Make:
         *,
         current: ServingPlan | None = None,
         llms: str = "",
+        vllm: str = "",
         names: str = "",
         across_nodes: NodeLink | None = None,
     ) -> ServingPlan:
@@ -89,7 +92,7 @@ def make(make_problem: Any, make_profile: Any, make_model: Any) -> Make:
         )
         return make_placed_plan(
             document,
-            [deployment(name, llms) for name in names],
+            [deployment(name, llms, vllm) for name in names],
             workers,
             limits=EngineLimits(),
             profiles={},
@@ -99,6 +102,10 @@ def make(make_problem: Any, make_profile: Any, make_model: Any) -> Make:
         )
 
     return plan
+
+
+def with_vllm(workers: Sequence[PlanWorker]) -> list[PlanWorker]:
+    return [replace(each, hardware=replace(each.hardware, software={"vllm": "0.32.0"})) for each in workers]
 
 
 def where(plan: ServingPlan) -> dict[tuple[str, ...], set[str]]:
@@ -233,3 +240,21 @@ def test_groups_are_assigned_wherever_they_have_room() -> None:
 def test_a_model_that_nobody_knows_how_to_serve_is_named(make: Make) -> None:
     with pytest.raises(InvalidArgumentError, match="'z', and nobody says where its checkpoint is"):
         make([("1x1", "az")], v100s(1), names="a")
+
+
+def test_a_group_gets_workers_with_the_engine_of_its_model(make: Make) -> None:
+    first, second, third = v100s(3)
+    plan = make([("1x1", "a"), ("1x1", "b")], [*with_vllm([first]), second, third], llms="b", vllm="a")
+    assert where(plan) == {("worker-0",): {"a"}, ("worker-1",): {"b"}}
+    assert find_violations(plan) == []
+    with pytest.raises(FailedPreconditionError, match=r"needs 2 workers that compute with headway; of these .* 1\."):
+        make([("1x1", "a"), ("1x1", "b")], [*with_vllm([first]), second], llms="ab")
+
+
+@pytest.mark.parametrize(
+    ("group", "message"),
+    [(("1x1", "ab"), "'a', 'b' on one group, and a model on vllm"), (("1x2", "a"), "2 workers together.*lacks groups")],
+)
+def test_a_group_that_vllm_cannot_serve_is_refused(make: Make, group: tuple[str, str], message: str) -> None:
+    with pytest.raises(FailedPreconditionError, match=message):
+        make([group], with_vllm(v100s(2)), llms="b", vllm="a")

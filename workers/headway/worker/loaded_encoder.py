@@ -4,6 +4,7 @@ import asyncio
 import logging
 import uuid
 
+from headway.core.engine_kind import EngineKind
 from headway.core.infer import InferOutput
 from headway.core.load import LoadReport
 from headway.core.load_order import LoadOrder
@@ -15,7 +16,7 @@ from headway.observe.tracing import Tracing
 from headway.runner.device_lock import DeviceLock
 from headway.worker.engine_thread import EngineThread
 from headway.worker.infer_calls import InferCalls
-from headway.worker.metrics import CollectiveMetrics, EncoderMetrics
+from headway.worker.metrics import CollectiveMetrics, EncoderMetrics, EngineInfo
 from headway.worker.owner import Owner
 from headway.worker.runners import OnePassRunner
 
@@ -48,6 +49,7 @@ class LoadedEncoder:
         engine.join(owner.line, wake=self.thread.wake)
         self.sessions = InferCalls(self.thread, loop=loop, tracing=tracing)
         self._metrics = EncoderMetrics(order.model)
+        self._engine_info = EngineInfo(order.model, kind=EngineKind.HEADWAY)
         self._traffic = CollectiveMetrics(order.model, runner.traffic, loop=loop)
         self._owner = owner
         self._has_crashed = False
@@ -112,6 +114,7 @@ class LoadedEncoder:
         await self.thread.join()
         self._engine.leave()
         self._traffic.stop()
+        self._engine_info.remove()
         if self._has_crashed:
             return
         try:

@@ -11,7 +11,7 @@ from headway.core.request import SequenceOutput
 from headway.engine.stats import StepStats
 from headway.observe.tracing import Tracing
 from headway.worker.headway_engine import HeadwayEngine
-from headway.worker.metrics import CacheInfo, StepMetrics, TransferMetrics
+from headway.worker.metrics import CacheInfo, EngineInfo, StepMetrics, TransferMetrics
 from headway.worker.owner import Owner
 from headway.worker.serving_engine import ServingEngine
 from headway.worker.sessions import Sessions
@@ -41,6 +41,7 @@ class LoadedModel:
             max_num_batched_tokens=order.max_num_batched_tokens,
         )
         self._cache_info = CacheInfo(order)
+        self._engine_info = EngineInfo(order.model, kind=engine.facts.kind, version=engine.facts.version)
         self.transfers = TransferMetrics(order.model)
         self.fetch_rate = FetchRate(time.monotonic)
         self._owner = owner
@@ -116,6 +117,7 @@ class LoadedModel:
         self.sessions.close()
         await self.engine.stop()
         self._cache_info.remove()
+        self._engine_info.remove()
 
 
 def _num_tokens(output: SequenceOutput) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 
+from headway.core.engine_kind import EngineKind
 from headway.core.load_order import LoadOrder
 from headway.encoder.stats import EncoderStats
 from headway.engine.stats import StepStats
@@ -100,6 +101,17 @@ class CacheInfo:
 
     def remove(self) -> None:
         metrics.CACHE_CONFIG_INFO.remove(*self._labels)
+
+
+class EngineInfo:
+    """Tells what computes a model, as long as it is loaded."""
+
+    def __init__(self, model: str, *, kind: EngineKind, version: str = "") -> None:
+        self._labels = (model, kind, version)
+        metrics.ENGINE_INFO.labels(*self._labels).set(1)
+
+    def remove(self) -> None:
+        metrics.ENGINE_INFO.remove(*self._labels)
 
 
 class EncoderMetrics:

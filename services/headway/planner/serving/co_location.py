@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from headway.core.errors import FailedPreconditionError
-from headway.core.held_memory import RUNTIME_BYTES
+from headway.core.held_memory import runtime_bytes_of
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, ModelDeployment
 from headway.planner.serving.grouping import Group
@@ -114,4 +114,4 @@ def _reserving(assignment: Assignment, more_bytes: int) -> Assignment:
 
 
 def _runtime(group: Group) -> int:
-    return RUNTIME_BYTES[group[0].hardware.device]
+    return runtime_bytes_of(group[0].hardware)

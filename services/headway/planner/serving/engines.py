@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from headway.core.cluster import PlanWorker
-from headway.core.engine_kind import EngineKind
+from headway.core.engine_kind import EngineKind, Feature
 from headway.core.errors import FailedPreconditionError
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 
@@ -38,7 +38,7 @@ def parts_of(
         kind = models[0].engine if models else EngineKind.HEADWAY
         return [
             EnginePart(
-                models=tuple(models), workers=tuple(workers), limits=_limits(kind, limits, workers), current=current
+                models=tuple(models), workers=tuple(workers), limits=limits_of(kind, limits, workers), current=current
             )
         ]
     kinds = [kind for kind in EngineKind if any(model.engine is kind for model in models)] or [EngineKind.HEADWAY]
@@ -56,6 +56,36 @@ def joined(parts: Sequence[ServingPlan], models: Sequence[ModelDeployment]) -> S
         assignments=tuple(assignment for part in parts for assignment in part.assignments),
         alternatives=(),
     )
+
+
+def engine_of(models: Sequence[ModelDeployment], *, num_devices: int) -> EngineKind:
+    """What computes the models of one group.
+
+    Args:
+        models: one at least.
+
+    Raises:
+        FailedPreconditionError: no engine can do it: they are of several, or vLLM is to share a worker or to take more
+            than one.
+    """
+    kinds = {model.engine for model in models}
+    if kinds == {EngineKind.HEADWAY}:
+        return EngineKind.HEADWAY
+    names = ", ".join(f"'{model.name}'" for model in models)
+    if len(models) > 1:
+        raise FailedPreconditionError(
+            f"The placement has {names} on one group, and a model on {EngineKind.VLLM} has its workers to itself.",
+            hint="Place it on a group of its own.",
+            field="placement",
+        )
+    if num_devices > 1:
+        raise FailedPreconditionError(
+            f"The placement has {names} on {num_devices} workers together, and {EngineKind.VLLM} lacks "
+            f"{Feature.GROUPS} here.",
+            hint="Place it on groups of one device.",
+            field="placement",
+        )
+    return EngineKind.VLLM
 
 
 def _part(
@@ -78,12 +108,13 @@ def _part(
     return EnginePart(
         models=own_models,
         workers=own_workers,
-        limits=_limits(kind, limits, own_workers),
+        limits=limits_of(kind, limits, own_workers),
         current=None if current is None else _current(current, names, ids),
     )
 
 
-def _limits(kind: EngineKind, limits: EngineLimits, workers: Sequence[PlanWorker]) -> EngineLimits:
+def limits_of(kind: EngineKind, limits: EngineLimits, workers: Sequence[PlanWorker]) -> EngineLimits:
+    """The limits as an engine can keep them on these workers."""
     if kind is EngineKind.HEADWAY or not workers:
         return limits
     block_size = limits.block_size or _VLLM_BLOCK_SIZE[workers[0].hardware.device]

@@ -12,7 +12,7 @@ from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.generation import CacheMemory, generation_profile_of
-from headway.core.held_memory import RUNTIME_BYTES
+from headway.core.held_memory import runtime_bytes_of
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment
 from headway.core.shard import check_parallel
@@ -80,15 +80,15 @@ def _profile(
     model: ModelDeployment, assignment: Assignment, hardware: Hardware, *, device: str, created_at_s: float
 ) -> StageProfile:
     parallel, latency = assignment.parallel, assignment.prediction.latency
-    runtime_bytes = RUNTIME_BYTES[hardware.device]
+    own_bytes = runtime_bytes_of(hardware)
     stages: list[list[tuple[int, int, int]]] = [[] for _ in range(parallel.pp)]
     for rank, share in enumerate(assignment.shares):
-        fixed_bytes = share.weight_bytes + share.reserved_bytes - runtime_bytes
+        fixed_bytes = share.weight_bytes + share.reserved_bytes - own_bytes
         block_bytes = share.kv_cache_bytes // assignment.num_blocks
         stages[parallel.place(rank).stage].append((share.weight_bytes, fixed_bytes, block_bytes))
     weight, fixed, block = (tuple(max(rank[part] for rank in stage) for stage in stages) for part in range(3))
     memory = CacheMemory(
-        memory_bytes=hardware.memory_bytes - runtime_bytes,
+        memory_bytes=hardware.memory_bytes - own_bytes,
         fixed_bytes=fixed,
         block_bytes=block,
         least_blocks=-(-shortest_len(model) // assignment.block_size),

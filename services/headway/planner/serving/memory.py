@@ -193,11 +193,11 @@ def _measure_group(
     num_host_blocks = (limits.host_cache_bytes or 0) // max(block_bytes)
     rooms = []
     for rank, worker in enumerate(group):
-        device, shard = worker.hardware.device, shards[rank]
+        hardware, shard = worker.hardware, shards[rank]
         weight_bytes = shard_weight_bytes(spec, shard)
-        reserved_bytes = reserve(spec, shard, parallel, leads=rank == 0, device=device, batching=batching)
-        host_bytes = num_host_blocks * block_bytes[rank] if device == "cpu" else 0
-        free_bytes = worker.hardware.memory_bytes - weight_bytes - reserved_bytes - host_bytes
+        reserved_bytes = reserve(spec, shard, parallel, leads=rank == 0, hardware=hardware, batching=batching)
+        host_bytes = num_host_blocks * block_bytes[rank] if hardware.device == "cpu" else 0
+        free_bytes = hardware.memory_bytes - weight_bytes - reserved_bytes - host_bytes
         rooms.append(
             _Room(
                 worker=worker,

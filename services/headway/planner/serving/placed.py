@@ -4,9 +4,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import product
 
 from headway.core.catalogue import Catalogue, built_in_catalogue
 from headway.core.cluster import PlanWorker
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.hardware.profile import LinkProfile
 from headway.core.placement import GroupShape, PlacedGroup
@@ -17,6 +19,7 @@ from headway.core.profile import Profile
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id
 from headway.planner.serving.co_location import fill_group, without_runtime
+from headway.planner.serving.engines import engine_of, limits_of
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import Shortfall
 from headway.planner.serving.replica import size_replica
@@ -39,7 +42,8 @@ def make_placed_plan(
 ) -> ServingPlan:
     """Gives every group that has models workers, and every model of it its part of their memory.
 
-    A model gets the placement's objectives, unless it was placed by one pass and generates.
+    A model gets the placement's objectives, unless it was placed by one pass and generates, and workers that have its
+    engine.
 
     Args:
         models: how to serve the placement's models; others are left out.
@@ -50,11 +54,17 @@ def make_placed_plan(
 
     Raises:
         InvalidArgumentError: nobody says how to serve a model, or it cannot be split as its group is.
-        FailedPreconditionError: there are too few workers of the kind, or a group has too little memory.
+        FailedPreconditionError: there are too few workers of the kind, a group has too little memory, or no engine can
+            serve one so.
     """
     groups = [group for group in placement.placement.groups if group.models]
     served = _served(groups, models, placement.problem)
-    worker_groups = _assign_groups(groups, workers, placement.problem, current, catalogue or built_in_catalogue())
+    engines = [
+        engine_of([served[name] for name in group.models], num_devices=group.shape.num_devices) for group in groups
+    ]
+    worker_groups = _assign_groups(
+        groups, engines, workers, placement.problem, current, catalogue or built_in_catalogue()
+    )
     own = {
         stage_profile_id(profile.model, profile.hardware, pp=profile.pp, op=profile.op): profile
         for profile in placement.problem.profiles
@@ -104,8 +114,8 @@ def _fill(
     size: partial[Assignment | Shortfall],
     current: ServingPlan | None,
 ) -> list[Assignment]:
-    limits = limits_on(placed.shape, limits)
     models = [served[name] for name in placed.models]
+    limits = limits_of(models[0].engine, limits_on(placed.shape, limits), group)
     for model in models:
         if not model.profile and len(group) > 1:
             check_parallel(model.spec, limits.parallel, num_workers=len(group))
@@ -163,12 +173,13 @@ def _with_slo(model: ModelDeployment, asked: ProblemModel, problem: PlacementPro
 
 def _assign_groups(
     groups: Sequence[PlacedGroup],
+    engines: Sequence[EngineKind],
     workers: Sequence[PlanWorker],
     problem: PlacementProblem,
     current: ServingPlan | None,
     catalogue: Catalogue,
 ) -> dict[int, Group]:
-    """Assigns each group workers with the kind of device that it is placed on."""
+    """Assigns each group workers with the kind of device that it is placed on, and with its engine."""
     worker_groups: dict[int, Group] = {}
     devices = [group.shape.device or problem.cluster.device for group in groups]
     if unknown := sorted(set(devices) - {cluster.device for cluster in problem.clusters}):
@@ -177,10 +188,10 @@ def _assign_groups(
             hint="Place the models again: headway plan serve.",
             field="placement",
         )
-    for cluster in problem.clusters:
-        numbers = [number for number, device in enumerate(devices) if device == cluster.device]
+    for cluster, engine in product(problem.clusters, EngineKind):
+        numbers = [n for n, device in enumerate(devices) if (device, engines[n]) == (cluster.device, engine)]
         wanted = [replace(groups[number], shape=replace(groups[number].shape, device="")) for number in numbers]
-        fitting = _of_kind(workers, cluster.device, wanted, catalogue)
+        fitting = _of_kind(workers, cluster.device, engine, wanted, catalogue)
         found = assign_workers(wanted, fitting, held=held_groups(current))
         if found is None:
             raise _no_workers(cluster, wanted, fitting)
@@ -189,12 +200,20 @@ def _assign_groups(
 
 
 def _of_kind(
-    workers: Sequence[PlanWorker], device: str, groups: Sequence[PlacedGroup], catalogue: Catalogue
+    workers: Sequence[PlanWorker], device: str, engine: EngineKind, groups: Sequence[PlacedGroup], catalogue: Catalogue
 ) -> list[PlanWorker]:
-    """The workers with that kind of device; FailedPreconditionError where there are too few."""
+    """The workers with that kind of device and that engine; FailedPreconditionError where there are too few."""
     num_wanted = sum(group.shape.num_devices for group in groups)
-    fitting = [worker for worker in workers if catalogue.device_of(worker.hardware).name == device]
+    with_engine = [worker for worker in workers if worker.hardware.engine is engine]
+    fitting = [worker for worker in with_engine if catalogue.device_of(worker.hardware).name == device]
     if len(fitting) < num_wanted:
+        if len(with_engine) < min(num_wanted, len(workers)):
+            raise FailedPreconditionError(
+                f"The placement needs {num_wanted} workers that compute with {engine}; of these there are "
+                f"{len(with_engine)}.",
+                hint="Start the stack with more of them: headway up --engine.",
+                field="workers",
+            )
         kinds = Counter(worker.hardware.label for worker in workers)
         there = ", ".join(f"{count} x {kind}" for kind, count in kinds.items()) or "none"
         raise FailedPreconditionError(

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from headway.core.catalogue import Catalogue, built_in_catalogue
 from headway.core.errors import InvalidArgumentError
-from headway.core.held_memory import RUNTIME_BYTES, MemoryRule, held_bytes
+from headway.core.held_memory import MemoryRule, held_bytes, runtime_bytes_of
 from headway.core.latency import LatencyModel
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment, Prediction, RankShare
@@ -50,7 +50,7 @@ def size_profiled(
                 worker_id=worker.worker_id,
                 weight_bytes=profile.weight_bytes[stage],
                 kv_cache_bytes=0,
-                reserved_bytes=activation_bytes + RUNTIME_BYTES[worker.hardware.device],
+                reserved_bytes=activation_bytes + runtime_bytes_of(worker.hardware),
                 first_layer=sum(profile.layers_per_stage[:stage]),
                 num_layers=profile.layers_per_stage[stage] if profile.layers_per_stage else 0,
             )

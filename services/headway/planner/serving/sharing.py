@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TypeAlias
 
 from headway.core.cluster import PlanWorker
-from headway.core.held_memory import RUNTIME_BYTES
+from headway.core.held_memory import runtime_bytes_of
 from headway.core.plan.serving import Assignment, ModelDeployment
 from headway.planner.serving.grouping import Group
 from headway.planner.serving.memory import Shortfall
@@ -92,7 +92,7 @@ def _room(group: Group) -> int:
 
 
 def _runtime(group: Group) -> int:
-    return RUNTIME_BYTES[group[0].hardware.device]
+    return runtime_bytes_of(group[0].hardware)
 
 
 def _with_memory(group: Group, memory_bytes: int) -> Group:

@@ -1,6 +1,7 @@
 """Estimates the memory that a worker needs beside weights and KV blocks."""
 
-from headway.core.held_memory import RUNTIME_BYTES
+from headway.core.cluster import Hardware
+from headway.core.held_memory import runtime_bytes_of
 from headway.core.model import ModelSpec
 from headway.core.parallel_config import ParallelConfig
 from headway.core.shard import ModelShard
@@ -12,7 +13,7 @@ _SKETCH_ROW_BYTES = 16  # beside a byte for each element
 
 
 def reserve(
-    spec: ModelSpec, shard: ModelShard, parallel: ParallelConfig, *, leads: bool, device: str, batching: Batching
+    spec: ModelSpec, shard: ModelShard, parallel: ParallelConfig, *, leads: bool, hardware: Hardware, batching: Batching
 ) -> int:
     """Bytes of the runtime itself, the widest activations of one step, and the logits of every sequence; on a CPU also
     of the sketch of the output head that greedy tokens are found with.
@@ -32,7 +33,7 @@ def reserve(
         num_floats += parallel.pp * num_own_tokens * spec.hidden_size
     num_floats += batching.max_num_seqs * _num_logits(spec, shard, parallel, leads=leads)
     sketch_bytes = len(shard.head) * ((spec.embedding_dim or spec.hidden_size) + _SKETCH_ROW_BYTES)
-    return RUNTIME_BYTES[device] + num_floats * _FLOAT_BYTES + (sketch_bytes if device == "cpu" else 0)
+    return runtime_bytes_of(hardware) + num_floats * _FLOAT_BYTES + (sketch_bytes if hardware.device == "cpu" else 0)
 
 
 def _mlp_width(spec: ModelSpec, shard: ModelShard) -> int:
