@@ -27,7 +27,7 @@ from headway.core.model import ModelFamily, ModelSpec, RopeSpec
 DEFAULT_DIRECTORY = Path("build/demo-model")
 VOCAB_SIZE = 1024
 SEED = 7
-NUM_STEPS = 320
+NUM_STEPS = 400
 JOB: dict[str, Any] = {
     "batch": 8,
     "seq": 112,
@@ -35,7 +35,7 @@ JOB: dict[str, Any] = {
     "method": "inter-only",
     "micro_batches": 4,
     "seed": SEED,
-    "optimizer": {"rate": 3e-3, "schedule": "linear", "warm_up": 16, "weight_decay": 0.01, "clip": 1.0},
+    "optimizer": {"rate": 3e-3, "schedule": "linear", "warm_up": 20, "weight_decay": 0.01, "clip": 1.0},
     "checkpoint": {"every": 0},
 }
 """What `headway train` is given beside the number of steps."""

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
+from headway.core.checkpoint_names import checkpoint_name
 from headway.core.model import ModelSpec
-from headway.profiler.capture.checkpoint_names import checkpoint_name
 from headway.profiler.capture.decoder import Decoder
 
 INIT_STD = 0.02

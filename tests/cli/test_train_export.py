@@ -7,7 +7,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 from torch.nn import functional
-from transformers import AutoModelForCausalLM, LlamaConfig
+from transformers import AutoModelForCausalLM, GPT2Config, LlamaConfig
 
 from tests.cli.conftest import Run
 
@@ -67,3 +67,14 @@ def test_a_directory_is_trained_by_a_pipeline_and_exported_as_one(
     )
     again = headway("train", "export", "--out", "trained", timeout_s=120)
     assert (again.returncode, "trained exists" in again.stderr) == (1, True)
+
+
+def test_a_directory_that_is_not_trained_is_refused_before_anything_starts(
+    headway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    GPT2Config(vocab_size=96, n_embd=32, n_head=4, n_layer=2, n_positions=64).save_pretrained("model")
+    Path("job.yaml").write_text(JOB)
+    refused = headway("train", "job.yaml")
+    assert (refused.returncode, "is not trained from its checkpoint: its family is gpt2" in refused.stderr) == (1, True)
+    assert json.loads(headway("train", "list", "--json").stdout) == []

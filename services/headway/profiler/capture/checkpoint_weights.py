@@ -9,8 +9,8 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
+from headway.core.checkpoint_names import checkpoint_name
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
-from headway.profiler.capture.checkpoint_names import checkpoint_name
 from headway.store.checkpoint import find_weights, read_spec
 
 _WEIGHTS = "model.safetensors"

@@ -10,11 +10,11 @@ import torch
 from safetensors.torch import save_file
 from torch import nn
 
+from headway.core.checkpoint_names import check_trainable, checkpoint_name
 from headway.core.codec import from_document, to_document
 from headway.core.errors import HeadwayError, InvalidArgumentError
 from headway.core.fault import Fault
 from headway.core.initial_weights import WeightsRequest
-from headway.profiler.capture.checkpoint_names import check_trainable, checkpoint_name
 from headway.profiler.capture.checkpoint_weights import read_weights
 from headway.profiler.capture.source import load
 from headway.store.checkpoint import read_spec

@@ -1,4 +1,5 @@
-"""Names of a Llama's tensors in a Hugging Face checkpoint, by those that `Decoder` gives them. Pure."""
+"""Names of a Llama's tensors in a Hugging Face checkpoint, by those of the network that is captured from its config,
+and whether that network computes the same. Pure."""
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.model import ModelFamily, ModelSpec
@@ -26,13 +27,13 @@ _MODULES = {
 
 
 def checkpoint_name(path: str) -> str:
-    """The checkpoint's name of a parameter of `Decoder`, such as `model.layers.0.self_attn.q_proj.weight`."""
+    """The checkpoint's name of a parameter of the network, such as `model.layers.0.self_attn.q_proj.weight`."""
     return ".".join(_MODULES.get(module, module) for module in path.split("."))
 
 
 def check_trainable(spec: ModelSpec, *, seq: int | None) -> None:
     """Raises:
-    FailedPreconditionError: `Decoder` computes something else than the checkpoint's own model, or names differ.
+    FailedPreconditionError: the network computes something else than the checkpoint's own model, or names differ.
     """
     rope, longest = spec.rope, seq or spec.max_position
     reasons = {
