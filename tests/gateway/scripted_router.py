@@ -22,9 +22,8 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         workers: endpoint by worker id, in order of preference.
         routed: requests, in order.
         first_tokens: of requests with objectives.
-        released: outcomes by lease id; a lease released twice shows twice.
-        past: leases whose releases do not count any more: a gateway says again what it has said last, when its stream
-            has broken off while nobody used it.
+        released: outcomes by lease id; a lease released twice on one stream shows twice. On another stream a gateway
+            says again what it has said last, when the one before has broken off.
         withdrawn: requests that were taken back before they had an answer.
         num_streams: that gateways opened.
         fault: the answer to all requests.
@@ -41,7 +40,6 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     first_tokens: list[router_pb2.FirstToken] = field(default_factory=list)
     released: list[router_pb2.Release] = field(default_factory=list)
     withdrawn: list[router_pb2.Release] = field(default_factory=list)
-    past: set[str] = field(default_factory=set)
     num_streams: int = 0
     fault: HeadwayError | None = None
     delay_s: float = 0.0
@@ -50,6 +48,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     source: worker_pb2.PrefixSource | None = None
     slack_s: float | None = None
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _released_on: dict[str, int] = field(default_factory=dict)  # the stream's number by lease id
     _numbers: Any = field(default_factory=itertools.count)
 
     @property
@@ -60,8 +59,9 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         self, request_iterator: AsyncIterator[router_pb2.DispatchRequest], context: Any
     ) -> AsyncIterator[router_pb2.DispatchResponse]:
         self.num_streams += 1
+        stream = self.num_streams
         answers: asyncio.Queue[router_pb2.DispatchResponse | None] = asyncio.Queue()
-        reader = asyncio.create_task(self._read(request_iterator, answers))
+        reader = asyncio.create_task(self._read(request_iterator, answers, stream))
         reader.add_done_callback(lambda _: answers.put_nowait(None))
         try:
             while (answer := await answers.get()) is not None:
@@ -73,10 +73,11 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         self,
         requests: AsyncIterator[router_pb2.DispatchRequest],
         answers: "asyncio.Queue[router_pb2.DispatchResponse | None]",
+        stream: int,
     ) -> None:
         async for message in requests:
             if message.HasField("release"):
-                self._release(message.release)
+                self._release(message.release, stream)
                 continue
             if message.HasField("first_token"):
                 self.first_tokens.append(message.first_token)
@@ -121,9 +122,9 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
                 )
         raise UnavailableError("No worker serves the model just now.", retry_after_s=1.0)
 
-    def _release(self, release: router_pb2.Release) -> None:
+    def _release(self, release: router_pb2.Release, stream: int) -> None:
         if release.lease_id:
-            if release.lease_id not in self.past:
+            if self._released_on.setdefault(release.lease_id, stream) == stream:
                 self.released.append(release)
         else:
             if (answering := self._answering.get(release.request_id)) is not None:

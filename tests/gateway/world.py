@@ -97,7 +97,6 @@ class World:
         self.router.fault, self.router.delay_s, self.router.is_sole_replica = None, 0.0, False
         self.router.decode_worker_id, self.router.source = "", None
         self.router.workers = {"worker-0": self.worker_endpoint}
-        self.router.past.update(self.router.leased)
         for log in (
             self.router.routed,
             self.router.leased,

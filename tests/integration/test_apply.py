@@ -31,10 +31,20 @@ def stack(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningStack]:
     running.stop()
 
 
+FIRST = (("1x1", "tiny one"), ("1x1", "two four"), ("2x1", "three"))
+SECOND = (("1x1", "tiny two"), ("1x1", "one four"), ("1x1", "three"))
+
+
 def apply(stack: RunningStack, placement: Path | str, *options: str) -> Any:
     result = stack.headway("apply", str(placement), "--json", *(options or ("--yes",)), timeout_s=120)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
+
+
+def put(stack: RunningStack, directory: Path, *groups: tuple[str, str]) -> None:
+    """Has the stack serve these, whatever it served before."""
+    write_placement(directory / "put.json", *groups)
+    apply(stack, directory / "put.json")
 
 
 def kinds(document: Any) -> Counter[str]:
@@ -58,6 +68,7 @@ def settled_export(stack: RunningStack) -> list[dict[str, str]]:
 
 
 def test_what_cannot_be_applied_is_refused_and_nothing_changes(stack: RunningStack, tmp_path: Path) -> None:
+    put(stack, tmp_path, *[("1x1", "tiny")] * 5)
     before = stack.status()["controller"]["plan_id"]
     write_placement(tmp_path / "many.json", *[("1x1", "tiny")] * 6)
     write_placement(tmp_path / "full.json", ("1x1", " ".join(f"bert-{number}" for number in range(5))))
@@ -89,9 +100,10 @@ def test_what_cannot_be_applied_is_refused_and_nothing_changes(stack: RunningSta
 
 def test_models_move_while_requests_come_and_each_gets_its_answer(stack: RunningStack, tmp_path: Path) -> None:
     """Two of them trade places; a pipeline of two comes and becomes a lone worker."""
+    put(stack, tmp_path, *[("1x1", "tiny")] * 5)
     first, second = tmp_path / "first.json", tmp_path / "second.json"
-    write_placement(first, ("1x1", "tiny one"), ("1x1", "two four"), ("2x1", "three"))
-    write_placement(second, ("1x1", "tiny two"), ("1x1", "one four"), ("1x1", "three"))
+    write_placement(first, *FIRST)
+    write_placement(second, *SECOND)
     with ThreadPoolExecutor() as pool:
         alone = Stream(stack, pool, temperature=0, max_tokens=400, num_events=1)
         answer = alone.texts.result(timeout=60)
@@ -117,9 +129,10 @@ def test_models_move_while_requests_come_and_each_gets_its_answer(stack: Running
     assert set(kinds(again)) == {f"keep {name}" for name in ("tiny", "one", "two", "three", "four")}
 
 
-def test_an_applied_placement_outlives_workers_and_the_controller(stack: RunningStack) -> None:
+def test_an_applied_placement_outlives_workers_and_the_controller(stack: RunningStack, tmp_path: Path) -> None:
+    put(stack, tmp_path, *SECOND)
     plan = stack.status()["plan"]
-    assert plan["placement_id"] == "placement-second"
+    assert plan["placement_id"] == "placement-put"
     (home,) = where(stack)["one"]
     stack.kill(home[0])
     stack.kill("controller")
@@ -131,7 +144,10 @@ def test_an_applied_placement_outlives_workers_and_the_controller(stack: Running
     assert embed(stack, "one")
 
 
-def test_the_record_is_what_was_sent_also_what_was_refused_and_before_a_crash(stack: RunningStack) -> None:
+def test_the_record_is_what_was_sent_also_what_was_refused_and_before_a_crash(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    put(stack, tmp_path, *SECOND)
     before = settled_export(stack)
     for _ in range(3):
         embed(stack, "one")
@@ -183,7 +199,11 @@ def test_the_hot_model_gets_more_workers_once_the_traffic_has_shifted(stack: Run
     assert again["verdict"] == "kept", again
 
 
-def test_the_duty_goes_on_after_a_restart_of_the_controller_and_ends_when_it_is_told_to(stack: RunningStack) -> None:
+def test_the_duty_goes_on_after_a_restart_of_the_controller_and_ends_when_it_is_told_to(
+    stack: RunningStack, tmp_path: Path
+) -> None:
+    put(stack, tmp_path, *SECOND)
+
     def status() -> Any:
         result = stack.headway("replan", "--status", "--json")
         assert result.returncode == 0, result.stderr

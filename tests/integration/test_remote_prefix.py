@@ -63,17 +63,21 @@ def reference(checkpoint: Path, prompts: list[list[int]]) -> list[str]:
 
 
 def test_a_burst_with_one_prefix_fetches_it_once_if_that_pays(pair: RunningStack, checkpoint: Path, size: str) -> None:
+    names = ("prefix_fetched_tokens_total", "kv_transfer_blocks_total", "prompt_tokens_total")
+    before = [pair.metric(f"headway:{name}") for name in names]
+    num_indexed = pair.metric("headway:prefix_index_blocks")
     # One client: those that are made request by request take longer to make than a worker to answer.
     with httpx.Client(base_url=pair.url, timeout=120) as client, ThreadPoolExecutor(len(PROMPTS)) as pool:
         ask(client, [*PREFIX, 3])
-        wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= len(PREFIX) // 16)
+        wait_for(lambda: pair.metric("headway:prefix_index_blocks") >= num_indexed + len(PREFIX) // 16)
         texts = list(pool.map(lambda prompt: ask(client, prompt), PROMPTS))
     assert texts == reference(checkpoint, PROMPTS)
-    num_fetched = pair.metric("headway:prefix_fetched_tokens_total")
-    num_blocks = pair.metric("headway:kv_transfer_blocks_total") / 2  # counted where they go out and where they come in
+    after = [pair.metric(f"headway:{name}") for name in names]
+    num_fetched, num_moved, num_prompt_tokens = (now - then for now, then in zip(after, before, strict=True))
+    num_blocks = num_moved / 2  # counted where they go out and where they come in
     if size == "large":
         assert (num_fetched, num_blocks) == (len(PREFIX), len(PREFIX) // 16)
-        assert pair.metric("headway:prompt_tokens_total") < len(PREFIX) + 30 * (len(PROMPTS) + 1)
+        assert num_prompt_tokens < len(PREFIX) + 30 * (len(PROMPTS) + 1)
     else:
         assert (num_fetched, num_blocks) == (0, 0)
 
