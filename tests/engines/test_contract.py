@@ -11,7 +11,7 @@ from headway.core.block_hash import block_hashes
 from headway.core.engine_kind import FEATURES, EngineKind, Feature
 from headway.rpc.status import error_from_rpc
 from headway.v1 import common_pb2, worker_pb2
-from tests.engines.worker import BLOCK_SIZE, MAX_LEN, NUM_BLOCKS, PROMPT, Answer, EngineWorker, sequence, take
+from tests.engines.worker import BLOCK_SIZE, MAX_LEN, NUM_BLOCKS, PROMPT, EngineWorker, sequence
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
@@ -250,22 +250,3 @@ async def test_blocks_add_up_to_the_pool(engine: EngineWorker) -> None:
     usage = (await engine.stub.GetBlocks(worker_pb2.GetBlocksRequest())).usage
     assert usage.num_used_blocks == 0
     assert usage.num_cached_blocks + usage.num_free_blocks == NUM_BLOCKS
-
-
-async def test_a_drain_loses_no_token_and_lets_nobody_in(engine: EngineWorker) -> None:
-    """The last of all: the worker takes nothing more."""
-    asked = sequence(max_tokens=100, **GREEDY)
-    answers = {asked.request_id: Answer()}
-    async with engine.stream(asked) as call, asyncio.timeout(60):
-        await call.done_writing()
-        drains = []
-        async for message in call:
-            take(message, answers)
-            if not drains:
-                drains.append(asyncio.ensure_future(engine.stub.Drain(worker_pb2.DrainRequest(deadline_s=30))))
-        drained = await drains[0]
-    assert (drained.num_cancelled, drained.num_moved) == (0, 0)
-    assert len(answers[asked.request_id].tokens) == 100
-    (late,) = await engine.generate(sequence(**GREEDY))
-    assert late.error is not None
-    assert late.error.code == "unavailable"

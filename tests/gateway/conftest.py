@@ -8,7 +8,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from tests.gateway.vocabularies import byte_level
-from tests.gateway.world import Gateway, World, wait_for
+from tests.gateway.world import Gateway, World, is_ready, wait_for
 
 MAX_BODY_BYTES = 64 * 1024
 
@@ -41,6 +41,8 @@ def running_gateway(shared_world: World) -> Iterator[Gateway]:
 
 @pytest.fixture
 def gateway(running_gateway: Gateway, world: World) -> Gateway:
+    """Ready again, where a long test of another room has kept the world from renewing its leases."""
+    wait_for(lambda: is_ready(running_gateway))
     return running_gateway
 
 
@@ -56,6 +58,7 @@ def running_guarded_gateway(shared_world: World) -> Iterator[Gateway]:
 @pytest.fixture
 def guarded(running_guarded_gateway: Gateway, world: World) -> Gateway:
     """Asks for a key, answers two requests at once, and tells a collector of its spans."""
+    wait_for(lambda: is_ready(running_guarded_gateway))
     return running_guarded_gateway
 
 

@@ -125,7 +125,7 @@ class World:
             process = subprocess.Popen(command, stdout=file, stderr=file, env=os.environ | {"OMP_NUM_THREADS": "1"})
         gateway = Gateway(process, f"http://127.0.0.1:{http_port}", f"127.0.0.1:{grpc_port}", log)
         try:
-            wait_for(lambda: process.poll() is not None or _is_ready(gateway), timeout_s=60, log=log)
+            wait_for(lambda: process.poll() is not None or is_ready(gateway), timeout_s=60, log=log)
             assert process.poll() is None, log.read_text()
             yield gateway
         finally:
@@ -276,7 +276,7 @@ def write_checkpoint(directory: Path, tokenizer: Tokenizer, *, template: str | N
     return directory
 
 
-def _is_ready(gateway: Gateway) -> bool:
+def is_ready(gateway: Gateway) -> bool:
     return httpx.get(f"{gateway.url}/ready").status_code == 200
 
 
