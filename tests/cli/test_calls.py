@@ -8,6 +8,7 @@ import grpc
 import pytest
 
 from headway.cli.calls import calling
+from headway.client.access import Access
 from headway.core.errors import UnauthenticatedError
 from headway.rpc.credentials import Credentials
 from headway.rpc.interceptors import CallInterceptor
@@ -31,7 +32,9 @@ async def ask(token: str | None) -> tuple[bool, int]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     try:
-        async with calling(f"127.0.0.1:{port}", controller_pb2_grpc.ControllerServiceStub, token=token) as stub:
+        async with calling(
+            f"127.0.0.1:{port}", controller_pb2_grpc.ControllerServiceStub, access=Access(token=token)
+        ) as stub:
             status = await stub.GetStatus(controller_pb2.GetStatusRequest())
             messages = [each async for each in stub.Replace(replacement_pb2.ReplaceRequest())]
             return status.ready, len(messages)

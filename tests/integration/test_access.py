@@ -15,6 +15,7 @@ from google.protobuf.descriptor import MethodDescriptor
 from grpc_reflection.v1alpha import reflection_pb2, reflection_pb2_grpc
 
 from headway.cli.running import calling_kvcache
+from headway.client.access import Access
 from headway.client.stack import find_stack
 from headway.client.token import TOKEN_FILE, TOKEN_VARIABLE, find_token
 from headway.core.errors import UnauthenticatedError
@@ -155,10 +156,10 @@ def test_the_fault_says_where_the_token_is(stack: RunningStack, monkeypatch: pyt
         async with calling_kvcache(stack.state_dir, api_key=None) as kvcache:
             await kvcache.GetUsage(kvcache_pb2.GetUsageRequest(), timeout=5)
 
-    monkeypatch.setattr("headway.cli.running.find_token", lambda _: None)
+    monkeypatch.setattr("headway.cli.running.find_access", lambda _: Access())
     with pytest.raises(UnauthenticatedError, match=r"carries no token .* auth-token .* HEADWAY_AUTH_TOKEN"):
         asyncio.run(ask())
-    monkeypatch.setattr("headway.cli.running.find_token", lambda _: "between-the-trains")
+    monkeypatch.setattr("headway.cli.running.find_access", lambda _: Access(token="between-the-trains"))
     with pytest.raises(UnauthenticatedError, match=r"token is not this stack's.* --state-dir"):
         asyncio.run(ask())
 

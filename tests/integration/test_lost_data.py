@@ -1,5 +1,7 @@
 """Redis loses all that it had while a stack serves: what people have asked for is there again, and nothing stops."""
 
+import os
+import signal
 import threading
 from collections import Counter
 from collections.abc import Iterator
@@ -86,3 +88,33 @@ def test_all_that_was_acknowledged_is_there_again_and_no_request_fails(emulated:
     assert after["plan_id"] == before["plan_id"]
     runs = [{each["name"]: each["pid"] for each in status["processes"]} for status in (before, after)]
     assert runs[0] == runs[1]
+
+
+def test_a_stack_whose_controller_dies_with_redis_data_begins_anew_with_what_was_acknowledged(
+    emulated: RunningStack,
+) -> None:
+    """Nobody is left who knows which processes run: they are ended and started again. Plans and keys are there."""
+    key = make_key(emulated)
+    models = f"{emulated.url}/v1/models"
+    wait_for(lambda: httpx.get(models).status_code == 401)
+    before = emulated.status()["controller"]
+    killed = emulated.stack.controller
+    assert killed is not None
+    with Redis(unix_socket_path=emulated.stack.redis_url.removeprefix("unix://")) as redis:
+        os.kill(killed.pid, signal.SIGKILL)
+        redis.flushall()
+
+    def is_back() -> bool:
+        assert httpx.get(models, timeout=60).status_code in (401, 503), "at no time is it open to everybody"
+        controller = emulated.stack.controller
+        return controller not in (None, killed) and "is written again" in log.read_text()
+
+    log = emulated.state_dir / "logs" / "controller.log"
+    wait_for(is_back)
+    body, headers = {"model": "tiny", "prompt": "a b c", "max_tokens": 5}, {"authorization": f"Bearer {key}"}
+    url = f"{emulated.url}/v1/completions"
+    wait_for(lambda: httpx.post(url, json=body, headers=headers, timeout=60).status_code == 200)
+    wait_for(lambda: emulated.status()["controller"]["ready"])
+    assert httpx.get(models).status_code == 401
+    after = emulated.status()["controller"]
+    assert [each["name"] for each in after["processes"]] == [each["name"] for each in before["processes"]]

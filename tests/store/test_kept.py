@@ -2,8 +2,10 @@
 
 import asyncio
 import random
+import stat
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -12,7 +14,7 @@ from headway.core.deployment import Deployment, GatewayOptions
 from headway.core.errors import UnavailableError
 from headway.store.api_keys import ApiKeyStore
 from headway.store.documents import Documents
-from headway.store.kept import KeptData
+from headway.store.kept import KeptData, recover
 from headway.store.redis import Database
 from headway.store.schema import DEPLOYMENT, PLAN_HISTORY
 
@@ -143,4 +145,23 @@ async def test_what_was_there_before_the_controller_is_kept_too(database: Databa
     async with kept.writing():
         pass
     assert await ApiKeyStore(database).all() == [key(1)]
+    await empty(database)
+
+
+async def test_the_next_controller_has_the_copy_from_a_file(
+    database: Database, restorations: Restorations, tmp_path: Path
+) -> None:
+    path = tmp_path / "kept.json"
+    await recover(database, path)  # there was none before
+    kept = KeptData(database, on_restored=restorations, path=path)
+    await kept.begin()
+    await ApiKeyStore(replace(database, writing=kept.writing)).put(key(1))
+    keys = ApiKeyStore(database)
+    await recover(database, path)
+    assert await keys.all() == [key(1)], "where nothing is lost nothing is done"
+    await empty(database)
+    await keys.put(key(2))
+    await recover(database, path)
+    assert await keys.all() == [key(1), key(2)]
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
     await empty(database)

@@ -20,7 +20,7 @@ from headway.cli.placement.proposal import apply_proposal, propose
 from headway.cli.placement.stored import find_plan
 from headway.cli.running import cluster_status
 from headway.client import ClusterStatus
-from headway.client.token import find_token
+from headway.client.access import find_access
 from headway.core.codec import to_document
 from headway.core.errors import FailedPreconditionError, HeadwayError
 from headway.core.plan.placement import PlacementPlan
@@ -98,7 +98,7 @@ def _before(placement: PlacementPlan, path: Path, status: ClusterStatus, *, stat
     try:
         files = traces_of(placement.problem.workload, plan=path)
         return asyncio.run(
-            live_attainment(placement, files, live=status.plan, status=status, token=find_token(state_dir))
+            live_attainment(placement, files, live=status.plan, status=status, access=find_access(state_dir))
         )
     except HeadwayError:
         return None

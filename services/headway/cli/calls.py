@@ -7,9 +7,10 @@ from typing import Any, TypeVar
 
 import grpc
 
+from headway.client.access import Access, find_access
 from headway.client.address import CHANNEL_OPTIONS
 from headway.client.stack import default_state_dir, find_stack
-from headway.client.token import read_token
+from headway.rpc.certificates import Certificates, open_channel
 from headway.rpc.status import error_from_rpc
 from headway.v1 import controller_pb2_grpc
 
@@ -17,18 +18,20 @@ S = TypeVar("S")
 
 
 @asynccontextmanager
-async def calling(endpoint: str, stub_type: Callable[[grpc.aio.Channel], S], *, token: str | None) -> AsyncIterator[S]:
+async def calling(endpoint: str, stub_type: Callable[[grpc.aio.Channel], S], *, access: Access) -> AsyncIterator[S]:
     """Opens a stub on the service at `endpoint`; faults inside the block are raised as HeadwayError.
 
     Args:
-        token: the stack's token, which goes with every call.
+        access: the stack's; its token goes with every call.
     """
+    token, tls = access.token, access.tls
     interceptors: list[grpc.aio.ClientInterceptor] = [_Unary(token), _Stream(token)] if token else []
-    async with grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS, interceptors=interceptors) as channel:
+    certificates = None if tls is None else Certificates(tls)
+    async with open_channel(endpoint, certificates, options=CHANNEL_OPTIONS, interceptors=interceptors) as channel:
         try:
             yield stub_type(channel)
         except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from None
+            raise error_from_rpc(error, tls=tls) from None
 
 
 @asynccontextmanager
@@ -38,7 +41,7 @@ async def calling_controller(
     """Opens a stub on the controller of the stack in that state directory; None is the default directory."""
     directory = state_dir or default_state_dir()
     endpoint = find_stack(directory).controller_endpoint
-    async with calling(endpoint, controller_pb2_grpc.ControllerServiceStub, token=read_token(directory)) as stub:
+    async with calling(endpoint, controller_pb2_grpc.ControllerServiceStub, access=find_access(directory)) as stub:
         yield stub
 
 

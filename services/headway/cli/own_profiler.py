@@ -19,6 +19,7 @@ from headway.client.stack import ProcessId
 from headway.client.token import TOKEN_VARIABLE, make_token
 from headway.core.codec import from_document, to_document
 from headway.core.errors import AlreadyExistsError, UnavailableError
+from headway.core.tls_files import without_tls
 from headway.store.embedded import EmbeddedRedis
 from headway.store.membership import Membership
 from headway.store.redis import Database
@@ -77,7 +78,7 @@ def _start(
 ) -> Iterable[subprocess.Popen[bytes]]:
     """Starts both processes in sessions of their own: Ctrl-C is for this process, which ends them."""
     threads = num_threads or len(os.sched_getaffinity(0))
-    environment = os.environ | {
+    environment = without_tls(os.environ) | {
         "OMP_NUM_THREADS": str(threads),
         "GOMP_SPINCOUNT": _OPENMP_SPINS,
         TOKEN_VARIABLE: token,

@@ -30,7 +30,7 @@ from headway.cli.training.figure import draw_training_plan
 from headway.cli.training.train import train
 from headway.cli.training.view import training_view
 from headway.client import Client, ClusterStatus
-from headway.client.token import find_token
+from headway.client.access import Access, find_access
 from headway.core.errors import InvalidArgumentError, NotFoundError
 from headway.core.plan.document import Plan, to_plan_document
 from headway.core.plan.placement import PlacementPlan
@@ -167,13 +167,13 @@ def _explain_live(state_dir: Path | None) -> list[str]:
     """What the running stack's planner says of the plan in use."""
     with Client(state_dir=state_dir) as client:
         status = client.status()
-    explaining = _explain(_plan_in(status), endpoint=endpoint_of("planner", status), token=find_token(state_dir))
+    explaining = _explain(_plan_in(status), endpoint=endpoint_of("planner", status), access=find_access(state_dir))
     return asyncio.run(explaining)
 
 
-async def _explain(plan: ServingPlan, *, endpoint: str, token: str | None) -> list[str]:
+async def _explain(plan: ServingPlan, *, endpoint: str, access: Access) -> list[str]:
     request = planner_pb2.ExplainPlanRequest(plan=to_pb(plan, planner_pb2.ServingPlan))
-    async with calling(endpoint, planner_pb2_grpc.PlannerServiceStub, token=token) as planner:
+    async with calling(endpoint, planner_pb2_grpc.PlannerServiceStub, access=access) as planner:
         return list((await planner.ExplainPlan(request, timeout=_TIMEOUT_S)).sentences)
 
 

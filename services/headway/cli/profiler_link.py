@@ -8,8 +8,9 @@ from typing import TypeAlias
 
 from headway.cli.own_profiler import own_profiler
 from headway.cli.service_link import ServiceLink, find_in_stack, has_stack
+from headway.client.access import Access, find_access
 from headway.client.stack import default_state_dir
-from headway.client.token import find_token, read_token
+from headway.client.token import read_token
 from headway.v1 import profiler_pb2_grpc
 
 ProfilerLink: TypeAlias = ServiceLink["profiler_pb2_grpc.ProfilerServiceAsyncStub"]
@@ -27,7 +28,7 @@ async def profiler_link(
     stub_type = profiler_pb2_grpc.ProfilerServiceStub
     if has_stack(state_dir):
         find = partial(find_in_stack, "profiler", state_dir)
-        yield ServiceLink(find=find, stub_type=stub_type, token=find_token(state_dir), is_restarted=True)
+        yield ServiceLink(find=find, stub_type=stub_type, access=find_access(state_dir), is_restarted=True)
         return
     directory = state_dir or default_state_dir()
     async with own_profiler(directory, device=device, num_threads=num_threads) as endpoint:
@@ -35,4 +36,5 @@ async def profiler_link(
         async def find_own() -> str:
             return endpoint
 
-        yield ServiceLink(find=find_own, stub_type=stub_type, token=read_token(directory), is_restarted=False)
+        access = Access(token=read_token(directory))
+        yield ServiceLink(find=find_own, stub_type=stub_type, access=access, is_restarted=False)

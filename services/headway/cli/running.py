@@ -7,9 +7,9 @@ from pathlib import Path
 from headway.cli.calls import calling, calling_controller
 from headway.cli.process import is_alive
 from headway.client import Client, ClusterStatus
+from headway.client.access import find_access
 from headway.client.stack import find_stack
 from headway.client.status import ControllerStatus
-from headway.client.token import find_token
 from headway.core.errors import UnavailableError
 from headway.rpc.convert import from_pb
 from headway.v1 import controller_pb2, kvcache_pb2_grpc
@@ -42,7 +42,7 @@ def calling_kvcache(
     """Opens a stub on the KV-cache service of a running stack."""
     with Client(state_dir=state_dir, api_key=api_key) as client:
         endpoint = endpoint_of("kvcache", client.status())
-    return calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub, token=find_token(state_dir))
+    return calling(endpoint, kvcache_pb2_grpc.KvCacheServiceStub, access=find_access(state_dir))
 
 
 async def _controller_status(state_dir: Path | None) -> ControllerStatus:

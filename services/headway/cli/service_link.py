@@ -12,6 +12,7 @@ import grpc
 from headway.cli.calls import calling
 from headway.cli.process import is_alive
 from headway.cli.running import cluster_status, endpoint_of
+from headway.client.access import Access
 from headway.client.stack import default_state_dir, read_stack
 
 S = TypeVar("S")
@@ -23,19 +24,19 @@ class ServiceLink(Generic[S]):
 
     Attributes:
         find: finds the service's host:port, or starts it; UnavailableError where none runs.
-        token: token of its stack, which goes with every call.
+        access: to its stack.
         is_restarted: whether a service that ends is started again.
     """
 
     find: Callable[[], Awaitable[str]]
     stub_type: Callable[[grpc.aio.Channel], S]
-    token: str | None
+    access: Access
     is_restarted: bool
 
     @asynccontextmanager
     async def stub(self) -> AsyncIterator[S]:
         """Opens a stub; faults inside the block are raised as HeadwayError."""
-        async with calling(await self.find(), self.stub_type, token=self.token) as stub:
+        async with calling(await self.find(), self.stub_type, access=self.access) as stub:
             yield stub
 
 

@@ -21,6 +21,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.plan.serving import EngineLimits
 from headway.core.slo import Slo
+from headway.core.tls_files import TlsFiles
 
 _GATEWAY = GatewayOptions()
 
@@ -80,6 +81,7 @@ def up(
     catalogue: CatalogueFile = None,
     log_level: options.LogLevel = "info",
     otlp_endpoint: options.OtlpEndpoint = None,
+    tls: options.Tls = False,
     detach: options.Detach = False,
 ) -> None:
     """Start a stack on this machine and serve models."""
@@ -139,6 +141,7 @@ def up(
         _share_catalogue(catalogue)
     directory = state_dir or default_state_dir()
     claim(directory)
+    _encrypt(directory, has_local_authority=tls)
     gateway = GatewayOptions(
         host=host,
         port=take_port(host, port, option="--port"),
@@ -197,6 +200,19 @@ def _share_catalogue(path: Path) -> None:
 
     read_catalogue(path)
     os.environ["HEADWAY_CATALOGUE"] = str(path)
+
+
+def _encrypt(state_dir: Path, *, has_local_authority: bool) -> None:
+    """Names the certificates in the environment, which every process of the stack inherits: local ones, where they are
+    asked for. InvalidArgumentError where they cannot be used."""
+    if has_local_authority:
+        from headway.cli.local_authority import keep_certificate  # imports cryptography, which is slow
+
+        os.environ.update(keep_certificate(state_dir).environment)
+    elif (files := TlsFiles.of_environment(os.environ)) is not None:
+        from headway.rpc.certificates import Certificates
+
+        Certificates(files)
 
 
 def _launch(state_dir: Path, deployment: Deployment, *, detach: bool) -> None:

@@ -307,6 +307,15 @@ OtlpEndpoint: TypeAlias = Annotated[
     str | None,
     typer.Option(help="OpenTelemetry collector, e.g. http://127.0.0.1:4317.", rich_help_panel=_STACK),
 ]
+Tls: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--tls",
+        help="Encrypt calls between processes, and have each prove itself, by certificates that are made in the state "
+        "directory. Or name yours: HEADWAY_TLS_CA, HEADWAY_TLS_CERT, HEADWAY_TLS_KEY.",
+        rich_help_panel=_STACK,
+    ),
+]
 Detach: TypeAlias = Annotated[
     bool, typer.Option("--detach", "-d", help="Return once it serves; it runs on.", rich_help_panel=_STACK)
 ]

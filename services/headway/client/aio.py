@@ -32,6 +32,7 @@ from headway.client.infer import (
 )
 from headway.client.prompt import GenerateOptions, Prompt
 from headway.client.status import ClusterStatus
+from headway.rpc.certificates import Certificates, open_channel
 from headway.rpc.convert import from_pb
 from headway.rpc.status import error_from_rpc
 from headway.v1 import inference_pb2, inference_pb2_grpc
@@ -54,11 +55,14 @@ class AsyncClient:
         *,
         api_key: str | None = None,
         state_dir: Path | None = None,
+        tls_ca: Path | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self._address = find_address(endpoint, api_key=api_key, state_dir=state_dir)
+        self._address = find_address(endpoint, api_key=api_key, state_dir=state_dir, tls_ca=tls_ca)
         self._timeout_s = timeout_s
-        self._channel = grpc.aio.insecure_channel(self._address.endpoint, options=CHANNEL_OPTIONS)
+        tls = self._address.tls
+        certificates = None if tls is None else Certificates(tls)
+        self._channel = open_channel(self._address.endpoint, certificates, options=CHANNEL_OPTIONS)
         self._stub: inference_pb2_grpc.InferenceServiceAsyncStub = inference_pb2_grpc.InferenceServiceStub(
             self._channel
         )
@@ -150,7 +154,7 @@ class AsyncClient:
             async for message in call:
                 yield chunk_from_pb(message)
         except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from None
+            raise error_from_rpc(error, tls=self._address.tls) from None
         finally:
             call.cancel()
 
@@ -172,4 +176,4 @@ class AsyncClient:
         try:
             return await method(request, timeout=timeout_s or self._timeout_s, metadata=metadata)
         except grpc.aio.AioRpcError as error:
-            raise error_from_rpc(error) from None
+            raise error_from_rpc(error, tls=self._address.tls) from None

@@ -32,6 +32,7 @@ from headway.client.infer import (
 )
 from headway.client.prompt import GenerateOptions, Prompt
 from headway.client.status import ClusterStatus
+from headway.rpc.certificates import Certificates, open_blocking_channel
 from headway.rpc.convert import from_pb
 from headway.rpc.status import error_from_rpc
 from headway.v1 import inference_pb2, inference_pb2_grpc
@@ -51,6 +52,8 @@ class Client:
             `headway up` started on this machine.
         api_key: key that goes with every call; None takes HEADWAY_API_KEY, or the key of that stack.
         state_dir: state directory of the local stack to connect to, where it is not the default one.
+        tls_ca: PEM file of the authority that the gateway's certificate is checked by; None takes HEADWAY_TLS_CA, or
+            what that stack says. Without any, calls are not encrypted.
         timeout_s: seconds that every call may take but `generate`, which has a limit of its own.
 
     Raises:
@@ -63,11 +66,14 @@ class Client:
         *,
         api_key: str | None = None,
         state_dir: Path | None = None,
+        tls_ca: Path | None = None,
         timeout_s: float = 10.0,
     ) -> None:
-        self._address = find_address(endpoint, api_key=api_key, state_dir=state_dir)
+        self._address = find_address(endpoint, api_key=api_key, state_dir=state_dir, tls_ca=tls_ca)
         self._timeout_s = timeout_s
-        self._channel = grpc.insecure_channel(self._address.endpoint, options=CHANNEL_OPTIONS)
+        tls = self._address.tls
+        certificates = None if tls is None else Certificates(tls)
+        self._channel = open_blocking_channel(self._address.endpoint, certificates, options=CHANNEL_OPTIONS)
         self._stub = inference_pb2_grpc.InferenceServiceStub(self._channel)
 
     def __enter__(self) -> Self:
@@ -173,7 +179,7 @@ class Client:
             for message in call:
                 yield chunk_from_pb(message)
         except grpc.RpcError as error:
-            raise error_from_rpc(error) from None
+            raise error_from_rpc(error, tls=self._address.tls) from None
         finally:
             call.cancel()
 
@@ -193,4 +199,4 @@ class Client:
         try:
             return method(request, timeout=timeout_s or self._timeout_s, metadata=metadata)
         except grpc.RpcError as error:
-            raise error_from_rpc(error) from None
+            raise error_from_rpc(error, tls=self._address.tls) from None

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError, UnauthenticatedError
+from headway.core.tls_files import TlsFiles
 
 STACK_FILE = "stack.json"
 
@@ -30,6 +31,7 @@ class Stack:
         grpc_endpoint: host:port of the inference service.
         controller_endpoint: host:port; empty until the controller runs.
         api_key: one that the gateway accepts; empty where it accepts every client.
+        tls: the files of certificates that it is called with; None where calls are not encrypted.
     """
 
     redis_url: str
@@ -40,6 +42,7 @@ class Stack:
     controller: ProcessId | None = None
     controller_endpoint: str = ""
     api_key: str = ""
+    tls: TlsFiles | None = None
 
 
 def default_state_dir() -> Path:

@@ -39,7 +39,7 @@ from headway.rpc.host import Host, hosting, run
 from headway.store.api_keys import ApiKeyStore
 from headway.store.controller_lease import ControllerLease
 from headway.store.documents import Documents
-from headway.store.kept import KeptData
+from headway.store.kept import KeptData, recover
 from headway.store.plan_documents import plan_documents
 from headway.store.plans import PlanStore
 from headway.store.replanning import ReplanningStore
@@ -55,7 +55,10 @@ async def main(config: ControllerConfig) -> None:
             return
         deployments = Documents(host.database, DEPLOYMENT, Deployment)
         processes: Supervisor | CellProcesses
+        kept_path: Path | None = None
         if config.deployment is None:
+            kept_path = config.state_dir / "redis" / "kept.json"
+            await recover(host.database, kept_path)
             deployment = await read_deployment(deployments)
             processes = build_supervisor(config, host, deployment, lease=lease)
         else:
@@ -68,7 +71,7 @@ async def main(config: ControllerConfig) -> None:
                 num_workers=deployment.workers.count,
                 has_workers=stands,
             )
-        kept = KeptData(host.database, on_restored=processes.record_all)
+        kept = KeptData(host.database, on_restored=processes.record_all, path=kept_path)
         await kept.begin()
         database = replace(host.database, writing=kept.writing)
         plans, profiler = PlanStore(database), ProfilerClient(host.peers)

@@ -11,6 +11,7 @@ from headway.core.deployment import Deployment, WorkerOptions
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError
 from headway.core.line import QueuePolicy
+from headway.core.tls_files import TlsFiles
 from headway.rpc.config import ProcessConfig
 from headway.rpc.credentials import role_token, token_hashes
 
@@ -29,14 +30,17 @@ _ALL_OF_THE_GPU_BYTES = 2**50
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChildSettings:
-    """The settings that processes of the stack get. The first two may hold secrets, so they travel in the environment.
+    """The settings that processes of the stack get. The first two may hold secrets, so they travel in the
+    environment, and so does the third.
 
     Attributes:
         auth_token: the stack's own.
+        tls: the files of certificates; None where calls are not encrypted.
     """
 
     redis_url: str
     auth_token: str | None
+    tls: TlsFiles | None = None
     namespace: str
     bind_host: str
     advertise_host: str
@@ -47,6 +51,7 @@ class ChildSettings:
         return cls(
             redis_url=config.redis_url,
             auth_token=config.auth_token,
+            tls=config.tls,
             namespace=config.namespace,
             bind_host=config.bind_host,
             advertise_host=config.advertise_host,
@@ -56,6 +61,8 @@ class ChildSettings:
         """Ports of the controller's own, which a child would inherit, are set back to 'any'. Of the stack's token it
         gets what its role needs."""
         variables = {"HEADWAY_REDIS_URL": self.redis_url, "HEADWAY_PORT": "0", "HEADWAY_METRICS_PORT": "0"}
+        if self.tls is not None:
+            variables |= self.tls.environment
         if self.auth_token is None:
             return variables
         return variables | {

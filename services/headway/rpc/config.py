@@ -8,6 +8,9 @@ import yaml
 from pydantic import Field, ValidationError, model_validator
 from pydantic_settings import BaseSettings, CliApp, SettingsConfigDict
 
+from headway.core.errors import InvalidArgumentError
+from headway.core.tls_files import CERT_VARIABLE, TlsFiles
+from headway.rpc.certificates import Certificates
 from headway.rpc.credentials import Credentials
 
 C = TypeVar("C", bound="ProcessConfig")
@@ -48,6 +51,13 @@ class ProcessConfig(BaseSettings):
     """Hashes of the tokens of all roles, where auth_token is that of this process's own; None: it is the stack's."""
     auth_token_file: Path | None = None
     """File with the shared secret: `auth-token` in the state directory of `headway up`."""
+    tls_ca: Path | None = None
+    """PEM file of the authorities by which the other processes' certificates are checked. With it, and the next two,
+    all calls between processes are encrypted; each file is read again when it is replaced."""
+    tls_cert: Path | None = None
+    """PEM file of this process's certificate, made out to the DNS name `headway`."""
+    tls_key: Path | None = None
+    """PEM file of its private key."""
     log_level: str = "info"
     """debug, info, warning or error."""
     log_json: bool = True
@@ -62,6 +72,27 @@ class ProcessConfig(BaseSettings):
         if self.auth_hashes is None:
             return Credentials.of_stack(self.auth_token, role=role)
         return Credentials(self.auth_token, self.auth_hashes)
+
+    @property
+    def tls(self) -> TlsFiles | None:
+        """The files of certificates; None where calls are not encrypted."""
+        ca, cert, key = (str(path or "") for path in (self.tls_ca, self.tls_cert, self.tls_key))
+        return TlsFiles(ca=ca, cert=cert, key=key) if ca or cert or key else None
+
+    def certificates(self) -> Certificates | None:
+        """What the files hold, for one end of connections; None where calls are not encrypted."""
+        return None if self.tls is None else Certificates(self.tls)
+
+    @model_validator(mode="after")
+    def _check_tls(self) -> Self:
+        try:
+            tls = self.tls
+            self.certificates()
+        except InvalidArgumentError as error:
+            raise ValueError(str(error)) from None
+        if tls is not None and not tls.cert:
+            raise ValueError(f"{CERT_VARIABLE} is not set: a service needs a certificate of its own")
+        return self
 
     @model_validator(mode="after")
     def _read_token(self) -> Self:

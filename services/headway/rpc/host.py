@@ -75,6 +75,8 @@ class Host:
         self.stopping = asyncio.Event()
         guard = None if is_public else config.credentials(kind)
         options = dict(_SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
+        certificates = config.certificates()
+        self._credentials = None if certificates is None else certificates.for_server(knows_clients=not is_public)
         self.server = grpc.aio.server(interceptors=[CallInterceptor(guard)], options=tuple(options.items()))
         self.membership = membership
         self._health = health.aio.HealthServicer()
@@ -147,6 +149,8 @@ class Host:
     def _bind(self) -> int:
         address = f"{self.config.bind_host}:{self.config.port}"
         try:
+            if self._credentials is not None:
+                return self.server.add_secure_port(address, self._credentials)
             return self.server.add_insecure_port(address)
         except RuntimeError as error:
             raise SystemExit(
@@ -206,7 +210,8 @@ async def hosting(
     database = Database.connect(config.redis_url, namespace=config.namespace)
     membership = Membership(database)
     credentials = config.credentials(kind)
-    peers = Peers(membership, token=None if credentials is None else credentials.token)
+    token = None if credentials is None else credentials.token
+    peers = Peers(membership, token=token, certificates=config.certificates())
     async with peers.watching():
         host = Host(kind, config, database, membership, peers, is_public=is_public, max_request_bytes=max_request_bytes)
         loop = asyncio.get_running_loop()

@@ -12,6 +12,7 @@ from typing import TypeVar
 import grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
+from headway.rpc.certificates import Certificates, open_channel
 from headway.rpc.closing import unavailable_when_closed
 from headway.rpc.status import carries_error, error_from_rpc
 from headway.rpc.tasks import end_tasks
@@ -23,6 +24,7 @@ S = TypeVar("S")
 R = TypeVar("R")
 
 _REFRESH_EVERY_S = 1.0
+_LONGEST_CALL_S = 600.0
 MAX_MESSAGE_BYTES = 64 * 1024 * 1024
 
 CHANNEL_OPTIONS = (
@@ -50,12 +52,17 @@ class Peers:
     Use as `async with Peers(membership, token=...).watching() as peers`.
     """
 
-    def __init__(self, membership: Membership, *, token: str | None = None) -> None:
+    def __init__(
+        self, membership: Membership, *, token: str | None = None, certificates: Certificates | None = None
+    ) -> None:
+        """Without `certificates` calls are not encrypted."""
         self._membership = membership
         self._metadata = (("authorization", f"Bearer {token}"),) if token else ()
         self._members: list[Member] = []
         self.fault = ""
+        self._certificates = certificates
         self._channels: dict[str, grpc.aio.Channel] = {}
+        self._retiring: set[asyncio.Task[None]] = set()
         self._changed = asyncio.Condition()
 
     @asynccontextmanager
@@ -65,7 +72,7 @@ class Peers:
         try:
             yield self
         finally:
-            await end_tasks([task])
+            await end_tasks([task, *self._retiring])
             for channel in self._channels.values():
                 await channel.close()
 
@@ -85,15 +92,19 @@ class Peers:
 
     def channel(self, endpoint: str) -> grpc.aio.Channel:
         if endpoint not in self._channels:
-            self._channels[endpoint] = grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS)
+            self._channels[endpoint] = self._open(endpoint)
         return self._channels[endpoint]
 
     @asynccontextmanager
     async def dial(self, endpoint: str) -> AsyncIterator[grpc.aio.Channel]:
         """A channel of the caller's own. It outlives the member's lease: a shared one is closed when that lapses,
         which cancels the calls on it."""
-        async with grpc.aio.insecure_channel(endpoint, options=CHANNEL_OPTIONS) as channel:
+        self._renew_certificates()
+        async with self._open(endpoint) as channel:
             yield channel
+
+    def _open(self, endpoint: str) -> grpc.aio.Channel:
+        return open_channel(endpoint, self._certificates, options=CHANNEL_OPTIONS)
 
     def newest(self, kind: str) -> Member:
         """The newest member of a kind; UnavailableError when there is none."""
@@ -145,6 +156,7 @@ class Peers:
 
     async def refresh(self) -> None:
         """Looks at once who is there."""
+        self._renew_certificates()
         try:
             members = await self._membership.members()
         except HeadwayError as error:
@@ -161,6 +173,18 @@ class Peers:
             await self._channels.pop(endpoint).close()
         async with self._changed:
             self._changed.notify_all()
+
+    def _renew_certificates(self) -> None:
+        """Calls from now on are made with the certificates that the files hold. Shared channels make place for others,
+        and close once the calls on them have ended; streams go on, on channels of their own."""
+        if self._certificates is None or not self._certificates.renew():
+            return
+        log.info("calling with new certificates")
+        retired, self._channels = self._channels, {}
+        for channel in retired.values():
+            task = asyncio.create_task(channel.close(_LONGEST_CALL_S), name="retire-channel")
+            self._retiring.add(task)
+            task.add_done_callback(self._retiring.discard)
 
     async def _watch(self) -> None:
         async with self._membership.announcements() as announcements:

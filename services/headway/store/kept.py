@@ -4,13 +4,17 @@ A Redis that was emptied, or that came back without its data, answers as if nobo
 is a mark in it: where that is missing, all else is. The controller is the only one that writes these keys. It writes
 them one after the other, looks for the mark before, and copies what is there afterwards, if the mark still is: what was
 put into a Redis that had just lost the rest is not taken for all there ever was, and is not written over.
+
+Where the controller dies as well, the next one has the copy from a file.
 """
 
 import asyncio
 import json
 import logging
+import os
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import cast
 
 from headway.core.errors import HeadwayError, UnavailableError
@@ -73,13 +77,17 @@ class KeptData:
 
     Args:
         on_restored: writes again what the copy does not hold, each time that Redis had lost its data.
+        path: the file that has the copy too, for `recover`; None for none.
     """
 
-    def __init__(self, database: Database, *, on_restored: Callable[[], Awaitable[None]]) -> None:
+    def __init__(
+        self, database: Database, *, on_restored: Callable[[], Awaitable[None]], path: Path | None = None
+    ) -> None:
         self._redis = database.redis
         self._mark = KEPT.key(database.namespace)
         self._patterns = [family.key(database.namespace, *_any(family.pattern)) for family in KEPT_FAMILIES]
         self._on_restored = on_restored
+        self._path = path
         self._writing = asyncio.Lock()
         self._copy = "[]"
         self._is_stale = True
@@ -133,6 +141,8 @@ class KeptData:
         while (copy := await self._read()) is None:
             was_whole = False
             await self._restore()
+        if self._path is not None:
+            await asyncio.to_thread(_write, self._path, copy)
         self._copy, self._is_stale = copy, False
         return was_whole
 
@@ -141,6 +151,34 @@ class KeptData:
             found = await cast("Awaitable[str | None]", self._redis.eval(_COPY, 1, self._mark, *self._patterns))
         # Lua knows no empty list.
         return None if found is None else json.dumps(json.loads(found) or [])
+
+
+async def recover(database: Database, path: Path) -> None:
+    """Writes again what Redis has lost since the last controller wrote its copy to that file, if it has; to be called
+    before anything is read."""
+    try:
+        copy = await asyncio.to_thread(path.read_text)
+    except FileNotFoundError:
+        return
+    with redis_faults():
+        mark = KEPT.key(database.namespace)
+        restored = await cast("Awaitable[int]", database.redis.eval(_RESTORE, 1, mark, copy))
+    if restored:
+        log.error("Redis had lost its data and the controller its life; what is in %s is written again", path)
+
+
+def _write(path: Path, copy: str) -> None:
+    """Replaces the file in one step, for its owner alone. A full disk leaves the last copy."""
+    staging = path.with_name(f".{path.name}")
+    try:
+        staging.unlink(missing_ok=True)
+        with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
+            file.write(copy)
+            file.flush()
+            os.fsync(file.fileno())
+        staging.replace(path)
+    except OSError as error:
+        log.warning("%s is not up to date: %s", path, error.strerror)
 
 
 def _any(pattern: str) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from headway.cli.calls import calling
 from headway.cli.placement.problem import file_contents
 from headway.cli.running import endpoint_of
 from headway.client import ClusterStatus
+from headway.client.access import Access
 from headway.core.catalogue import read_catalogue
 from headway.core.live_placement import live_placement, placement_text
 from headway.core.plan.placement import PlacementAlternative, PlacementPlan
@@ -15,7 +16,7 @@ _TIMEOUT_S = 120.0
 
 
 async def live_attainment(
-    placement: PlacementPlan, files: dict[str, bytes], *, live: ServingPlan, status: ClusterStatus, token: str | None
+    placement: PlacementPlan, files: dict[str, bytes], *, live: ServingPlan, status: ClusterStatus, access: Access
 ) -> float | None:
     """Simulates the live placement on the placement's held-out requests, by the stack's planner; None where none of its
     models is live. InvalidArgumentError where a live group has a model without a profile for it."""
@@ -28,6 +29,6 @@ async def live_attainment(
         files=file_contents(files),
         instead=placement_text(groups),
     )
-    async with calling(endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub, token=token) as planner:
+    async with calling(endpoint_of("planner", status), planner_pb2_grpc.PlannerServiceStub, access=access) as planner:
         response = await planner.TryPlacement(request, timeout=_TIMEOUT_S)
     return from_pb(response.alternative, PlacementAlternative).predictions.held_out.attainment

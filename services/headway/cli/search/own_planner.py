@@ -15,6 +15,7 @@ from headway.cli.ports import take_port
 from headway.client.address import CHANNEL_OPTIONS
 from headway.client.token import TOKEN_VARIABLE
 from headway.core.errors import UnavailableError
+from headway.core.tls_files import without_tls
 
 _HOST = "127.0.0.1"
 _START_TIMEOUT_S = 60.0
@@ -73,7 +74,7 @@ async def _launch(
             stdin=asyncio.subprocess.PIPE,
             stdout=output,
             stderr=output,
-            env={**os.environ, TOKEN_VARIABLE: token},
+            env=without_tls(os.environ) | {TOKEN_VARIABLE: token},
             start_new_session=True,
         )
 

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from headway.cli.search.own_planner import OwnPlanner
 from headway.cli.service_link import ServiceLink, find_in_stack, has_stack
+from headway.client.access import Access, find_access
 from headway.client.stack import default_state_dir
-from headway.client.token import find_token
 from headway.core.errors import FailedPreconditionError
 from headway.v1 import planner_pb2_grpc
 
@@ -50,7 +50,7 @@ async def planner_link(
         yield PlannerLink(
             find=planner.endpoint,
             stub_type=planner_pb2_grpc.PlannerServiceStub,
-            token=planner.token,
+            access=Access(token=planner.token),
             is_restarted=False,
             searches_dir=searches_dir,
         )
@@ -63,7 +63,7 @@ def stack_planner(state_dir: Path | None) -> PlannerLink:
     return PlannerLink(
         find=partial(find_in_stack, "planner", state_dir),
         stub_type=planner_pb2_grpc.PlannerServiceStub,
-        token=find_token(state_dir),
+        access=find_access(state_dir),
         is_restarted=True,
     )
 

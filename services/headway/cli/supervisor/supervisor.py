@@ -13,10 +13,12 @@ from headway.cli.supervisor.controller import Controller
 from headway.cli.supervisor.heartbeat import Heartbeat
 from headway.cli.supervisor.log_sizes import rotate_logs
 from headway.cli.supervisor.recorded import dismissed_controller, recorded_processes
+from headway.client.access import Access
 from headway.client.stack import ProcessId, Stack, remove_stack, write_stack
 from headway.client.token import TOKEN_VARIABLE, make_token
 from headway.core.deployment import Deployment
 from headway.core.errors import HeadwayError
+from headway.core.tls_files import TlsFiles
 from headway.observe.log_writers import find_log_writers
 from headway.rpc.tasks import end_tasks
 from headway.store.documents import Documents
@@ -61,7 +63,8 @@ class Supervisor:
         self._supervisor_id = identify(os.getpid())
         for name in ("redis", "logs"):
             (state_dir / name).mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._token = make_token(state_dir)
+        token = make_token(state_dir)
+        self._access = Access(token=token, tls=TlsFiles.of_environment(os.environ))
         self._redis = EmbeddedRedis(state_dir / "redis")
         self._redis_id: ProcessId | None = None
         command = [
@@ -71,7 +74,9 @@ class Supervisor:
             *("--log-level", deployment.log_level),
         ]
         self._controller = Controller(
-            command, environment={TOKEN_VARIABLE: self._token}, log_path=state_dir / "logs" / "controller.log"
+            command,
+            environment={TOKEN_VARIABLE: token},
+            log_path=state_dir / "logs" / "controller.log",
         )
         self._endpoint = ""
         self._found: ProcessId | None = None  # whose endpoint that is
@@ -120,6 +125,7 @@ class Supervisor:
                 if is_new or not self._endpoint or loop.time() - looked_up_at_s > _LOOK_UP_EVERY_S:
                     looked_up_at_s = loop.time()
                     await asyncio.to_thread(rotate_logs, self._state_dir / "logs")
+                    await asyncio.to_thread(self._keep_certificate)
                     await self._find_controller(Membership(database))
                 self._publish()
                 await asyncio.sleep(_WATCH_EVERY_S)
@@ -129,7 +135,7 @@ class Supervisor:
 
     async def _heed_controller(self) -> None:
         """Kills a controller that does not answer any more; it is started again as one that died."""
-        heartbeat = Heartbeat()
+        heartbeat = Heartbeat(self._access.tls)
         while True:
             await asyncio.sleep(_LOOK_UP_EVERY_S)
             if not self._endpoint or self._found != self._controller.process_id:
@@ -147,6 +153,18 @@ class Supervisor:
             except HeadwayError as error:
                 log.warning("%s", error)
         self._controller.keep_alive()
+
+    def _keep_certificate(self) -> None:
+        """Makes the local certificate anew before it expires; the processes take it up by themselves."""
+        if self._access.tls is None:
+            return
+        from headway.cli.local_authority import keep_certificate, local_files  # imports cryptography, which is slow
+
+        if self._access.tls == local_files(self._state_dir):
+            try:
+                keep_certificate(self._state_dir)
+            except HeadwayError as error:
+                log.warning("%s", error)
 
     def _start_redis(self) -> None:
         self._redis.start()
@@ -174,6 +192,7 @@ class Supervisor:
             controller=self._controller.process_id,
             controller_endpoint=self._endpoint,
             api_key=next(iter(gateway.api_keys), ""),
+            tls=self._access.tls,
         )
         if stack != self._published:
             write_stack(self._state_dir, stack)
@@ -202,7 +221,7 @@ class Supervisor:
         request = controller_pb2.ShutdownRequest(grace_s=DRAIN_S)
         try:
             async with calling(
-                self._endpoint, controller_pb2_grpc.ControllerServiceStub, token=self._token
+                self._endpoint, controller_pb2_grpc.ControllerServiceStub, access=self._access
             ) as controller:
                 await controller.Shutdown(request, timeout=DRAIN_S + 10)
         except HeadwayError as error:
