@@ -15,12 +15,28 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
+from tests.integration.emulation import write_model
 
 
 def test_a_missing_model_is_named(headway: Run, tmp_path: Path) -> None:
     result = headway("up", "--model", str(tmp_path / "nothing"))
     assert result.returncode == 1
     assert f"There is no directory {tmp_path}/nothing" in result.stderr
+
+
+def test_files_of_tls_that_cannot_be_used_are_named(
+    headway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arguments = ("up", "--emulate", "1xV100", "--model", str(write_model(tmp_path / "model")), "--port", "0")
+    monkeypatch.setenv("HEADWAY_TLS_CA", str(tmp_path / "ca.pem"))
+    result = headway(*arguments)
+    assert result.returncode == 1
+    assert "HEADWAY_TLS_CERT is not set" in result.stderr
+    for name in ("CERT", "KEY"):
+        monkeypatch.setenv(f"HEADWAY_TLS_{name}", str(tmp_path / f"{name}.pem"))
+    result = headway(*arguments)
+    assert result.returncode == 1
+    assert f"{tmp_path}/ca.pem cannot be read: No such file or directory" in " ".join(result.stderr.split())
 
 
 def test_a_split_that_the_model_does_not_allow_is_refused_with_the_nearest(headway: Run, checkpoint: Path) -> None:
