@@ -2,6 +2,8 @@
 
 import os
 import socket
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,12 +17,26 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.model import ModelFamily, ModelSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from tests.cli.conftest import Run
+from tests.integration.emulation import write_model
 
 
 def test_a_missing_model_is_named(headway: Run, tmp_path: Path) -> None:
     result = headway("up", "--model", str(tmp_path / "nothing"))
     assert result.returncode == 1
     assert f"There is no directory {tmp_path}/nothing" in result.stderr
+
+
+def test_files_of_tls_that_cannot_be_used_are_named(tmp_path: Path) -> None:
+    model = write_model(tmp_path / "model")
+    arguments = ("up", "--emulate", "1xV100", "--model", str(model), "--port", "0", "--state-dir", f"{tmp_path}/state")
+    given = {"HEADWAY_TLS_CA": f"{tmp_path}/ca.pem"}
+    both = given | {f"HEADWAY_TLS_{name}": f"{tmp_path}/{name}.pem" for name in ("CERT", "KEY")}
+    for variables, fault in ((given, "HEADWAY_TLS_CERT is not set"), (both, f"{tmp_path}/ca.pem cannot be read")):
+        command = [sys.executable, "-m", "headway.cli", *arguments]
+        environment = os.environ | {"COLUMNS": "200"} | variables
+        result = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60, check=False)
+        assert result.returncode == 1
+        assert fault in result.stderr
 
 
 def test_a_split_that_the_model_does_not_allow_is_refused_with_the_nearest(headway: Run, checkpoint: Path) -> None:

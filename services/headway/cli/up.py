@@ -21,7 +21,7 @@ from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 from headway.core.plan.serving import EngineLimits
 from headway.core.slo import Slo
-from headway.core.tls_files import TlsFiles
+from headway.core.tls_files import CA_VARIABLE, CERT_VARIABLE, KEY_VARIABLE, TlsFiles
 
 _GATEWAY = GatewayOptions()
 
@@ -212,6 +212,12 @@ def _encrypt(state_dir: Path, *, has_local_authority: bool) -> None:
     elif (files := TlsFiles.of_environment(os.environ)) is not None:
         from headway.rpc.certificates import Certificates
 
+        if not files.cert:
+            raise InvalidArgumentError(
+                f"{CERT_VARIABLE} is not set: the processes of a stack need a certificate.",
+                hint=f"Set it and {KEY_VARIABLE}; or give --tls, or unset {CA_VARIABLE}.",
+                field=CERT_VARIABLE,
+            )
         Certificates(files)
 
 
