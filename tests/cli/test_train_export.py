@@ -44,7 +44,7 @@ def test_a_directory_is_trained_by_a_pipeline_and_exported_as_one(
 
     trained = headway("train", "job.yaml", "--json", timeout_s=500)
     assert trained.returncode == 0, trained.stderr
-    exported = headway("train", "export", "--out", "trained", timeout_s=120)
+    exported = headway("train", "export", "--out", "trained", timeout_s=300)
     assert exported.returncode == 0, exported.stderr
 
     losses = []
@@ -65,16 +65,17 @@ def test_a_directory_is_trained_by_a_pipeline_and_exported_as_one(
     assert sorted(path.name for path in Path("trained").iterdir()) == sorted(
         path.name for path in Path("model").iterdir()
     )
-    again = headway("train", "export", "--out", "trained", timeout_s=120)
+    again = headway("train", "export", "--out", "trained", timeout_s=300)
     assert (again.returncode, "trained exists" in again.stderr) == (1, True)
 
 
+@pytest.mark.timeout(600)
 def test_a_directory_that_is_not_trained_is_refused_before_anything_starts(
     headway: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     GPT2Config(vocab_size=96, n_embd=32, n_head=4, n_layer=2, n_positions=64).save_pretrained("model")
     Path("job.yaml").write_text(JOB)
-    refused = headway("train", "job.yaml")
+    refused = headway("train", "job.yaml", timeout_s=300)
     assert (refused.returncode, "is not trained from its checkpoint: its family is gpt2" in refused.stderr) == (1, True)
-    assert json.loads(headway("train", "list", "--json").stdout) == []
+    assert json.loads(headway("train", "list", "--json", timeout_s=300).stdout) == []
