@@ -37,6 +37,7 @@ class Stream:
         body = {**self._fields, "stream": True}
         is_done = False
         with httpx.stream("POST", f"{self._stack.url}/v1/completions", json=body, timeout=120) as response:
+            assert response.status_code == 200, response.read()
             for number, line in enumerate(line for line in response.iter_lines() if line.startswith("data: ")):
                 if line == "data: [DONE]":
                     is_done = True

@@ -148,6 +148,7 @@ def test_the_record_is_what_was_sent_also_what_was_refused_and_before_a_crash(
     stack: RunningStack, tmp_path: Path
 ) -> None:
     put(stack, tmp_path, *SECOND)
+    assert embed(stack, "one")  # an empty record cannot be exported
     before = settled_export(stack)
     for _ in range(3):
         embed(stack, "one")
