@@ -24,7 +24,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         first_tokens: of requests with objectives.
         released: outcomes by lease id; a lease released twice on one stream shows twice. On another stream a gateway
             says again what it has said last, when the one before has broken off.
-        withdrawn: requests that were taken back before they had an answer.
+        withdrawn: requests that were taken back before they had heard an answer, with the lease that they may hold.
         num_streams: that gateways opened.
         fault: the answer to all requests.
         delay_s: before each answer.
@@ -48,6 +48,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
     source: worker_pb2.PrefixSource | None = None
     slack_s: float | None = None
     _answering: dict[str, asyncio.Task[None]] = field(default_factory=dict)
+    _lease_ids: dict[str, str] = field(default_factory=dict)  # the latest of each request
     _released_on: dict[str, int] = field(default_factory=dict)  # the stream's number by lease id
     _numbers: Any = field(default_factory=itertools.count)
 
@@ -104,7 +105,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         preferred = request.preferred_worker_id
         for worker_id, endpoint in sorted(self.workers.items(), key=lambda worker: worker[0] != preferred):
             if worker_id not in request.excluded_worker_ids:
-                lease_id = f"lease-{next(self._numbers)}"
+                lease_id = self._lease_ids[request.request_id] = f"lease-{next(self._numbers)}"
                 self.leased.append(lease_id)
                 target = None
                 if self.decode_worker_id and not (preferred or request.stays):
@@ -123,13 +124,15 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
         raise UnavailableError("No worker serves the model just now.", retry_after_s=1.0)
 
     def _release(self, release: router_pb2.Release, stream: int) -> None:
-        if release.lease_id:
-            if self._released_on.setdefault(release.lease_id, stream) == stream:
-                self.released.append(release)
-        else:
+        if not release.lease_id:
+            self.withdrawn.append(release)
             if (answering := self._answering.get(release.request_id)) is not None:
                 answering.cancel()
-            self.withdrawn.append(release)
+            if (lease_id := self._lease_ids.get(release.request_id)) is None:
+                return
+            release = router_pb2.Release(lease_id=lease_id, outcome=release.outcome)
+        if self._released_on.setdefault(release.lease_id, stream) == stream:
+            self.released.append(release)
 
     async def GetFleet(  # noqa: N802
         self, request: router_pb2.GetFleetRequest, context: Any

@@ -66,8 +66,8 @@ def load(request: CaptureRequest, *, device: str = "meta") -> Source:
 
 
 def _from_checkpoint(directory: Path, request: CaptureRequest, device: str) -> Source:
-    """Builds the network that `config.json` describes, trained in float32 to tell the next
-    token; the weights are not read.
+    """Builds the network that `config.json` describes, trained in float32 to tell the next token: a lower precision is
+    the plan's. The weights are not read.
     """
     spec = read_spec(directory)
     with torch.device(device):
