@@ -1,6 +1,9 @@
 """Placements by hand, and a constant stream of requests whose answers are known."""
 
+import csv
+import io
 import itertools
+import json
 import threading
 import time
 from collections import Counter
@@ -20,6 +23,7 @@ from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import PlacementProblem, ProblemModel, ServingCluster, WorkloadSource
 from headway.core.plan.placement import PLACEMENT_PLAN_VERSION, PlacementPlan, PredictedAttainment, Predictions
 from headway.core.stage_profile import StageBatch, StageProfile, stage_profile_id
+from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack
 
 GIB = 2**30
@@ -77,6 +81,33 @@ def write_placement(path: Path, *groups: tuple[str, str], slo_scale: float = 100
     )
     write_plan(plan, path)
     return plan.plan_id
+
+
+@contextmanager
+def placed_stack(directory: Path) -> Iterator[RunningStack]:
+    """It begins with one model on all workers; nothing is imported, since placements bring their profiles."""
+    models = {"tiny": write_model(directory / "model")}
+    running = RunningStack(directory / "state", models, "--emulate", "5xV100", "--max-model-len", "2000").start()
+    yield running
+    running.stop()
+
+
+def apply(stack: RunningStack, placement: Path | str, *options: str) -> Any:
+    result = stack.headway("apply", str(placement), "--json", *(options or ("--yes",)), timeout_s=120)
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)
+
+
+def put(stack: RunningStack, directory: Path, *groups: tuple[str, str]) -> None:
+    """Has the stack serve these, whatever it served before."""
+    write_placement(directory / "put.json", *groups)
+    apply(stack, directory / "put.json")
+
+
+def export(stack: RunningStack) -> list[dict[str, str]]:
+    result = stack.headway("traffic", "export", "--window", "1h")
+    assert result.returncode == 0, result.stderr
+    return list(csv.DictReader(io.StringIO(result.stdout)))
 
 
 def where(stack: RunningStack) -> dict[str, list[list[str]]]:
