@@ -27,6 +27,7 @@ from tests.integration.emulation import write_model
 from tests.integration.stack import RunningStack
 
 GIB = 2**30
+PATIENT = {"x-headway-slo-ttft-ms": "60000"}
 _NOTHING = PredictedAttainment(attainment=0.5, models=(), utilisation=())
 _STAGES: dict[str, dict[tuple[int, int], tuple[float, ...]]] = {
     "bert": {(1, 1): (0.03,), (2, 1): (0.02, 0.015)},
@@ -140,11 +141,10 @@ def constant_requests(stack: RunningStack, *models: str) -> Iterator[Counter[str
 
     Yields how many were answered, by model.
     """
-    patient = {"x-headway-slo-ttft-ms": "60000"}
     ask = {
-        name: partial(complete, stack, headers=patient)
+        name: partial(complete, stack, headers=PATIENT)
         if name == "tiny"
-        else partial(embed, stack, name, headers=patient)
+        else partial(embed, stack, name, headers=PATIENT)
         for name in models
     }
     right = {name: ask[name]() for name in models}

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.integration.placements import apply, embed, export, placed_stack, put, where, write_placement
+from tests.integration.placements import PATIENT, apply, embed, export, placed_stack, put, where, write_placement
 from tests.integration.stack import RunningStack, wait_for
 
 pytestmark = pytest.mark.timeout(240)
@@ -27,7 +27,7 @@ def test_the_hot_model_gets_more_workers_once_the_traffic_has_shifted(stack: Run
     write_placement(cold, ("1x1", "one"), ("1x1", "two"), ("1x1", "two"), ("1x1", "two"), ("1x1", "two"), slo_scale=2)
     apply(stack, cold)
     assert len(where(stack)["one"]) == 1
-    assert embed(stack, "one")
+    assert embed(stack, "one", headers=PATIENT)
     since = len(export(stack))
     with ThreadPoolExecutor(12) as pool:
         body = {"model": "one", "input": "a b c"}

@@ -34,7 +34,7 @@ async def streaming(planner: PlannerLink) -> AsyncIterator["planner_pb2_grpc.Pla
 
 
 def metadata(planner: PlannerLink) -> tuple[tuple[str, str], ...]:
-    return (("authorization", f"Bearer {planner.token}"),)
+    return (("authorization", f"Bearer {planner.access.token}"),)
 
 
 @pytest.fixture
