@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
+from headway.rpc.host import SERVER_OPTIONS
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.status import error_to_pb
 from headway.v1 import router_pb2, router_pb2_grpc, worker_pb2
@@ -141,7 +142,7 @@ class ScriptedRouter(router_pb2_grpc.RouterServiceServicer):
 
 
 async def start(router: ScriptedRouter) -> tuple[grpc.aio.Server, int]:
-    server = grpc.aio.server(interceptors=[CallInterceptor()])
+    server = grpc.aio.server(interceptors=[CallInterceptor()], options=SERVER_OPTIONS)
     router_pb2_grpc.add_RouterServiceServicer_to_server(router, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

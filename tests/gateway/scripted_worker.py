@@ -16,6 +16,7 @@ from typing import Any
 import grpc
 
 from headway.core.errors import HeadwayError, UnavailableError
+from headway.rpc.host import SERVER_OPTIONS
 from headway.rpc.interceptors import CallInterceptor
 from headway.rpc.status import error_to_pb
 from headway.v1 import common_pb2, worker_pb2, worker_pb2_grpc
@@ -197,7 +198,7 @@ def failure(request_id: str, error: HeadwayError) -> worker_pb2.SequenceOutput:
 
 
 async def start(worker: ScriptedWorker) -> tuple[grpc.aio.Server, int]:
-    server = grpc.aio.server(interceptors=[CallInterceptor()])
+    server = grpc.aio.server(interceptors=[CallInterceptor()], options=SERVER_OPTIONS)
     worker_pb2_grpc.add_WorkerServiceServicer_to_server(worker, server)
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()

@@ -36,7 +36,7 @@ answers."""
 _STOP_GRACE_S = 0.5
 
 # Peers ping every 10 s (CHANNEL_OPTIONS), also between messages.
-_SERVER_OPTIONS = (
+SERVER_OPTIONS = (
     *CHANNEL_OPTIONS,
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
@@ -74,7 +74,7 @@ class Host:
         self.tracing = Tracing(kind, otlp_endpoint=config.otlp_endpoint)
         self.stopping = asyncio.Event()
         guard = None if is_public else config.credentials(kind)
-        options = dict(_SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
+        options = dict(SERVER_OPTIONS) | {"grpc.max_receive_message_length": max_request_bytes}
         certificates = config.certificates()
         self._credentials = None if certificates is None else certificates.for_server(knows_clients=not is_public)
         self.server = grpc.aio.server(interceptors=[CallInterceptor(guard)], options=tuple(options.items()))
