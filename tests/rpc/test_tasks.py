@@ -1,8 +1,10 @@
-"""Tasks end, also those that miss a cancellation."""
+"""Tasks end, also those that miss a cancellation, and those that clean up are let."""
 
 import asyncio
 
-from headway.rpc.tasks import end_tasks
+import pytest
+
+from headway.rpc.tasks import end_tasks, finished
 from headway.store.redis import Database
 
 
@@ -26,3 +28,33 @@ async def test_tasks_that_failed_or_ended_are_no_obstacle() -> None:
     await asyncio.sleep(0.01)
     await end_tasks([ended, failed])
     assert isinstance(failed.exception(), ValueError)
+
+
+async def test_cleaning_up_is_not_cut_short_by_further_cancellations() -> None:
+    is_clean = asyncio.Event()
+
+    async def clean_up() -> str:
+        await asyncio.sleep(0.2)
+        is_clean.set()
+        return "clean"
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            assert await finished(asyncio.create_task(clean_up())) == "clean"
+
+    task = asyncio.create_task(work())
+    await asyncio.sleep(0)
+    await end_tasks([task])  # which cancels again and again meanwhile
+    assert is_clean.is_set()
+    assert task.cancelled()
+
+
+async def test_who_waits_for_a_task_to_finish_gets_its_result_or_its_error() -> None:
+    async def fail() -> None:
+        raise ValueError("It broke.")
+
+    assert await finished(asyncio.create_task(asyncio.sleep(0, "result"))) == "result"
+    with pytest.raises(ValueError, match="broke"):
+        await finished(asyncio.create_task(fail()))

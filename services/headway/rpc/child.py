@@ -15,7 +15,7 @@ from typing import Any
 from headway.core.codec import from_document
 from headway.core.errors import DeadlineExceededError, UnavailableError
 from headway.core.fault import Fault
-from headway.rpc.tasks import end_tasks
+from headway.rpc.tasks import end_tasks, finished
 
 _MAX_LINE_BYTES = 1 << 30
 _TAIL_BYTES = 2000
@@ -67,15 +67,23 @@ async def call_child(
     finally:
         with suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)
-        child.stdin.close()
-        with suppress(BrokenPipeError, ConnectionResetError):
-            await child.stdin.wait_closed()
-        await child.stdout.read()  # to its end: a pipe that is left open outlives the event loop
-        await child.wait()
-        await end_tasks([asking])
-        tail = await complaints
+        tail = await finished(asyncio.create_task(_close(child, asking, complaints)))
     if code != 0:
         raise UnavailableError(f"{module} {_ending(code)}. {tail}".strip(), hint=_hint(code))
+
+
+async def _close(child: asyncio.subprocess.Process, asking: asyncio.Task[None], complaints: asyncio.Task[str]) -> str:
+    """Closes the pipes of a child that was killed, one that is left open outlives the event loop; returns what it last
+    wrote to standard error."""
+    assert child.stdin is not None
+    assert child.stdout is not None
+    child.stdin.close()
+    with suppress(BrokenPipeError, ConnectionResetError):
+        await child.stdin.wait_closed()
+    await child.stdout.read()
+    await child.wait()
+    await end_tasks([asking])
+    return await complaints
 
 
 async def _ask(stdin: asyncio.StreamWriter, request: object, stop: asyncio.Event | None) -> None:

@@ -1,19 +1,34 @@
-"""Ending tasks for sure."""
+"""Ending tasks for sure, and letting them end."""
 
 import asyncio
 from collections.abc import Collection
-from typing import Any
+from typing import Any, TypeVar
 
-_AGAIN_AFTER_S = 0.5
+R = TypeVar("R")
+
+_AGAIN_AFTER_S = 0.02
 
 
 async def end_tasks(tasks: Collection[asyncio.Task[Any]]) -> None:
     """Cancels tasks and returns when all of them have ended, however they did.
 
     One cancellation may not do: before Python 3.12 `asyncio.wait_for`, through which redis-py sends its commands,
-    swallows it where it comes together with the awaited result. The next one leaves a task time to clean up.
+    swallows it where it comes together with the awaited result.
     """
     while pending := [task for task in tasks if not task.done()]:
         for task in pending:
             task.cancel()
         await asyncio.wait(pending, timeout=_AGAIN_AFTER_S)
+
+
+async def finished(task: asyncio.Task[R]) -> R:
+    """Waits until a task has ended, for cleaning up that nothing may cut short: who waits is cancelled after it."""
+    is_cancelled = False
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError:
+            is_cancelled = True
+    if is_cancelled:
+        raise asyncio.CancelledError
+    return task.result()
