@@ -13,6 +13,7 @@ from headway.gateway.tools.harmony_messages import harmony_messages
 from headway.gateway.tools.reasoning import Reasoning
 from headway.gateway.tools.syntax import syntax_of
 from headway.gateway.tools.tool import Tool, Toolbox
+from tests.gateway.call_pieces import take_piece
 
 TAGS = ("<|start|>", "<|channel|>", "<|constrain|>", "<|message|>", "<|end|>", "<|call|>", "<|return|>")
 THOUGHT = "<|channel|>analysis<|message|>Hm, 1 < 2.<|end|>"
@@ -31,11 +32,8 @@ def read(pieces: list[str], *, is_parallel: bool = True) -> Read:
             reasoning += piece.text
         elif isinstance(piece, str):
             words += piece
-        elif piece.index == len(calls):
-            calls.append((piece.name, piece.arguments))
         else:
-            assert not piece.name, "a name comes once"
-            calls[piece.index] = (calls[piece.index][0], calls[piece.index][1] + piece.arguments)
+            take_piece(calls, piece)
     assert parser.num_calls == len(calls)
     return reasoning, words, calls
 

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from headway.core.grammar import grammar_fault
 from headway.gateway.tools.syntax import BARE, TAGGED, ToolSyntax, syntax_of
 from headway.gateway.tools.tool import Tool, Toolbox
+from tests.gateway.call_pieces import take_piece
 
 TOOLS = tuple(Tool(name=name, parameters={"type": "object"}, document={}) for name in ("f", "g"))
 NESTED = '{"a": "}{\\"", "b": [1, {"é": {}}]}'
@@ -24,11 +25,8 @@ def read(syntax: ToolSyntax, pieces: list[str], *, is_parallel: bool = True) -> 
     for piece in [*(piece for text in pieces for piece in parser.push(text)), *parser.flush()]:
         if isinstance(piece, str):
             words += piece
-        elif piece.index == len(calls):
-            calls.append((piece.name, piece.arguments))
         else:
-            assert not piece.name, "a name comes once"
-            calls[piece.index] = (calls[piece.index][0], calls[piece.index][1] + piece.arguments)
+            take_piece(calls, piece)
     return words, calls
 
 

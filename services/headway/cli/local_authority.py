@@ -1,7 +1,6 @@
 """The certificates of a stack on one machine: an authority of its own, in the state directory."""
 
 import datetime as dt
-import os
 from pathlib import Path
 from typing import TypeAlias
 
@@ -10,6 +9,7 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
+from headway.client.private_file import replace_private_file
 from headway.core.errors import InvalidArgumentError
 from headway.core.tls_files import TlsFiles
 from headway.rpc.certificates import SERVER_NAME
@@ -108,11 +108,7 @@ def _write_pair(directory: Path, pair: _Pair, certificate_name: str, key_name: s
     encoding = serialization.Encoding.PEM
     secret = key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
     for name, content in ((key_name, secret), (certificate_name, certificate.public_bytes(encoding))):
-        staging = directory / f".{name}"
-        staging.unlink(missing_ok=True)
-        with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(content)
-        staging.replace(directory / name)
+        replace_private_file(directory / name, content)
 
 
 def _broken(path: Path) -> InvalidArgumentError:

@@ -5,6 +5,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from headway.client.private_file import replace_private_file
 from headway.core.codec import from_document, to_document
 from headway.core.errors import InvalidArgumentError, NotFoundError, UnauthenticatedError
 from headway.core.tls_files import TlsFiles
@@ -87,11 +88,7 @@ def find_stack(state_dir: Path | None = None) -> Stack:
 
 def write_stack(state_dir: Path, stack: Stack) -> None:
     """Replaces the file in one step. Only its owner may read it, as it holds an API key."""
-    staging = state_dir / f".{STACK_FILE}"
-    staging.unlink(missing_ok=True)
-    with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        json.dump(to_document(stack), file, indent=2)
-    staging.replace(state_dir / STACK_FILE)
+    replace_private_file(state_dir / STACK_FILE, json.dumps(to_document(stack), indent=2).encode())
 
 
 def remove_stack(state_dir: Path) -> None:

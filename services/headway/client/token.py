@@ -4,6 +4,7 @@ import os
 import secrets
 from pathlib import Path
 
+from headway.client.private_file import replace_private_file
 from headway.client.stack import default_state_dir, unreadable
 from headway.core.errors import InvalidArgumentError
 
@@ -64,8 +65,4 @@ def _kept_token(path: Path) -> str | None:
 
 
 def _write(state_dir: Path, token: str) -> None:
-    staging = state_dir / f".{TOKEN_FILE}"
-    staging.unlink(missing_ok=True)
-    with os.fdopen(os.open(staging, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(token + "\n")
-    staging.replace(state_dir / TOKEN_FILE)
+    replace_private_file(state_dir / TOKEN_FILE, f"{token}\n".encode())
