@@ -22,6 +22,8 @@ METHODS = (
     "pp-dp",
     "equal-operator",
     "equal-layer",
+    "no-context-parallel",
+    "no-expert-parallel",
     "heuristic",
 )
 """The best of all; Alpa's, GraphPipe's and TeraPipe's searches; and the baselines, which have less to choose from."""

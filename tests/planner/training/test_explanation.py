@@ -38,7 +38,8 @@ def sensitivity(what: str, factor: float) -> TrainingSensitivity:
 
 def test_each_baseline_is_an_alternative_with_its_time_or_its_shortfall() -> None:
     plan = explained()
-    assert [each.name for each in plan.alternatives] == list(BASELINES)
+    expected = [name for name, baseline in BASELINES.items() if baseline.unsplit is None]
+    assert [each.name for each in plan.alternatives] == expected  # it has neither tokens nor experts
     for each in plan.alternatives:
         text = " ".join(each.why_not)
         if each.iteration_s is None:

@@ -7,6 +7,7 @@ import pytest
 from headway.core.errors import InvalidArgumentError
 from headway.core.graph import OperatorKind
 from headway.core.training_cluster import TrainingCluster
+from headway.planner.intra.loop_roles import LoopRole, Roles
 from headway.planner.intra.options import AxisRole
 from headway.planner.training.alpa import AlpaSearch, Found
 from headway.planner.training.space import SearchSpace, StageSize
@@ -20,12 +21,17 @@ def found_in(space: SearchSpace, **changes: object) -> Found | None:
     return AlpaSearch(problem, COSTS).with_micro_batches(4)
 
 
+def examples_of(roles: Roles) -> set[str]:
+    return {loop for loop, role in roles.items() if role is LoopRole.DATA}
+
+
 def split_loops(found: Found, axis: int) -> set[tuple[bool, bool]]:
     """Of the products, whether their loop along an axis runs along examples, and whether they are backward ones."""
     training = found.step.training
     operators = {operator.name: operator for operator in training.graph.operators}
+    roles = training.loop_roles
     return {
-        (sharding.splits[axis] in training.batch_loops[sharding.operator], operators[sharding.operator].is_backward)
+        (sharding.splits[axis] in examples_of(roles[sharding.operator]), operators[sharding.operator].is_backward)
         for stage in found.stages
         for sharding in stage.shardings
         if operators[sharding.operator].kind is OperatorKind.MATMUL

@@ -94,8 +94,7 @@ def _ranks(training: TrainingGraph, operator: Operator) -> tuple[int, ...]:
 def _uses_all(operator: Operator, training: TrainingGraph, shape: tuple[int, int], options: ShardingOptions) -> bool:
     """Whether some split gives every device work of its own."""
     splitter = Splitter(operator, training.tensors, shape)
-    batch_loops = training.batch_loops.get(operator.name, frozenset())
-    choices = options.loops(operator, splitter.loops, batch_loops, training.tensors, shape)
+    choices = options.loops(operator, splitter.loops, training, shape)
     made = (splitter.strategy(picked) for picked in product(*choices))
     num_devices = prod(shape)
     return any(strategy is not None and strategy.num_parts(shape) == num_devices for strategy in made)

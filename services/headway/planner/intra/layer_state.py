@@ -102,8 +102,7 @@ class LayerState:
 
     def loops(self, operator: Operator, splitter: Splitter) -> list[list[str | None]]:
         """What each mesh axis may split of an operator."""
-        batch_loops = self.training.batch_loops.get(operator.name, frozenset())
-        return self.options.loops(operator, splitter.loops, batch_loops, self.training.tensors, self.mesh.shape)
+        return self.options.loops(operator, splitter.loops, self.training, self.mesh.shape)
 
     def compute_s(self, operator: Operator, strategies: Sequence[Strategy]) -> Floats:
         """[strategies, meshes]: seconds of computing, with the sums that come before it."""

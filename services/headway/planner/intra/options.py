@@ -1,11 +1,13 @@
 """What may be chosen inside a stage: loops that axes may split, and how parameters' state may be sharded. Pure."""
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
 from headway.core.graph import Operator, TensorRole, TensorSpec
 from headway.core.iteration import Access, loops_of
+from headway.planner.intra.loop_roles import LoopRole
+from headway.planner.intra.training_graph import TrainingGraph
 
 
 class AxisRole(StrEnum):
@@ -15,9 +17,9 @@ class AxisRole(StrEnum):
     DATA = "data"  # the examples of a micro-batch
     MODEL = "model"  # anything but the examples
 
-    def allows(self, *, is_batch: bool) -> bool:
-        """Whether an axis may split what runs along examples, or what does not."""
-        return self is AxisRole.ANY or (self is AxisRole.DATA) is is_batch
+    def allows(self, role: LoopRole) -> bool:
+        """Whether an axis may split a loop."""
+        return self is AxisRole.ANY or (self is AxisRole.DATA) is (role is LoopRole.DATA)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,45 +28,50 @@ class ShardingOptions:
     axis_roles: of the two axes of each mesh.
     zero_stages: that parameters may have; some of 0 to 3.
     by_largest_dim: whether parameters are sharded along their largest dim and no other, by all axes.
+    unsplit: what no axis may split.
     splits: of some operators, by name: for each mesh axis the loop that it splits, '' for none. All others are free.
     """
 
     axis_roles: tuple[AxisRole, AxisRole] = (AxisRole.ANY, AxisRole.ANY)
     zero_stages: tuple[int, ...] = (0, 1, 2, 3)
     by_largest_dim: bool = False
+    unsplit: frozenset[LoopRole] = frozenset()
     splits: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
     def given(self, operators: Sequence[Operator]) -> tuple[tuple[str, ...] | None, ...]:
         """Of each operator the splits that are given."""
         return tuple(self.splits.get(operator.name) for operator in operators) if self.splits else ()
 
+    def allows(self, axis: int, role: LoopRole) -> bool:
+        """Whether a mesh axis may split what has a role."""
+        return self.axis_roles[axis].allows(role) and role not in self.unsplit
+
     def loops(
         self,
         operator: Operator,
         splittable: Iterable[str],
-        batch_loops: Collection[str],
-        tensors: Mapping[str, TensorSpec],
+        training: TrainingGraph,
         mesh_shape: Iterable[int],
     ) -> list[list[str | None]]:
         """For each mesh axis what it may split of an operator; None for nothing.
 
         Args:
             splittable: the loops that can be split.
-            batch_loops: the operator's loops that run along examples.
+            training: the step that the operator is of.
         """
         fixed = self.splits.get(operator.name)
         free = list(splittable)
-        if fixed is None and self.by_largest_dim and (largest := _largest_dim_loops(operator, tensors)) is not None:
+        largest = _largest_dim_loops(operator, training.tensors) if self.by_largest_dim else None
+        if largest is not None:
             free = [loop for loop in free if loop in largest]
         found: list[list[str | None]] = []
         for axis, size in enumerate(mesh_shape):
-            role = self.axis_roles[axis]
             if size == 1:
                 found.append([None])
             elif fixed is not None:
                 found.append([fixed[axis] or None])
             else:
-                found.append([None, *(loop for loop in free if role.allows(is_batch=loop in batch_loops))])
+                found.append([None, *(loop for loop in free if self.allows(axis, training.role(operator.name, loop)))])
         return found
 
 

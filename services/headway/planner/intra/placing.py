@@ -16,6 +16,7 @@ from headway.planner.intra.chosen import Chosen, of_options, together
 from headway.planner.intra.layer import Layer
 from headway.planner.intra.layer_problem import LayerProblem
 from headway.planner.intra.layer_state import Home, LayerState, partial_axes, possible, read_spec
+from headway.planner.intra.loop_roles import LoopRole
 from headway.planner.intra.mesh_costs import Delivery, MeshCosts
 from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.parameters import parameter_options
@@ -98,11 +99,10 @@ class _Placer:
         return list(found)
 
     def _spec_with(self, name: str, dims: Sequence[int | None]) -> ShardingSpec:
-        shape, batch_dim = self.state.tensor(name).shape, self.state.training.batch_dims.get(name)
+        shape, options, roles = self.state.tensor(name).shape, self.state.options, self.state.training.dim_roles
         axes: list[Shard | None] = [None] * len(dims)
         for axis, dim in enumerate(dims):
-            role = self.state.options.axis_roles[axis]
-            if dim is not None and dim < len(shape) and role.allows(is_batch=dim == batch_dim):
+            if dim is not None and dim < len(shape) and options.allows(axis, roles.get((name, dim), LoopRole.MODEL)):
                 axes[axis] = Shard(dim)
                 if not ShardingSpec(tuple(axes)).fits(shape, self.state.mesh.shape):
                     axes[axis] = None

@@ -7,6 +7,7 @@ from functools import cached_property
 from headway.core.gradients import contributions
 from headway.core.graph import Graph, Operator, TensorSpec
 from headway.core.iteration import loops_of
+from headway.planner.intra.loop_roles import LoopRole, Roles
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,14 +17,18 @@ class TrainingGraph:
     Attributes:
         primals: of each gradient the tensor that it is the gradient of.
         scaled: tensors whose size goes with the batch.
-        batch_loops: loops of each operator that run along examples.
+        loop_roles: what the loops of each operator run along, by its name.
     """
 
     graph: Graph
     tensors: Mapping[str, TensorSpec]
     primals: Mapping[str, str]
     scaled: frozenset[str]
-    batch_loops: Mapping[str, frozenset[str]]
+    loop_roles: Mapping[str, Roles]
+
+    def role(self, operator: str, loop: str) -> LoopRole:
+        """What a loop of an operator runs along."""
+        return self.loop_roles.get(operator, {}).get(loop, LoopRole.MODEL)
 
     @cached_property
     def operators(self) -> Mapping[str, Operator]:
@@ -46,13 +51,13 @@ class TrainingGraph:
         return frozenset(self.primals.values())
 
     @cached_property
-    def batch_dims(self) -> Mapping[str, int]:
-        """Of each tensor that operators make the dim that examples run along, where one does."""
+    def dim_roles(self) -> Mapping[tuple[str, int], LoopRole]:
+        """What the dims of tensors that operators make run along, by their major loops."""
         return {
-            access.tensor: dim
+            (access.tensor, dim): self.role(operator.name, loops[0])
             for operator in self.graph.operators
             if operator.space is not None
             for access in operator.space.writes
             for dim, text in enumerate(access.dims)
-            if (loops := loops_of(text)) and loops[0] in self.batch_loops.get(operator.name, ())
+            if (loops := loops_of(text))
         }

@@ -23,7 +23,7 @@ def alternatives(
     micro_batches: Sequence[int],
     should_stop: Callable[[], bool],
 ) -> Iterator[TrainingAlternative]:
-    """The best plan of each baseline, or what it lacks.
+    """The best plan of each baseline that can differ from the full search, or what it lacks.
 
     Args:
         micro_batches: numbers that are tried.
@@ -31,6 +31,8 @@ def alternatives(
     for baseline in BASELINES.values():
         if should_stop():
             return
+        if not baseline.differs(found.step.training):
+            continue
         yield _alternative(replace(problem, micro_batches=tuple(micro_batches)), costs, found, baseline)
 
 

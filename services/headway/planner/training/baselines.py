@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 
 from headway.core.device_mesh import logical_shapes, submeshes
 from headway.core.training_cluster import TrainingCluster
+from headway.planner.intra.loop_roles import LoopRole
 from headway.planner.intra.options import AxisRole
+from headway.planner.intra.training_graph import TrainingGraph
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.space import SearchSpace, StageSize
 
@@ -23,11 +25,17 @@ class Baseline:
     name: as `--method` takes it.
     what: in words.
     space: on a cluster.
+    unsplit: what it differs by in that it isn't split; it is told of where the model has such loops. None: of all.
     """
 
     name: str
     what: str
     space: Callable[[TrainingCluster], SearchSpace]
+    unsplit: LoopRole | None = None
+
+    def differs(self, training: TrainingGraph) -> bool:
+        """Whether it can differ from the full search for a model."""
+        return self.unsplit is None or any(self.unsplit in roles.values() for roles in training.loop_roles.values())
 
 
 def narrowed(problem: TrainingProblem, baseline: Baseline) -> TrainingProblem:
@@ -72,6 +80,15 @@ def _flat_shapes(cluster: TrainingCluster) -> Iterator[tuple[int, int]]:
             yield (1, submesh.num_devices)
 
 
+def _without(role: LoopRole, what: str) -> Baseline:
+    return Baseline(
+        name=f"no-{role}-parallel",
+        what=what,
+        space=lambda _: SearchSpace(unsplit=frozenset({role})),
+        unsplit=role,
+    )
+
+
 _ALL = (
     Baseline(name="data-parallel", what="every device has the whole model", space=_data_parallel(0)),
     Baseline(
@@ -94,6 +111,8 @@ _ALL = (
         space=lambda _: SearchSpace(equal_operators=True),
     ),
     Baseline(name="equal-layer", what="stages of equally many layers", space=lambda _: SearchSpace(equal_layers=True)),
+    _without(LoopRole.CONTEXT, "the tokens of an example are on the same devices"),
+    _without(LoopRole.EXPERT, "the experts of a layer are on the same devices"),
     Baseline(name="heuristic", what="one stage, parameters sharded along their largest dim", space=_heuristic),
 )
 

@@ -14,7 +14,7 @@ from headway.core.training_layout import TrainingLayout
 from headway.core.training_search import METHODS, check_method
 from headway.core.units import format_count, format_duration
 from headway.planner.intra.ilp import Solver
-from headway.planner.training.alpa import AlpaSearch, mesh_pricing
+from headway.planner.training.alpa import AlpaSearch, Found, mesh_pricing
 from headway.planner.training.baselines import BASELINES, narrowed
 from headway.planner.training.candidates import CandidateExecutor
 from headway.planner.training.exact import refine
@@ -24,6 +24,7 @@ from headway.planner.training.graph_cut import FoundGraph
 from headway.planner.training.graph_reasons import with_methods
 from headway.planner.training.graph_search import GraphSearch, Pipeline
 from headway.planner.training.misfit import misfit_of
+from headway.planner.training.narrower import best_with_fewer_splits
 from headway.planner.training.problem import TrainingProblem
 from headway.planner.training.slice_search import FoundSlices, SliceSearch
 from headway.planner.training.stages import StageMaker
@@ -144,6 +145,8 @@ def make_training_plan(
         if should_stop():
             raise CancelledError("The search was stopped before it found a plan.", hint="Give it more time.")
         raise misfit_of(problem, costs).error()
+    if isinstance(best, Found) and method not in BASELINES:
+        best = best_with_fewer_splits(problem, costs, best, should_stop=should_stop)
     searched_s = best.iteration_s
     best = planning.refined(best, solver, report=report, should_stop=should_stop)
     plan = planning.plan(best, is_complete=not should_stop())

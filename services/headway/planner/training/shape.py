@@ -8,17 +8,18 @@ from typing import Protocol
 from headway.core.device_mesh import DeviceMesh
 from headway.core.plan.training import TrainingStage, longest_ways, stage_successors
 from headway.planner.inter.stage_table import LayeredStep
+from headway.planner.intra.loop_roles import LoopRole
 from headway.planner.intra.training_graph import TrainingGraph
 
-_DATA, _MODEL, _COPIES = "data", "model", "copies"
+_COPIES = "copies"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StageShape:
     """Attributes:
     micro_batch: examples of one of its own.
-    axes: what most of the work is split along, for each axis with several devices: 'data' for examples, 'model' for
-        anything else, 'copies' where devices do the same.
+    axes: what most of the work is split along, for each axis with several devices: a `LoopRole`, or 'copies' where
+        devices do the same; with '+expert' where experts are split along it beside that.
     zero_stage: that most parameters have, by their bytes.
     """
 
@@ -140,9 +141,10 @@ def _axes(training: TrainingGraph, stage: TrainingStage) -> tuple[str, ...]:
         work: Counter[str] = Counter()
         for sharding in stage.shardings:
             loop = sharding.splits[axis]
-            is_batch = loop in training.batch_loops.get(sharding.operator, ())
-            work[_COPIES if not loop else _DATA if is_batch else _MODEL] += flops[sharding.operator]
-        found.append(max(work, key=lambda what: work[what]))
+            work[training.role(sharding.operator, loop) if loop else _COPIES] += flops[sharding.operator]
+        most = max(work, key=lambda what: work[what])
+        has_experts = most != LoopRole.EXPERT and work[LoopRole.EXPERT] > 0
+        found.append(f"{most}+{LoopRole.EXPERT}" if has_experts else most)
     return tuple(found)
 
 

@@ -5,6 +5,7 @@ from enum import StrEnum
 
 from headway.core.device_mesh import Submesh
 from headway.core.errors import InvalidArgumentError
+from headway.planner.intra.loop_roles import LoopRole
 from headway.planner.intra.options import AxisRole, ShardingOptions
 from headway.planner.intra.parameters import NUM_ZERO_STAGES
 
@@ -26,6 +27,7 @@ class SearchSpace:
     recomputes: whether stages may compute their forward pass again, and whether they may not.
     num_stages: exactly so many; None for any number.
     by_largest_dim: whether parameters are sharded along their largest dim and no other.
+    unsplit: what no axis of a mesh may split.
     equal_layers: whether all stages have the same number of layers, give or take one.
     equal_meshes: whether all stages have the same mesh.
     equal_operators: whether layers have the same number of operators, instead of being clustered by equation 3.6.
@@ -38,6 +40,7 @@ class SearchSpace:
     stage_size: StageSize = StageSize.ANY
     num_stages: int | None = None
     by_largest_dim: bool = False
+    unsplit: frozenset[LoopRole] = frozenset()
     equal_layers: bool = False
     equal_meshes: bool = False
     equal_operators: bool = False
@@ -61,6 +64,7 @@ class SearchSpace:
             axis_roles=self.axis_roles,
             zero_stages=self.zero_stages,
             by_largest_dim=self.by_largest_dim,
+            unsplit=self.unsplit,
         )
 
     def allows(self, submesh: Submesh, num_devices: int) -> bool:

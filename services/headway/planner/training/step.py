@@ -8,6 +8,7 @@ from headway.core.precision import Precision, cast_graph
 from headway.planner.inter.layers import equal_layers, layer_key, make_layers
 from headway.planner.inter.stage_table import LayeredStep
 from headway.planner.intra.layer import Layer
+from headway.planner.intra.loop_roles import loop_roles
 from headway.planner.intra.options import ShardingOptions
 from headway.planner.intra.training_graph import TrainingGraph
 
@@ -15,14 +16,13 @@ from headway.planner.intra.training_graph import TrainingGraph
 def training_graph(graph: Graph, micro_batch: int, precision: Precision) -> TrainingGraph:
     """The captured step with another number of examples and in another precision."""
     scaled, growing = cast_graph(at_batch(graph, micro_batch), precision), BatchDims(graph)
+    gradients_of = primals(scaled)
     return TrainingGraph(
         graph=scaled,
         tensors=scaled.tensors_by_name(),
-        primals=primals(scaled),
+        primals=gradients_of,
         scaled=frozenset(growing.dims),
-        batch_loops={
-            operator.name: frozenset(loops) for operator, loops in zip(graph.operators, growing.loops, strict=True)
-        },
+        loop_roles=loop_roles(graph, growing, gradients_of),
     )
 
 
