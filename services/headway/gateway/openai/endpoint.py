@@ -83,7 +83,9 @@ async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: A
         options=request.template_variables,
         continue_final_message=request.continue_final_message,
     )
-    make_parser = parser_of(model, use)
+    make_parser = parser_of(
+        model, use, options=options, prompt=prompt.text or "", continues=request.continue_final_message
+    )
     job = await service.make_job(model, [prompt], options=shown_for_parser(model, options), arrival=arrival)
     if make_parser is None:
         return job, ChatFormat(job, parts=request.parts)
