@@ -10,6 +10,7 @@ from headway.core.sampling_defaults import SamplingDefaults
 from headway.gateway.openai.body import parse_json
 from headway.gateway.openai.ignored import IgnoredFields
 from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
+from headway.gateway.openai.response_schema import ResponseRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, read_request
 from headway.gateway.openai.size import check_depth, check_size
 from headway.gateway.text.template import ChatTemplate
@@ -70,6 +71,24 @@ CHAT: dict[str, Any] = {
     "logprobs": True,
     "top_logprobs": 2,
 }
+RESPONSE: dict[str, Any] = {
+    "model": "tiny",
+    "instructions": "Be short.",
+    "input": [
+        {"role": "user", "content": [{"type": "input_text", "text": "Weather?"}]},
+        {"type": "reasoning", "id": "rs_1", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm."}]},
+        {"type": "function_call", "call_id": "1", "name": "weather", "arguments": '{"place": "Bern"}'},
+        {"type": "function_call_output", "call_id": "1", "output": "rain"},
+    ],
+    "tools": [{"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {}}}],
+    "tool_choice": {"type": "function", "name": "weather"},
+    "text": {"format": {"type": "json_schema", "name": "a", "schema": {"type": "object"}}},
+    "reasoning": {"effort": "low"},
+    "include": ["message.output_text.logprobs"],
+    "top_logprobs": 2,
+    "max_output_tokens": 5,
+    "store": False,
+}
 INPUTS: dict[type[Any], dict[str, Any]] = {
     EmbeddingRequest: {"model": "e", "input": ["a", [1, 2]], "dimensions": 4, "encoding_format": "base64"},
     ClassifyRequest: {"model": "e", "input": ["a", "b"]},
@@ -89,10 +108,9 @@ def read_generation(kind: type[Any], content: bytes) -> None:
     request = read(kind, content)
     request.options(DEFAULTS).check(vocab_size=400)
     assert request.parts is not None
-    if isinstance(request, ChatRequest):
+    if isinstance(request, (ChatRequest, ResponseRequest)):
         assert request.toolbox is None or request.tools
-        documents = [message.document(field="messages") for message in request.messages]
-        ChatTemplate(CHAT_TEMPLATE).render(documents, options=request.template_variables)
+        ChatTemplate(CHAT_TEMPLATE).render(request.chat_messages(), options=request.template_variables)
 
 
 @fuzzing
@@ -105,6 +123,12 @@ def test_completions(body: Any) -> None:
 @given(body=mutated(CHAT))
 def test_chats(body: Any) -> None:
     answered(lambda: read_generation(ChatRequest, text_of(body).encode()))
+
+
+@fuzzing
+@given(body=mutated(RESPONSE))
+def test_responses(body: Any) -> None:
+    answered(lambda: read_generation(ResponseRequest, text_of(body).encode()))
 
 
 @pytest.mark.parametrize("kind", INPUTS, ids=lambda kind: kind.__name__)

@@ -16,10 +16,11 @@ from headway.core.errors import HeadwayError
 from headway.gateway.caller import Caller
 from headway.gateway.middleware import RequestMiddleware
 from headway.gateway.model import ServedModel
-from headway.gateway.openai.endpoint import GenerationHandler, prepare_chat, prepare_completion
+from headway.gateway.openai.endpoint import GenerationHandler, prepare_chat, prepare_completion, prepare_response
 from headway.gateway.openai.error import error_body, error_headers, kind_of, status_body
 from headway.gateway.openai.infer import InferHandler, classify, embed, rerank
 from headway.gateway.openai.infer_schema import ClassifyRequest, EmbeddingRequest, RerankRequest
+from headway.gateway.openai.response_schema import ResponseRequest
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest
 from headway.gateway.service import GatewayService
 from headway.observe.exposition import CONTENT_TYPE, generate_latest
@@ -61,6 +62,11 @@ def _add_handlers(app: FastAPI, service: GatewayService) -> dict[str, Callable[[
     def chat_completions() -> Response:
         """Answers a chat with the assistant's next message."""
         return GenerationHandler(service, ChatRequest, prepare_chat)
+
+    @post("/v1/responses", ResponseRequest)
+    def responses() -> Response:
+        """Answers a conversation with items: reasoning, the assistant's message, calls."""
+        return GenerationHandler(service, ResponseRequest, prepare_response)
 
     @post("/v1/embeddings", EmbeddingRequest)
     def embeddings() -> Response:

@@ -10,7 +10,7 @@ from headway.core.model import Task
 from headway.gateway.model import ServedModel
 
 _ENDPOINTS = {
-    Task.GENERATE: "/v1/completions or /v1/chat/completions",
+    Task.GENERATE: "/v1/completions, /v1/chat/completions or /v1/responses",
     Task.EMBED: "/v1/embeddings",
     Task.CLASSIFY: "/v1/classify",
 }

@@ -12,15 +12,7 @@ from starlette.types import Send
 from headway.core.errors import HeadwayError
 from headway.gateway.disconnect import stopping
 from headway.gateway.job import Delta, Job, Usage
-from headway.gateway.openai.error import error_body
-from headway.gateway.openai.format import (
-    DONE_EVENT,
-    EVENT_END,
-    EVENT_START,
-    Format,
-    usage_document,
-    usage_event,
-)
+from headway.gateway.openai.format import Format
 
 log = logging.getLogger(__name__)
 
@@ -67,7 +59,6 @@ async def send_events(
     deltas: AsyncGenerator[list[Delta], None],
     *,
     form: Format,
-    with_usage: bool,
     headers: Iterable[Header] = (),
 ) -> None:
     """Streams. What fails before the first delta is raised; later the stream ends with an event that tells it,
@@ -84,17 +75,13 @@ async def send_events(
             while batch:
                 await send({"type": "http.response.body", "body": events.of(batch), "more_body": True})
                 batch = await anext(deltas, [])
-            last = (usage_event(form.event_envelope, events.usage) if with_usage else b"") + DONE_EVENT
+            last = form.last_events(events.usage)
         except HeadwayError as error:
             log.warning("the stream breaks off: %s", error)
-            last = _error_event(error)
+            last = form.error_events(error)
         except asyncio.CancelledError:  # a client that has left does not hear this
-            last = _error_event(stopping())
+            last = form.error_events(stopping())
     await send({"type": "http.response.body", "body": last})
-
-
-def _error_event(error: HeadwayError) -> bytes:
-    return EVENT_START + error_body(error) + EVENT_END
 
 
 async def send_document(
@@ -112,8 +99,7 @@ async def send_document(
         async for batch in deltas:
             usage.count(batch, n=job.options.n)
             collected += batch
-    document = {**form.document(collected), "usage": usage_document(usage)}
-    content = orjson.dumps(document)
+    content = orjson.dumps(form.document(collected, usage))
     own = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
     await send({"type": "http.response.start", "status": 200, "headers": [*own, *headers]})
     await send({"type": "http.response.body", "body": content})

@@ -5,9 +5,10 @@ from typing import Any
 
 import orjson
 
+from headway.core.errors import HeadwayError
 from headway.core.request import TokenLogprobs
-from headway.gateway.job import Delta, Job
-from headway.gateway.openai.format import AnswerParts, EventTemplate, envelope
+from headway.gateway.job import Delta, Job, Usage
+from headway.gateway.openai.format import AnswerParts, EventTemplate, envelope, error_event, last_events, usage_document
 from headway.gateway.openai.logprobs import chat_logprobs, prompt_logprobs
 
 _ROLE = b',"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null'
@@ -22,9 +23,9 @@ class ChatFormat:
         self._asked = parts
         self._with_logprobs = job.options.num_logprobs is not None
         self._started: set[int] = set()
-        self.envelope = envelope(job, prefix="chatcmpl", kind="chat.completion")
-        self.event_envelope = {**self.envelope, "object": "chat.completion.chunk"}
-        self._template = EventTemplate(job, self.event_envelope, parts=parts)
+        self._envelope = envelope(job, prefix="chatcmpl", kind="chat.completion")
+        self._event_envelope = {**self._envelope, "object": "chat.completion.chunk"}
+        self._template = EventTemplate(job, self._event_envelope, parts=parts)
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
         """Returns the server-sent events of new deltas. Each message starts with its role, and ends with an event of
@@ -46,7 +47,13 @@ class ChatFormat:
             index, before=b',"delta":{"content":', after=b'},"logprobs":null,"finish_reason":null'
         )
 
-    def document(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+    def last_events(self, usage: Usage) -> bytes:
+        return last_events(self._event_envelope, usage, parts=self._asked)
+
+    def error_events(self, error: HeadwayError) -> bytes:
+        return error_event(error)
+
+    def document(self, deltas: Sequence[Delta], usage: Usage) -> dict[str, Any]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}
         for delta in deltas:
             by_index[delta.index].append(delta)
@@ -60,7 +67,12 @@ class ChatFormat:
             }
             for index, own in by_index.items()
         ]
-        return {**self.envelope, "choices": choices, **self._prompt_fields(by_index[0])}
+        return {
+            **self._envelope,
+            "choices": choices,
+            **self._prompt_fields(by_index[0]),
+            "usage": usage_document(usage),
+        }
 
     def _prompt_fields(self, deltas: Sequence[Delta]) -> dict[str, Any]:
         """Beside the choices, which have the one prompt in common."""

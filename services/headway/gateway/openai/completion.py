@@ -5,9 +5,10 @@ from typing import Any
 
 import orjson
 
+from headway.core.errors import HeadwayError
 from headway.core.request import FinishReason
-from headway.gateway.job import Delta, Job
-from headway.gateway.openai.format import AnswerParts, EventTemplate, envelope
+from headway.gateway.job import Delta, Job, Usage
+from headway.gateway.openai.format import AnswerParts, EventTemplate, envelope, error_event, last_events, usage_document
 from headway.gateway.openai.logprobs import completion_logprobs, echoed_logprobs, prompt_logprobs
 
 
@@ -24,9 +25,9 @@ class CompletionFormat:
         self._echo = echo
         self._with_logprobs = job.options.num_logprobs is not None
         self._started: set[int] = set()
-        self.envelope = envelope(job, prefix="cmpl", kind="text_completion")
-        self.event_envelope = self.envelope
-        self._template = EventTemplate(job, self.envelope, parts=parts)
+        self._envelope = envelope(job, prefix="cmpl", kind="text_completion")
+        self._event_envelope = self._envelope
+        self._template = EventTemplate(job, self._envelope, parts=parts)
 
     def events(self, deltas: Sequence[Delta]) -> bytes:
         is_plain = not (self._echo or self._with_logprobs or self._parts.tells_tokens)
@@ -36,7 +37,13 @@ class CompletionFormat:
     def text_events(self, index: int) -> Callable[[str], bytes]:
         return self._template.text_events(index, before=b',"text":', after=b',"logprobs":null,"finish_reason":null')
 
-    def document(self, deltas: Sequence[Delta]) -> dict[str, Any]:
+    def last_events(self, usage: Usage) -> bytes:
+        return last_events(self._event_envelope, usage, parts=self._parts)
+
+    def error_events(self, error: HeadwayError) -> bytes:
+        return error_event(error)
+
+    def document(self, deltas: Sequence[Delta], usage: Usage) -> dict[str, Any]:
         by_index: dict[int, list[Delta]] = {index: [] for index in range(self._job.num_sequences)}
         for delta in deltas:
             by_index[delta.index].append(delta)
@@ -51,7 +58,7 @@ class CompletionFormat:
             }
             for index, own in by_index.items()
         ]
-        return {**self.envelope, "choices": choices}
+        return {**self._envelope, "choices": choices, "usage": usage_document(usage)}
 
     def _plain_event(self, delta: Delta) -> bytes:
         reason = b"null" if delta.finish_reason is None else b'"%b"' % delta.finish_reason.encode()

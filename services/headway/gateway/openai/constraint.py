@@ -1,7 +1,8 @@
 """Request fields that constrain the output, in the OpenAI API's form and in vLLM's."""
 
 import json
-from typing import Annotated, Any, Literal
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal, Protocol
 
 from pydantic import BeforeValidator, Field
 
@@ -20,6 +21,14 @@ def _as_text(value: Any) -> Any:
 
 SchemaText = Annotated[str, BeforeValidator(_as_text)]
 Choices = Annotated[list[Annotated[str, Field(min_length=1)]], Field(min_length=1)]
+
+
+class GuidingPart(Protocol):
+    """A part of a request that may ask for a guide."""
+
+    @property
+    def guides(self) -> dict[str, Guide]:
+        """Returns the guides that it asks for, by the name of their field."""
 
 
 class JsonSchemaFormat(Strict):
@@ -100,6 +109,10 @@ class ConstrainedRequest(Strict):
         )
 
     @property
+    def _guiding_parts(self) -> Sequence[GuidingPart | None]:
+        return (self.response_format, self.structured_outputs)
+
+    @property
     def _guides(self) -> dict[str, Guide]:
         older = _guides(
             json_schema=self.guided_json,
@@ -108,7 +121,7 @@ class ConstrainedRequest(Strict):
             grammar=self.guided_grammar,
         )
         guides = {f"guided_{name}": guide for name, guide in older.items()}
-        for part in (self.response_format, self.structured_outputs):
+        for part in self._guiding_parts:
             guides |= {} if part is None else part.guides
         if len(guides) > 1:
             first, second, *_ = guides

@@ -1,7 +1,7 @@
 """The generation endpoints: body in, answer out."""
 
 from collections.abc import Awaitable, Callable
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeAlias, TypeVar
 
 from starlette.types import Send
 
@@ -13,8 +13,11 @@ from headway.gateway.openai.completion import CompletionFormat
 from headway.gateway.openai.format import Format
 from headway.gateway.openai.handler import RequestHandler
 from headway.gateway.openai.parsed_chat import ParsedChatFormat
+from headway.gateway.openai.response import ResponseFormat
+from headway.gateway.openai.response_schema import ResponseRequest, fields_of_response
 from headway.gateway.openai.schema import ChatRequest, CompletionRequest, GenerationRequest
 from headway.gateway.service import GatewayService
+from headway.gateway.tools.parser import AnswerParser, WordParser
 from headway.gateway.tools.use import parser_of, shown_for_parser, tool_use
 
 R = TypeVar("R", bound=GenerationRequest)
@@ -49,9 +52,7 @@ class GenerationHandler(RequestHandler[R]):
         if request.stream:
             events = Events(job, form, write=self.write_chunk)
             deltas = generator.generate(job, text_sink=None if request.parts.tells_tokens else events.writer)
-            await send_events(
-                send, events, deltas, form=form, with_usage=request.parts.usage, headers=self.ignored.headers
-            )
+            await send_events(send, events, deltas, form=form, headers=self.ignored.headers)
         else:
             await send_document(send, job, generator.generate(job), form=form, headers=self.ignored.headers)
 
@@ -68,10 +69,26 @@ async def prepare_completion(
 
 
 async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: Arrival) -> tuple[Job, Format]:
+    job, make_parser = await _converse(service, request, arrival)
+    if make_parser is None:
+        return job, ChatFormat(job, parts=request.parts)
+    return job, ParsedChatFormat(job, make_parser=make_parser, parts=request.parts)
+
+
+async def prepare_response(service: GatewayService, request: ResponseRequest, arrival: Arrival) -> tuple[Job, Format]:
+    with fields_of_response():
+        job, make_parser = await _converse(service, request, arrival)
+    return job, ResponseFormat(job, request=request, make_parser=make_parser or WordParser)
+
+
+async def _converse(
+    service: GatewayService, request: ChatRequest | ResponseRequest, arrival: Arrival
+) -> tuple[Job, Callable[[], AnswerParser] | None]:
+    """The job of a conversation, and what makes a parser for each answer; None where they are words alone."""
     model = generating(await service.served_models.get(request.model))
     options, toolbox = request.options(model.sampling_defaults), request.toolbox
     service.check_options(model, options, num_prompts=1)
-    messages = await service.threads.run(lambda: _documents(request), is_long=len(request.messages) > _MAX_INLINE)
+    messages = await service.threads.run(request.chat_messages, is_long=request.num_messages > _MAX_INLINE)
     use = None if toolbox is None else await tool_use(toolbox, model=model, options=options)
     if use is not None:
         options = use.constrain(options)
@@ -83,12 +100,8 @@ async def prepare_chat(service: GatewayService, request: ChatRequest, arrival: A
         options=request.template_variables,
         continue_final_message=request.continue_final_message,
     )
-    make_parser = parser_of(model, use)
+    make_parser = parser_of(
+        model, use, options=options, prompt=prompt.text or "", continues=request.continue_final_message
+    )
     job = await service.make_job(model, [prompt], options=shown_for_parser(model, options), arrival=arrival)
-    if make_parser is None:
-        return job, ChatFormat(job, parts=request.parts)
-    return job, ParsedChatFormat(job, make_parser=make_parser, parts=request.parts)
-
-
-def _documents(request: ChatRequest) -> list[dict[str, Any]]:
-    return [message.document(field=f"messages[{i}]") for i, message in enumerate(request.messages)]
+    return job, make_parser

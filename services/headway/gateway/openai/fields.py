@@ -84,7 +84,7 @@ def _unread_parts(model: BaseModel, document: Mapping[str, Any], path: str) -> I
         value = getattr(model, attributes[name])
         if isinstance(value, BaseModel) and isinstance(part, dict):
             yield from _unread_parts(value, part, where)
-        elif isinstance(value, list) and value and isinstance(value[0], BaseModel):
+        elif isinstance(value, list) and isinstance(part, list) and value and isinstance(value[0], BaseModel):
             for i, (item, item_part) in enumerate(zip(value, part, strict=True)):
                 yield from _unread_parts(item, item_part, f"{where}[{i}]")
 

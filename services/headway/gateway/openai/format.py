@@ -1,4 +1,4 @@
-"""The format that both generation endpoints share: it makes documents and events of deltas."""
+"""What the formats of the generation endpoints share: they make documents and events of deltas."""
 
 import time
 from collections import Counter
@@ -8,11 +8,13 @@ from typing import Any, Protocol
 
 import orjson
 
+from headway.core.errors import HeadwayError
 from headway.gateway.job import Delta, Job, Usage
+from headway.gateway.openai.error import error_body
 
 EVENT_START = b"data: "
 EVENT_END = b"\n\n"
-DONE_EVENT = b"data: [DONE]\n\n"
+_DONE_EVENT = b"data: [DONE]\n\n"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,14 +48,14 @@ class Format(Protocol):
     def text_events(self, index: int) -> Callable[[str], bytes]:
         """The same for the deltas of a choice that has begun which are one more token's text each."""
 
-    def document(self, deltas: Sequence[Delta]) -> dict[str, Any]:
-        """Returns the answer's document, without its usage, for all deltas of a job; choices are in the order of their
-        index.
-        """
+    def document(self, deltas: Sequence[Delta], usage: Usage) -> dict[str, Any]:
+        """Returns the answer's document for all deltas of a job; choices are in the order of their index."""
 
-    @property
-    def event_envelope(self) -> dict[str, Any]:
-        """Returns the fields that surround the choices of an event."""
+    def last_events(self, usage: Usage) -> bytes:
+        """The events that end a stream."""
+
+    def error_events(self, error: HeadwayError) -> bytes:
+        """The events that end a stream which breaks off."""
 
 
 def envelope(job: Job, *, prefix: str, kind: str) -> dict[str, Any]:
@@ -122,7 +124,14 @@ class EventTemplate:
         }
 
 
-def usage_event(event_envelope: dict[str, Any], usage: Usage) -> bytes:
-    """The last event of a stream whose client asked for usage."""
+def last_events(event_envelope: dict[str, Any], usage: Usage, *, parts: AnswerParts) -> bytes:
+    """The end of a stream, with the usage where the client asked for it."""
+    if not parts.usage:
+        return _DONE_EVENT
     document = {**event_envelope, "choices": [], "usage": usage_document(usage)}
-    return EVENT_START + orjson.dumps(document) + EVENT_END
+    return EVENT_START + orjson.dumps(document) + EVENT_END + _DONE_EVENT
+
+
+def error_event(error: HeadwayError) -> bytes:
+    """The end of a stream that breaks off."""
+    return EVENT_START + error_body(error) + EVENT_END

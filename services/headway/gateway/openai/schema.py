@@ -12,6 +12,7 @@ from headway.gateway.openai.constraint import ConstrainedRequest
 from headway.gateway.openai.fields import note_unread_parts, read_fields
 from headway.gateway.openai.format import AnswerParts
 from headway.gateway.openai.ignored import IgnoredFields
+from headway.gateway.openai.response_items import ITEM_TYPES
 from headway.gateway.openai.strict import ModelRequest, Strict
 from headway.gateway.openai.tools import ToolCall, ToolRequest
 from headway.gateway.options import DEFAULT_COMPLETION_TOKENS, Options
@@ -237,6 +238,14 @@ class ChatRequest(GenerationRequest, ToolRequest):
     reasoning_effort: str | None = None
 
     @property
+    def num_messages(self) -> int:
+        return len(self.messages)
+
+    def chat_messages(self) -> list[dict[str, Any]]:
+        """Returns the messages as chat templates read them."""
+        return [message.document(field=f"messages[{i}]") for i, message in enumerate(self.messages)]
+
+    @property
     def template_variables(self) -> dict[str, Any]:
         """Returns the variables of the template besides messages and tools; fields of their own override
         chat_template_kwargs.
@@ -294,6 +303,8 @@ def _fault(error: ValidationError) -> InvalidArgumentError:
     fault = error.errors(include_url=False, include_input=False)[0]
     path = ""
     for part in fault["loc"]:
+        if part in ITEM_TYPES and path.endswith("]"):
+            continue  # of a union's members it is the one that the document names
         path += f"[{part}]" if isinstance(part, int) else f".{part}" if path else str(part)
     message = fault["msg"]
     if fault["type"] == "missing":

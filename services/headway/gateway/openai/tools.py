@@ -1,6 +1,7 @@
 """Tools in a request: what the model may call, what it called, and what came of it."""
 
 import json
+from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field
@@ -62,15 +63,8 @@ class ToolCall(Strict):
 
     def document(self, *, field: str) -> dict[str, Any]:
         """Returns the call as chat templates read it, with the arguments as an object."""
-        try:
-            arguments = json.loads(self.function.arguments or "{}")
-        except (ValueError, RecursionError) as error:
-            raise InvalidArgumentError(
-                f"{field}.function.arguments is not valid JSON, or nested too deeply: {error}.",
-                field=f"{field}.function.arguments",
-            ) from None
-        function = {"name": self.function.name, "arguments": arguments}
-        return {"type": self.type, "function": function} | ({} if self.id is None else {"id": self.id})
+        arguments = read_arguments(self.function.arguments, field=f"{field}.function.arguments")
+        return call_document(self.function.name, arguments, call_id=self.id)
 
 
 class ToolRequest(Strict):
@@ -83,25 +77,53 @@ class ToolRequest(Strict):
     @property
     def toolbox(self) -> Toolbox | None:
         """Returns the tools that the model may call, or None where it is to answer in words."""
-        tools = tuple(_tool(tool, field=f"tools[{i}].function") for i, tool in enumerate(self.tools))
-        kind, named = self.tool_choice.type, self.tool_choice.function
-        if not tools and kind in {"required", "function"}:
-            raise InvalidArgumentError(
-                "tool_choice asks for a call, and there are no tools.", hint="Set tools.", field="tool_choice"
-            )
-        if not tools or kind == "none":
-            return None
-        required = tools if kind == "required" else ()
-        if kind == "function":
-            required = tuple(tool for tool in tools if named is not None and tool.name == named.name)
-            if not required:
-                raise InvalidArgumentError(
-                    "tool_choice names a function that is not among the tools.",
-                    hint=f"Name one of: {', '.join(tool.name for tool in tools)}.",
-                    field="tool_choice.function.name",
-                )
-        is_parallel = self.parallel_tool_calls and kind != "function"
-        return Toolbox(tools=tools, required=required, is_parallel=is_parallel)
+        named = self.tool_choice.function
+        return make_toolbox(
+            [_tool(tool, field=f"tools[{i}].function") for i, tool in enumerate(self.tools)],
+            choice=self.tool_choice.type,
+            name=None if named is None else named.name,
+            is_parallel=self.parallel_tool_calls,
+            name_field="tool_choice.function.name",
+        )
+
+
+def make_toolbox(
+    tools: Sequence[Tool], *, choice: str, name: str | None, is_parallel: bool, name_field: str
+) -> Toolbox | None:
+    """The tools that the model may call, or None where it is to answer in words.
+
+    Args:
+        choice: "none", "auto", "required", or "function" where the one of that name is to be called.
+        name_field: the field that has the name.
+    """
+    if not tools and choice in {"required", "function"}:
+        raise InvalidArgumentError(
+            "tool_choice asks for a call, and there are no tools.", hint="Set tools.", field="tool_choice"
+        )
+    if not tools or choice == "none":
+        return None
+    required = tuple(tool for tool in tools if choice == "required" or (choice == "function" and tool.name == name))
+    if choice == "function" and not required:
+        raise InvalidArgumentError(
+            "tool_choice names a function that is not among the tools.",
+            hint=f"Name one of: {', '.join(tool.name for tool in tools)}.",
+            field=name_field,
+        )
+    return Toolbox(tools=tuple(tools), required=required, is_parallel=is_parallel and choice != "function")
+
+
+def read_arguments(text: str, *, field: str) -> Any:
+    """The arguments of a call that comes back to us; InvalidArgumentError where they are no JSON."""
+    try:
+        return json.loads(text or "{}")
+    except (ValueError, RecursionError) as error:
+        raise InvalidArgumentError(f"{field} is not valid JSON, or nested too deeply: {error}.", field=field) from None
+
+
+def call_document(name: str, arguments: Any, *, call_id: str | None) -> dict[str, Any]:
+    """A call as chat templates read it."""
+    document = {"type": "function", "function": {"name": name, "arguments": arguments}}
+    return document | ({} if call_id is None else {"id": call_id})
 
 
 def _tool(tool: FunctionTool, *, field: str) -> Tool:

@@ -12,13 +12,18 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.gateway.tools.harmony import EFFORTS, is_harmony
-from headway.gateway.tools.harmony_messages import harmony_messages
+from headway.gateway.tools.retelling import retelling_of
 from headway.gateway.tools.syntax import syntax_of
+from headway.gateway.tools.think import think_tags_of
 
 Message = dict[str, Any]
 
 # As transformers finds the end of a message that is to be continued; the space shows whether the template trims it.
 _END_TAG = "CONTINUE_FINAL_MESSAGE_TAG "
+
+_EFFORT = "reasoning_effort"
+# Variables by which templates without efforts turn reasoning on and off: Qwen3's, and DeepSeek's.
+_SWITCHES = ("enable_thinking", "thinking")
 
 
 class _GenerationTag(Extension):
@@ -42,7 +47,8 @@ class ChatTemplate:
     Attributes:
         tool_syntax: how the model writes tool calls; None where it knows none, or writes them otherwise.
         is_harmony: whether its answers are messages on channels.
-        variables: names that the template reads.
+        think_tags: what stands around reasoning; None where it knows none, or tells it otherwise.
+        variables: names that the template takes; among them `reasoning_effort` where it has a switch for reasoning.
     """
 
     def __init__(
@@ -50,9 +56,14 @@ class ChatTemplate:
     ) -> None:
         self.tool_syntax = syntax_of(source)
         self.is_harmony = is_harmony(source)
+        self.think_tags = None if self.is_harmony else think_tags_of(source)
         environment = _environment(now)
         self._template = _compile(environment, source)
-        self.variables = frozenset(meta.find_undeclared_variables(environment.parse(source)))
+        self._retell = retelling_of(source)
+        known = frozenset(meta.find_undeclared_variables(environment.parse(source)))
+        has_effort = self.is_harmony or _EFFORT in known
+        self._switch = "" if has_effort else next((name for name in _SWITCHES if name in known), "")
+        self.variables = known | {_EFFORT} if self._switch else known
         self._special_tokens = {"bos_token": bos_token, "eos_token": eos_token}
 
     def render(
@@ -78,16 +89,16 @@ class ChatTemplate:
         """
         if self.is_harmony:
             _check_effort(options)
-            messages = harmony_messages(messages)
+        told = self._retell(messages)
         if continue_final_message:
-            content = messages[-1]["content"]
-            tagged = [*messages[:-1], messages[-1] | {"content": content + _END_TAG}]
+            content = told[-1]["content"]
+            tagged = [*told[:-1], {**told[-1], "content": content + _END_TAG}]
             return _cut_at_tag(self._render(tagged, tools, options), content)
-        return self._render(messages, tools, options)
+        return self._render(told, tools, options)
 
     def _render(
         self,
-        messages: Sequence[Message],
+        messages: Sequence[Mapping[str, Any]],
         tools: Sequence[Mapping[str, Any]] | None,
         options: Mapping[str, Any] | None,
     ) -> str:
@@ -97,6 +108,7 @@ class ChatTemplate:
             "tools": tools,
             "documents": None,
             "add_generation_prompt": True,
+            **self._switched(options or {}),
             **(options or {}),
         }
         try:
@@ -107,6 +119,10 @@ class ChatTemplate:
                 hint="Change roles, order or content of the messages as the model expects them.",
                 field="messages",
             ) from error
+
+    def _switched(self, options: Mapping[str, Any]) -> dict[str, bool]:
+        """Reasoning on or off by its effort, for templates that know no efforts."""
+        return {self._switch: options[_EFFORT] != "none"} if self._switch and _EFFORT in options else {}
 
 
 def _check_effort(options: Mapping[str, Any] | None) -> None:

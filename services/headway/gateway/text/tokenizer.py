@@ -14,7 +14,7 @@ from tokenizers import decoders
 
 from headway.core.errors import FailedPreconditionError
 from headway.core.infer import TextInput
-from headway.gateway.tools.parser import CALL_END, CALL_START
+from headway.gateway.tools.tags import SHOWN
 
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-F]{2})>")
 _ANCHOR = "a"
@@ -70,7 +70,7 @@ class Tokenizer:
     def load(cls, path: Path) -> "Tokenizer":
         """Reads a tokenizer from a `tokenizer.json` file."""
         try:
-            return cls(_show_call_tags(tokenizers.Tokenizer.from_file(str(path))))
+            return cls(_show_tags(tokenizers.Tokenizer.from_file(str(path))))
         except Exception as error:  # the library raises nothing more precise
             raise FailedPreconditionError(f"{path} is no tokenizer: {error}.", hint="Download it again.") from error
 
@@ -178,15 +178,16 @@ class Tokenizer:
         return bytes(kinds)
 
 
-def _show_call_tags(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
-    """Some checkpoints mark the tags around tool calls as special; then they would leave no trace in the text."""
-    tags = {CALL_START, CALL_END}
+def _show_tags(tokenizer: tokenizers.Tokenizer) -> tokenizers.Tokenizer:
+    """Some checkpoints mark the tags around calls and reasoning as special; then they would leave no trace in the
+    text.
+    """
     added = tokenizer.get_added_tokens_decoder().values()
-    if not any(token.special and token.content in tags for token in added):
+    if not any(token.special and token.content in SHOWN for token in added):
         return tokenizer
     document = json.loads(tokenizer.to_str())
     for token in document["added_tokens"]:
-        token["special"] = token["special"] and token["content"] not in tags
+        token["special"] = token["special"] and token["content"] not in SHOWN
     return tokenizers.Tokenizer.from_str(json.dumps(document))
 
 

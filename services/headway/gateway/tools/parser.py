@@ -2,27 +2,24 @@
 
 import re
 from abc import ABC, abstractmethod
-from typing import Protocol, TypeAlias
+from typing import ClassVar, Protocol, TypeAlias
 
 from headway.gateway.text.stop import num_overlapping
-from headway.gateway.tools.call import CallDelta, CallScanner
+from headway.gateway.tools.call import CallDelta, CallScanner, Scanner
 from headway.gateway.tools.reasoning import Reasoning
+from headway.gateway.tools.tags import CALL_END, CALL_START
 from headway.gateway.tools.tool import Toolbox
 
 Piece: TypeAlias = str | Reasoning | CallDelta
 """Words, thoughts, or what came of a call."""
 
-CALL_START, CALL_END = "<tool_call>", "</tool_call>"
-
 
 class AnswerParser(Protocol):
-    """Reads one answer; however its text is cut, the pieces add up to the same.
+    """Reads one answer; however its text is cut, the pieces add up to the same."""
 
-    Attributes:
-        num_calls: calls so far.
-    """
-
-    num_calls: int
+    @property
+    def num_calls(self) -> int:
+        """Calls so far."""
 
     def push(self, text: str) -> list[Piece]:
         """Takes new text and returns the pieces that are certain now."""
@@ -31,14 +28,28 @@ class AnswerParser(Protocol):
         """Returns the pieces that were held back. Call it when no more text comes."""
 
 
+class WordParser:
+    """Reads an answer that is words and nothing else; implements `AnswerParser`."""
+
+    def __init__(self) -> None:
+        self.num_calls = 0
+
+    def push(self, text: str) -> list[Piece]:
+        return [text] if text else []
+
+    def flush(self) -> list[Piece]:
+        return []
+
+
 class ToolParser(ABC):
-    """Reads words and calls that are JSON objects; implements `AnswerParser`."""
+    """Reads words and calls; implements `AnswerParser`."""
 
     def __init__(self, toolbox: Toolbox) -> None:
         self.num_calls = 0
         self._toolbox = toolbox
         self._held = ""  # words that may still be the start of a call, or white space that may stand before one
-        self._scanner: CallScanner | None = None
+        self._tag = ""  # that announced the call
+        self._scanner: Scanner | None = None
 
     def push(self, text: str) -> list[Piece]:
         pieces: list[Piece] = []
@@ -52,8 +63,9 @@ class ToolParser(ABC):
 
     def flush(self) -> list[Piece]:
         words = self._held
-        if self._scanner is not None and not self._scanner.is_call:
-            words += self._spoil(self._scanner)
+        if self._scanner is not None:
+            words = self._words_of(self._scanner)
+            self.num_calls += self._scanner.num_calls
         self._held, self._scanner = "", None
         return [words] if words and not (self.num_calls and words.isspace()) else []
 
@@ -62,51 +74,65 @@ class ToolParser(ABC):
         """Whether the only call that was wanted is there; what follows is dropped."""
         return self.num_calls > 0 and self._scanner is None and not self._toolbox.is_parallel
 
-    def _open_call(self) -> None:
-        self._scanner = CallScanner(self.num_calls, names=self._toolbox.names)
+    def _open_call(self, tag: str = "") -> None:
+        self._tag, self._scanner = tag, self._make_scanner(tag)
 
-    def _read_call(self, scanner: CallScanner, text: str, pieces: list[Piece]) -> str:
+    def _make_scanner(self, tag: str) -> Scanner:
+        """What reads the call behind a tag."""
+        del tag
+        return CallScanner(self.num_calls, names=self._toolbox.names)
+
+    def _read_call(self, scanner: Scanner, text: str, pieces: list[Piece]) -> str:
         """The text behind the call, once that is over."""
         pieces += scanner.push(text)
         if not scanner.is_complete:
             return ""
-        if scanner.is_call:
-            self.num_calls += 1
-        else:
-            pieces.append(self._held + self._spoil(scanner))
+        self.num_calls += scanner.num_calls
+        if words := self._words_of(scanner):
+            pieces.append(words)
         self._held, self._scanner = "", None
         return scanner.rest
+
+    def _words_of(self, scanner: Scanner) -> str:
+        """The words that a supposed call was."""
+        return scanner.words if scanner.num_calls else self._held + self._tag + scanner.words
 
     @abstractmethod
     def _read_words(self, text: str, pieces: list[Piece]) -> str:
         """Takes text up to the start of the next call, where it opens one; returns the text behind that."""
 
-    @abstractmethod
-    def _spoil(self, scanner: CallScanner) -> str:
-        """The words that a supposed call was."""
-
 
 class TaggedParser(ToolParser):
-    """Calls between tags, anywhere in the text: Hermes, Qwen and many others."""
+    """Calls behind tags, anywhere in the text. As it stands, those of Hermes, Qwen and many others.
 
-    _START = re.compile(re.escape(CALL_START))
-    _START_OR_END = re.compile(f"{re.escape(CALL_START)}|{re.escape(CALL_END)}")
+    Attributes:
+        STARTS: tags that announce a call.
+        LEAD: a tag that may stand before the first; empty for none.
+        ENDS: tags that may stand behind a call.
+    """
+
+    STARTS: ClassVar[tuple[str, ...]] = (CALL_START,)
+    LEAD: ClassVar[str] = ""
+    ENDS: ClassVar[tuple[str, ...]] = (CALL_END,)
 
     def __init__(self, toolbox: Toolbox) -> None:
         super().__init__(toolbox)
         self._is_behind_call = False
+        self._tags = (*self.STARTS, *self.ENDS, *([self.LEAD] if self.LEAD else []))
+        self._start = _any_of(self.STARTS)
+        self._start_or_end = _any_of((*self.STARTS, *self.ENDS))
 
     def _read_words(self, text: str, pieces: list[Piece]) -> str:
         text, self._held = self._held + text, ""
-        match = (self._START_OR_END if self._is_behind_call else self._START).search(text)
+        match = (self._start_or_end if self._is_behind_call else self._start).search(text)
         if match is None:
-            num_held = max(num_overlapping(text, CALL_START), num_overlapping(text, CALL_END))
-            words = text[: len(text) - num_held].rstrip()
+            num_held = max(num_overlapping(text, tag) for tag in self._tags)
+            words = self._without_lead(text[: len(text) - num_held])
             self._held = text[len(words) :]
         else:
-            words = text[: match.start()].rstrip()
-            if match[0] == CALL_START:
-                self._open_call()
+            words = self._without_lead(text[: match.start()])
+            if match[0] in self.STARTS:
+                self._open_call(match[0])
                 self._held = text[len(words) : match.start()]
         if self._is_behind_call:
             words = words.lstrip()
@@ -115,17 +141,27 @@ class TaggedParser(ToolParser):
         self._is_behind_call = self._is_behind_call and not words
         return "" if match is None else text[match.end() :]
 
-    def _read_call(self, scanner: CallScanner, text: str, pieces: list[Piece]) -> str:
+    def _read_call(self, scanner: Scanner, text: str, pieces: list[Piece]) -> str:
         rest = super()._read_call(scanner, text, pieces)
-        self._is_behind_call = scanner.is_complete and scanner.is_call
+        self._is_behind_call = scanner.is_complete and scanner.num_calls > 0
         return rest
 
-    def _spoil(self, scanner: CallScanner) -> str:
-        return CALL_START + scanner.raw
+    def _without_lead(self, text: str) -> str:
+        """Words without what may stand between them and a call: white space, and the tag before the first."""
+        words = text.rstrip()
+        while self.LEAD and words.endswith(self.LEAD):
+            words = words.removesuffix(self.LEAD).rstrip()
+        return words
 
 
 class BareParser(ToolParser):
-    """A text that is nothing but calls, or has none: Llama 3. Semicolons may stand between calls."""
+    """A text that is nothing but calls, or has none: Llama 3. Semicolons may stand between calls.
+
+    Attributes:
+        OPENING: the character that a call begins with.
+    """
+
+    OPENING: ClassVar[str] = "{"
 
     def __init__(self, toolbox: Toolbox) -> None:
         super().__init__(toolbox)
@@ -138,7 +174,8 @@ class BareParser(ToolParser):
             pieces.append(text)
         elif not start:
             self._held = text
-        elif start.startswith("{"):
+        elif start.startswith(self.OPENING):
+            self._held = text[: len(text) - len(start)]
             self._open_call()
             return start
         else:
@@ -146,6 +183,11 @@ class BareParser(ToolParser):
             pieces.append(text)
         return ""
 
-    def _spoil(self, scanner: CallScanner) -> str:
-        self._is_words = True
-        return scanner.raw
+    def _read_call(self, scanner: Scanner, text: str, pieces: list[Piece]) -> str:
+        rest = super()._read_call(scanner, text, pieces)
+        self._is_words = scanner.is_complete and bool(scanner.words)
+        return rest
+
+
+def _any_of(tags: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, tags)))

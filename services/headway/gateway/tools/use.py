@@ -9,8 +9,9 @@ from headway.gateway.constraint import check_guide
 from headway.gateway.model import ServedModel
 from headway.gateway.options import Options
 from headway.gateway.tools.harmony import HarmonyParser
-from headway.gateway.tools.parser import AnswerParser
+from headway.gateway.tools.parser import AnswerParser, WordParser
 from headway.gateway.tools.syntax import ToolSyntax
+from headway.gateway.tools.think import ThinkParser
 from headway.gateway.tools.tool import Toolbox
 
 
@@ -49,7 +50,8 @@ async def tool_use(toolbox: Toolbox, *, model: ServedModel, options: Options) ->
     if syntax is None:
         raise InvalidArgumentError(
             f"The chat template of the model '{model.name}' has no tools, or a syntax of calls that is not read here.",
-            hint='Leave tools out, set tool_choice to "none", or use a model with Hermes, Llama 3 or harmony calls.',
+            hint='Leave tools out, set tool_choice to "none", or use a model with calls as Hermes, Llama 3, Mistral, '
+            "DeepSeek, Qwen3-Coder, Python or harmony write them.",
             field="tools",
         )
     if options.constraints.guide is not None:
@@ -63,15 +65,27 @@ async def tool_use(toolbox: Toolbox, *, model: ServedModel, options: Options) ->
     return ToolUse(toolbox, syntax)
 
 
-def parser_of(model: ServedModel, use: ToolUse | None) -> Callable[[], AnswerParser] | None:
+def parser_of(
+    model: ServedModel, use: ToolUse | None, *, options: Options, prompt: str, continues: bool
+) -> Callable[[], AnswerParser] | None:
     """What makes parsers of a chat's answers; None where they are words and nothing else.
+
+    A guided answer has no reasoning: the guide holds from its first token on.
 
     Args:
         use: the tools of the request; None for none.
+        prompt: the text that the answer follows.
+        continues: whether that ends with a message that is to be continued.
     """
-    if use is not None:
-        return use.parser
-    return HarmonyParser if model.template is not None and model.template.is_harmony else None
+    template = model.template
+    if template is None or template.is_harmony:
+        plain = None if template is None else HarmonyParser
+        return plain if use is None else use.parser
+    tags = template.think_tags
+    if tags is None or options.constraints.guide is not None:
+        return None if use is None else use.parser
+    make_answer, is_open = WordParser if use is None else use.parser, tags.is_open(prompt, continues=continues)
+    return lambda: ThinkParser(make_answer(), tags=tags, is_open=is_open)
 
 
 def shown_for_parser(model: ServedModel, options: Options) -> Options:
