@@ -11,8 +11,11 @@ from headway.cli.search.progress import Show
 from headway.core.catalogue import read_catalogue
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware
+from headway.core.device_name import split_device_name
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.generation import generation_profile_of
+from headway.core.live_placement import live_device
 from headway.core.models_file import ModelEntry, ModelOrigin
 from headway.core.placement_problem import ServingCluster
 from headway.core.plan.serving import ModelDeployment, ServingPlan
@@ -33,7 +36,7 @@ async def generating_profiles(
     planner: PlannerLink,
     show: Show,
 ) -> list[StageProfile]:
-    """Estimates a profile for each checkpoint, once however many names it has.
+    """Estimates a profile for each checkpoint that the cluster's engine computes, once however many names it has.
 
     Args:
         live: the plan of the running stack whose workers are the cluster; its measured latencies are taken.
@@ -42,7 +45,12 @@ async def generating_profiles(
     Raises:
         HeadwayError: a checkpoint cannot be read, does not generate or fits nowhere; names the line.
     """
-    generating = {entry.architecture: entry for entry in entries if entry.origin is ModelOrigin.GENERATE}
+    _, engine = split_device_name(cluster.device)
+    generating = {
+        entry.architecture: entry
+        for entry in entries
+        if entry.origin is ModelOrigin.GENERATE and (entry.engine or EngineKind.HEADWAY) is engine
+    }
     profiles: list[StageProfile] = []
     for architecture, entry in generating.items():
         show(SearchProgress(phase=f"estimating {entry.source}"))
@@ -63,6 +71,22 @@ def live_plan(cluster: str, state_dir: Path | None) -> ServingPlan | None:
     return cluster_status(None, api_key=None, state_dir=state_dir).plan if cluster == LIVE else None
 
 
+def with_engines(entries: Sequence[ModelEntry], live: ServingPlan | None) -> tuple[ModelEntry, ...]:
+    """The entries with their engines: what the file leaves out is as the stack serves the model.
+
+    Args:
+        live: the plan of that stack; None for none.
+    """
+    return tuple(entry if live is None else _with_engine(entry, live.model(entry.name)) for entry in entries)
+
+
+def _with_engine(entry: ModelEntry, served: ModelDeployment | None) -> ModelEntry:
+    if served is None or entry.origin is not ModelOrigin.GENERATE or entry.engine not in (None, served.engine):
+        return entry
+    args = served.engine_args if entry.engine_args is None else entry.engine_args
+    return replace(entry, engine=served.engine, engine_args=args)
+
+
 def _deployment(entry: ModelEntry) -> ModelDeployment:
     """The deployment of a checkpoint, named as its architecture."""
     directory = Path(entry.source).expanduser().resolve()
@@ -73,14 +97,23 @@ def _deployment(entry: ModelEntry) -> ModelDeployment:
             hint=f"Write capture: {entry.source}.",
             field="generate",
         )
-    return ModelDeployment(name=entry.architecture, directory=str(directory), spec=spec)
+    return ModelDeployment(
+        name=entry.architecture,
+        directory=str(directory),
+        spec=spec,
+        engine=entry.engine or EngineKind.HEADWAY,
+        engine_args=entry.engine_args or "",
+    )
 
 
 def _hardware(cluster: ServingCluster, *, live: ServingPlan | None, catalogue: Path | None) -> Hardware:
     """Hardware of each device: the live worker with the least memory, else what the catalogue has."""
+    known = read_catalogue(catalogue)
     if live is not None:
-        return min((worker.hardware for worker in live.workers), key=lambda each: each.memory_bytes)
-    device = read_catalogue(catalogue).device(cluster.device)
+        fitting = [each.hardware for each in live.workers if live_device(each.hardware, known) == cluster.device]
+        return min(fitting, key=lambda each: each.memory_bytes)
+    name, engine = split_device_name(cluster.device)
+    device = known.device(name)
     if device.memory is None or device.kind != "gpu":
         raise InvalidArgumentError(
             f"A {device.name} has no memory of its own in the catalogue, in which a language model's cache could be.",
@@ -88,7 +121,12 @@ def _hardware(cluster: ServingCluster, *, live: ServingPlan | None, catalogue: P
             field="device",
         )
     return Hardware(
-        device="cuda", name=device.name, num_threads=1, memory_bytes=int(device.memory.value), is_emulated=True
+        device="cuda",
+        name=device.name,
+        num_threads=1,
+        memory_bytes=int(device.memory.value),
+        is_emulated=True,
+        software={} if engine is EngineKind.HEADWAY else {engine: ""},
     )
 
 
