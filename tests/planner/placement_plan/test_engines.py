@@ -7,8 +7,11 @@ import pytest
 
 from headway.cli.placement.cluster import clusters_with
 from headway.cli.placement.deployments import find_deployments
-from headway.cli.placement.generating import with_engines
+from headway.cli.placement.generating import as_measured, with_engines
+from headway.client import ClusterStatus
+from headway.client.status import FleetStatus, GroupStatus
 from headway.core.catalogue import built_in_catalogue
+from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware, PlanWorker
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError
@@ -107,3 +110,32 @@ def test_what_a_file_leaves_out_is_as_it_is_served(deployments: list[ModelDeploy
         (EngineKind.VLLM, None),
     ]
     assert [each.architecture for each in found] == ["d", "d, on vllm", "d, on vllm"]
+
+
+def test_latencies_are_those_that_live_steps_of_a_vllm_worker_took(
+    deployments: list[ModelDeployment], plan_for: Any
+) -> None:
+    """vLLM cannot be profiled: what its workers do for requests is all that is measured of it."""
+    plan = plan_for([deployments[1]], workers(own=0, vllm=1))
+    (profile,) = profiles(deployments[1], VLLM)
+    assert profile.generation is not None
+    fitted = replace(profile.generation.latency, base_s=0.123)
+
+    def known(observed_s: float) -> Any:
+        group = GroupStatus(
+            group_id="group-0",
+            worker_id="worker-0",
+            endpoint="",
+            model="other",
+            state="ready",
+            latency=fitted,
+            observed_s=observed_s,
+        )
+        live = ClusterStatus(plan=plan, fleet=FleetStatus(groups=(group,)))
+        return as_measured(profile, {"other"}, live)
+
+    assert known(observed_s=0.5) == profile
+    measured = known(observed_s=30.0)
+    assert measured.generation.latency.base_s == measured.generation.stage_latencies[0].base_s == 0.123
+    assert measured.provenance is Provenance.MEASURED
+    assert measured.source == "fitted to 30 s of steps of other on worker-0"

@@ -8,6 +8,7 @@ from headway.cli.placement.cluster import LIVE
 from headway.cli.running import cluster_status
 from headway.cli.search.planner_link import PlannerLink
 from headway.cli.search.progress import Show
+from headway.client import ClusterStatus
 from headway.core.catalogue import read_catalogue
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware
@@ -15,6 +16,7 @@ from headway.core.device_name import split_device_name
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.generation import generation_profile_of
+from headway.core.latency import LatencyModel
 from headway.core.live_placement import live_device
 from headway.core.models_file import ModelEntry, ModelOrigin
 from headway.core.placement_problem import ServingCluster
@@ -25,12 +27,15 @@ from headway.rpc.convert import from_pb, to_pb
 from headway.store.checkpoint import read_checkpoint
 from headway.v1 import common_pb2, placement_pb2
 
+_ENOUGH_S = 2.0
+"""Of live steps, from which latencies are taken: the estimate that they correct counts little by then."""
+
 
 async def generating_profiles(
     entries: Sequence[ModelEntry],
     cluster: ServingCluster,
     *,
-    live: ServingPlan | None,
+    live: ClusterStatus | None,
     catalogue: Path | None,
     max_devices: int,
     planner: PlannerLink,
@@ -39,13 +44,14 @@ async def generating_profiles(
     """Estimates a profile for each checkpoint that the cluster's engine computes, once however many names it has.
 
     Args:
-        live: the plan of the running stack whose workers are the cluster; its measured latencies are taken.
+        live: the running stack whose workers are the cluster; what was measured of its groups is taken.
         max_devices: devices of the largest group.
 
     Raises:
         HeadwayError: a checkpoint cannot be read, does not generate or fits nowhere; names the line.
     """
     _, engine = split_device_name(cluster.device)
+    plan = live.plan if live is not None else None
     generating = {
         entry.architecture: entry
         for entry in entries
@@ -56,19 +62,19 @@ async def generating_profiles(
         show(SearchProgress(phase=f"estimating {entry.source}"))
         request = placement_pb2.EstimateGenerationRequest(
             model=to_pb(_deployment(entry), common_pb2.ModelDeployment),
-            hardware=to_pb(_hardware(cluster, live=live, catalogue=catalogue), common_pb2.Hardware),
+            hardware=to_pb(_hardware(cluster, live=plan, catalogue=catalogue), common_pb2.Hardware),
             max_devices=max_devices,
         )
         async with planner.stub() as stub:
             response = await stub.EstimateGeneration(request)
         names = {each.name for each in entries if each.architecture == architecture}
-        profiles += [_as_measured(from_pb(profile, StageProfile), names, live) for profile in response.profiles]
+        profiles += [as_measured(from_pb(profile, StageProfile), names, live) for profile in response.profiles]
     return profiles
 
 
-def live_plan(cluster: str, state_dir: Path | None) -> ServingPlan | None:
-    """The plan of the running stack whose workers are the cluster; None for another cluster."""
-    return cluster_status(None, api_key=None, state_dir=state_dir).plan if cluster == LIVE else None
+def live_status(cluster: str, state_dir: Path | None) -> ClusterStatus | None:
+    """The running stack whose workers are the cluster; None for another cluster."""
+    return cluster_status(None, api_key=None, state_dir=state_dir) if cluster == LIVE else None
 
 
 def with_engines(entries: Sequence[ModelEntry], live: ServingPlan | None) -> tuple[ModelEntry, ...]:
@@ -130,19 +136,37 @@ def _hardware(cluster: ServingCluster, *, live: ServingPlan | None, catalogue: P
     )
 
 
-def _as_measured(profile: StageProfile, names: set[str], live: ServingPlan | None) -> StageProfile:
-    """The profile with the latencies of a live group of its shape, where those were measured."""
-    for assignment in live.assignments if live is not None else ():
-        parallel, generation = assignment.parallel, profile.generation
-        is_alike = assignment.model in names and (parallel.pp, parallel.tp) == (profile.pp, profile.op)
-        if is_alike and assignment.prediction.profile_id and generation is not None:
-            own = generation_profile_of(assignment)
-            measured = replace(generation, latency=own.latency, stage_latencies=own.stage_latencies)
-            return replace(
-                profile,
-                generation=measured,
-                source="measured on the live workers",
-                provenance=Provenance.MEASURED,
-                relative_error=own.latency.relative_error,
-            )
-    return profile
+def as_measured(profile: StageProfile, names: set[str], live: ClusterStatus | None) -> StageProfile:
+    """The profile with the latencies of a live group of its shape, where those were measured: by the profiler, or else
+    by the steps that the group did for its requests."""
+    if live is None or live.plan is None or profile.generation is None:
+        return profile
+    alike = [
+        each
+        for each in live.plan.assignments
+        if each.model in names and (each.parallel.pp, each.parallel.tp) == (profile.pp, profile.op)
+    ]
+    if (profiled := next((each for each in alike if each.prediction.profile_id), None)) is not None:
+        own = generation_profile_of(profiled)
+        return _with_latency(profile, own.latency, own.stage_latencies, source="measured on the live workers")
+    places = {(each.worker_id, each.model) for each in alike if each.parallel.pp == 1}
+    seen = [each for each in live.fleet.groups if (each.worker_id, each.model) in places and each.latency is not None]
+    longest = max(seen, key=lambda each: each.observed_s, default=None)
+    if longest is None or longest.latency is None or longest.observed_s < _ENOUGH_S:
+        return profile
+    fitted = replace(longest.latency, origin="measured", relative_error=0.0)
+    source = f"fitted to {longest.observed_s:.0f} s of steps of {longest.model} on {longest.worker_id}"
+    return _with_latency(profile, fitted, (fitted,), source=source)
+
+
+def _with_latency(
+    profile: StageProfile, latency: LatencyModel, stages: tuple[LatencyModel, ...], *, source: str
+) -> StageProfile:
+    assert profile.generation is not None, f"{profile.model} does not generate"
+    return replace(
+        profile,
+        generation=replace(profile.generation, latency=latency, stage_latencies=stages),
+        source=source,
+        provenance=Provenance.MEASURED,
+        relative_error=latency.relative_error,
+    )

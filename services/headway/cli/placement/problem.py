@@ -8,7 +8,7 @@ from pathlib import Path
 
 from headway.cli.placement.cluster import LIVE, find_clusters, stack_settings
 from headway.cli.placement.files import read_models, read_profiles, read_traces, trace_files
-from headway.cli.placement.generating import generating_profiles, live_plan, with_engines
+from headway.cli.placement.generating import generating_profiles, live_status, with_engines
 from headway.cli.search.planner_link import PlannerLink, stack_planner
 from headway.cli.search.progress import Show
 from headway.client.stack import default_state_dir
@@ -89,8 +89,8 @@ class Inputs:
 
 async def read_inputs(options: ProblemOptions) -> Inputs:
     """Reads the user's files. HeadwayError names file and line, or the option, that is at fault."""
-    live = await asyncio.to_thread(live_plan, options.cluster, options.state_dir)
-    models = with_engines(read_models(options.models), live)
+    live = await asyncio.to_thread(live_status, options.cluster, options.state_dir)
+    models = with_engines(read_models(options.models), live.plan if live is not None else None)
     clusters = await asyncio.to_thread(
         find_clusters,
         options.cluster,
@@ -252,7 +252,7 @@ async def _estimate_generating(inputs: Inputs, planner: PlannerLink, show: Show)
     options = inputs.options
     if all(entry.origin is not ModelOrigin.GENERATE for entry in inputs.models):
         return []
-    live = await asyncio.to_thread(live_plan, options.cluster, options.state_dir)
+    live = await asyncio.to_thread(live_status, options.cluster, options.state_dir)
     return [
         profile
         for cluster in inputs.clusters
