@@ -50,6 +50,8 @@ MODEL = fields(
                 "e2eMs": number("Milliseconds to the end of the answer.", above=0),
             },
         ),
+        "engine": choice("What computes it; Headway's own engine where it is left out.", "headway", "vllm"),
+        "engineArgs": text("Flags for vllm as they are; not those that Headway decides."),
     },
 )
 
@@ -76,6 +78,8 @@ _POOL = fields(
             ),
         ),
         "emulate": text("A device of the catalogue whose time workers take, computing nothing: V100-16."),
+        "engine": choice("What its workers compute with; Headway's own where it is left out.", "headway", "vllm"),
+        "image": _image("its pods, where it is not image.worker: one that has vllm"),
         "threadsPerWorker": whole("Compute threads of each worker on the CPU; 0 shares the cores."),
         "memoryBytesPerWorker": whole(
             "What each worker may use; 0 takes all of its GPU, or a share of the pod's memory."

@@ -67,6 +67,8 @@ _POOL = {"name": "cpu", "cells": 1}
         ({"workers": [{"name": "cpu", "cells": 0}]}, "no pool has a cell"),
         ({"workers": [{**_POOL, "gpusPerCell": 2, "emulate": "V100-16"}]}, "give workersPerCell instead"),
         ({"workers": [_POOL, {"name": "e", "cells": 1, "emulate": "V100-16"}]}, "either all pools emulate"),
+        ({"workers": [{**_POOL, "engine": "vllm"}]}, "give an image that has it"),
+        ({"workers": [{**_POOL, "engine": "sglang"}]}, "engine"),
         ({"workers": [_POOL], "limits": {"tp": 2}}, "are 2 workers, and there are 1"),
         ({"workers": [_POOL], "limits": {"prefillWorkers": 1}}, "both, or neither"),
         ({"workers": [_POOL], "models": [{"name": "a", "path": "/elsewhere/a"}]}, "not below modelStorage.mountPath"),

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from headway.controller.deployment_file import read_deployment_file
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError
 from headway.core.slo import Slo
 from tests.checkpoints import make_checkpoint
@@ -31,6 +32,16 @@ def test_a_file_becomes_a_deployment(checkpoint: Path, tmp_path: Path) -> None:
     assert model.slo == Slo(ttft_s=0.5, e2e_s=2.0)
     assert (deployment.workers.count, deployment.limits.tp, deployment.limits.max_num_seqs) == (4, 2, 8)
     assert (deployment.profile, deployment.answer_overhead_s, deployment.queue_policy) == (False, 0.005, "fcfs")
+
+
+def test_each_model_has_its_engine(checkpoint: Path, tmp_path: Path) -> None:
+    text = (
+        f"models: [{{name: own, path: {checkpoint}}},\n"
+        f"  {{name: other, path: {checkpoint}, engine: vllm, engine_args: --enforce-eager}}]\nworkers: 2\n"
+    )
+    own, other = read_deployment_file(write(tmp_path / "a.yaml", text)).models
+    assert (own.engine, own.engine_args) == (EngineKind.HEADWAY, "")
+    assert (other.engine, other.engine_args) == (EngineKind.VLLM, "--enforce-eager")
 
 
 def test_the_same_file_has_the_same_source_and_another_one_has_not(checkpoint: Path, tmp_path: Path) -> None:

@@ -39,9 +39,23 @@ models:
     assert (usual.prompt, usual.slo_s) == (TokenLengths(mean=512.0), 5.0)
 
 
+def test_a_model_may_say_which_engine_computes_it() -> None:
+    text = "models:\n- {name: a, generate: d, engine: vllm, engine_args: --enforce-eager}\n- {name: b, generate: d}\n"
+    first, second = read_models_file(text, file="models.yaml")
+    assert (first.engine, first.engine_args, first.architecture) == ("vllm", "--enforce-eager", "d, on vllm")
+    assert (second.engine, second.engine_args, second.architecture) == (None, None, "d")
+
+
 @pytest.mark.parametrize(
     ("text", "told"),
     [
+        ("models:\n- {name: a, generate: t, engine: sglang}\n", "models[0].engine should be headway or vllm"),
+        ("models:\n- {name: a, profile: t, engine: vllm}\n", "models[0].engine is of models that generate"),
+        ("models:\n- {name: a, generate: t, engine_args: --x}\n", "models[0].engine_args is wrong"),
+        (
+            "models:\n- {name: a, generate: t, engine: vllm, engine_args: --seed 1}\n",
+            "models[0].engine_args is wrong: --engine-args '--seed': that is decided by the seed of each request",
+        ),
         ("models:\n- {name: a}\n", "line 2: models[0] should have a name, and either"),
         ("models:\n- {name: a, profile: t, capture: zoo:t}\n", "models[0] should have a name, and either"),
         ("models:\n- {name: a, profile: t, slo: 5}\n", "line 2: models[0].slo should be a time"),

@@ -9,7 +9,7 @@ from headway.core.cluster import PlanWorker
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError
 from headway.core.held_memory import RUNTIME_BYTES
-from headway.core.plan.serving import ModelDeployment
+from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.planner.certify.certificate import find_violations
 
 
@@ -42,6 +42,15 @@ def test_each_model_is_on_workers_that_have_its_engine(plan_for: Any, make_model
 def test_a_model_without_a_worker_of_its_engine_is_named(plan_for: Any, make_model: Any, make_worker: Any) -> None:
     with pytest.raises(FailedPreconditionError, match="'other' is to run on vllm"):
         plan_for([on_vllm(make_model("other")), make_model("own")], [make_worker("worker-0"), make_worker("worker-1")])
+
+
+def test_a_limit_that_vllm_cannot_keep_is_refused_by_name(plan_for: Any, make_model: Any, make_worker: Any) -> None:
+    with pytest.raises(FailedPreconditionError, match=r"limits\.num_draft_tokens .* lacks draft_tokens"):
+        plan_for(
+            [on_vllm(make_model("other"))],
+            [with_vllm(make_worker("worker-0"))],
+            limits=EngineLimits(num_draft_tokens=2),
+        )
 
 
 def test_the_certifier_finds_a_model_on_the_wrong_engine(plan_for: Any, make_model: Any, make_worker: Any) -> None:

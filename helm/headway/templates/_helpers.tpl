@@ -68,6 +68,9 @@ helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
 {{- if and $pool.emulate (gt (int (default 0 $pool.gpusPerCell)) 0) -}}
 {{- fail (printf "workers: %s emulates a device, so it has no GPUs; give workersPerCell instead of gpusPerCell." $pool.name) -}}
 {{- end -}}
+{{- if and (eq (default "headway" $pool.engine) "vllm") (or $pool.emulate (not $pool.image)) -}}
+{{- fail (printf "workers: %s computes with vllm: give an image that has it, and no device to emulate." $pool.name) -}}
+{{- end -}}
 {{- if and $pool.workersPerCell (gt (int (default 0 $pool.gpusPerCell)) 0) -}}
 {{- fail (printf "workers: %s has a worker for each GPU; leave workersPerCell out." $pool.name) -}}
 {{- end -}}

@@ -6,8 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from headway.core.engine_args import check_engine_args
+from headway.core.engine_args import check_engine, check_engine_args
 from headway.core.engine_kind import EngineKind, Feature
+from headway.core.engine_limits import check_model, lacking
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 
@@ -17,6 +18,15 @@ _CPU_BLOCK_SIZE = 32
 """vLLM's attention on the CPU takes blocks of so many tokens, or a multiple."""
 _VERSION = "from headway.worker.vllm.environment import vllm_version\nprint(vllm_version())"
 _VERSION_TIMEOUT_S = 60
+_OPTIONS = {
+    "tp": "--tp, --pp and --cp",
+    "prefill_workers": "--prefill-workers",
+    "host_cache_bytes": "--swap-space",
+    "preemption": "--preemption",
+    "num_draft_tokens": "--speculative-tokens",
+    "max_num_prefill_tokens": "--max-num-prefill-tokens",
+}
+"""Options of `headway up` by the limit that each sets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,12 +49,8 @@ def read_engines(engines: Sequence[str], engine_args: Sequence[str]) -> dict[str
     for name, args in arguments.items():
         check_engine_args(args)
         kind = kinds.get(name, kinds.get("", EngineKind.HEADWAY))
-        if kind is EngineKind.HEADWAY and (name or EngineKind.VLLM not in kinds.values()):
-            raise InvalidArgumentError(
-                f"--engine-args '{args}' are for --engine vllm, and Headway's own engine computes the model.",
-                hint="Say --engine vllm, or leave them out.",
-                field="--engine-args",
-            )
+        if name or EngineKind.VLLM not in kinds.values():
+            check_engine(kind, args)
         if name:
             choices[name] = EngineChoice(kind=kind, args=args)
     return {
@@ -55,12 +61,7 @@ def read_engines(engines: Sequence[str], engine_args: Sequence[str]) -> dict[str
 def with_engine(model: ModelDeployment, engines: Mapping[str, EngineChoice]) -> ModelDeployment:
     """The model with what computes it. InvalidArgumentError where its engine cannot."""
     choice = engines.get(model.name, engines.get("", EngineChoice()))
-    if choice.kind is EngineKind.VLLM and model.spec.encoder is not None:
-        raise InvalidArgumentError(
-            f"{model.name} does not generate, and vllm lacks {Feature.ENCODERS} here.",
-            hint=f"Serve it with --engine {model.name}=headway.",
-            field="--engine",
-        )
+    check_model(model.name, model.spec, choice.kind)
     return replace(model, engine=choice.kind, engine_args=choice.args)
 
 
@@ -79,14 +80,10 @@ def check_limits(limits: EngineLimits, models: Sequence[ModelDeployment], *, dev
     if all(model.engine is EngineKind.HEADWAY for model in models):
         return
     block_size = limits.block_size or _CPU_BLOCK_SIZE
+    field, limit_feature = lacking(limits) or ("", None)
     ruled_out = (
         ("--emulate", is_emulated, "emulation"),
-        ("--tp, --pp and --cp", limits.parallel.num_ranks > 1, Feature.GROUPS),
-        ("--prefill-workers", limits.is_disaggregated, Feature.BLOCK_TRANSFER),
-        ("--swap-space", bool(limits.host_cache_bytes), Feature.HOST_CACHE),
-        ("--preemption", limits.preemption not in (None, "auto", "recompute"), Feature.HOST_CACHE),
-        ("--speculative-tokens", bool(limits.num_draft_tokens), Feature.DRAFT_TOKENS),
-        ("--max-num-prefill-tokens", limits.max_num_prefill_tokens is not None, Feature.PREFILL_LIMIT),
+        (_OPTIONS.get(field, ""), bool(field), limit_feature),
         ("--quantization", any(m.spec.quantization and m.engine is EngineKind.VLLM for m in models), Feature.INT8),
     )
     for option, is_set, feature in ruled_out:

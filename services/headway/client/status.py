@@ -92,6 +92,7 @@ class GroupStatus:
         report_age_s: seconds since the worker's last load report.
         latency: latency model of its steps as the router has it: profiled, and corrected by live steps. None where it
             is unknown.
+        observed_s: seconds of the live steps that it is corrected by.
     """
 
     group_id: str
@@ -106,6 +107,7 @@ class GroupStatus:
     num_free_blocks: int = 0
     report_age_s: float = 0.0
     latency: LatencyModel | None = None
+    observed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -8,8 +8,12 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from headway.core.deployment import Deployment, WorkerOptions
+from headway.core.engine_args import check_engine
+from headway.core.engine_kind import EngineKind, Feature
+from headway.core.engine_limits import check_model
 from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
+from headway.core.model import ModelSpec
 from headway.core.plan.serving import EngineLimits, ModelDeployment
 from headway.core.slo import Slo
 from headway.store.checkpoint import read_checkpoint
@@ -41,6 +45,8 @@ class ModelDocument(_Document):
     max_model_len: int | None = Field(default=None, ge=1)
     generation_config: str = ""
     slo: SloDocument = SloDocument()
+    engine: EngineKind = EngineKind.HEADWAY
+    engine_args: str = ""
 
 
 class LimitsDocument(_Document):
@@ -138,6 +144,7 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
             f"{document.name} takes sequences of {spec.max_position} tokens at most, not {document.max_model_len}.",
             field="deployment.models.max_model_len",
         )
+    _check_engine(document, spec, is_emulated=is_emulated)
     return ModelDeployment(
         name=document.name,
         directory=str(document.path),
@@ -145,7 +152,22 @@ def read_model(document: ModelDocument, *, is_emulated: bool) -> ModelDeployment
         max_model_len=document.max_model_len,
         slo=document.slo.slo,
         generation_config=document.generation_config,
+        engine=document.engine,
+        engine_args=document.engine_args,
     )
+
+
+def _check_engine(document: ModelDocument, spec: ModelSpec, *, is_emulated: bool) -> None:
+    """InvalidArgumentError where the model's engine cannot compute it so."""
+    check_engine(document.engine, document.engine_args)
+    check_model(document.name, spec, document.engine)
+    if document.engine is EngineKind.VLLM and (is_emulated or document.quantization):
+        what = "emulation" if is_emulated else Feature.INT8
+        raise InvalidArgumentError(
+            f"{document.name} is to run on {document.engine}, which lacks {what}.",
+            hint="Serve it with engine: headway.",
+            field="deployment.models.engine",
+        )
 
 
 def faults_of(error: ValidationError) -> str:

@@ -2,6 +2,7 @@
 
 import shlex
 
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 
 _PLAN = "the plan"
@@ -37,6 +38,17 @@ _DECIDED = {
 }
 """vLLM's flags, and who says it instead."""
 _SHORT = {"tp": "tensor-parallel-size", "pp": "pipeline-parallel-size", "dp": "data-parallel-size"}
+
+
+def check_engine(kind: EngineKind, args: str) -> None:
+    """InvalidArgumentError where the arguments are for none, or contradict what Headway decides."""
+    check_engine_args(args)
+    if kind is EngineKind.HEADWAY and args:
+        raise InvalidArgumentError(
+            f"--engine-args '{args}' are for --engine vllm, and Headway's own engine computes the model.",
+            hint="Say --engine vllm, or leave them out.",
+            field="--engine-args",
+        )
 
 
 def check_engine_args(text: str) -> None:

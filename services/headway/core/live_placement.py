@@ -4,7 +4,8 @@ from collections import Counter
 from collections.abc import Collection, Sequence
 
 from headway.core.catalogue import Catalogue
-from headway.core.cluster import PlanWorker
+from headway.core.cluster import Hardware, PlanWorker
+from headway.core.device_name import device_name
 from headway.core.held_memory import runtime_bytes_of
 from headway.core.placement import GroupShape, PlacedGroup, Placement
 from headway.core.placement_problem import ServingCluster
@@ -22,7 +23,7 @@ def live_placement(plan: ServingPlan, models: Collection[str], *, catalogue: Cat
     for assignment in plan.assignments:
         if assignment.model in models:
             known, parallel = groups.get(assignment.worker_ids), assignment.parallel
-            device = catalogue.device_of(hardware[assignment.worker_id]).name if catalogue is not None else ""
+            device = live_device(hardware[assignment.worker_id], catalogue) if catalogue is not None else ""
             groups[assignment.worker_ids] = PlacedGroup(
                 shape=GroupShape(pp=parallel.pp, op=parallel.num_ranks // parallel.pp, device=device),
                 models=(*(known.models if known else ()), assignment.model),
@@ -42,12 +43,17 @@ def placement_text(placement: Placement) -> str:
 
 
 def live_clusters(workers: Sequence[PlanWorker], *, catalogue: Catalogue) -> tuple[ServingCluster, ...]:
-    """One for each kind of device, by falling number of workers."""
+    """One for each kind of device and engine, by falling number of workers."""
     kinds: dict[str, list[PlanWorker]] = {}
     for worker in workers:
-        kinds.setdefault(catalogue.device_of(worker.hardware).name, []).append(worker)
+        kinds.setdefault(live_device(worker.hardware, catalogue), []).append(worker)
     by_number = sorted(kinds, key=lambda device: (-len(kinds[device]), device))
     return tuple(live_cluster(kinds[device], device=device) for device in by_number)
+
+
+def live_device(hardware: Hardware, catalogue: Catalogue) -> str:
+    """What a placement calls the device of a worker."""
+    return device_name(catalogue.device_of(hardware).name, hardware.engine)
 
 
 def live_cluster(workers: Sequence[PlanWorker], *, device: str) -> ServingCluster:
@@ -55,7 +61,7 @@ def live_cluster(workers: Sequence[PlanWorker], *, device: str) -> ServingCluste
 
     Args:
         workers: one at least.
-        device: their name in the catalogue.
+        device: what a placement calls them.
     """
     cells = Counter((worker.machine, worker.hardware.content_hash) for worker in workers)
     machines = tuple(sorted(cells.values(), reverse=True))

@@ -8,12 +8,23 @@ from typing import TypeVar
 
 from headway.core.catalogue.located import Located, read_located
 from headway.core.catalogue.quantity import Kind, parse_quantity
+from headway.core.engine_args import check_engine
+from headway.core.engine_kind import EngineKind
+from headway.core.errors import InvalidArgumentError
 from headway.core.placement_problem import TokenLengths
 
 _MOST_COPIES = 10_000
 _MOST_TOKENS = 10**8
 _LEAST_CV, _MOST_CV = 1e-3, 1e3
-_OF_ORIGIN = {"seq": "capture", "prompt": "generate", "output": "generate", "ttft": "generate", "tpot": "generate"}
+_OF_ORIGIN = {
+    "seq": "capture",
+    "prompt": "generate",
+    "output": "generate",
+    "ttft": "generate",
+    "tpot": "generate",
+    "engine": "generate",
+    "engine_args": "generate",
+}
 _FIELDS = ("name", "count", "profile", "capture", "generate", "dtype", "share", "slo", *_OF_ORIGIN)
 _PROMPT, _OUTPUT = TokenLengths(mean=512.0), TokenLengths(mean=128.0)
 
@@ -43,6 +54,7 @@ class ModelEntry:
         dtype: that a captured model's float32 numbers are served in; None for float32. Of a language model: None for
             the checkpoint's.
         share, slo_s, prompt, output, ttft_s, tpot_s: see `ProblemModel`.
+        engine, engine_args: see `ModelDeployment`; None as the model is served, or Headway's own.
         place: the entry's file and line, for faults that are found later.
     """
 
@@ -58,10 +70,13 @@ class ModelEntry:
     output: TokenLengths | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
+    engine: EngineKind | None = None
+    engine_args: str | None = None
 
     @property
     def architecture(self) -> str:
-        details = [self.source, f"{self.seq} tokens" if self.seq else "", self.dtype or ""]
+        engine = "" if self.engine in (None, EngineKind.HEADWAY) else f"on {self.engine}"
+        details = [self.source, f"{self.seq} tokens" if self.seq else "", self.dtype or "", engine]
         return ", ".join(filter(None, details))
 
 
@@ -104,6 +119,7 @@ def _read_entry(item: Located) -> list[ModelEntry]:
     name = _filled(fields["name"])
     copies = _read(item, "count", lambda text: _whole(text, most=_MOST_COPIES), default=0)
     source = _filled(fields[origin])
+    engine, engine_args = _engine(item)
     return [
         ModelEntry(
             name=each,
@@ -117,10 +133,22 @@ def _read_entry(item: Located) -> list[ModelEntry]:
             output=_read(item, "output", _lengths, default=_OUTPUT) if generates else None,
             ttft_s=_read(item, "ttft", _seconds, default=None),
             tpot_s=_read(item, "tpot", _seconds, default=None),
+            engine=engine,
+            engine_args=engine_args,
             place=f"{item.file}, line {item.line}",
         )
         for each in ([f"{name}-{number}" for number in range(copies)] if copies else [name])
     ]
+
+
+def _engine(item: Located) -> tuple[EngineKind | None, str | None]:
+    engine = _read(item, "engine", _engine_kind, default=None)
+    args = item.fields["engine_args"].text.strip() if "engine_args" in item.fields else None
+    try:
+        check_engine(engine or EngineKind.HEADWAY, args or "")
+    except InvalidArgumentError as error:
+        raise item.fields["engine_args"].fault(f"is wrong: {error.message.rstrip('.')}", hint=error.hint) from error
+    return engine, args
 
 
 def _read(item: Located, name: str, read: Callable[[str], T], *, default: T) -> T:
@@ -165,6 +193,12 @@ def _positive(text: str) -> float:
     if not (math.isfinite(number) and number > 0):
         raise ValueError(f"should be a positive number, not '{text}'")
     return number
+
+
+def _engine_kind(text: str) -> EngineKind:
+    if text not in tuple(EngineKind):
+        raise ValueError(f"should be {' or '.join(EngineKind)}, not '{text}'")
+    return EngineKind(text)
 
 
 def _dtype(text: str) -> str:

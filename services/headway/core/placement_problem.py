@@ -4,6 +4,7 @@ import math
 from dataclasses import dataclass
 
 from headway.core.device_kind import DeviceKind, check_devices, even_nodes
+from headway.core.engine_kind import EngineKind
 from headway.core.held_memory import MemoryRule
 from headway.core.line import QueuePolicy
 from headway.core.node_span import NodeLink, over_nodes
@@ -36,6 +37,7 @@ class ProblemModel:
         checkpoint: directory of what was captured; empty where the model is known by profiles alone.
         prompt, output: lengths of requests that do not say theirs, where the model generates; else None.
         ttft_s, tpot_s: of a model that generates. Where none of its objectives is given, both are the workload's scale.
+        engine, engine_args: see `ModelDeployment`.
     """
 
     name: str
@@ -47,6 +49,8 @@ class ProblemModel:
     output: TokenLengths | None = None
     ttft_s: float | None = None
     tpot_s: float | None = None
+    engine: EngineKind = EngineKind.HEADWAY
+    engine_args: str = ""
 
     @property
     def generates(self) -> bool:
@@ -58,7 +62,7 @@ class ServingCluster:
     """A cluster of equal devices.
 
     Attributes:
-        device: its name in the catalogue.
+        device: its name in the catalogue, with the engine that its workers have; see `core.device_name`.
         devices_per_node: the number of devices in one machine.
         memory_bytes: the memory of each device that the runtime leaves for models.
         nodes: devices of each machine where machines are uneven; () where all but the last have `devices_per_node`.

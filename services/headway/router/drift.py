@@ -28,13 +28,14 @@ class StepDrift:
 
     Attributes:
         latency: the plan's model, corrected.
+        observed_s: what the live steps took that it is corrected by.
     """
 
     def __init__(self, planned: LatencyModel) -> None:
         self.planned = planned
         self.latency = planned
         self._seen = StepWork()
-        self._observed_s = 0.0
+        self.observed_s = 0.0
         self._trust_s = _ESTIMATE_TRUST_S if planned.origin == "estimated" else _TRUST_S
         self._shares = [0.0, 0.0, 0.0]
         self._moments = [[0.0, 0.0, 0.0] for _ in self._shares]
@@ -46,12 +47,12 @@ class StepDrift:
         promised before anything was measured rests on the catalogue alone."""
         if self.planned.origin != "estimated":
             return self.latency
-        return self.latency.part(1 + self.planned.relative_error * _TRUST_S / (_TRUST_S + self._observed_s))
+        return self.latency.part(1 + self.planned.relative_error * _TRUST_S / (_TRUST_S + self.observed_s))
 
     @property
     def is_proven(self) -> bool:
         """Whether the model was measured, or live steps have been seen."""
-        return self.planned.origin != "estimated" or self._observed_s > 0
+        return self.planned.origin != "estimated" or self.observed_s > 0
 
     def observe(self, work: StepWork) -> None:
         """Takes in what a group has done since its model was loaded; no change where that is no more than before."""
@@ -62,7 +63,7 @@ class StepDrift:
         if done.num_steps == 0 or planned_s <= 0:
             return
         duration_s = min(done.duration_s, _MAX_RATIO * sum(_parts_s(self.latency, done)))
-        self._observed_s += duration_s
+        self.observed_s += duration_s
         kept = 0.5 ** (duration_s / _HALF_LIFE_S)
         for row, (moments, part_s) in enumerate(zip(self._moments, parts_s, strict=True)):
             # The variance of a duration grows with it.

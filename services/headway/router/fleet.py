@@ -47,6 +47,11 @@ class Replica:
         return self.drift.latency if self.drift is not None else None
 
     @property
+    def observed_s(self) -> float:
+        """Seconds of live steps that its latency is corrected by."""
+        return self.drift.observed_s if self.drift is not None else 0.0
+
+    @property
     def is_one_pass(self) -> bool:
         """Without blocks it does not generate."""
         return self.report is not None and self.report.num_blocks == 0

@@ -15,6 +15,7 @@ class GroupLoad:
         num_in_flight: leases given out and not ended.
         report_age_s: seconds since the report.
         latency: of its steps, from which answers are predicted; None where the plan knows none.
+        observed_s: seconds of live steps that it is corrected by.
     """
 
     group_id: str
@@ -29,6 +30,7 @@ class GroupLoad:
     num_free_blocks: int
     report_age_s: float
     latency: LatencyModel | None = None
+    observed_s: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

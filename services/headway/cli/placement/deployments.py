@@ -1,8 +1,10 @@
 """How to serve the models of a placement: as they are served now, or from the checkpoints that are named."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from headway.cli.models import read_models
+from headway.core.engine_limits import check_model
 from headway.core.errors import InvalidArgumentError
 from headway.core.placement_problem import PlacementProblem, ProblemModel
 from headway.core.plan.serving import ModelDeployment, ServingPlan
@@ -30,15 +32,28 @@ def find_deployments(
         )
     asked = {model.name: model for model in problem.models}
     return tuple(
-        named.get(name) or _live(asked[name], live) or _of_problem(asked[name], is_emulated=is_emulated)
+        _live(asked[name], live, named) or _with_engine(named.get(name), asked[name], is_emulated=is_emulated)
         for name in names
     )
 
 
-def _live(model: ProblemModel, live: ServingPlan | None) -> ModelDeployment | None:
-    """The deployment that is served under the model's name, unless it has another profile."""
-    found = live.model(model.name) if live is not None else None
-    return None if found is None or (found.profile and found.profile != model.architecture) else found
+def _live(
+    model: ProblemModel, live: ServingPlan | None, named: Mapping[str, ModelDeployment]
+) -> ModelDeployment | None:
+    """The deployment that is served under the model's name, unless its checkpoint is named, or it has another profile
+    or engine."""
+    found = live.model(model.name) if live is not None and model.name not in named else None
+    if found is None or (found.profile and found.profile != model.architecture):
+        return None
+    is_same = (found.engine, found.engine_args) == (model.engine, model.engine_args) or not model.generates
+    return found if is_same else replace(found, engine=model.engine, engine_args=model.engine_args)
+
+
+def _with_engine(named: ModelDeployment | None, model: ProblemModel, *, is_emulated: bool) -> ModelDeployment:
+    """The checkpoint that is named, or the placement's, with the placement's engine."""
+    found = named or _of_problem(model, is_emulated=is_emulated)
+    check_model(model.name, found.spec, model.engine)
+    return replace(found, engine=model.engine, engine_args=model.engine_args)
 
 
 def _of_problem(model: ProblemModel, *, is_emulated: bool) -> ModelDeployment:

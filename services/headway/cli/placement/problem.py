@@ -8,13 +8,15 @@ from pathlib import Path
 
 from headway.cli.placement.cluster import LIVE, find_clusters, stack_settings
 from headway.cli.placement.files import read_models, read_profiles, read_traces, trace_files
-from headway.cli.placement.generating import generating_profiles, live_plan
+from headway.cli.placement.generating import generating_profiles, live_status, with_engines
 from headway.cli.search.planner_link import PlannerLink, stack_planner
 from headway.cli.search.progress import Show
 from headway.client.stack import default_state_dir
 from headway.core.capture import CaptureProgress, CaptureRequest
 from headway.core.catalogue import read_catalogue
 from headway.core.codec import from_document, to_document
+from headway.core.device_name import split_device_name
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import HeadwayError, InvalidArgumentError, NotFoundError
 from headway.core.graph import Graph
 from headway.core.line import QueuePolicy
@@ -87,9 +89,14 @@ class Inputs:
 
 async def read_inputs(options: ProblemOptions) -> Inputs:
     """Reads the user's files. HeadwayError names file and line, or the option, that is at fault."""
-    models = read_models(options.models)
+    live = await asyncio.to_thread(live_status, options.cluster, options.state_dir)
+    models = with_engines(read_models(options.models), live.plan if live is not None else None)
     clusters = await asyncio.to_thread(
-        find_clusters, options.cluster, catalogue=options.catalogue, state_dir=options.state_dir
+        find_clusters,
+        options.cluster,
+        {entry.engine or EngineKind.HEADWAY for entry in models},
+        catalogue=options.catalogue,
+        state_dir=options.state_dir,
     )
     files = read_traces((options.workload, options.held_out))
     profiles = await _find_profiles(models, clusters, options)
@@ -131,6 +138,8 @@ async def make_problem(inputs: Inputs, planner: PlannerLink, show: Show) -> Plac
                 output=entry.output,
                 ttft_s=entry.ttft_s,
                 tpot_s=entry.tpot_s,
+                engine=entry.engine or EngineKind.HEADWAY,
+                engine_args=entry.engine_args or "",
             )
             for entry in inputs.models
         ),
@@ -171,7 +180,7 @@ async def _find_profiles(
     """Finds the profiles that models name. A file's are of the first kind of device; a kind without profiles of a model
     takes another kind's, scaled."""
     wanted = {entry.source for entry in entries if entry.origin is ModelOrigin.PROFILE}
-    devices = [cluster.device for cluster in clusters]
+    devices = [cluster.device for cluster in _with_own_engine(clusters)]
     if not wanted:
         return []
     if options.profiles is None:
@@ -191,6 +200,11 @@ async def _find_profiles(
         for model in sorted(wanted)
         for profile in _nearest([each for each in known if each.model == model], device)
     ]
+
+
+def _with_own_engine(clusters: Sequence[ServingCluster]) -> list[ServingCluster]:
+    """Those whose devices compute what Headway captures and profiles."""
+    return [each for each in clusters if split_device_name(each.device)[1] is EngineKind.HEADWAY]
 
 
 def _nearest(profiles: Sequence[StageProfile], device: str) -> list[StageProfile]:
@@ -220,7 +234,7 @@ async def _estimate(inputs: Inputs, planner: PlannerLink, show: Show) -> list[St
     for architecture, entry in captured.items():
         show(SearchProgress(phase=f"capturing {entry.source}"))
         graph = to_pb(await _capture(entry), profiler_pb2.Graph)
-        for cluster in inputs.clusters:
+        for cluster in _with_own_engine(inputs.clusters):
             request = placement_pb2.EstimateStagesRequest(
                 model=architecture,
                 graph=graph,
@@ -238,7 +252,7 @@ async def _estimate_generating(inputs: Inputs, planner: PlannerLink, show: Show)
     options = inputs.options
     if all(entry.origin is not ModelOrigin.GENERATE for entry in inputs.models):
         return []
-    live = await asyncio.to_thread(live_plan, options.cluster, options.state_dir)
+    live = await asyncio.to_thread(live_status, options.cluster, options.state_dir)
     return [
         profile
         for cluster in inputs.clusters

@@ -5,6 +5,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from headway.core.engine_kind import EngineKind
 from headway.rpc.catalogue_config import CatalogueConfig
 
 
@@ -20,6 +21,8 @@ class CellConfig(CatalogueConfig):
     """Compute threads of each worker on the CPU; 0 shares the cores evenly."""
     memory_bytes: int = Field(default=0, ge=0)
     """What weights, KV blocks and workspace of each worker may use; 0 takes all of a GPU, or an even share."""
+    engine: EngineKind = EngineKind.HEADWAY
+    """What the workers compute with; the cell's own interpreter has to have it."""
     emulate: str = ""
     """Device of the catalogue that the workers take the time of, computing nothing; empty to compute."""
     queue_policy: Literal["fcfs", "least-slack", "priority"] = "least-slack"

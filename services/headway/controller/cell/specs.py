@@ -1,5 +1,7 @@
 """The worker processes of a cell."""
 
+import sys
+
 from headway.controller.cell.config import CellConfig
 from headway.controller.machine import MachineResources
 from headway.controller.process import ProcessSpec
@@ -7,6 +9,7 @@ from headway.controller.stack import ChildSettings, resolve_workers, worker_spec
 from headway.core.catalogue import read_catalogue
 from headway.core.catalogue.catalogue import Catalogue
 from headway.core.deployment import EmulatedDevices, WorkerOptions
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import InvalidArgumentError
 from headway.core.line import QueuePolicy
 
@@ -27,6 +30,8 @@ def worker_specs(config: CellConfig, *, cell_id: str, machine: MachineResources)
             num_threads=1 if emulated else config.num_threads,
             memory_bytes=emulated[0].memory_bytes if emulated else config.memory_bytes,
             emulated=emulated,
+            num_vllm=config.workers if config.engine is EngineKind.VLLM else 0,
+            vllm_python=sys.executable,
         ),
         machine=machine,
     )

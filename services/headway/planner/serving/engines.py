@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 from headway.core.cluster import PlanWorker
 from headway.core.engine_kind import EngineKind, Feature
+from headway.core.engine_limits import lacking
 from headway.core.errors import FailedPreconditionError
 from headway.core.plan.serving import EngineLimits, ModelDeployment, ServingPlan
 
@@ -114,9 +115,20 @@ def _part(
 
 
 def limits_of(kind: EngineKind, limits: EngineLimits, workers: Sequence[PlanWorker]) -> EngineLimits:
-    """The limits as an engine can keep them on these workers."""
+    """The limits as an engine can keep them on these workers.
+
+    Raises:
+        FailedPreconditionError: it cannot keep one of them.
+    """
     if kind is EngineKind.HEADWAY or not workers:
         return limits
+    if (found := lacking(limits)) is not None:
+        field, feature = found
+        raise FailedPreconditionError(
+            f"limits.{field} is set, and a model runs on {kind}, which lacks {feature}.",
+            hint="Leave it out, or serve every model with Headway's own engine.",
+            field=f"limits.{field}",
+        )
     block_size = limits.block_size or _VLLM_BLOCK_SIZE[workers[0].hardware.device]
     return replace(limits, block_size=block_size, tp=1, pp=1, cp=1, cp_ffn=None, stage_layers=())
 

@@ -10,13 +10,16 @@ from dataclasses import replace
 from headway.core.catalogue import Catalogue
 from headway.core.catalogue.figure import Provenance
 from headway.core.cluster import Hardware, PlanWorker
+from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.generation import CacheMemory, generation_profile_of
 from headway.core.held_memory import runtime_bytes_of
+from headway.core.live_placement import live_device
 from headway.core.parallel_config import ParallelConfig
 from headway.core.plan.serving import Assignment, EngineLimits, ModelDeployment
 from headway.core.shard import check_parallel
 from headway.core.stage_profile import StageProfile, stage_profile_id
+from headway.planner.serving.engines import limits_of
 from headway.planner.serving.memory import Shortfall, shortest_len
 from headway.planner.serving.replica import size_replica
 
@@ -41,12 +44,12 @@ def estimate_generation(
         raise InvalidArgumentError(
             f"'{model.name}' does not generate.", hint="Write capture: DIR instead of generate: DIR.", field="generate"
         )
-    device = catalogue.device_of(hardware).name
+    device = live_device(hardware, catalogue)
     profiles = []
     shortfall = None
     for parallel in _layouts(model, max_devices):
         group = tuple(PlanWorker(worker_id=f"worker-{rank}", hardware=hardware) for rank in range(parallel.num_ranks))
-        limits = EngineLimits(tp=parallel.tp, pp=parallel.pp)
+        limits = limits_of(model.engine, EngineLimits(tp=parallel.tp, pp=parallel.pp), group)
         sized = size_replica(model, group, limits=limits, profiles={}, catalogue=catalogue)
         if isinstance(sized, Shortfall):
             shortfall = sized
@@ -64,6 +67,8 @@ def estimate_generation(
 
 
 def _layouts(model: ModelDeployment, max_devices: int) -> Iterator[ParallelConfig]:
+    if model.engine is EngineKind.VLLM:
+        max_devices = 1
     sizes = [2**power for power in range(max_devices.bit_length())]
     for tp in sizes:
         for pp in sizes:
@@ -80,6 +85,7 @@ def _profile(
     model: ModelDeployment, assignment: Assignment, hardware: Hardware, *, device: str, created_at_s: float
 ) -> StageProfile:
     parallel, latency = assignment.parallel, assignment.prediction.latency
+    is_alone = model.engine is EngineKind.VLLM  # which has its worker to itself
     own_bytes = runtime_bytes_of(hardware)
     stages: list[list[tuple[int, int, int]]] = [[] for _ in range(parallel.pp)]
     for rank, share in enumerate(assignment.shares):
@@ -106,5 +112,5 @@ def _profile(
         provenance=Provenance.ESTIMATED,
         relative_error=latency.relative_error,
         created_at_s=created_at_s,
-        generation=replace(generation_profile_of(assignment), memory=memory),
+        generation=replace(generation_profile_of(assignment), memory=None if is_alone else memory),
     )

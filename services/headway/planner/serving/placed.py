@@ -8,6 +8,7 @@ from itertools import product
 
 from headway.core.catalogue import Catalogue, built_in_catalogue
 from headway.core.cluster import PlanWorker
+from headway.core.device_name import split_device_name
 from headway.core.engine_kind import EngineKind
 from headway.core.errors import FailedPreconditionError, InvalidArgumentError
 from headway.core.hardware.profile import LinkProfile
@@ -205,7 +206,8 @@ def _of_kind(
     """The workers with that kind of device and that engine; FailedPreconditionError where there are too few."""
     num_wanted = sum(group.shape.num_devices for group in groups)
     with_engine = [worker for worker in workers if worker.hardware.engine is engine]
-    fitting = [worker for worker in with_engine if catalogue.device_of(worker.hardware).name == device]
+    named, _ = split_device_name(device)
+    fitting = [worker for worker in with_engine if catalogue.device_of(worker.hardware).name == named]
     if len(fitting) < num_wanted:
         if len(with_engine) < min(num_wanted, len(workers)):
             raise FailedPreconditionError(
