@@ -11,9 +11,9 @@ import torch
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, ValueSpec
 from headway.core.execution.parts import StepParts
+from headway.core.execution.strides import dense_stride
 from headway.train.batch import Batch
 from headway.train.gradients import Gradients
-from headway.core.execution.strides import dense_stride
 from headway.train.links import Links, Pending
 from headway.train.parts import PartRunner
 

@@ -41,9 +41,7 @@ class ComputingParts:
         device = torch.device("cpu")
         own = {stage: team.functions() for stage, team in (teams or {}).items()}
         self._functions = {
-            at: build_module(
-                program if trains else without_dropout(program), device, own.get(part.stage, {})
-            ).forward
+            at: build_module(program if trains else without_dropout(program), device, own.get(part.stage, {})).forward
             for at, part in enumerate(execution.parts)
             if part.stage in cuts and (trains or part.kind is ActionKind.FORWARD)
             for program in [cuts[part.stage].parts[at].cut.program]

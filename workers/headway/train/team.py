@@ -47,7 +47,7 @@ class Team:
         parts = self._links.gather_row(tensor.contiguous(), self._rows[axis])
         if outer == 1:
             return torch.cat(parts, dim)
-        return torch.cat([part.unflatten(dim, (outer, -1)) for part in parts], dim + 1).flatten(dim, dim + 1)
+        return torch.cat([_split(part, dim, (outer, -1)) for part in parts], dim + 1).flatten(dim, dim + 1)
 
     def _slice(self, tensor: torch.Tensor, axis: int, dim: int, outer: int) -> torch.Tensor:
         return self._cut(tensor, axis, dim, outer)[self._coordinates[axis]].flatten(dim, dim + 1).contiguous()
@@ -66,12 +66,12 @@ class Team:
         shape = list(tensor.shape)
         shape[dim] *= self._sharding.mesh[axis]
         found = tensor.new_zeros(shape)
-        self._cut(found, axis, dim, outer)[self._coordinates[axis]].copy_(tensor.unflatten(dim, (outer, -1)))
+        self._cut(found, axis, dim, outer)[self._coordinates[axis]].copy_(_split(tensor, dim, (outer, -1)))
         return found
 
     def _cut(self, tensor: torch.Tensor, axis: int, dim: int, outer: int) -> tuple[torch.Tensor, ...]:
         """The parts of a whole along an axis, as views in which the cut dim is two: outer parts and what is inside."""
-        return tensor.unflatten(dim, (outer, self._sharding.mesh[axis], -1)).unbind(dim + 1)
+        return _split(tensor, dim, (outer, self._sharding.mesh[axis], -1)).unbind(dim + 1)
 
 
 def all_rows(execution: Execution) -> list[tuple[int, ...]]:
@@ -100,3 +100,8 @@ def _rows(stage: StageSpec, rank: int) -> list[tuple[int, ...]]:
         tuple(each for at, each in places if (*at[:axis], *at[axis + 1 :]) == (*own[:axis], *own[axis + 1 :]))
         for axis in range(len(mesh))
     ]
+
+
+def _split(tensor: torch.Tensor, dim: int, sizes: tuple[int, ...]) -> torch.Tensor:
+    """One dim as several."""
+    return tensor.view(*tensor.shape[:dim], *sizes, *tensor.shape[dim + 1 :])

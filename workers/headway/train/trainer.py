@@ -15,8 +15,8 @@ from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import RUNS, Execution
 from headway.core.execution.forward import forward_execution
 from headway.core.execution.parts import StagePart, StepParts
-from headway.core.execution.specs import parameter_holders
 from headway.core.execution.simulator import ExecutionTimes, Span, simulate
+from headway.core.execution.specs import parameter_holders
 from headway.core.program import Value
 from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, RankTrace, StepReport, trace_file
 from headway.train.batch import make_batch

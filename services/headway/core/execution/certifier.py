@@ -200,7 +200,11 @@ def _coverage(execution: Execution, kinds: Sequence[ActionKind]) -> Iterator[str
             ranks = runs.pop((number, first), [])
             team = stage.team(ranks[0]) if ranks else ()
             if not ranks or sorted(ranks) != sorted(team):
-                often = f"{len(ranks)} times" if stage.team_size == 1 else f"on ranks {', '.join(map(str, ranks)) or 'none'}"
+                often = (
+                    f"{len(ranks)} times"
+                    if stage.team_size == 1
+                    else f"on ranks {', '.join(map(str, ranks)) or 'none'}"
+                )
                 yield f"{part.kind.upper()} of stage {part.stage} runs {often} for example {first}."
     yield from (f"A part runs for examples from {first} on, which are no run of it." for _, first in sorted(runs))
 

@@ -26,7 +26,7 @@ class SplitOperator:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TensorTile:
     """Attributes:
-    tensor: name of a parameter, or of the operator that makes it, with the number of the result where there are several.
+    tensor: name of a parameter, or of the operator that makes it, with the result's number where there are several.
     """
 
     tensor: str

@@ -79,17 +79,16 @@ class Split:
 
 Rule = Callable[[SplitCall], Split | None]
 
-_POINTWISE = frozenset(
-    """
-    add sub rsub mul div neg abs sign exp exp2 expm1 log log1p log2 sqrt rsqrt square pow reciprocal sin cos tanh
-    tanh_backward sigmoid sigmoid_backward silu silu_backward gelu gelu_backward relu threshold_backward
-    leaky_relu leaky_relu_backward elu hardtanh hardtanh_backward hardswish hardswish_backward softplus softplus_backward
-    where masked_fill eq ne lt gt le ge logical_not logical_and logical_or bitwise_not bitwise_and bitwise_or
-    maximum minimum clamp clamp_min clamp_max floor ceil erf clone _to_copy native_dropout_backward addcmul addcdiv
-    zeros_like ones_like full_like
-    """.split()
-)
-FOLLOWING = frozenset(("clone", "_to_copy"))
+_POINTWISE = (
+    "add", "sub", "rsub", "mul", "div", "neg", "abs", "sign", "exp", "exp2", "expm1", "log", "log1p", "log2", "sqrt",
+    "rsqrt", "square", "pow", "reciprocal", "sin", "cos", "tanh", "tanh_backward", "sigmoid", "sigmoid_backward",
+    "silu", "silu_backward", "gelu", "gelu_backward", "relu", "threshold_backward", "leaky_relu", "leaky_relu_backward",
+    "elu", "hardtanh", "hardtanh_backward", "hardswish", "hardswish_backward", "softplus", "softplus_backward", "where",
+    "masked_fill", "eq", "ne", "lt", "gt", "le", "ge", "logical_not", "logical_and", "logical_or", "bitwise_not",
+    "bitwise_and", "bitwise_or", "maximum", "minimum", "clamp", "clamp_min", "clamp_max", "floor", "ceil", "erf",
+    "clone", "_to_copy", "native_dropout_backward", "addcmul", "addcdiv", "zeros_like", "ones_like", "full_like",
+)  # fmt: skip
+FOLLOWING = ("clone", "_to_copy")
 """What lies as what it reads, where a plan says nothing of it."""
 
 
@@ -165,7 +164,10 @@ def _attention(call: SplitCall) -> Split | None:
     if call.arguments[_dropout_at(call)] != 0.0:
         return None
     target = next((s for s in call.wanted if s is not None and s.dim < 2), None)
-    if target is None or len({shape[target.dim] for shape in call.shapes if len(shape) > 2 and shape[target.dim] > 1}) > 1:
+    if (
+        target is None
+        or len({shape[target.dim] for shape in call.shapes if len(shape) > 2 and shape[target.dim] > 1}) > 1
+    ):
         return None
     cut = tuple(target if len(shape) > 2 and shape[target.dim] > 1 else None for shape in call.shapes)
     return Split(cut, tuple(target for _ in call.results))

@@ -1,7 +1,7 @@
 """How values are cut over a mesh, how cuts go through views, and what moves between two ways to lie. Pure.
 
-A cut is a digit of an element's place in its dim: a dim of `outer * parts * inner` elements is cut along the middle one.
-Views that keep the order of elements move digits between dims; transpositions take dims with them.
+A cut is a digit of an element's place in its dim: `outer * parts * inner` elements are cut along the middle one. Views
+that keep the order of elements move digits between dims; transpositions take dims with them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -109,7 +109,9 @@ class ViewedAs:
     arguments: tuple[object, ...]
 
 
-_RESHAPING = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze", "flatten")
+RESHAPING = ("view", "_unsafe_view", "reshape", "unsqueeze", "squeeze")
+"""Run as reshapes to the shape that a device has."""
+_SLICING = ("slice", "split", "split_with_sizes", "chunk")
 _SAME = ("alias", "detach", "lift_fresh")
 
 
@@ -157,30 +159,32 @@ def _follow(
     parts: int,
 ) -> list[Shard] | None:
     """Where a cut is in each of the results; None where it is in none."""
-    num_dims = len(shape)
-    if name in _SAME:
-        return [shard]
-    if name in _RESHAPING:
+    if name in _SLICING:
+        return _sliced(name, arguments, shape, results, shard)
+    if name in RESHAPING:
         found = reshaped(shape, results[0], shard, parts)
         return None if found is None else [found]
-    if name in ("t", "transpose"):
-        first, second = (0, 1) if name == "t" else (_dim(arguments[0], num_dims), _dim(arguments[1], num_dims))
-        swapped = {first: second, second: first}
-        return [replace(shard, dim=swapped.get(shard.dim, shard.dim))] if num_dims > 1 else [shard]
+    dim = _places(name, arguments, len(shape), len(results[0])).get(shard.dim)
+    return None if dim is None else [replace(shard, dim=dim)] * len(results)
+
+
+def _places(name: str, arguments: Sequence[object], num_dims: int, num_result_dims: int) -> dict[int, int]:
+    """Which dim of the result each dim of the source is, of those that stay; of unknown views none."""
+    dims = range(num_dims)
+    if name in _SAME:
+        return {dim: dim for dim in dims}
+    if name == "t" or name == "transpose":
+        first, second = (0, num_dims - 1) if name == "t" else (_dim(each, num_dims) for each in arguments[:2])
+        return {dim: {first: second, second: first}.get(dim, dim) for dim in dims}
     if name == "permute":
         order = [_dim(each, num_dims) for each in arguments[0]]  # type: ignore[attr-defined]
-        return [replace(shard, dim=order.index(shard.dim))]
+        return {dim: at for at, dim in enumerate(order)}
     if name == "expand":
-        return [replace(shard, dim=shard.dim + len(results[0]) - num_dims)]
-    if name == "select":
-        dim = _dim(arguments[0], num_dims)
-        return None if dim == shard.dim else [replace(shard, dim=shard.dim - (dim < shard.dim))]
-    if name in ("slice", "split", "split_with_sizes", "chunk"):
-        return _sliced(name, arguments, shape, results, shard)
-    if name == "unbind":
-        dim = _dim(arguments[0] if arguments else 0, num_dims)
-        return None if dim == shard.dim else [replace(shard, dim=shard.dim - (dim < shard.dim))] * len(results)
-    return None
+        return {dim: dim + num_result_dims - num_dims for dim in dims}
+    if name in ("select", "unbind"):
+        gone = _dim(_argument(arguments, 0, 0), num_dims)
+        return {dim: dim - (gone < dim) for dim in dims if dim != gone}
+    return {}
 
 
 def reshaped(shape: Sequence[int], result: Sequence[int], shard: Shard, parts: int) -> Shard | None:
@@ -217,11 +221,11 @@ def _local_arguments(
     results: Sequence[Sequence[int]],
 ) -> tuple[object, ...]:
     given = list(arguments)
-    if name in ("view", "_unsafe_view", "reshape", "expand"):
+    if name in RESHAPING:
+        return (list(results[0]),)
+    if name == "expand":
         return (list(results[0]), *given[1:])
-    if name in ("flatten",):
-        return tuple(given)
-    if name in ("slice", "split", "split_with_sizes", "chunk"):
+    if name in _SLICING:
         dim = _dim(given[0] if name == "slice" and given else _argument(given, 1, 0), len(shape))
         factor = shape[dim] // max(1, local[dim])
         if name == "slice":
@@ -257,7 +261,11 @@ def is_possible(shape: Sequence[int], spec: ShardingSpec, mesh: Sequence[int]) -
             parts[shard] = parts.get(shard, 1) * size
     inside: dict[int, int] = {}  # what the outer parts of the next cut of a dim have to be a multiple of
     for shard, count in sorted(parts.items()):
-        if shard.dim >= len(shape) or shape[shard.dim] % (shard.outer * count) or shard.outer % inside.get(shard.dim, 1):
+        if (
+            shard.dim >= len(shape)
+            or shape[shard.dim] % (shard.outer * count)
+            or shard.outer % inside.get(shard.dim, 1)
+        ):
             return False
         inside[shard.dim] = shard.outer * count
     return True
