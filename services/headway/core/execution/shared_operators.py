@@ -263,7 +263,8 @@ class SharedOperators:
         """How a view lies where its source does in some way; of several results as the one that is picked."""
         if self.program.instructions[at].target == GETITEM:
             source = self.program.references(at)[0] - self.num_inputs
-            return self._viewed(source, spec).results[self.given(at)["args"][1]]
+            index: int = self.given(at)["args"][1]
+            return self._viewed(source, spec).results[index]
         shape = self.program.value(self.program.references(at)[0]).shape
         if not is_possible(shape, spec, self.mesh):
             return self.sharding.whole
