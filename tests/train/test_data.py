@@ -7,10 +7,10 @@ import torch
 from safetensors.torch import save_file
 
 from headway.core.errors import HeadwayError
+from headway.core.execution.strides import dense_stride
 from headway.core.program import Value
 from headway.core.training_job import DataSettings, OptimizerSettings
 from headway.train.data import open_data
-from headway.train.layout import dense_stride
 from headway.train.optimizer import Optimizer, rate_at
 from headway.train.shard import PIECE, Shard, whole_state
 

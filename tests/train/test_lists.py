@@ -11,6 +11,7 @@ from headway.core.execution.certifier import certify
 from headway.core.execution.execution import Action, ActionKind, Execution
 from headway.core.execution.orders import scheduled_orders
 from headway.core.execution.parts import StageOperators, cut_stages
+from headway.core.execution.sharding import StageSharding
 from headway.core.execution.simulator import ExecutionTimes, simulate
 from headway.core.pipeline_shapes import ShapeOptions, named_placement
 from headway.planner.schedule.predefined.methods import predefined
@@ -150,6 +151,23 @@ def test_a_schedules_lists_take_what_the_schedule_takes(method: str, gpt: Captur
     # The first stage has no input whose gradient somebody wants: its weights' gradient is all of its backward pass.
     times = [2.0 if (part.stage, part.kind) == (0, ActionKind.WEIGHT) else _TIMES[part.kind] for part in made.parts]
     assert simulate(made, ExecutionTimes(parts=tuple(times))).iteration_s == pytest.approx(schedule.makespan, abs=1)
+
+
+def test_ranks_that_share_operators_run_together(gpt: Captured) -> None:
+    """Two of them behind a stage of one; each run waits for both, and one without the other is refused."""
+    stages = stages_of(gpt.graph, lambda module: gpt_stage(module, 2), [(0,), (1, 2)], [2, 2])
+    team = replace(stages[1], sharding=StageSharding(mesh=(2,), operators=()))
+    made = execution_of(gpt, [stages[0], team], successors=[(1,), ()])
+    assert certify(made).faults == ()
+    assert {action.count for action in made.ranks[2].actions if action.kind is ActionKind.FORWARD} == {2}
+    spans = simulate(made, _times(made)).spans
+    assert [s.start_s for s in spans if s.rank == 1] == [s.start_s for s in spans if s.rank == 2]
+    alone = _mutated(made, 2, _drop(ActionKind.BACKWARD))
+    assert "BACKWARD of stage 1 runs on ranks 1 for example 0." in certify(alone).faults
+
+    gpipe = execution_of(gpt, [stages[0], team], successors=[(1,), ()], method="gpipe")
+    mixed = replace(made, ranks=(*made.ranks[:2], gpipe.ranks[2]))
+    assert any("rank 1 waits for ever at action" in fault for fault in certify(mixed).faults), certify(mixed).faults
 
 
 def test_blocking_transfers_take_longer(execution: Execution) -> None:

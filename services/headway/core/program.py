@@ -161,7 +161,7 @@ class Program:
             instructions=tuple(_renumbered(self.instructions[at], numbers) for at in chosen),
             results=tuple(numbers[number] for number in results),
         )
-        return Cut(program=program, reads=outside, writes=tuple(results))
+        return Cut(program=program, reads=outside, writes=tuple(results), positions=chosen)
 
     def references(self, at: int) -> list[int]:
         """Numbers of the values that the instruction at a position reads."""
@@ -232,11 +232,13 @@ class Cut:
     Attributes:
         reads: of each input of the part, its number in the whole.
         writes: of each result of the part, its number in the whole.
+        positions: of its instructions in the whole.
     """
 
     program: Program
     reads: tuple[int, ...]
     writes: tuple[int, ...]
+    positions: tuple[int, ...] = ()
 
 
 def _references(arguments: Any) -> Iterator[int]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from headway.core.batch_dims import BatchDims
 from headway.core.errors import FailedPreconditionError
 from headway.core.execution.execution import Execution, StageSpec
+from headway.core.execution.planned import shared_axes, with_sharding
 from headway.core.execution.simulator import ExecutionTimes, Span
 from headway.core.graph import Graph
 from headway.core.plan.training import TrainingPlan, TrainingStage
@@ -110,49 +111,41 @@ class TrainingNews:
 
 
 def plan_stages(plan: TrainingPlan, graph: Graph, *, zero: int | None = None) -> tuple[StageSpec, ...]:
-    """The stages of a plan as they run.
+    """The stages of a plan as they run. Along mesh axes that split nothing but examples, ranks have runs of their own;
+    those along other axes compute runs together.
 
     Args:
         graph: that the plan is for.
         zero: 0 or 1, whatever the plan says of that; None as it says.
 
     Raises:
-        FailedPreconditionError: a stage splits an operator along something else than the batch, or shards gradients or
-            weights.
+        FailedPreconditionError: a stage shards gradients or weights.
     """
     loops = {op.name: along for op, along in zip(graph.operators, BatchDims(graph).loops, strict=True)}
     backward = {operator.name for operator in graph.operators if operator.is_backward}
+    whole = set(plan.shared_parameters)
     found = []
     for number, stage in enumerate(plan.stages):
-        _check_stage(number, stage, loops)
+        _check_stage(number, stage)
         kept = max(stage.zero_stages, default=0) if zero is None else zero
-        found.append(
-            StageSpec(
-                forward=tuple(name for name in stage.operators if name not in backward),
-                backward=tuple(name for name in stage.operators if name in backward),
-                ranks=tuple(stage.devices),
-                micro_batch=plan.micro_batch_of(stage),
-                recomputes=stage.recomputes,
-                shards_update=kept == 1,
-            )
+        shared = shared_axes(stage, loops)
+        spec = StageSpec(
+            forward=tuple(name for name in stage.operators if name not in backward),
+            backward=tuple(name for name in stage.operators if name in backward),
+            ranks=tuple(stage.devices),
+            micro_batch=plan.micro_batch_of(stage),
+            recomputes=stage.recomputes,
+            shards_update=kept == 1,
         )
+        found.append(with_sharding(spec, stage, graph, shared, whole) if shared else spec)
     return tuple(found)
 
 
-def _check_stage(number: int, stage: TrainingStage, loops: dict[str, dict[str, int]]) -> None:
-    hint = "Plan with `headway plan train --method pp-dp`, or let the job say plan: auto."
-    for sharding in stage.shardings:
-        split = {loop for loop in sharding.splits if loop} - set(loops.get(sharding.operator, ()))
-        if stage.mesh.num_devices > 1 and split:
-            raise FailedPreconditionError(
-                f"Stage {number} splits {sharding.operator} along {min(split)}, and workers split the batch only.",
-                hint=hint,
-                field="plan",
-            )
+def _check_stage(number: int, stage: TrainingStage) -> None:
     if max(stage.zero_stages, default=0) > 1:
         raise FailedPreconditionError(
             f"Stage {number} shards its gradients or weights (ZeRO stage {stage.zero_stages[-1]}), and workers the "
             "optimizer's state only.",
-            hint=hint,
+            hint="Plan with `headway plan train --method pp-dp`, or let the job say plan: auto.",
             field="plan",
         )

@@ -2,7 +2,7 @@
 
 import json
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -19,17 +19,24 @@ class UnknownOperatorError(Exception):
     """A call that this process can't make; the message says why."""
 
 
-def build_module(program: Program, device: torch.device) -> fx.GraphModule:
+def build_module(
+    program: Program, device: torch.device, own: Mapping[str, Callable[..., Any]] | None = None
+) -> fx.GraphModule:
     """Takes the program's inputs and gives its results and gradients, in order, or its last value where it names none;
     drops each tensor after its last use.
+
+    Args:
+        own: functions that torch does not have, by the targets that programs have for them.
     """
+    known = own or {}
     graph = fx.Graph()
     values = [graph.placeholder(f"input_{i}") for i in range(len(program.inputs))]
     for instruction in program.instructions:
         given = json.loads(instruction.arguments)
         arguments = tuple(_decode(argument, values, device) for argument in given["args"])
         named = {name: _decode(argument, values, device) for name, argument in given["kwargs"].items()}
-        values.append(graph.call_function(_find(instruction.target, device), arguments, named))
+        function = known.get(instruction.target) or _find(instruction.target, device)
+        values.append(graph.call_function(function, arguments, named))
     given = [values[number] for number in (*program.results, *program.gradients.values())]
     graph.output(tuple(given) if given else values[-1])
     return fx.GraphModule(nn.Module(), graph)

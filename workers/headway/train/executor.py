@@ -11,9 +11,9 @@ import torch
 
 from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, ValueSpec
 from headway.core.execution.parts import StepParts
+from headway.core.execution.strides import dense_stride
 from headway.train.batch import Batch
 from headway.train.gradients import Gradients
-from headway.train.layout import dense_stride
 from headway.train.links import Links, Pending
 from headway.train.parts import PartRunner
 
@@ -115,7 +115,8 @@ class Executor:
                 sources.append(partial(self._slots.__getitem__, at))  # type: ignore[arg-type]
                 waits.append((at, f"{self._values[number].name}, {slot}"))
         writes = [self._number(Slot(value=v, first=action.first, count=action.count)) for v in part.writes]
-        loss_at = part.writes.index(self._execution.loss) if self._execution.loss in part.writes else None
+        is_counted = self._execution.loss in part.writes and self._execution.stages[part.stage].member(self._rank) == 0
+        loss_at = part.writes.index(self._execution.loss) if is_counted else None
         return partial(
             self._run, action.part, sources, waits, writes, part.gradients, loss_at, action.first, cut.is_random
         )

@@ -1,6 +1,6 @@
 """What ranks exchange: tensors between two of them, and sums over several."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from typing import Protocol
 
@@ -22,19 +22,21 @@ class Links:
 
     Args:
         groups: sets of ranks that add up gradients; the same on all ranks, in the same order.
+        rows: sets of ranks that share operators, ascending or not; the same on all ranks, too.
         timeout_s: after which a wait is given up.
         blocks: whether every transfer is waited for where it is begun.
     """
 
     def __init__(
         self, rank: int, world: int, *, store: dist.Store, groups: Iterable[tuple[int, ...]], timeout_s: float,
-        blocks: bool = False,
+        rows: Iterable[tuple[int, ...]] = (), blocks: bool = False,
     ) -> None:  # fmt: skip
-        self.world = world
+        self.world, self._rank = world, rank
         self._timeout = timedelta(seconds=timeout_s)
         self._blocks = blocks
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world, timeout=self._timeout)
         self._groups = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in groups}
+        self._rows = {ranks: dist.new_group(list(ranks), timeout=self._timeout) for ranks in rows}
 
     def send(self, tensor: torch.Tensor, peer: int, tag: int) -> "Transfer":
         return self._begun(dist.isend(tensor, peer, tag=tag), tensor, peer)
@@ -61,6 +63,36 @@ class Links:
         parts = list(tensor.chunk(len(ranks)))
         work = dist.all_gather(parts, own.clone(), group=self._groups[ranks], async_op=True)
         return self._begun(work, tensor, -1)
+
+    def gather_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> list[torch.Tensor]:
+        """The tensors of all ranks of a row, in its order."""
+        parts = [torch.empty_like(tensor) for _ in row]
+        self._wait_for_row(dist.all_gather(parts, tensor, group=self._rows[row], async_op=True), row)
+        return parts
+
+    def add_up_row(self, tensor: torch.Tensor, row: tuple[int, ...]) -> torch.Tensor:
+        """Replaces the tensor on all ranks of a row by the sum of theirs, and gives it."""
+        self._wait_for_row(dist.all_reduce(tensor, group=self._rows[row], async_op=True), row)
+        return tensor
+
+    def add_up_own(self, parts: Sequence[torch.Tensor], row: tuple[int, ...]) -> torch.Tensor:
+        """The sum of the parts that the ranks of a row have for this one, added in the row's order.
+
+        Args:
+            parts: for each rank of the row, all of one shape.
+        """
+        received = torch.empty((len(row), *parts[0].shape), dtype=parts[0].dtype)
+        given = torch.stack(list(parts))
+        self._wait_for_row(dist.all_to_all_single(received, given, group=self._rows[row], async_op=True), row)
+        return received.sum(0)
+
+    def _wait_for_row(self, work: "dist.Work | None", row: tuple[int, ...]) -> None:
+        others = ", ".join(str(rank) for rank in row if rank != self._rank)
+        assert work is not None, "this rank takes part"
+        try:
+            work.wait(self._timeout)
+        except RuntimeError as error:
+            raise UnavailableError(f"rank {others} did not answer in an operator that it shares: {error}") from error
 
     def add_up_everywhere(self, tensor: torch.Tensor) -> None:
         self._begun(dist.all_reduce(tensor, async_op=True), tensor, -1).wait("the sums of all ranks")

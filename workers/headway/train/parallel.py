@@ -31,6 +31,7 @@ from headway.train.executor import Executor
 from headway.train.gradients import Gradients, reduce_groups
 from headway.train.links import Links
 from headway.train.parts import ComputingParts, stage_cuts
+from headway.train.team import all_rows, teams_of
 
 _PLANNED_BATCH = 2
 _TIMEOUT_S = 60.0
@@ -67,7 +68,7 @@ def parallelize(
             field="plan",
         )
     graph, first = _captured(module, inputs, _PLANNED_BATCH)
-    stages = plan_stages(plan, graph, zero=0)
+    stages = tuple(map(_with_whole_parameters, plan_stages(plan, graph, zero=0)))
     successors: Sequence[Sequence[int]] = plan.successors
     if world == 1:
         stages, successors = (_together(stages),), ((),)
@@ -114,7 +115,7 @@ class ParallelModule:
             execution,
             rank,
             cuts,
-            runner=ComputingParts(execution, cuts),
+            runner=ComputingParts(execution, cuts, teams=teams_of(execution, rank, links)),
             links=links,
             state=state,
             gradients=self._gradients,
@@ -177,7 +178,13 @@ def _together(stages: Sequence[StageSpec]) -> StageSpec:
         micro_batch=min(stage.examples for stage in stages),
         recomputes=all(stage.recomputes for stage in stages),
         shards_update=False,
+        sharding=None,
     )
+
+
+def _with_whole_parameters(stage: StageSpec) -> StageSpec:
+    """The module's parameters are whole on each rank, also where several share operators."""
+    return stage if stage.sharding is None else replace(stage, sharding=replace(stage.sharding, parameters=()))
 
 
 def _links(execution: Execution, timeout_s: float) -> Links:
@@ -185,8 +192,8 @@ def _links(execution: Execution, timeout_s: float) -> Links:
         raise FailedPreconditionError(
             "torch.distributed is initialized already.", hint="Let parallelize do that, before anything else does."
         )
-    groups = reduce_groups(execution)
+    groups, rows = reduce_groups(execution), all_rows(execution)
     if "WORLD_SIZE" in os.environ:
         store, rank, world = next(dist.rendezvous("env://"))
-        return Links(rank, world, store=store, groups=groups, timeout_s=timeout_s)
+        return Links(rank, world, store=store, groups=groups, rows=rows, timeout_s=timeout_s)
     return Links(0, 1, store=dist.HashStore(), groups=groups, timeout_s=timeout_s)

@@ -8,9 +8,11 @@ import torch
 
 from headway.core.execution.execution import ActionKind, Execution
 from headway.core.execution.forward import without_dropout
-from headway.core.execution.parts import StageOperators, StepParts, cut_stages
+from headway.core.execution.parts import StepParts
+from headway.core.execution.sharded import step_parts
 from headway.core.program import Program, Value
 from headway.programs.module import build_module
+from headway.train.team import Team
 
 
 class PartRunner(Protocol):
@@ -24,13 +26,22 @@ class ComputingParts:
 
     Args:
         cuts: by stage; only parts of these stages are run.
+        teams: of each stage whose ranks share its operators, how they move values.
         trains: else there are forward passes only, without dropout.
     """
 
-    def __init__(self, execution: Execution, cuts: Mapping[int, StepParts], *, trains: bool = True) -> None:
+    def __init__(
+        self,
+        execution: Execution,
+        cuts: Mapping[int, StepParts],
+        *,
+        teams: Mapping[int, Team] | None = None,
+        trains: bool = True,
+    ) -> None:
         device = torch.device("cpu")
+        own = {stage: team.functions() for stage, team in (teams or {}).items()}
         self._functions = {
-            at: build_module(program if trains else without_dropout(program), device).forward
+            at: build_module(program if trains else without_dropout(program), device, own.get(part.stage, {})).forward
             for at, part in enumerate(execution.parts)
             if part.stage in cuts and (trains or part.kind is ActionKind.FORWARD)
             for program in [cuts[part.stage].parts[at].cut.program]
@@ -94,10 +105,9 @@ def stage_cuts(execution: Execution, programs: Mapping[int, Program], rank: int)
     Args:
         programs: by that number.
     """
-    operators = [
-        StageOperators(forward=stage.forward, backward=stage.backward, recomputes=stage.recomputes)
-        for stage in execution.stages
-    ]
     own = {number: stage.examples for number, stage in enumerate(execution.stages) if rank in stage.ranks}
-    cuts = {count: cut_stages(programs[count], operators, splits=execution.splits) for count in set(own.values())}
+    cuts = {
+        count: step_parts(programs[count], execution.stages, count, splits=execution.splits)
+        for count in set(own.values())
+    }
     return {number: cuts[count] for number, count in own.items()}

@@ -16,6 +16,7 @@ from headway.core.execution.execution import RUNS, Execution
 from headway.core.execution.forward import forward_execution
 from headway.core.execution.parts import StagePart, StepParts
 from headway.core.execution.simulator import ExecutionTimes, Span, simulate
+from headway.core.execution.specs import parameter_holders
 from headway.core.program import Value
 from headway.core.training_run import CHECKPOINTS_DIRECTORY, INITIAL_FILE, RankTrace, StepReport, trace_file
 from headway.train.batch import make_batch
@@ -29,6 +30,8 @@ from headway.train.parts import ComputingParts, PartRunner, TimedParts, stage_cu
 from headway.train.saving import Saver
 from headway.train.setup import Setup
 from headway.train.shard import PIECE
+from headway.train.team import all_rows, teams_of
+from headway.train.tiles import Tiles
 from headway.train.validation import Validation
 
 
@@ -86,9 +89,12 @@ class Trainer:
             len(execution.ranks),
             store=store,
             groups=reduce_groups(execution),
+            rows=all_rows(execution),
             timeout_s=job.timeout_s,
             blocks=blocks,
         )
+        self._teams = teams_of(execution, rank, self._links)
+        self._tiles = Tiles(execution, self._teams)
         cuts = stage_cuts(execution, setup.programs, rank)
         latest = checkpoints.latest()
         given = load_file(setup.directory / INITIAL_FILE) if latest is None else latest.state()
@@ -97,22 +103,22 @@ class Trainer:
         names = {name for stage, name in read if stage in cuts} | idle  # what nothing reads is kept by rank 0
         trained = {name for number in cuts for name in execution.stages[number].parameters}
         dtypes = setup.dtypes
-        self._masters = {name: given[name].clone() for name in sorted(names & given.keys())}
+        self._masters = {name: self._tiles.own(name, given[name]).clone() for name in sorted(names & given.keys())}
         self._gradients = Gradients(execution, rank, {name: self._masters[name] for name in sorted(trained)})
         for shard in self._gradients.shards:
             self._masters |= shard.parameters
         self._state = {name: each.to(dtypes.get(name, each.dtype)) for name, each in self._masters.items()}
         self._parameters = {name: self._masters[name] for name in sorted(trained)}
-        self._owned = _owned(execution, rank)
+        self._owned, self._kept = _first_of(execution, rank)
         changed, self._changes = self._changed()
         self._optimizer = Optimizer(job.optimizer, changed, self._changes, num_steps=job.steps)
         self._first = 0
         if latest is not None:
             self._first = latest.facts.step
-            self._optimizer.restore(latest.optimizer())
+            self._optimizer.restore(self._tiles.own_state(latest.optimizer(), given))
         inputs = setup.inputs(set(given))
         self._data = open_data(job.data, inputs, batch=job.batch, seed=job.seed)
-        self._runner: PartRunner = ComputingParts(execution, cuts)
+        self._runner: PartRunner = ComputingParts(execution, cuts, teams=self._teams)
         self._cuts = cuts
         self._saver = Saver(checkpoints, kept, rank, self._links)
         self._validation = self._validated(inputs)
@@ -218,6 +224,10 @@ class Trainer:
         """Whether a gradient is this rank's to count, of all that hold it."""
         return name in self._owned or PIECE in name
 
+    def _keeps(self, name: str) -> bool:
+        """Whether a checkpoint has this rank's state of a parameter."""
+        return name in self._kept or PIECE in name
+
     def _validated(self, inputs: Mapping[str, Value]) -> Validation | None:
         """What validates the model; None where the job has no data for it."""
         job, settings = self._setup.job, self._setup.job.validation
@@ -226,7 +236,7 @@ class Trainer:
         lists = forward_execution(self._setup.execution)
         data = open_data(settings.data, inputs, batch=job.batch, seed=job.seed)
         batches = [make_batch(lists, number, data.batch(number)) for number in range(settings.batches)]
-        runner = ComputingParts(lists, self._cuts, trains=False)
+        runner = ComputingParts(lists, self._cuts, teams=self._teams, trains=False)
         return Validation(self._executor(runner, lists), self._links, batches)
 
     def _validate(self, step: int, *, is_last: bool) -> float | None:
@@ -295,9 +305,10 @@ class Trainer:
         )
 
     def _save(self, step: int, validation_loss: float | None) -> None:
-        own = {name: each for name, each in self._masters.items() if name in self._owned or name in self._buffers}
-        state = self._optimizer.state()
-        kept = {key: value for key, value in state.items() if self._counts(key.partition("/")[2])}
+        masters = self._tiles.whole(self._masters)
+        own = {name: each for name, each in masters.items() if name in self._kept or name in self._buffers}
+        state = self._tiles.whole_state(self._optimizer.state())
+        kept = {key: value for key, value in state.items() if self._keeps(key.partition("/")[2])}
         job = self._setup.job
         facts = CheckpointFacts(
             step=step, seed=job.seed, batch=job.batch, model=job.model, validation_loss=validation_loss
@@ -313,10 +324,8 @@ def _read(cuts: StepParts, part: StagePart) -> list[str]:
     return [cuts.names[number] for number in part.cut.reads if number < len(cuts.names)]
 
 
-def _owned(execution: Execution, rank: int) -> set[str]:
-    """Parameters of which this rank is the first that holds them."""
-    first: dict[str, int] = {}
-    for stage in execution.stages:
-        for name in stage.parameters:
-            first[name] = min(first.get(name, stage.ranks[0]), *stage.ranks)
-    return {name for name, owner in first.items() if owner == rank}
+def _first_of(execution: Execution, rank: int) -> tuple[set[str], set[str]]:
+    """Parameters of which this rank is the first that holds its part, and those of which it is the first at all."""
+    groups = parameter_holders(execution.stages)
+    own = {name for name, tiles in groups.items() if any(rank == ranks[0] for ranks in tiles)}
+    return own, {name for name in own if rank == min(ranks[0] for ranks in groups[name])}

@@ -6,7 +6,7 @@ A fault names the rank and the number of the action in its list.
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
-from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot
+from headway.core.execution.execution import RUNS, Action, ActionKind, Execution, Slot, StageSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,28 +189,38 @@ def _unlike(
 
 
 def _coverage(execution: Execution, kinds: Sequence[ActionKind]) -> Iterator[str]:
-    """Every part of these kinds runs once for every example."""
-    runs: dict[tuple[int, int], int] = {}
-    for _, _, action in _actions(execution):
+    """Every part of these kinds runs once for every example, on each rank of a team."""
+    runs: dict[tuple[int, int], list[int]] = {}
+    for rank, _, action in _actions(execution):
         if action.kind in RUNS:
-            runs[action.part, action.first] = runs.get((action.part, action.first), 0) + 1
+            runs.setdefault((action.part, action.first), []).append(rank)
     for number, part in enumerate(execution.parts):
         stage = execution.stages[part.stage]
         for first in range(0, execution.batch, stage.examples) if part.kind in kinds else ():
-            times = runs.pop((number, first), 0)
-            if times != 1:
-                yield f"{part.kind.upper()} of stage {part.stage} runs {times} times for example {first}."
+            ranks = runs.pop((number, first), [])
+            team = stage.team(ranks[0]) if ranks else ()
+            if not ranks or sorted(ranks) != sorted(team):
+                often = (
+                    f"{len(ranks)} times"
+                    if stage.team_size == 1
+                    else f"on ranks {', '.join(map(str, ranks)) or 'none'}"
+                )
+                yield f"{part.kind.upper()} of stage {part.stage} runs {often} for example {first}."
     yield from (f"A part runs for examples from {first} on, which are no run of it." for _, first in sorted(runs))
 
 
 def _additions(execution: Execution) -> Iterator[str]:
     """Gradients of what several ranks hold are added up once, behind the last run that gives them."""
-    holders: dict[str, set[int]] = {}
+    tiles: dict[tuple[str, tuple[int, ...]], set[int]] = {}
+    own: dict[tuple[int, str], tuple[int, ...]] = {}
     for stage in execution.stages:
         for name in stage.parameters:
-            holders.setdefault(name, set()).update(stage.ranks)
+            for rank in stage.ranks:
+                own[rank, name] = _tile(stage, name, rank)
+                tiles.setdefault((name, own[rank, name]), set()).add(rank)
     for each in execution.ranks:
-        pending = {name for name, ranks in holders.items() if each.rank in ranks and len(ranks) > 1}
+        holders = {name: tiles[name, tile] for (rank, name), tile in own.items() if rank == each.rank}
+        pending = {name for name, ranks in holders.items() if len(ranks) > 1}
         for at, action in enumerate(each.actions):
             where = f"rank {each.rank}, action {at}"
             if action.kind is ActionKind.REDUCE:
@@ -224,9 +234,16 @@ def _additions(execution: Execution) -> Iterator[str]:
         yield from (f"rank {each.rank} never adds up the gradient of {name}." for name in sorted(pending))
 
 
+def _tile(stage: StageSpec, name: str, rank: int) -> tuple[int, ...]:
+    """Which part of a parameter a rank has."""
+    if stage.sharding is None or stage.sharding.parameter(name).is_replicated:
+        return ()
+    return stage.sharding.tile(name, stage.member(rank))
+
+
 def _stuck(execution: Execution) -> Iterator[str]:
-    """Runs all lists at once: a send waits for nobody, what reads a slot waits until it was sent, and all ranks of an
-    addition wait for each other before they change parameters."""
+    """Runs all lists at once: a send waits for nobody, what reads a slot waits until it was sent, the ranks of a team
+    wait for each other in every run, and all ranks of an addition before they change parameters."""
     meeting = _Meeting(execution)
     place = [0] * len(execution.ranks)
     is_moving = True
@@ -251,12 +268,18 @@ class _Meeting:
     sent: set[tuple[int, int, Slot]] = field(default_factory=set)
     incoming: dict[tuple[int, Slot], int] = field(default_factory=dict)
     added: dict[tuple[tuple[int, ...], tuple[str, ...]], set[int]] = field(default_factory=dict)
+    gathered: dict[tuple[int, int], set[int]] = field(default_factory=dict)
 
     def may(self, rank: int, action: Action) -> bool:
         for slot in _touched(self.execution, action)[0]:
             source = self.incoming.get((rank, slot))
             if source is not None and (source, rank, slot) not in self.sent:
                 return False
+        if action.kind in RUNS:
+            team = self.execution.stages[self.execution.parts[action.part].stage].team(rank)
+            there = self.gathered.setdefault((action.part, action.first), set())
+            there.add(rank)
+            return there.issuperset(team)
         own = (there for (ranks, _), there in self.added.items() if rank in ranks and set(ranks) - there)
         return action.kind is not ActionKind.UPDATE or not any(True for _ in own)
 

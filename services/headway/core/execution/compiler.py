@@ -21,7 +21,7 @@ from headway.core.execution.execution import (
 )
 from headway.core.execution.frees import with_frees
 from headway.core.execution.orders import Order
-from headway.core.execution.parts import StageOperators, cut_stages
+from headway.core.execution.sharded import cut_slots, step_parts
 from headway.core.execution.specs import parameter_holders, part_specs, shared_updates, value_specs, with_state
 from headway.core.program import Program
 
@@ -69,11 +69,11 @@ def compile_execution(
             want different examples of it, or the orders never come to their end.
     """
     _check_stages(stages, batch)
-    operators = [StageOperators(forward=s.forward, backward=s.backward, recomputes=s.recomputes) for s in stages]
-    cuts = {count: cut_stages(program, operators, splits=splits) for count, program in programs.items()}
+    cuts = {count: step_parts(program, stages, count, splits=splits) for count, program in programs.items()}
     count, program = next(iter(programs.items()))
     parts = part_specs(cuts, stages, len(program.inputs))
-    values = value_specs(programs, parts)
+    cut = {number: parts for count in cuts for number, parts in cut_slots(cuts[count], programs[count]).items()}
+    values = value_specs(programs, parts, cut)
     filled = with_state(stages, cuts[count], program, optimizer=optimizer)
     lists = _Lists(batch=batch, stages=filled, values=values, parts=parts, orders=orders)
     return Execution(
@@ -90,7 +90,7 @@ def compile_execution(
 
 def _check_stages(stages: Sequence[StageSpec], batch: int) -> None:
     for number, stage in enumerate(stages):
-        if stage.micro_batch < 1 or batch % stage.micro_batch or stage.micro_batch % len(stage.ranks):
+        if stage.micro_batch < 1 or batch % stage.micro_batch or stage.micro_batch % stage.num_replicas:
             raise InvalidArgumentError(
                 f"Stage {number} has micro-batches of {stage.micro_batch} examples on {len(stage.ranks)} ranks, which "
                 f"do not divide a batch of {batch} evenly.",
@@ -110,9 +110,9 @@ class _Lists:
     orders: Sequence[Order]
     made: dict[int, list[Action]] = field(default_factory=dict)
     makers: dict[int, int] = field(default_factory=dict)
-    transfers: dict[tuple[int, int], list[_Transfer]] = field(default_factory=dict)
+    transfers: dict[tuple[int, int, int], list[_Transfer]] = field(default_factory=dict)
     joins: dict[_Run, list[tuple[Slot, ...]]] = field(default_factory=dict)
-    needs: dict[_Run, set[tuple[int, int]]] = field(default_factory=dict)
+    needs: dict[_Run, set[tuple[int, int, int]]] = field(default_factory=dict)
 
     def make(self) -> tuple[RankList, ...]:
         num_ranks = 1 + max(rank for stage in self.stages for rank in stage.ranks)
@@ -141,7 +141,7 @@ class _Lists:
             if turn.kind in _GRADIENTS and (turn.stage, turn.micro_batch) not in again:
                 again.add((turn.stage, turn.micro_batch))
                 kinds = (ActionKind.RECOMPUTE, *kinds)
-            first = turn.micro_batch * stage.micro_batch + stage.ranks.index(rank) * stage.examples
+            first = turn.micro_batch * stage.micro_batch + stage.replica(rank) * stage.examples
             for kind in kinds:
                 if (turn.stage, kind) in known:
                     yield _Run(known[turn.stage, kind], first, stage.examples, rank)
@@ -165,8 +165,8 @@ class _Lists:
                 needs = self.needs.setdefault(run, set())
                 for value in self.parts[run.part].reads:
                     slot = Slot(value=value, first=run.first, count=run.count)
-                    sources = list(self._sources(slot))
-                    needs.update((self.makers[value], source.first) for source, _ in sources)
+                    sources = list(self._sources(slot, run))
+                    needs.update((self.makers[value], source.first, owner) for source, owner in sources)
                     if (rank, slot) not in there:
                         there.add((rank, slot))
                         self._bring(run, slot, sources)
@@ -182,19 +182,23 @@ class _Lists:
                 self._check_cut(piece)
             parts.append(source if owner == run.rank else piece)
             if owner != run.rank:
-                outgoing = self.transfers.setdefault((self.makers[slot.value], source.first), [])
+                outgoing = self.transfers.setdefault((self.makers[slot.value], source.first, owner), [])
                 transfer = _Transfer(piece, source, run.rank)
                 if transfer not in outgoing:
                     outgoing.append(transfer)
         if parts != [slot]:
             self.joins.setdefault(run, []).append((slot, *parts))
 
-    def _sources(self, slot: Slot) -> Iterator[tuple[Slot, int]]:
-        """The slots that makers of a value fill of these examples, with their ranks."""
+    def _sources(self, slot: Slot, run: _Run) -> Iterator[tuple[Slot, int]]:
+        """The slots that makers of a value fill of these examples, with their ranks: where several have it the reader's
+        own, or one that not all readers ask."""
+        member = self.stages[self.parts[run.part].stage].member(run.rank)
         stage = self.stages[self.parts[self.makers[slot.value]].stage]
         for tile in range(slot.first // stage.examples, -(-slot.end // stage.examples)):
             made = Slot(value=slot.value, first=tile * stage.examples, count=stage.examples)
-            yield made, stage.ranks[tile % len(stage.ranks)]
+            first = tile % stage.num_replicas * stage.team_size
+            team = stage.ranks[first : first + stage.team_size]
+            yield made, run.rank if run.rank in team else team[member % len(team)]
 
     def _check_cut(self, piece: Slot) -> None:
         spec = self.values[piece.value]
@@ -208,7 +212,7 @@ class _Lists:
 
     def _in_order(self, runs: Mapping[int, Sequence[_Run]]) -> list[_Run]:
         """All runs by their end, where each part takes about as long as any other of its kind."""
-        ends: dict[tuple[int, int], float] = {}
+        ends: dict[tuple[int, int, int], float] = {}
         found: list[tuple[float, _Run]] = []
         place, free = dict.fromkeys(runs, 0), dict.fromkeys(runs, 0.0)
         is_moving = True
@@ -219,7 +223,7 @@ class _Lists:
                     run = own[place[rank]]
                     start = max([free[rank], *(ends[need] for need in self.needs[run])])
                     free[rank] = start + _TIMES.get(self.parts[run.part].kind, 1.0)
-                    ends[run.part, run.first] = free[rank]
+                    ends[run.part, run.first, rank] = free[rank]
                     found.append((free[rank], run))
                     place[rank] += 1
                     is_moving = True
@@ -237,7 +241,7 @@ class _Lists:
         own = self.made[run.rank]
         own.extend(Action(kind=ActionKind.JOIN, slots=slots) for slots in self.joins.get(run, ()))
         own.append(Action(kind=self.parts[run.part].kind, part=run.part, first=run.first, count=run.count))
-        for each in self.transfers.get((run.part, run.first), ()):
+        for each in self.transfers.get((run.part, run.first, run.rank), ()):
             spec = self.values[each.piece.value]
             shape = spec.shape_of(each.piece.count)
             own.append(
@@ -257,11 +261,11 @@ class _Lists:
         """Of parameters on several ranks, behind the last run that gives their gradient."""
         holders, shared = parameter_holders(self.stages), shared_updates(self.stages)
         order = self._in_order(runs)
-        last: dict[str, _Run] = {name: run for run in order for name in self.parts[run.part].gradients}
+        last = {(name, run.rank): at for at, run in enumerate(order) for name in self.parts[run.part].gradients}
         groups: dict[tuple[_Run, tuple[int, ...], bool], list[str]] = {}
-        for name, ranks in holders.items():
-            if len(ranks) > 1:
-                groups.setdefault((last[name], ranks, name in shared), []).append(name)
+        for name, ranks in ((name, ranks) for name, tiles in holders.items() for ranks in tiles if len(ranks) > 1):
+            run = order[max(last.get((name, rank), -1) for rank in ranks)]
+            groups.setdefault((run, ranks, name in shared), []).append(name)
         found: dict[_Run, list[Action]] = {}
         for (run, group, shards), names in groups.items():
             action = Action(kind=ActionKind.REDUCE, parameters=tuple(names), ranks=group, shards=shards)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import prod
 
+from headway.core.execution.sharding import StageSharding
 from headway.core.graph import dtype_bytes
 
 
@@ -107,6 +108,7 @@ class ValueSpec:
     shape: for `examples` examples.
     stride: elements between neighbours along each dim, as the operator makes it.
     dim: along which it has its examples; None where it is not known to have any.
+    parts: into which the ranks of a team cut it; 1 where each has all of it.
     """
 
     number: int
@@ -116,6 +118,7 @@ class ValueSpec:
     dtype: str
     examples: int
     dim: int | None = None
+    parts: int = 1
 
     def shape_of(self, count: int) -> tuple[int, ...]:
         """Its shape for so many examples; the one that it has where it is not known to have any."""
@@ -125,7 +128,8 @@ class ValueSpec:
         return (*self.shape[: self.dim], per_example * count, *self.shape[self.dim + 1 :])
 
     def num_bytes(self, count: int) -> int:
-        return prod(self.shape_of(count)) * dtype_bytes(self.dtype)
+        """Of what one rank has of it."""
+        return prod(self.shape_of(count)) * dtype_bytes(self.dtype) // self.parts
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,12 +157,14 @@ class StageSpec:
 
     Attributes:
         forward, backward: names of its operators in the captured program.
-        ranks: that hold it, each for an equal part of every micro-batch.
+        ranks: that hold it, each for an equal part of every micro-batch; where it is sharded, as many of them as its
+            mesh has devices, one behind the other, for each part.
         micro_batch: examples, over all of its ranks.
         shards_update: whether its ranks share the optimizer's state, each for a part of the parameters (ZeRO stage 1);
             of a parameter that other stages hold too only where they do as well.
         parameters: that it reads, by name.
         state_bytes: of its parameters, their gradients and the optimizer's state, on each rank.
+        sharding: how the ranks that compute a run together share its operators; None where each computes by itself.
     """
 
     forward: tuple[str, ...]
@@ -169,11 +175,33 @@ class StageSpec:
     shards_update: bool = False
     parameters: tuple[str, ...] = ()
     state_bytes: int = 0
+    sharding: StageSharding | None = None
+
+    @property
+    def team_size(self) -> int:
+        """Ranks that compute a run together."""
+        return 1 if self.sharding is None else self.sharding.num_devices
+
+    @property
+    def num_replicas(self) -> int:
+        return len(self.ranks) // self.team_size
 
     @property
     def examples(self) -> int:
         """Of one run."""
-        return self.micro_batch // len(self.ranks)
+        return self.micro_batch // self.num_replicas
+
+    def team(self, rank: int) -> tuple[int, ...]:
+        """The ranks that compute runs together with this one, itself included."""
+        first = self.ranks.index(rank) // self.team_size * self.team_size
+        return self.ranks[first : first + self.team_size]
+
+    def replica(self, rank: int) -> int:
+        return self.ranks.index(rank) // self.team_size
+
+    def member(self, rank: int) -> int:
+        """Its place in its team."""
+        return self.ranks.index(rank) % self.team_size
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -201,7 +201,7 @@ class _Cutter:
         found: set[int] = set()
         for at, instruction in enumerate(self.program.instructions):
             read = self.program.references(at)
-            if all(number - self.num_inputs in found for number in read) and not _is_random(instruction.target):
+            if all(number - self.num_inputs in found for number in read) and not draws(instruction.target):
                 found.add(at)
         return frozenset(found)
 
@@ -243,7 +243,7 @@ class _Cutter:
                 continue
             leaving = [n for n in made if n == self.loss or wanted[n] - {stage}]
             saved = [n for n in made if n not in leaving]
-            drawn = {at for at in own if _is_random(self.program.instructions[at].target)}
+            drawn = {at for at in own if draws(self.program.instructions[at].target)}
             again = self._ancestors(saved, within=own - drawn) & (own - drawn)
             read = self._cut(again, stage, results=saved).reads
             kept = [n for n in read if n >= self.num_inputs and self._base(n) in own]
@@ -298,7 +298,7 @@ class _Cutter:
         gradients: Sequence[tuple[str, int]] = (),
     ) -> StagePart:
         cut = self._cut(positions, stage, results=[*writes, *(number for _, number in gradients)])
-        is_random = any(_is_random(self.program.instructions[at].target) for at in positions)
+        is_random = any(draws(self.program.instructions[at].target) for at in positions)
         return StagePart(
             stage=stage, kind=kind, cut=cut, gradients=tuple(name for name, _ in gradients), is_random=is_random
         )
@@ -345,5 +345,6 @@ class _Cutter:
         return tuple(name for name in self.program.gradients if name in names)
 
 
-def _is_random(target: str) -> bool:
+def draws(target: str) -> bool:
+    """Whether an operator draws numbers."""
     return target.partition(".")[2].partition(".")[0].removesuffix("_") in _RANDOM

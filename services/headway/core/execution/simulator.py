@@ -65,6 +65,7 @@ class _Clock:
     meetings: dict[tuple[int, int, Slot], dict[ActionKind, float]] = field(default_factory=dict)
     links: dict[tuple[int, int], float] = field(default_factory=dict)
     reduced: dict[tuple[tuple[int, ...], tuple[str, ...]], dict[int, float]] = field(default_factory=dict)
+    gathered: dict[tuple[int, int], dict[int, float]] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
 
     def run(self) -> Simulated:
@@ -97,6 +98,8 @@ class _Clock:
                 if arrival is None:
                     return None
                 ready = max(ready, arrival)
+        if action.kind in RUNS:
+            return self._gathered_s(rank, action, max(now_s, ready))
         if action.kind is ActionKind.UPDATE:
             for (ranks, _), there in self.reduced.items():
                 if rank in ranks:
@@ -106,6 +109,13 @@ class _Clock:
         if self.times.blocks and action.kind in (ActionKind.SEND, ActionKind.RECV):
             return self._meeting_s(rank, action, now_s)
         return ready
+
+    def _gathered_s(self, rank: int, action: Action, now_s: float) -> float | None:
+        """When all ranks that compute a run together have come to it; None while one has not."""
+        team = self.execution.stages[self.execution.parts[action.part].stage].team(rank)
+        there = self.gathered.setdefault((action.part, action.first), {})
+        there.setdefault(rank, now_s)
+        return max(there.values()) if len(there) == len(team) else None
 
     def _meeting_s(self, rank: int, action: Action, now_s: float) -> float | None:
         """When a blocking transfer is over, for both of its sides; None while one is not there."""

@@ -46,9 +46,15 @@ def part_specs(cuts: Mapping[int, StepParts], stages: Sequence[StageSpec], num_i
     return tuple(specs)
 
 
-def value_specs(programs: Mapping[int, Program], parts: Sequence[PartSpec]) -> dict[int, ValueSpec]:
+def value_specs(
+    programs: Mapping[int, Program], parts: Sequence[PartSpec], cut: Mapping[int, int]
+) -> dict[int, ValueSpec]:
     """By number, all values that parts hand each other. Of several captures a value's examples lie along the one dim
-    whose size goes with theirs."""
+    whose size goes with theirs.
+
+    Args:
+        cut: of values that teams have parts of, how many.
+    """
     numbers = sorted({number for part in parts for number in (*part.reads, *part.writes)})
     examples, program = min(programs.items())
     found = {}
@@ -62,6 +68,7 @@ def value_specs(programs: Mapping[int, Program], parts: Sequence[PartSpec]) -> d
             dtype=value.dtype,
             examples=examples,
             dim=_example_dim(programs, number),
+            parts=cut.get(number, 1),
         )
     return found
 
@@ -84,33 +91,43 @@ def with_state(
     named = [replace(stage, parameters=names) for stage, names in zip(stages, cuts.parameters, strict=True)]
     holders, shared = parameter_holders(named), shared_updates(named)
 
-    def num_bytes(name: str) -> int:
-        parts = len(holders[name]) if name in shared else 1
-        return _state_bytes(inputs[name], STATE_COPIES[optimizer] - _HELD_COPIES, parts)
+    def num_bytes(stage: StageSpec, name: str) -> int:
+        sharing = len(holders[name][0]) if name in shared else 1
+        kept = STATE_COPIES[optimizer] - _HELD_COPIES
+        return _state_bytes(inputs[name], kept, sharing, num_tiles=num_tiles(stage, name))
 
-    return tuple(replace(stage, state_bytes=sum(map(num_bytes, stage.parameters))) for stage in named)
+    return tuple(replace(s, state_bytes=sum(num_bytes(s, name) for name in s.parameters)) for s in named)
 
 
-def parameter_holders(stages: Sequence[StageSpec]) -> dict[str, tuple[int, ...]]:
-    """The ranks that hold each parameter, ascending."""
-    found: dict[str, set[int]] = {}
+def num_tiles(stage: StageSpec, name: str) -> int:
+    """Into how many parts the ranks of a team cut a parameter."""
+    sharding = stage.sharding
+    return 1 if sharding is None else int(sharding.parameter(name).num_shards(sharding.mesh))
+
+
+def parameter_holders(stages: Sequence[StageSpec]) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """Of each parameter the ranks that hold the same part of it, ascending: one group where all have all of it."""
+    found: dict[str, dict[tuple[int, ...], set[int]]] = {}
     for stage in stages:
         for name in stage.parameters:
-            found.setdefault(name, set()).update(stage.ranks)
-    return {name: tuple(sorted(ranks)) for name, ranks in found.items()}
+            groups = found.setdefault(name, {})
+            for rank in stage.ranks:
+                tile = () if num_tiles(stage, name) == 1 else stage.sharding.tile(name, stage.member(rank))  # type: ignore[union-attr]
+                groups.setdefault(tile, set()).add(rank)
+    return {name: tuple(tuple(sorted(ranks)) for _, ranks in sorted(tiles.items())) for name, tiles in found.items()}
 
 
 def shared_updates(stages: Sequence[StageSpec]) -> set[str]:
-    """Parameters of which each of several ranks changes a part."""
+    """Parameters of which each of several ranks changes a part; none that ranks have parts of already."""
     holders = parameter_holders(stages)
-    whole = {name for stage in stages if not stage.shards_update for name in stage.parameters}
-    return {name for name, ranks in holders.items() if len(ranks) > 1 and name not in whole}
+    whole = {name for s in stages for name in s.parameters if not s.shards_update or num_tiles(s, name) > 1}
+    return {name for name, groups in holders.items() if len(groups[0]) > 1 and name not in whole}
 
 
-def _state_bytes(parameter: Value, kept: int, parts: int) -> int:
+def _state_bytes(parameter: Value, kept: int, parts: int, *, num_tiles: int) -> int:
     """The parameter and its gradient, and of what is kept for it this rank's part; with the master of a parameter that
     is narrower than float32."""
     own = dtype_bytes(parameter.dtype)
     wide = max(own, _MASTER_BYTES)
-    count = prod(parameter.shape)
+    count = prod(parameter.shape) // num_tiles
     return count * (_HELD_COPIES * wide + (own if own < wide else 0)) + -(-count * kept * wide // parts)
