@@ -130,11 +130,9 @@ async def test_one_model_goes_while_another_streams_and_its_memory_with_it(share
     expected = (await generate(shared, "tiny", max_tokens=400))["tiny"]
     runner = weakref.ref(shared.service.require_generator("opt").engine.runner)
     streaming = asyncio.create_task(generate(shared, "tiny", max_tokens=400))
-    ending = asyncio.create_task(_outputs(shared, submit("r", "opt", max_tokens=450)))
-    sessions = shared.service.require_generator("opt").sessions
-    while sessions.is_idle:  # noqa: ASYNC110 - the service has no such event
-        await asyncio.sleep(0)
-    del sessions  # which knows its model
+    decodes = asyncio.Event()
+    ending = asyncio.create_task(_outputs(shared, submit("r", "opt", max_tokens=450), decodes=decodes))
+    await decodes.wait()
     drained = await shared.stub.Drain(worker_pb2.DrainRequest(model="opt", deadline_s=0.01))
     assert drained.num_cancelled == 1
     assert (await ending)[-1].error.code == "unavailable"
@@ -159,9 +157,17 @@ async def _until_freed(runner: "weakref.ref[object]") -> None:
         await asyncio.sleep(0.01)
 
 
-async def _outputs(bench: Bench, request: worker_pb2.GenerateTokensRequest) -> list[worker_pb2.SequenceOutput]:
+async def _outputs(
+    bench: Bench, request: worker_pb2.GenerateTokensRequest, *, decodes: asyncio.Event | None = None
+) -> list[worker_pb2.SequenceOutput]:
+    """All that comes; `decodes` is set when something has come after the prompt's own token."""
+
     async def submissions() -> AsyncIterator[worker_pb2.GenerateTokensRequest]:
         yield request
 
-    messages = [message async for message in bench.stub.GenerateTokens(submissions())]
-    return [output for message in messages for output in message.outputs]
+    outputs: list[worker_pb2.SequenceOutput] = []
+    async for message in bench.stub.GenerateTokens(submissions()):
+        if decodes is not None and outputs:
+            decodes.set()
+        outputs += message.outputs
+    return outputs

@@ -74,7 +74,8 @@ class RecordedSteps:
             try:
                 self._recordings[key] = self._record(num_rows)
             except kernels.UnrecordedOperatorError as error:
-                log.info("steps are not recorded: %s", error)
+                # Whoever keeps log records would keep the error's frames too, and with them the model.
+                log.info("steps are not recorded: %s", str(error))
                 self._can_record = False
                 return None
         return self._recordings[key]
