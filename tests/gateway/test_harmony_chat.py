@@ -5,7 +5,7 @@ import re
 import uuid
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 import httpx
 import openai
@@ -134,6 +134,22 @@ def test_the_effort_is_the_templates(client: openai.OpenAI, world: World, tokeni
     say(world, tokenizer, ANSWER)
     client.chat.completions.create(model=MODEL, messages=MESSAGES, reasoning_effort="high")
     assert "Reasoning: high" in prompt_of(world, tokenizer)
+
+
+def test_responses_have_reasoning_and_calls_too(client: openai.OpenAI, world: World, tokenizer: Tokenizer) -> None:
+    say(world, tokenizer, CALL)
+    tools: Any = [{"type": "function", "name": "weather"}]
+    answer = client.responses.create(model=MODEL, input="Wie warm?", tools=tools, reasoning={"effort": "low"})
+    thought, call = cast("list[Any]", answer.output)
+    assert (thought.content[0].text, call.name, json.loads(call.arguments)) == (
+        "I look.",
+        "weather",
+        {"city": "Zürich"},
+    )
+    assert "Reasoning: low" in prompt_of(world, tokenizer)
+    with pytest.raises(openai.BadRequestError, match="does not know") as refused:
+        client.responses.create(model=MODEL, input="?", reasoning=cast("Any", {"effort": "huge"}))
+    assert refused.value.param == "reasoning.effort"
 
 
 @pytest.mark.parametrize(

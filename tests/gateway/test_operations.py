@@ -118,9 +118,12 @@ def test_who_has_no_key_and_what_is_no_http_is_counted(guarded: Gateway) -> None
 
 
 def test_the_api_is_documented(gateway: Gateway) -> None:
-    paths = httpx.get(f"{gateway.url}/openapi.json").json()["paths"]
-    schema = paths["/v1/chat/completions"]["post"]["requestBody"]["content"]["application/json"]["schema"]
-    assert "messages" in schema["required"]
+    document = httpx.get(f"{gateway.url}/openapi.json")
+    paths = document.json()["paths"]
+    for path, field in (("/v1/chat/completions", "messages"), ("/v1/responses", "input")):
+        schema = paths[path]["post"]["requestBody"]["content"]["application/json"]["schema"]
+        assert field in schema["required"]
+        assert "#/components" not in json.dumps(schema), "it refers to nothing elsewhere"
     assert "version" in httpx.get(f"{gateway.url}/version").json()
 
 

@@ -164,7 +164,8 @@ def _inline(schema: Any, definitions: dict[str, Any]) -> Any:
         return schema
     if "$ref" in schema:
         return _inline(definitions[schema["$ref"].rsplit("/", 1)[1]], definitions)
-    return {key: _inline(value, definitions) for key, value in schema.items()}
+    # A discriminator refers to the schemas that are in its place already.
+    return {key: _inline(value, definitions) for key, value in schema.items() if key != "discriminator"}
 
 
 def _model_document(model: ServedModel) -> dict[str, Any]:

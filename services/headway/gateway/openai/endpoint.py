@@ -41,9 +41,9 @@ class GenerationHandler(RequestHandler[R]):
 
     async def reply(self, request: R, arrival: Arrival, send: Send) -> None:
         job, form = await self._prepare(self.service, request, arrival)
-        for name in request.template_fields:
-            if job.model.template is not None and name not in job.model.template.variables:
-                self.ignored.add(name, why=f"The chat template of '{job.model.name}' takes no {name}.")
+        for variable, name in request.template_fields.items():
+            if job.model.template is not None and variable not in job.model.template.variables:
+                self.ignored.add(name, why=f"The chat template of '{job.model.name}' takes no {variable}.")
         with self.service.tenant_places.take(job.tenant, job.num_parallel):
             await self._send(request, job, form, send)
 

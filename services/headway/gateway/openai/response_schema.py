@@ -1,7 +1,7 @@
 """The body of POST /v1/responses."""
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any, Literal
 
@@ -22,7 +22,12 @@ from headway.gateway.tools.tool import Tool, Toolbox
 LOGPROBS = "message.output_text.logprobs"
 
 # What the pipeline that chats share calls by another name.
-_FIELDS = {"messages": "input", "max_tokens": "max_output_tokens", "logprobs": "top_logprobs"}
+_FIELDS = {
+    "messages": "input",
+    "max_tokens": "max_output_tokens",
+    "logprobs": "top_logprobs",
+    "reasoning_effort": "reasoning.effort",
+}
 
 
 def _never(why: str) -> BeforeValidator:
@@ -171,8 +176,8 @@ class ResponseRequest(GenerationRequest):
         return self.chat_template_kwargs | ({} if effort is None else {"reasoning_effort": effort})
 
     @property
-    def template_fields(self) -> tuple[str, ...]:
-        return () if self.reasoning.effort is None else ("reasoning_effort",)
+    def template_fields(self) -> Mapping[str, str]:
+        return {} if self.reasoning.effort is None else {"reasoning_effort": "reasoning.effort"}
 
     @property
     def output_limit(self) -> int | None:

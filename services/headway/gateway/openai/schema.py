@@ -108,9 +108,9 @@ class GenerationRequest(ModelRequest, ConstrainedRequest):
         )
 
     @property
-    def template_fields(self) -> tuple[str, ...]:
-        """The fields set by the request that only some chat templates use."""
-        return ()
+    def template_fields(self) -> Mapping[str, str]:
+        """The fields set by the request that only some chat templates use, by the templates' names for them."""
+        return {}
 
     @property
     def output_limit(self) -> int | None:
@@ -264,8 +264,8 @@ class ChatRequest(GenerationRequest, ToolRequest):
         return self.chat_template_kwargs | {name: value for name, value in own.items() if value is not None}
 
     @property
-    def template_fields(self) -> tuple[str, ...]:
-        return tuple(name for name in ("documents", "reasoning_effort") if getattr(self, name) is not None)
+    def template_fields(self) -> Mapping[str, str]:
+        return {name: name for name in ("documents", "reasoning_effort") if getattr(self, name) is not None}
 
     def options(self, defaults: SamplingDefaults) -> Options:
         if self.top_logprobs is not None and not self.logprobs:
