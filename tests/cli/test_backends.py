@@ -81,12 +81,13 @@ def chain(*names: str) -> Graph:
 def test_bfloat16_is_offered_where_the_error_allows_it() -> None:
     assert {each.precision for each in offered("", max_error=1e-4)} == {"float32"}
     assert {each.precision for each in offered("openvino", max_error=1e-2)} == {"float32", "bfloat16"}
+    assert {each.precision for each in offered("headway", max_error=1e-2)} == {"float32", "bfloat16", "int8"}
 
 
 def test_a_backend_that_is_not_there_is_refused_with_what_is() -> None:
     with pytest.raises(InvalidArgumentError, match="The backend 'tensorrt' is not installed") as refused:
         offered("eager,tensorrt", max_error=1e-4)
-    assert "Installed are eager, inductor, onnxruntime, openvino" in refused.value.hint
+    assert "Installed are eager, headway, inductor, onnxruntime, openvino" in refused.value.hint
 
 
 @pytest.mark.parametrize(
