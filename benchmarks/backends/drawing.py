@@ -31,7 +31,7 @@ def bars(axes: Axes, heights: Sequence[Sequence[float]], labels: Sequence[str], 
     width = 0.8 / max(1, len(names))
     for number, name in enumerate(names):
         places = [at + number * width for at in range(len(labels))]
-        weight = {"edgecolor": "black", "linewidth": 0.8} if name == CHOICE else {}
-        axes.bar(places, [row[number] for row in heights], width, label=name, **weight)
+        edge = "black" if name == CHOICE else "none"
+        axes.bar(places, [row[number] for row in heights], width, label=name, edgecolor=edge)
     axes.set_xticks(range(len(labels)), labels, rotation=60, ha="right", fontsize=7)
     axes.legend(fontsize=6)

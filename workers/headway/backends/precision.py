@@ -6,6 +6,7 @@ import torch
 
 from headway.backends.library import CompileOptions, Run
 
+_ROUNDED = ("matmul", "conv")
 _ONE_DNN = {"float32": "ieee", "bfloat16": "bf16"}
 
 
@@ -24,7 +25,7 @@ def with_precision(run: Run, options: CompileOptions) -> Run:
 
 def rounding(precision: str, run: Callable[[], tuple[torch.Tensor, ...]]) -> tuple[torch.Tensor, ...]:
     """Runs something with products in a precision."""
-    settings = (torch.backends.mkldnn.matmul, torch.backends.mkldnn.conv)
+    settings = [getattr(torch.backends.mkldnn, name) for name in _ROUNDED]
     before = [setting.fp32_precision for setting in settings]
     for setting in settings:
         setting.fp32_precision = _ONE_DNN[precision]
