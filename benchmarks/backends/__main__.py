@@ -1,6 +1,7 @@
 """Collage's figures 2.7, 2.9 and 2.11 on this machine: speed-ups, what each backend adds, and search times."""
 
 import json
+import subprocess
 from collections.abc import Sequence
 from dataclasses import asdict
 from itertools import product
@@ -44,20 +45,29 @@ def main(
         raise typer.BadParameter(f"There is no network '{strange[0]}'; there are {', '.join(names)}.")
     for num_threads, name in product([int(count) for count in threads.split()], wanted):
         console.print(f"{name}, threads: {num_threads}")
-        if name == OWN_OPERATOR:
-            row = measure_own_operator(num_threads=num_threads)
-        else:
-            row = measure_network(
-                name,
-                num_threads=num_threads,
-                state_dir=state.resolve(),
-                time_limit_s=time_limit,
-                has_ablation=ablation,
-                is_loose=loose,
-            )
+        try:
+            row = _measure(name, num_threads, state.resolve(), time_limit, has_ablation=ablation, is_loose=loose)
+        except subprocess.CalledProcessError:
+            console.print(f"{name} is left out: a search failed, as it says above")
+            continue
         rows[name, num_threads] = row
         _write(out, list(rows.values()))
     console.print(f"written to {out} and {draw(list(rows.values()))}")
+
+
+def _measure(
+    name: str, num_threads: int, state_dir: Path, time_limit_s: float, *, has_ablation: bool, is_loose: bool
+) -> Row:
+    if name == OWN_OPERATOR:
+        return measure_own_operator(num_threads=num_threads)
+    return measure_network(
+        name,
+        num_threads=num_threads,
+        state_dir=state_dir,
+        time_limit_s=time_limit_s,
+        has_ablation=has_ablation,
+        is_loose=is_loose,
+    )
 
 
 def _row(document: dict[str, Any]) -> Row:
